@@ -1,15 +1,4 @@
-"""A question and how it is to be answered. Legal by construction: the door (``server/wire``) refuses anything else.
-
-A question on its way to be embedded.
-
-For whom a stage computes something.
-
-In which order a prompt holds its passages.
-
-How much of the work on passages that other prompts had before is done again.
-
-Where on the curve between quick answers and many answers the generator works.
-"""
+"""Questions, searches and how they are answered. Values are valid by construction: ``wire/requests`` rejects others."""
 
 from __future__ import annotations
 
@@ -23,7 +12,7 @@ from edge_rag.core.placement import OffloadRule
 
 
 class Priority(IntEnum):
-    """Scheduling class; a smaller number goes first."""
+    """Scheduling class; a smaller number is scheduled first."""
 
     INTERACTIVE = 0
     NORMAL = 1
@@ -31,12 +20,12 @@ class Priority(IntEnum):
 
 
 class AnswerMode(Enum):
-    """How much freedom the generator has.
+    """How freely the answer is written.
 
-    QUOTE: every word is a sentence of a passage, and the citation follows from where it is from.
-    CITE: any text, each sentence of which is checked against the passages; citations point at the sentences that
-        support it, and what is unsupported is marked or left out.
-    FREE: any text; ``[n]`` markers that the model writes are turned into citations of passage n.
+    QUOTE: sentences of the passages, word for word, each with its citation.
+    CITE: any text. Each sentence is checked against the passages; citations point at the sentences that support it, and
+        unsupported sentences are marked or left out.
+    FREE: any text; ``[n]`` markers written by the model become citations of passage n.
     """
 
     QUOTE = "quote"
@@ -50,12 +39,12 @@ class Sampling:
 
     Attributes:
         max_tokens: Most tokens to generate, at least 1.
-        temperature: 0 is greedy; up to 2.
-        top_k: Keep the k most likely tokens; 0 keeps all.
-        top_p: Keep the smallest set of tokens whose probability reaches this, in (0, 1]; 1 keeps all.
+        temperature: 0 is greedy; at most 2.
+        top_k: Keeps the k most likely tokens; 0 keeps all.
+        top_p: Keeps the smallest set of tokens whose probability reaches this, in (0, 1]; 1 keeps all.
         repetition_penalty: Divides positive and multiplies negative logits of tokens already in the sequence, at
             least 1; 1 is off (Keskar et al., CTRL, 2019).
-        seed: Makes sampling repeatable; None draws a fresh seed.
+        seed: Makes sampling repeatable; None uses a random seed.
         stop: Strings that end the answer; the answer does not include them.
     """
 
@@ -98,17 +87,17 @@ class Query:
     """A valid question.
 
     Attributes:
-        request_id: Identifies the request in logs, audit and traces.
+        request_id: Id of the request in logs, audit events and traces.
         question: 1 to ``limits.question_characters`` characters after trimming.
-        collection: Where to look.
-        mode: How much freedom the generator has.
+        collection: Name of the collection.
+        mode: How freely the answer is written.
         max_sentences: Most sentences quoted in QUOTE mode, 1 to 8.
-        passages: Most passages to put into the prompt, 1 to 32.
+        passages: Most passages in the prompt, 1 to 32.
         sampling: How tokens are chosen.
         priority: Scheduling class.
-        client: Who asks; fair shares and metering are per client.
-        deadline: ``time.monotonic()`` seconds after which the answer is worthless, or None.
-        format: What the answer must look like; None in QUOTE mode, and where it is free in FREE mode.
+        client: Name of the client; fair shares and usage are counted by it.
+        deadline: ``time.monotonic()`` seconds after which the answer is not needed any more, or None.
+        format: Format of the answer in FREE mode; None for any, and in the other modes.
         filter: Which passages may be used; all if None.
     """
 
@@ -131,14 +120,14 @@ class SearchQuery:
     """A valid search.
 
     Attributes:
-        request_id: Identifies the request in logs, audit and traces.
+        request_id: Id of the request in logs, audit events and traces.
         query: Non-empty text.
-        collection: Where to look.
+        collection: Name of the collection.
         limit: Most hits, 1 to 100.
         rerank: Whether the reranker orders the hits; otherwise fusion does.
         deadline: ``time.monotonic()`` seconds, or None.
         filter: Which passages may be found; all if None.
-        explain: Whether to say how each hit got its place.
+        explain: Whether hits carry an explanation of their rank.
     """
 
     request_id: RequestId
@@ -153,14 +142,14 @@ class SearchQuery:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """Who waits for what a stage computes.
+    """The request that a stage computes something for.
 
     Attributes:
-        request_id: Whose request it is for; None where it is for nobody's, as of a document that is stored.
-        client: Who asked; empty where that is not known.
-        priority: Its class; None where there is none.
-        deadline: ``time.monotonic()`` seconds after which the answer is worthless, or None.
-        collection: What is asked; empty where that does not matter.
+        request_id: Id of the request; None if there is none, as when a document is ingested.
+        client: Name of the client; empty if it is not known.
+        priority: Scheduling class; None if there is none.
+        deadline: ``time.monotonic()`` seconds after which the result is not needed any more, or None.
+        collection: Name of the collection; empty if it does not matter.
     """
 
     request_id: RequestId | None = None
@@ -171,17 +160,17 @@ class RequestContext:
 
 
 NO_CONTEXT: Final = RequestContext()
-"""Nobody waits, or who waits is not known."""
+"""No request waits for the result, or it is not known which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question of somebody.
+    """A question to embed.
 
     Attributes:
         text: The question.
-        rule: What of the collection that is asked may leave this box, the question included.
-        context: Who asks.
+        rule: Offload rule of the collection, which also covers the question.
+        context: The request that it is part of.
     """
 
     text: str
@@ -190,13 +179,13 @@ class Question:
 
 
 class PassageOrder(Enum):
-    """What decides.
+    """Order of the passages in a prompt.
 
-    HOT: a list of what is asked for often, then the place in the documents. What is asked for often stands first and so
-    in the same place in many prompts, whose common beginning is computed once. The list is renewed rarely; between two
-    renewals equal questions over equal passages make equal prompts.
-    DOCUMENT: the place in the documents only; equal questions over equal passages always make equal prompts.
-    RANK: best first, as the reranker has them.
+    HOT: often requested passages first, by a list, then by position in the documents. Often requested passages are then
+        in the same place in many prompts, whose common prefix is computed once. The list changes rarely; between two
+        changes equal questions over equal passages make equal prompts.
+    DOCUMENT: by position in the documents; equal questions over equal passages always make equal prompts.
+    RANK: best first, as ranked by the reranker.
     """
 
     HOT = "hot"
@@ -205,10 +194,11 @@ class PassageOrder(Enum):
 
 
 class KvReuse(Enum):
-    """Which keys and values of other prompts a prompt takes over.
+    """Which KV of other prompts a prompt reuses.
 
-    EXACT: those of an equal beginning; the answer is the same as without. PASSAGE: those of each passage, computed
-    alone and moved to where it stands, but for its first tokens; the answer is an approximation and says so.
+    EXACT: KV of an equal prefix; the answer is the same as without reuse. PASSAGE: KV of each passage that was computed
+        alone and is moved to its position, except its first tokens; the answer is an approximation and is marked as
+        one.
     """
 
     EXACT = "exact"
@@ -216,10 +206,10 @@ class KvReuse(Enum):
 
 
 class SchedulingPreset(Enum):
-    """Trade-off between the latency of one answer and the throughput of all.
+    """A trade-off between latency and throughput.
 
-    LATENCY: fewer at once, each one quicker. BALANCED: what the device profile says. THROUGHPUT: more at once, each one
-    slower.
+    LATENCY: fewer requests at once, each one faster. BALANCED: as in the device profile. THROUGHPUT: more requests at
+        once, each one slower.
     """
 
     LATENCY = "latency"

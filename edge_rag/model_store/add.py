@@ -1,4 +1,4 @@
-"""Taking a model in: copied or fetched, checked, converted, lowered, compared, described; only then is it named."""
+"""Adds a model: copies or fetches, verifies, converts, lowers, compares and describes it before it gets its name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from edge_rag.errors import ModelError, ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.checkpoint import Checkpoint, check_checkpoint, wanted_files
 from edge_rag.model_store.convert.encoders import make_encoder
 from edge_rag.model_store.convert.genai import check_converter
-from edge_rag.model_store.convert.generators import GENAI_WANTED, as_it_came, converted, make_generator
+from edge_rag.model_store.convert.generators import GENAI_WANTED, convert_checkpoint, make_generator, use_original
 from edge_rag.model_store.convert.staging import StagingDir
 from edge_rag.model_store.convert.subprocess import AddProgress
 from edge_rag.model_store.copying import copy_files, matching, plain_files
 from edge_rag.model_store.directory import StoreDirectory, refuse_hard_links
-from edge_rag.model_store.hub import FetchedModel, fetch, forget
+from edge_rag.model_store.hub import FetchedModel, delete_download, fetch
 from edge_rag.model_store.request import AddRequest
 from edge_rag.model_store.signature import SIGNATURE_FILE, check_copies, check_signature
 from edge_rag.model_store.source import HubModel
@@ -33,58 +33,60 @@ from edge_rag.runtime.model_folder.manifest import MANIFEST_NAME
 _IGNORED_FOLDERS = frozenset({".cache", ".git"})
 
 
-def add(store: StoreDirectory, wish: AddRequest, progress: AddProgress) -> ModelManifest:
-    """Adds a model to the store. Nothing of its files is opened by ONNX Runtime before all of them were checked.
+def add(store: StoreDirectory, request: AddRequest, progress: AddProgress) -> ModelManifest:
+    """Adds a model to the store. ONNX Runtime opens none of its files before all of them have been checked.
 
     Args:
-        store: Where to.
-        wish: What.
-        progress: Is told how far it is.
+        store: Directory of the store.
+        request: The model to add.
+        progress: Receives the progress.
 
     Returns:
-        The new model's manifest.
+        Manifest of the new model.
 
     Raises:
-        ModelFolderInvalid: The source holds something that is not allowed, or is damaged; says what.
-        ModelNotAdded: It cannot be fetched, converted or opened, or computes something else than it should.
+        ModelFolderInvalid: The source has something that is not allowed, or is damaged.
+        ModelNotAdded: It cannot be fetched, convert_checkpoint or opened, or computes something else than the original.
         StorageError: The store's directory cannot be used, or is full.
     """
-    if wish.keys and isinstance(wish.source, HubModel):
+    if request.keys and isinstance(request.source, HubModel):
         raise ModelNotAdded(
-            f"{wish.source}: a signature is over all of a model's files, only some of which are fetched here; fetch it "
-            f"whole with `hf download {wish.source.repository} --local-dir FOLDER` and add FOLDER"
+            f"{request.source}: a signature covers all files of a model, only some of which are fetched here; fetch "
+            f"all of them with `hf download {request.source.repository} --local-dir FOLDER` and add FOLDER"
         )
     with store.changing():
-        if wish.name in store.names():
-            raise ModelNotAdded(f"there is a model {wish.name} already; remove it first or choose a --name")
+        if request.name in store.names():
+            raise ModelNotAdded(f"a model {request.name} exists; remove it first or choose another --name")
         with store.staging() as staging:
-            shop = StagingDir(staging, progress)
-            fetched = fetch(wish.source, store.downloads(), progress) if isinstance(wish.source, HubModel) else None
+            staging_dir = StagingDir(staging, progress)
+            fetched = (
+                fetch(request.source, store.downloads(), progress) if isinstance(request.source, HubModel) else None
+            )
             try:
-                made = _make(wish, fetched, shop)
+                made = _make(request, fetched, staging_dir)
             except ModelError as error:
-                # The reader knows the source, not the copy that was looked at.
-                raise type(error)(str(error).replace(str(shop.source), str(wish.source))) from error
-            progress.begin("bringing it to the disk")
+                # The user knows the source, not the private copy that was checked.
+                raise type(error)(str(error).replace(str(staging_dir.source), str(request.source))) from error
+            progress.begin("syncing it to the disk")
             manifest = verify_model_folder(made)
             refuse_hard_links(made)
-            store.install(made, wish.name)
+            store.install(made, request.name)
         if fetched is not None:
-            forget(fetched)
+            delete_download(fetched)
     return manifest
 
 
-def _make(wish: AddRequest, fetched: FetchedModel | None, shop: StagingDir) -> Path:
-    """Makes the finished folder; returns where it is."""
-    folder = fetched.folder if fetched is not None else Path(str(wish.source))
+def _make(request: AddRequest, fetched: FetchedModel | None, staging_dir: StagingDir) -> Path:
+    """Builds the finished folder and returns its path."""
+    folder = fetched.folder if fetched is not None else Path(str(request.source))
     files = fetched.files if fetched is not None else plain_files(folder, _IGNORED_FOLDERS)
-    shop.source.mkdir()
-    shop.scratch.mkdir()
-    signed = _signed(wish, folder, shop)
+    staging_dir.source.mkdir()
+    staging_dir.scratch.mkdir()
+    signed = _signed(request, folder, staging_dir)
     files.pop(SIGNATURE_FILE, None)
     if MANIFEST_NAME in files and fetched is None:
-        _take(folder, files, signed, shop)
-        return _take_over(wish, shop)
+        _copy_source(folder, files, signed, staging_dir)
+        return _add_finished(request, staging_dir)
     if GENAI_CONFIG_FILE in files:
         wanted = matching(files, GENAI_WANTED)
     elif "config.json" in files:
@@ -92,70 +94,72 @@ def _make(wish: AddRequest, fetched: FetchedModel | None, shop: StagingDir) -> P
         wanted = wanted_files(files)
     else:
         raise ModelNotAdded(
-            f"{wish.source}: no model folder: neither config.json nor {GENAI_CONFIG_FILE} nor {MANIFEST_NAME} is in it"
+            f"{request.source}: not a model folder: it has no config.json, {GENAI_CONFIG_FILE} or {MANIFEST_NAME}"
         )
-    _take(folder, {name: files[name] for name in wanted}, signed, shop)
+    _copy_source(folder, {name: files[name] for name in wanted}, signed, staging_dir)
     commit = None if fetched is None else fetched.commit
     if GENAI_CONFIG_FILE in files:
-        _check_role(wish, ModelRole.GENERATOR)
-        make_generator(wish, as_it_came(wish, shop), shop)
+        _check_role(request, ModelRole.GENERATOR)
+        make_generator(request, use_original(request, staging_dir), staging_dir)
     else:
-        checkpoint = check_checkpoint(shop.source)
-        _check_role(wish, checkpoint.role)
-        _convert(wish, checkpoint, commit, shop)
-    return shop.model
+        checkpoint = check_checkpoint(staging_dir.source)
+        _check_role(request, checkpoint.role)
+        _convert(request, checkpoint, commit, staging_dir)
+    return staging_dir.model
 
 
-def _convert(wish: AddRequest, checkpoint: Checkpoint, commit: str | None, shop: StagingDir) -> None:
+def _convert(request: AddRequest, checkpoint: Checkpoint, commit: str | None, staging_dir: StagingDir) -> None:
     if checkpoint.role is ModelRole.GENERATOR:
-        make_generator(wish, converted(wish, checkpoint, commit, shop), shop)
+        make_generator(request, convert_checkpoint(request, checkpoint, commit, staging_dir), staging_dir)
     else:
-        make_encoder(wish, checkpoint, commit, shop)
+        make_encoder(request, checkpoint, commit, staging_dir)
 
 
-def _check_role(wish: AddRequest, role: ModelRole) -> None:
-    if wish.role not in (None, role):
-        raise ModelNotAdded(f"{wish.source}: this model fills the role {role.value}, not {wish.role.value}")
+def _check_role(request: AddRequest, role: ModelRole) -> None:
+    if request.role not in (None, role):
+        raise ModelNotAdded(f"{request.source}: this model fills the role {role.value}, not {request.role.value}")
 
 
-def _signed(wish: AddRequest, folder: Path, shop: StagingDir) -> Mapping[str, str] | None:
-    """Checks the signature where one is wanted; returns the hash of each signed file."""
-    if not wish.keys:
+def _signed(request: AddRequest, folder: Path, staging_dir: StagingDir) -> Mapping[str, str] | None:
+    """Verifies the signature if one is required; returns the hash of each signed file."""
+    if not request.keys:
         return None
-    return check_signature(folder, _IGNORED_FOLDERS, wish.keys, shop.scratch, shop.progress)
+    return check_signature(folder, _IGNORED_FOLDERS, request.keys, staging_dir.scratch, staging_dir.progress)
 
 
-def _take(folder: Path, files: dict[str, int], signed: Mapping[str, str] | None, shop: StagingDir) -> None:
-    """Makes a private copy of what is wanted of the source."""
+def _copy_source(
+    folder: Path, files: dict[str, int], signed: Mapping[str, str] | None, staging_dir: StagingDir
+) -> None:
+    """Makes a private copy of the required files of the source."""
     try:
         check_sizes(files)
     except ValueError as error:
         raise ModelFolderInvalid(f"{folder}: {error}") from error
-    shop.progress.begin("copying", sum(files.values()))
-    copy_files(folder, files, shop.source, shop.progress)
+    staging_dir.progress.begin("copying", sum(files.values()))
+    copy_files(folder, files, staging_dir.source, staging_dir.progress)
     if signed is not None:
-        check_copies(shop.source, signed, tuple(files))
+        check_copies(staging_dir.source, signed, tuple(files))
 
 
-def _take_over(wish: AddRequest, shop: StagingDir) -> Path:
-    """Takes a model folder of this project's, whoever made it."""
-    shop.progress.begin("checking every file")
-    manifest = verify_model_folder(shop.source)
-    _check_role(wish, manifest.role)
+def _add_finished(request: AddRequest, staging_dir: StagingDir) -> Path:
+    """Adds a finished model folder of edge-rag, which need not be this machine's."""
+    staging_dir.progress.begin("checking every file")
+    manifest = verify_model_folder(staging_dir.source)
+    _check_role(request, manifest.role)
     if manifest.form is GeneratorForm.PAGED and GEOMETRY_FILE not in manifest.files:
         raise ModelNotAdded(
-            f"{shop.source}: the folder of a generator holds no {GEOMETRY_FILE}; add what it was made from"
+            f"{staging_dir.source}: the generator's folder has no {GEOMETRY_FILE}; add the model that it was made from"
         )
-    shop.progress.begin("opening it once")
-    shop.step("open", shop.source)
-    if manifest.name != wish.name:
+    staging_dir.progress.begin("opening it once")
+    staging_dir.step("open", staging_dir.source)
+    if manifest.name != request.name:
         write_manifest(
-            shop.source,
-            name=wish.name,
+            staging_dir.source,
+            name=request.name,
             role=manifest.role,
-            licence=wish.licence or manifest.licence,
+            licence=request.licence or manifest.licence,
             source=manifest.source,
             made_by=manifest.made_by,
             parameters=manifest.parameters,
         )
-    return shop.source
+    return staging_dir.source

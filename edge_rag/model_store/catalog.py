@@ -1,4 +1,4 @@
-"""The catalogue: models by what a board can hold, with sizes that follow from their shapes."""
+"""The catalogue of recommended models, with memory and disk sizes computed from their shapes."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Shape(_Strict):
 
 
 class CatalogEntry(_Strict):
-    """A model that is proposed.
+    """A recommended model.
 
-    ``board_gib`` is the smallest memory of a board that it is proposed for; ``checked`` says what was really run.
+    ``board_gib`` is the smallest memory of a board that it is recommended for; ``checked`` states what has been run.
     """
 
     name: str
@@ -54,7 +54,7 @@ class CatalogEntry(_Strict):
     licence: str
     board_gib: Annotated[int, Field(ge=1)]
     precision: Literal["int4", "int8"]
-    context: _Size = Field(description="Tokens of prompt and answer that the memory is counted for.")
+    context: _Size = Field(description="Tokens of prompt and answer included in the memory size.")
     disk_mib: _Size
     memory_mib: _Size
     checked: str
@@ -68,11 +68,11 @@ class _Document(_Strict):
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a model takes.
+    """Memory and disk space that a model needs.
 
     Attributes:
-        disk_bytes: Lowered folder.
-        memory_bytes: Daemon, weights, and pages for a few sequences of the entry's context.
+        disk_bytes: Size of the lowered folder.
+        memory_bytes: Daemon, weights, and KV pages for a few sequences of the entry's context.
     """
 
     disk_bytes: int
@@ -96,10 +96,10 @@ def read_catalog(path: Path) -> tuple[CatalogEntry, ...]:
 
 
 def needs(entry: CatalogEntry) -> Needs:
-    """Computes what a model takes from its shape.
+    """Computes what a model needs from its shape.
 
-    Matrices are quantized in blocks of ``BLOCK`` with a float32 scale each; norms and rotary tables stay float32; an
-    embedding that is not tied to the head stays float32. A token of the cache takes a byte an element and a scale a
+    Matrices are quantized in blocks of ``BLOCK`` with a float32 scale each; norms and rotary tables stay float32, as
+    does an embedding that is not tied to the head. A token of the KV cache takes one byte per element and one scale per
     head, for keys and for values.
     """
     shape, bits = entry.shape, 4 if entry.precision == ModelPrecision.INT4.value else 8
@@ -124,8 +124,8 @@ def recommend(catalog: tuple[CatalogEntry, ...], available_bytes: int) -> list[C
     """Returns the models that fit, the largest first.
 
     Args:
-        catalog: What there is.
-        available_bytes: Memory that can be taken.
+        catalog: The catalogue.
+        available_bytes: Memory available.
     """
     fitting = [entry for entry in catalog if needs(entry).memory_bytes <= available_bytes]
     return sorted(fitting, key=lambda entry: -needs(entry).memory_bytes)

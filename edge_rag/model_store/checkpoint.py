@@ -1,4 +1,4 @@
-"""Hugging Face folders: which files of one are taken, and what they may say. No code of a folder is ever taken."""
+"""Hugging Face folders: which files are copied, and what they may contain. Code of a folder is never copied."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edge_rag.model_store.copying import matching
 from edge_rag.runtime.model_folder.manifest import ModelRole
 from edge_rag.runtime.model_folder.strict_json import parse_object
 
-_WANTED = (
+_COPIED = (
     "config.json",
     "generation_config.json",
     "model.safetensors",
@@ -59,13 +59,13 @@ ARCHITECTURES: Mapping[str, tuple[ModelRole, str]] = {
     **{name: (ModelRole.EMBEDDER, family) for name, family in _EMBEDDERS.items()},
     **{name: (ModelRole.RERANKER, family) for name, family in _RERANKERS.items()},
 }
-"""Classes of transformers that are converted, what they are for, and what their families are called."""
+"""Classes of transformers that can be converted, with role and name of their family."""
 
-# What names Python of the folder, or kernels that transformers would fetch.
+# Keys that name Python code of the folder, or kernels that transformers would fetch.
 _CODE_KEYS = ("auto_map", "custom_pipelines", "attn_implementation", "_attn_implementation")
 _PART = re.compile(r"\d_(Pooling|Normalize)/config\.json")
 _LARGEST_CONFIG = 1 << 20
-_LARGEST_HEADER = 100 << 20  # the format's own limit
+_LARGEST_HEADER = 100 << 20  # limit of the format
 _ELEMENT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 _LICENCE = re.compile(r"^license:\s*[\"']?([A-Za-z0-9.+-]{1,60})[\"']?\s*$", re.MULTILINE)
@@ -74,13 +74,13 @@ _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a Hugging Face folder says of itself.
+    """What a Hugging Face folder declares.
 
     Attributes:
-        role: What the architecture is for.
+        role: Role of the architecture.
         architecture: Name of the class in transformers.
-        family: What the architecture is called.
-        licence: SPDX identifier of the model card, or ``NOASSERTION``.
+        family: Name of the architecture's family.
+        licence: SPDX identifier in the model card, or ``NOASSERTION``.
     """
 
     role: ModelRole
@@ -90,34 +90,35 @@ class Checkpoint:
 
 
 def wanted_files(names: Iterable[str]) -> list[str]:
-    """Returns the names of files that are taken or fetched. Everything else, pickled weights and Python among it, stays
-    where it is."""
+    """Returns the names of files to copy or fetch. All others, such as pickled weights and Python code, are left
+    out.
+    """
     present = list(names)
-    return [*matching(present, _WANTED), *(name for name in present if _PART.fullmatch(name))]
+    return [*matching(present, _COPIED), *(name for name in present if _PART.fullmatch(name))]
 
 
 def check_checkpoint(folder: Path) -> Checkpoint:
-    """Checks a private copy of a Hugging Face folder, and takes from its configuration what names code.
+    """Checks a private copy of a Hugging Face folder, and removes keys that name code from its configuration.
 
     Args:
-        folder: Holds only files of ``wanted_files``; may be changed.
+        folder: Has only files of ``wanted_files``; may be changed.
 
     Raises:
-        ModelFolderInvalid: A file is damaged or says something that is not allowed.
-        ModelNotAdded: Its architecture is not one that is converted, or its weights are not safetensors.
+        ModelFolderInvalid: A file is damaged or has a value that is not allowed.
+        ModelNotAdded: Its architecture cannot be converted, or its weights are not safetensors.
     """
     config = read_config(folder / "config.json")
     for name in ("tokenizer_config.json", "generation_config.json", "special_tokens_map.json"):
         if (folder / name).exists():
             _without_code(folder / name)
-    # The classes of ARCHITECTURES come with transformers; what `auto_map` names instead was not copied.
+    # The classes of ARCHITECTURES are part of transformers; what `auto_map` names instead was not copied.
     _without_code(folder / "config.json")
     architectures = config.get("architectures")
     architecture = architectures[0] if isinstance(architectures, list) and len(architectures) == 1 else None
     if not isinstance(architecture, str) or architecture not in ARCHITECTURES:
         known = ", ".join(sorted(ARCHITECTURES))
         raise ModelNotAdded(
-            f"{folder.name}: the architecture {architecture!r} is not converted; known ones are {known}"
+            f"{folder.name}: the architecture {architecture!r} cannot be converted; known ones are {known}"
         )
     if config.get("quantization_config") is not None:
         raise ModelNotAdded(f"{folder.name}: the weights are quantized already; add the model they were made from")
@@ -129,7 +130,7 @@ def check_checkpoint(folder: Path) -> Checkpoint:
 
 
 def licence_of(folder: Path) -> str:
-    """Returns the licence that a model card's front matter names, or ``NOASSERTION``."""
+    """Returns the licence in a model card's front matter, or ``NOASSERTION``."""
     try:
         with (folder / "README.md").open("rb") as file:
             card = file.read(_LARGEST_CONFIG).decode("utf-8", "replace").replace("\r\n", "\n")
@@ -153,13 +154,15 @@ def _check_weights(folder: Path) -> None:
             if file not in shards:
                 raise ModelFolderInvalid(f"{folder.name}: {file} is missing, {index.name} names it")
     elif "model.safetensors" not in shards:
-        raise ModelNotAdded(f"{folder.name}: there is no model.safetensors; pickled weights are code and are not taken")
+        raise ModelNotAdded(
+            f"{folder.name}: there is no model.safetensors; pickled weights are code and are not accepted"
+        )
     for shard in shards:
         _check_safetensors(folder / shard)
 
 
 def _check_safetensors(path: Path) -> None:
-    """Checks that a file's header describes the file's own bytes."""
+    """Checks that the header of a file describes the bytes of the file."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -175,7 +178,7 @@ def _check_safetensors(path: Path) -> None:
         tensor = value if isinstance(value, dict) else {}
         offsets = tensor.get("data_offsets")
         if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(offset) is int for offset in offsets):
-            raise ModelFolderInvalid(f"{path.name}: the tensor {name!r} has no place in the file")
+            raise ModelFolderInvalid(f"{path.name}: the tensor {name!r} has no position in the file")
         if not 0 <= offsets[0] <= offsets[1] <= size - 8 - length:
             raise ModelFolderInvalid(f"{path.name}: the tensor {name!r} lies outside the file")
         needed = _tensor_bytes(tensor)
@@ -185,7 +188,7 @@ def _check_safetensors(path: Path) -> None:
 
 
 def _tensor_bytes(tensor: Mapping[str, object]) -> int | None:
-    """Returns what a tensor's shape takes; None for kinds of elements that are not whole bytes."""
+    """Returns the bytes that a tensor's shape needs; None for element types of less than a byte."""
     shape, element = tensor.get("shape"), _ELEMENT_BYTES.get(str(tensor.get("dtype")))
     if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
         return -1
@@ -202,7 +205,7 @@ def read_config(path: Path) -> dict[str, object]:
     """Reads a configuration file of a checkpoint.
 
     Raises:
-        ModelFolderInvalid: It is missing, damaged or of absurd size.
+        ModelFolderInvalid: It is missing, damaged or too large.
     """
     return _read(path, _LARGEST_CONFIG)
 

@@ -1,4 +1,4 @@
-"""Taking files out of a folder that somebody else made: plain files only, known names only, each as a copy."""
+"""Copies files out of an untrusted folder: regular files with known names only."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from pathlib import Path
 from edge_rag.errors import ModelFolderInvalid, StorageFull
 from edge_rag.model_store.convert.subprocess import AddProgress
 
-_BLOCK = 1 << 20
-_MOST_ENTRIES = 4096
-_ROOM_LEFT = 64 << 20
+_BLOCK_BYTES = 1 << 20
+_MAX_ENTRIES = 4096
+_RESERVE_BYTES = 64 << 20
 
 
 def plain_files(folder: Path, ignored: frozenset[str] = frozenset()) -> dict[str, int]:
-    """Lists the files of a folder and of the folders in it, with their sizes.
+    """Lists the files of a folder and its subfolders with their sizes.
 
     Args:
         folder: The folder.
-        ignored: Names of folders that are not looked into.
+        ignored: Names of subfolders to skip.
 
     Raises:
-        ModelFolderInvalid: There is a link, a device, a pipe or a socket, or absurdly many entries, or something cannot
-            be read.
+        ModelFolderInvalid: There is a link, a device, a pipe or a socket, or too many entries, or something cannot be
+            read.
     """
     found: dict[str, int] = {}
-    waiting = [folder]
+    pending = [folder]
     entries = 0
-    while waiting:
-        current = waiting.pop()
+    while pending:
+        current = pending.pop()
         try:
             listing = sorted(os.scandir(current), key=lambda entry: entry.name)
         except OSError as error:
@@ -40,14 +40,14 @@ def plain_files(folder: Path, ignored: frozenset[str] = frozenset()) -> dict[str
         for entry in listing:
             entries += 1
             path = Path(entry.path).relative_to(folder).as_posix()
-            if entries > _MOST_ENTRIES:
-                raise ModelFolderInvalid(f"{folder}: holds more than {_MOST_ENTRIES} entries; this is no model")
+            if entries > _MAX_ENTRIES:
+                raise ModelFolderInvalid(f"{folder}: has more than {_MAX_ENTRIES} entries; this is not a model")
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISLNK(status.st_mode):
                 raise ModelFolderInvalid(f"{folder}: {path} is a link; copy the folder with `cp -rL` and add the copy")
             if stat.S_ISDIR(status.st_mode):
                 if entry.name not in ignored:
-                    waiting.append(Path(entry.path))
+                    pending.append(Path(entry.path))
             elif stat.S_ISREG(status.st_mode):
                 found[path] = status.st_size
             else:
@@ -56,19 +56,19 @@ def plain_files(folder: Path, ignored: frozenset[str] = frozenset()) -> dict[str
 
 
 def copy_files(folder: Path, files: dict[str, int], target: Path, progress: AddProgress) -> None:
-    """Copies files without following a link that was put in their place meanwhile.
+    """Copies files without following links that replaced them meanwhile.
 
     Args:
-        folder: Where they are.
-        files: Which ones, with their sizes.
+        folder: Their folder.
+        files: Their paths and sizes.
         target: An empty folder.
-        progress: Is told of every block.
+        progress: Receives the bytes of every block.
 
     Raises:
-        ModelFolderInvalid: One is no longer the file it was.
-        StorageFull: They do not fit.
+        ModelFolderInvalid: A file has changed.
+        StorageFull: There is no space.
     """
-    check_room(target, sum(files.values()))
+    check_space(target, sum(files.values()))
     for path, size in files.items():
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -78,30 +78,30 @@ def copy_files(folder: Path, files: dict[str, int], target: Path, progress: AddP
         with os.fdopen(descriptor, "rb", buffering=0) as source, (target / path).open("xb") as copy:
             if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
                 raise ModelFolderInvalid(f"{folder}: {path} is not a plain file; remove it")
-            left = size
-            while block := source.read(min(_BLOCK, left + 1)):
-                left -= len(block)
-                if left < 0:
+            remaining = size
+            while block := source.read(min(_BLOCK_BYTES, remaining + 1)):
+                remaining -= len(block)
+                if remaining < 0:
                     break
                 copy.write(block)
                 progress.advance(len(block))
-        if left:
+        if remaining:
             raise ModelFolderInvalid(f"{folder}: {path} changed while it was copied; try again")
 
 
-def check_room(folder: Path, needed: int) -> None:
-    """Checks that a file system has room.
+def check_space(folder: Path, needed: int) -> None:
+    """Checks that a file system has enough space.
 
     Raises:
-        StorageFull: It has not; says how much is missing.
+        StorageFull: It has not; the message has the missing amount.
     """
     free = shutil.disk_usage(folder).free
-    if free < needed + _ROOM_LEFT:
+    if free < needed + _RESERVE_BYTES:
         raise StorageFull(
-            f"{folder} has {free >> 20} MiB left, {(needed + _ROOM_LEFT) >> 20} MiB are needed; nothing was added"
+            f"{folder} has {free >> 20} MiB left, {(needed + _RESERVE_BYTES) >> 20} MiB are needed; nothing was added"
         )
 
 
 def matching(names: Iterable[str], patterns: tuple[str, ...]) -> list[str]:
-    """Returns the names without a folder that match a pattern."""
+    """Returns the names without a folder that match one of the patterns."""
     return [name for name in names if "/" not in name and any(fnmatchcase(name, pattern) for pattern in patterns)]

@@ -1,7 +1,4 @@
-"""The store's directory: one closed folder a model, and a place beside them where a model is made before it is one.
-
-Where a model is from, put into words that another machine can check.
-"""
+"""The model store's directory: one folder per model, a staging area, and untrusted files copied into it."""
 
 from __future__ import annotations
 
@@ -25,10 +22,10 @@ _LOCK = ".lock"
 
 
 class StoreDirectory:
-    """Folders by name. What changes it holds its lock, which the kernel lets go however the process ends.
+    """Folders of models by name. A change holds the directory's lock, which the kernel releases when the process ends.
 
     Attributes:
-        path: The directory; made with the first model.
+        path: The directory; created with the first model.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +47,7 @@ class StoreDirectory:
         """Returns a model's folder.
 
         Raises:
-            ModelNotFound: There is none of that name.
+            ModelNotFound: No model has that name.
         """
         if name not in self.names():
             raise ModelNotFound(name, self.names())
@@ -58,7 +55,7 @@ class StoreDirectory:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Holds the lock, and clears away what an interrupted change left behind.
+        """Holds the lock during the block; first removes what an interrupted change leftover behind.
 
         Raises:
             ModelNotAdded: Another process is changing the store.
@@ -71,8 +68,8 @@ class StoreDirectory:
             raise StorageError(f"the model store {self.path} cannot be used: {error.strerror}") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for left in self.path.glob(f"{_STAGING}*"):
-                shutil.rmtree(left)
+            for leftover in self.path.glob(f"{_STAGING}*"):
+                shutil.rmtree(leftover)
             yield
         except BlockingIOError as error:
             raise ModelNotAdded(
@@ -83,73 +80,73 @@ class StoreDirectory:
 
     @contextlib.contextmanager
     def staging(self) -> Iterator[Path]:
-        """Makes an empty folder on the store's file system that is gone when the block ends, however it ends.
+        """Yields an empty folder on the store's file system, which is deleted after the block.
 
-        To be used while ``changing``.
+        To be used inside ``changing``.
 
         Raises:
-            StorageFull: There is no room.
+            StorageFull: There is no space.
         """
         folder = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self.path))
         try:
             yield folder
         except OSError as error:
             if error.errno in (28, 122):  # no space, quota
-                raise StorageFull(f"there is no room for the model in {self.path}; nothing was added") from error
+                raise StorageFull(f"there is no space for the model in {self.path}; nothing was added") from error
             raise
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     def install(self, made: Path, name: str) -> Path:
-        """Gives a finished folder its name, all at once, after everything in it is on the disk.
+        """Moves a finished folder to its name atomically, after everything in it is synced.
 
         Args:
-            made: A folder of this file system, complete.
-            name: The model's name.
+            made: A complete folder on this file system.
+            name: Name of the model.
 
         Returns:
-            Where it is now.
+            The new path.
 
         Raises:
-            ModelNotAdded: There is a model of that name.
+            ModelNotAdded: A model of that name exists.
         """
         target = self.path / name
         sync_tree(made)
         try:
-            # To a folder's name only an empty folder would give way, and there is none.
+            # rename() replaces an empty folder only, and there is none.
             made.rename(target)
         except OSError as error:
             if target.exists():
-                raise ModelNotAdded(f"there is a model {name} already; remove it first or choose a --name") from error
+                raise ModelNotAdded(f"a model {name} exists; remove it first or choose another --name") from error
             raise
         sync(self.path)
         return target
 
     def delete(self, name: str) -> None:
-        """Deletes a model, first its manifest's claim to be one.
+        """Deletes a model: first renames its folder, so that it is no model any more.
 
         Raises:
-            ModelNotFound: There is none of that name.
+            ModelNotFound: No model has that name.
         """
         folder = self.folder(name)
-        grave = self.path / f"{_STAGING}removed-{name}"
-        shutil.rmtree(grave, ignore_errors=True)
-        folder.rename(grave)
+        removed = self.path / f"{_STAGING}removed-{name}"
+        shutil.rmtree(removed, ignore_errors=True)
+        folder.rename(removed)
         sync(self.path)
-        shutil.rmtree(grave)
+        shutil.rmtree(removed)
 
     def downloads(self) -> Path:
-        """Returns the folder where fetched files wait until their model is added; made if need be."""
+        """Returns the folder of fetched files whose model is not added yet; creates it if necessary."""
         folder = self.path / _DOWNLOADS
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder
 
 
 def refuse_hard_links(folder: Path) -> None:
-    """Checks that each file of a store's folder has no other name, through which it could be changed.
+    """Checks that no file of a store's folder has another hard link, through which it could be changed.
 
     Raises:
-        ModelNotAdded: One has; names it.
+        ModelNotAdded: A file has one; names it.
     """
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
@@ -158,19 +155,19 @@ def refuse_hard_links(folder: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Brings every file and folder below to the disk."""
+    """Syncs every file and folder below a folder."""
     for path in sorted(folder.rglob("*"), reverse=True):
         sync(path)
     sync(folder)
 
 
-def origin_of(source: Source, copy: Path, commit: str | None) -> str:
-    """Names a model's source with the commit it was fetched at, or else with a hash of its content.
+def provenance_of(source: Source, copy: Path, commit: str | None) -> str:
+    """Describes a model's source with the commit it was fetched at, or else with a hash of its content.
 
     Args:
-        source: What the operator named.
-        copy: What was taken of it.
-        commit: The commit; None where it was not fetched.
+        source: The source.
+        copy: The files copied from it.
+        commit: The commit; None if it was not fetched.
     """
     if commit is not None:
         return f"{source}, commit {commit}"

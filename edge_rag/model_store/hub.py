@@ -1,4 +1,4 @@
-"""Fetching a model from the Hugging Face hub: known files only, resumable, each checked against the hub's own hash."""
+"""Fetches models from the Hugging Face hub: known files only, resumable, each verified with the hub's hash."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.checkpoint import wanted_files
 from edge_rag.model_store.convert.subprocess import AddProgress
-from edge_rag.model_store.copying import check_room
+from edge_rag.model_store.copying import check_space
 from edge_rag.model_store.source import HubModel
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
-_ANSWER_S = 20.0
+_TIMEOUT_S = 20.0
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _OFFLINE = (
     "Without the hub: fetch the model on a machine that reaches it (`hf download {repository} --local-dir FOLDER`), "
@@ -29,12 +29,12 @@ _OFFLINE = (
 
 @dataclass(frozen=True, slots=True)
 class FetchedModel:
-    """A model that was fetched.
+    """A fetched model.
 
     Attributes:
-        folder: Where its files are.
-        commit: The commit they are of.
-        files: The files with their sizes.
+        folder: Folder of its files.
+        commit: Commit of the files.
+        files: Paths and sizes of the files.
     """
 
     folder: Path
@@ -43,29 +43,28 @@ class FetchedModel:
 
 
 def fetch(model: HubModel, downloads: Path, progress: AddProgress) -> FetchedModel:
-    """Fetches a model's weights, configuration and tokenizer. What an interrupted run fetched is not fetched again.
+    """Fetches a model's weights, configuration and tokenizer; continues an interrupted download.
 
-    The hub's address and the token for models that need one are taken from the environment (``HF_ENDPOINT``,
-    ``HF_TOKEN``), as everywhere.
+    The address of the hub and the access token come from the environment (``HF_ENDPOINT``, ``HF_TOKEN``).
 
     Args:
-        model: Which one.
-        downloads: Folder for files that were fetched.
-        progress: Is told of every block.
+        model: The model.
+        downloads: Folder of fetched files.
+        progress: Receives the bytes of every block.
 
     Raises:
-        ModelNotAdded: The hub cannot be reached, has no such model or revision, or wants a licence to be accepted; or
-            what came is not what the hub says it has.
-        StorageFull: It does not fit.
+        ModelNotAdded: The hub cannot be reached, has no such model or revision, or requires a licence to be accepted;
+            or a fetched file does not match the hub's hash.
+        StorageFull: There is no space.
     """
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     from huggingface_hub import HfApi
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
-    progress.begin(f"asking the hub for {model.repository}")
+    progress.begin(f"querying the hub for {model.repository}")
     try:
         info = HfApi(endpoint=_endpoint()).model_info(
-            model.repository, revision=model.revision, files_metadata=True, timeout=_ANSWER_S
+            model.repository, revision=model.revision, files_metadata=True, timeout=_TIMEOUT_S
         )
     except GatedRepoError as error:
         raise ModelNotAdded(
@@ -77,13 +76,13 @@ def fetch(model: HubModel, downloads: Path, progress: AddProgress) -> FetchedMod
         raise ModelNotAdded(f"{model}: the hub has no such model, or wants a token (HF_TOKEN) to show it") from error
     except Exception as error:
         raise _unreachable(model, error) from error
-    files = _wanted(model, info)
+    files = _files_to_fetch(model, info)
     commit = str(info.sha)
     if not _COMMIT.fullmatch(commit):
-        raise ModelNotAdded(f"{model}: the hub named no commit")
+        raise ModelNotAdded(f"{model}: the hub sent no commit")
     folder = downloads / f"{model.owner}--{model.name}@{commit}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    check_room(folder, sum(size for path, size in files.items() if not (folder / path).exists()))
+    check_space(folder, sum(size for path, size in files.items() if not (folder / path).exists()))
     progress.begin(f"fetching {model.repository}", sum(files.values()))
     for sibling in sorted(info.siblings or (), key=lambda sibling: sibling.rfilename):
         if sibling.rfilename in files:
@@ -91,24 +90,24 @@ def fetch(model: HubModel, downloads: Path, progress: AddProgress) -> FetchedMod
     return FetchedModel(folder, commit, files)
 
 
-def forget(fetched: FetchedModel) -> None:
-    """Deletes what was fetched."""
+def delete_download(fetched: FetchedModel) -> None:
+    """Deletes the files of a fetched model."""
     shutil.rmtree(fetched.folder, ignore_errors=True)
 
 
-def _wanted(model: HubModel, info: ModelInfo) -> dict[str, int]:
+def _files_to_fetch(model: HubModel, info: ModelInfo) -> dict[str, int]:
     sizes = {sibling.rfilename: sibling.size for sibling in info.siblings or ()}
-    wanted = wanted_files(sizes)
-    if "config.json" not in wanted or not any(name.endswith(".safetensors") for name in wanted):
+    selected = wanted_files(sizes)
+    if "config.json" not in selected or not any(name.endswith(".safetensors") for name in selected):
         raise ModelNotAdded(f"{model}: has no config.json with weights in model.safetensors; it cannot be converted")
-    files = {name: size for name in wanted if (size := sizes[name]) is not None}
-    if len(files) < len(wanted):
-        raise ModelNotAdded(f"{model}: the hub does not say how large its files are")
+    files = {name: size for name in selected if (size := sizes[name]) is not None}
+    if len(files) < len(selected):
+        raise ModelNotAdded(f"{model}: the hub does not report the sizes of its files")
     return files
 
 
 def _fetch_file(model: HubModel, commit: str, sibling: RepoSibling, folder: Path, progress: AddProgress) -> None:
-    """Fetches a file, from where an earlier run stopped, and gives it its name once it is whole and right."""
+    """Fetches a file, continuing an earlier run, and renames it once it is complete and verified."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
@@ -117,7 +116,7 @@ def _fetch_file(model: HubModel, commit: str, sibling: RepoSibling, folder: Path
     if target.exists():
         progress.advance(target.stat().st_size)
         return
-    # The library's own download keeps nothing of a file that broke off once its process is gone.
+    # The library's own download does not keep incomplete files across processes.
     partial = folder / f"{name}.partial"
     partial.parent.mkdir(exist_ok=True)
     with partial.open("ab") as file:
@@ -134,12 +133,12 @@ def _fetch_file(model: HubModel, commit: str, sibling: RepoSibling, folder: Path
             raise _unreachable(model, error) from error
     if partial.stat().st_size != sibling.size or not _hash_matches(partial, sibling):
         partial.unlink()
-        raise ModelNotAdded(f"{model}: {name} is not what the hub says it has; it was deleted, try again")
+        raise ModelNotAdded(f"{model}: {name} does not match the hub's hash; it was deleted, try again")
     partial.rename(target)
 
 
 def _hash_matches(path: Path, sibling: RepoSibling) -> bool:
-    """Compares a file's hash with the hub's: SHA-256 of large files, git's of the others."""
+    """Compares a file's hash with the hub's: SHA-256 of large files, git's object hash of the others."""
     with path.open("rb") as file:
         if sibling.lfs is not None:
             return hashlib.file_digest(file, "sha256").hexdigest() == sibling.lfs.sha256
@@ -153,16 +152,16 @@ def _endpoint() -> str | None:
 
 
 def _unreachable(model: HubModel, error: Exception) -> ModelNotAdded:
-    reason = str(error).strip().splitlines()
-    said = f"{type(error).__name__}: {reason[0]}" if reason else type(error).__name__
+    lines = str(error).strip().splitlines()
+    reason = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return ModelNotAdded(
-        f"{model}: the hub could not be reached or broke off ({said}). What was fetched is kept, so that the next try "
-        f"goes on from there. {_OFFLINE.format(repository=model.repository)}"
+        f"{model}: the hub could not be reached or closed the connection ({reason}). Fetched data is kept for the "
+        f"next attempt. {_OFFLINE.format(repository=model.repository)}"
     )
 
 
 def _reporting(progress: AddProgress) -> Any:
-    """Returns a progress bar that draws nothing and tells ours."""
+    """Returns a class of progress bars that display nothing and report to ``progress``."""
     from huggingface_hub.utils.tqdm import tqdm
 
     class Reporting(tqdm):

@@ -1,4 +1,4 @@
-"""What an operator asks the store for."""
+"""A request to add a model."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from edge_rag.runtime.model_folder.manifest import ModelRole
 
 @dataclass(frozen=True, slots=True)
 class AddRequest:
-    """A model that is to be added.
+    """A model to add.
 
     Attributes:
         source: Where the model comes from.
-        name: What it is to be called.
-        precision: What the weights of a Hugging Face folder are converted to; None for 4 bits of a generator, 8 of an
+        name: Its name in the store.
+        precision: Precision of the weights of a converted Hugging Face folder; None for 4 bits of a generator, 8 of an
             encoder.
-        licence: SPDX expression; None takes what the model card says.
-        role: What it must be for; None takes what it is for.
-        keys: Public keys of which one must have signed it; none where signatures are not looked at.
+        licence: SPDX expression; None for that of the model card.
+        role: Required role; None for any.
+        keys: Public keys, of which one must have signed the model; empty if no signature is required.
     """
 
     source: Source

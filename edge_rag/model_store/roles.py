@@ -1,4 +1,4 @@
-"""Which folder fills which role: an explicit setting wins, then what ``models use`` chose, then what came along."""
+"""The model of each role: an explicit setting, else the choice of ``models use``, else the default of the settings."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from edge_rag.runtime.model_folder.manifest import ModelRole
 
 @dataclass(frozen=True, slots=True)
 class RoleFolders:
-    """The models a daemon opens.
+    """Folders of the models that a daemon opens.
 
     Attributes:
         embedder: Folder of the embedding model.
-        reranker: Folder of a cross-encoder; None where the embedder's token vectors do that work.
+        reranker: Folder of a cross-encoder; None if the embedder's token vectors are used for reranking.
         generator: Folder of the language model.
     """
 
@@ -31,7 +31,7 @@ def store_of(settings: Settings) -> ModelStore:
 
 
 def explicit_model(settings: Settings, role: ModelRole) -> str | None:
-    """Returns the model that a file, the environment or the command line names for a role; None where they do not."""
+    """Returns the model named for a role by file, environment or command line; None if none of them names one."""
     if role.value not in settings.models.model_fields_set:
         return None
     name: str | None = getattr(settings.models, role.value)
@@ -39,7 +39,7 @@ def explicit_model(settings: Settings, role: ModelRole) -> str | None:
 
 
 def fill_roles(settings: Settings, store: ModelStore) -> RoleFolders:
-    """Finds the folder of every role; what is in them is checked when they are opened.
+    """Returns the folder of each role's model; the folders are checked when they are opened.
 
     Raises:
         ModelNotFound: A setting or a choice names a model that does not exist.
@@ -54,7 +54,7 @@ def fill_roles(settings: Settings, store: ModelStore) -> RoleFolders:
 
 
 def model_of(settings: Settings, store: ModelStore, role: ModelRole) -> str | None:
-    """Returns the name of the model that fills a role; None where the role is left to another part.
+    """Returns the name of a role's model; None if the role has none.
 
     Raises:
         StorageCorrupt: The file of choices is damaged.

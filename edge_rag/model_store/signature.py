@@ -1,7 +1,7 @@
-"""Signatures of model folders: OpenSSF model signing with a plain key, checked before anything else of a folder is.
+"""Signatures of model folders: OpenSSF model signing with a plain key, verified before anything else in a folder.
 
-Whoever made the model runs `model_signing sign key FOLDER --private_key KEY.pem --signature FOLDER/model.sig`. The
-signature is over the SHA-256 of every file of the folder, so that a file altered, added or missing is found.
+A model is signed with `model_signing sign key FOLDER --private_key KEY.pem --signature FOLDER/model.sig`. The signature
+covers the SHA-256 of every file in the folder, so that a changed, added or missing file is detected.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from edge_rag.runtime.model_folder.strict_json import parse_object
 
 SIGNATURE_FILE = "model.sig"
 
-_LARGEST = 8 << 20
+_MAX_BYTES = 8 << 20
 _LONGEST_REASON = 400
-# The library quotes both hashes as Python writes bytes; the file's name is what helps.
+# The library's message has both hashes as Python bytes; the name of the file is what helps.
 _HASHES = re.compile(r": Expected 'Digest\(.*?\)', Actual 'Digest\(.*?\)'", re.DOTALL)
 _NEEDED = ("model_signing", "OpenSSL")
 
 
 def acceptable_keys(trusted: Sequence[Path], given: Sequence[Path]) -> tuple[Path, ...]:
-    """Returns the public keys of which one must have signed a model; none where signatures are not looked at.
+    """Returns the public keys of which one must have signed a model; empty if no signature is required.
 
     Args:
-        trusted: What the settings trust; where there are any, no model is added without a signature of one.
-        given: What the operator names for one model.
+        trusted: Keys trusted by the settings; if there are any, every model needs a signature by one of them.
+        given: Keys named by the operator for one model.
 
     Raises:
         ConfigurationError: A key cannot be read, or is named but not trusted.
@@ -54,45 +54,45 @@ def acceptable_keys(trusted: Sequence[Path], given: Sequence[Path]) -> tuple[Pat
 def check_signature(
     folder: Path, ignored: frozenset[str], keys: Sequence[Path], scratch: Path, progress: AddProgress
 ) -> Mapping[str, str]:
-    """Checks that one of some keys has signed a folder as it is.
+    """Verifies that one of some keys has signed a folder in its current state.
 
     Args:
-        folder: The folder; it holds ``model.sig``.
-        ignored: Folders in it that are no part of the model.
+        folder: The folder, with ``model.sig``.
+        ignored: Subfolders that are not part of the model.
         keys: Public keys, PEM, of curves P-256, P-384 or P-521.
-        scratch: For a private copy of the signature.
-        progress: Is told how far it is.
+        scratch: Folder for a private copy of the signature.
+        progress: Receives the progress.
 
     Returns:
-        SHA-256 of each signed file by its path, lower-case hex: what copies of the files must have.
+        SHA-256 of each signed file by path, lower-case hex; copies of the files must match it.
 
     Raises:
-        ModelFolderInvalid: There is no signature, or none of these keys for what is there; says why.
-        ModelNotAdded: What checks signatures is not installed.
+        ModelFolderInvalid: There is no signature, or no valid one by these keys; the message has the reason.
+        ModelNotAdded: The package that verifies signatures is not installed.
     """
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise ModelNotAdded(
-            f"checking a signature needs {', '.join(missing)}: install it with `pip install 'edge-rag[signatures]'`"
+            f"verifying a signature needs {', '.join(missing)}: install it with `pip install 'edge-rag[signatures]'`"
         )
     path = folder / SIGNATURE_FILE
     if not path.is_file():
-        raise ModelFolderInvalid(f"{folder}: there is no {SIGNATURE_FILE}, and a signature is wanted")
+        raise ModelFolderInvalid(f"{folder}: there is no {SIGNATURE_FILE}, but a signature is required")
     size = path.lstat().st_size
-    if size > _LARGEST:
-        raise ModelFolderInvalid(f"{folder}: {SIGNATURE_FILE} has {size} bytes, at most {_LARGEST} are allowed")
-    # From here on it is the copy that counts: nobody else can change that one.
+    if size > _MAX_BYTES:
+        raise ModelFolderInvalid(f"{folder}: {SIGNATURE_FILE} has {size} bytes, at most {_MAX_BYTES} are allowed")
+    # From here on the copy is used, which no other process can change.
     copy_files(folder, {SIGNATURE_FILE: size}, scratch, progress)
     progress.begin("checking the signature")
     problems = [_problem(folder, ignored, key, scratch / SIGNATURE_FILE) for key in keys]
     if all(problems):
-        said = "; ".join(f"{key.name}: {problem}" for key, problem in zip(keys, problems, strict=True))
-        raise ModelFolderInvalid(f"{folder}: its signature is not good: {said}")
+        reason = "; ".join(f"{key.name}: {problem}" for key, problem in zip(keys, problems, strict=True))
+        raise ModelFolderInvalid(f"{folder}: its signature is invalid: {reason}")
     return _digests(scratch / SIGNATURE_FILE)
 
 
 def check_copies(copy: Path, signed: Mapping[str, str], paths: Sequence[str]) -> None:
-    """Checks that what was copied is what was signed, whatever happened to the folder in between.
+    """Checks that copied files are the signed ones, whatever changed in the folder meanwhile.
 
     Raises:
         ModelFolderInvalid: A file is not.
@@ -105,7 +105,7 @@ def check_copies(copy: Path, signed: Mapping[str, str], paths: Sequence[str]) ->
 
 
 def _problem(folder: Path, ignored: frozenset[str], key: Path, signature: Path) -> str:
-    """Returns why a signature is not a key's for a folder; empty if it is."""
+    """Returns why a signature is invalid for a key and a folder; empty if it is valid."""
     from model_signing.hashing import Config as Hashing
     from model_signing.verifying import Config as Verifying
 
@@ -115,13 +115,13 @@ def _problem(folder: Path, ignored: frozenset[str], key: Path, signature: Path) 
             hashing = Hashing().set_ignored_paths(paths=beside)
             Verifying().use_elliptic_key_verifier(public_key=key).set_hashing_config(hashing).verify(folder, signature)
         except Exception as error:  # noqa: BLE001 - the library's parsers raise what they like at hostile bytes
-            said = _HASHES.sub("", str(error))[:_LONGEST_REASON]
-            return said or f"the signature is another key's, or damaged ({type(error).__name__})"
+            reason = _HASHES.sub("", str(error))[:_LONGEST_REASON]
+            return reason or f"the signature was made with another key, or is damaged ({type(error).__name__})"
     return ""
 
 
 def _digests(signature: Path) -> Mapping[str, str]:
-    """Returns the hashes in a bundle whose signature was found good."""
+    """Returns the hashes in a bundle whose signature has been verified."""
     try:
         match parse_object(signature.read_bytes()):
             case {"dsseEnvelope": {"payload": str(payload)}}:
@@ -129,5 +129,5 @@ def _digests(signature: Path) -> Mapping[str, str]:
                     case {"predicate": {"resources": list(resources)}}:
                         return {one["name"]: one["digest"] for one in resources if one["algorithm"] == "sha256"}
     except (KeyError, TypeError, ValueError) as error:
-        raise ModelFolderInvalid(f"{SIGNATURE_FILE} is no signature over SHA-256 of files: {error!r}") from error
-    raise ModelFolderInvalid(f"{SIGNATURE_FILE} is no signature over SHA-256 of files")
+        raise ModelFolderInvalid(f"{SIGNATURE_FILE} is not a signature over SHA-256 of files: {error!r}") from error
+    raise ModelFolderInvalid(f"{SIGNATURE_FILE} is not a signature over SHA-256 of files")

@@ -1,4 +1,4 @@
-"""Where a model is to come from, as an operator says it."""
+"""Sources of models, and requests to add them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOT_IN_A_NAME = re.compile(r"[^a-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder:
-    """A folder of this machine, or on a medium that is mounted.
+    """A folder of this machine or of a mounted medium.
 
     Attributes:
         path: The folder.
@@ -35,7 +35,7 @@ class HubModel:
 
     Attributes:
         owner: User or organization.
-        name: Name below the owner.
+        name: Name of the repository.
         revision: Branch, tag or commit; None for the default branch.
     """
 
@@ -56,7 +56,7 @@ Source = LocalFolder | HubModel
 
 
 def parse_source(text: str) -> Source:
-    """Reads ``hf:owner/name[@revision]`` or the path of a folder.
+    """Parses ``hf:owner/name[@revision]`` or the path of a folder.
 
     Raises:
         ModelNotAdded: It is neither.
@@ -73,10 +73,10 @@ def parse_source(text: str) -> Source:
 
 
 def default_name(source: Source) -> str:
-    """Returns the name a model gets when nobody gives it one: lower case, of letters, digits, dots and dashes.
+    """Returns the default name of a model: lower-case letters, digits, dots and dashes of the source's name.
 
     Raises:
-        ModelNotAdded: Nothing of the source's name is left.
+        ModelNotAdded: The source's name has none of these characters.
     """
     text = source.name if isinstance(source, HubModel) else source.path.name
     name = _NOT_IN_A_NAME.sub("-", text.lower()).strip("._-")[:MAX_MODEL_NAME]
@@ -86,10 +86,10 @@ def default_name(source: Source) -> str:
 
 
 def check_name(name: str) -> str:
-    """Returns a model's name if it may be one.
+    """Returns a model's name if it is valid.
 
     Raises:
-        ModelNotAdded: It may not.
+        ModelNotAdded: It is not.
     """
     if not is_model_name(name):
         raise ModelNotAdded(

@@ -1,7 +1,4 @@
-"""The store as an operator sees it: what is there, what fills which role, and how to change either.
-
-Which model an operator chose for which role.
-"""
+"""The model store: lists, adds, verifies, chooses and removes models."""
 
 from __future__ import annotations
 
@@ -25,29 +22,29 @@ from edge_rag.runtime.model_folder.folder import ModelManifest, read_manifest, v
 from edge_rag.runtime.model_folder.manifest import ModelRole
 from edge_rag.runtime.model_folder.strict_json import parse_object
 
-_FILE = "choices.json"
+_CHOICES_FILE = "choices.json"
 _FORMAT = 2
 _WITHOUT_DIGEST = 1
-_LARGEST = 1 << 16
+_MAX_BYTES = 1 << 16
 
 
 def read_choices(store: Path) -> Mapping[ModelRole, str]:
-    """Reads what was chosen; nothing if nothing was.
+    """Reads the chosen model of each role; empty without choices.
 
     Raises:
-        StorageCorrupt: The file is not what was written.
+        StorageCorrupt: The file is damaged.
         StorageError: A newer edge-rag wrote it.
     """
-    path = store / _FILE
+    path = store / _CHOICES_FILE
     try:
         with path.open("rb") as file:
-            content = file.read(_LARGEST)
+            content = file.read(_MAX_BYTES)
         if is_newer(content, _FORMAT):
             raise StorageError(f"{path} was written by a newer edge-rag; install that one again, or remove the file")
         document = parse_object(content)
         roles = document["roles"]
         if not isinstance(roles, dict) or document.get("format") not in (_FORMAT, _WITHOUT_DIGEST):
-            raise ValueError("it is of another format")
+            raise ValueError("it has another format")
         digest = {"sha256": _digest(roles)} if document["format"] == _FORMAT else {}
         if document != {"format": document["format"], "roles": roles, **digest}:
             raise ValueError("it was altered")
@@ -59,12 +56,12 @@ def read_choices(store: Path) -> Mapping[ModelRole, str]:
 
 
 def write_choice(store: Path, role: ModelRole, name: str | None) -> None:
-    """Records a choice, or with None that there is none; to be called while the store is held.
+    """Records the chosen model of a role, None for none; the caller holds the store's lock.
 
-    Where the file is damaged, this choice is the first one again.
+    A damaged file is replaced, and other choices are lost.
 
     Raises:
-        StorageError: A newer edge-rag wrote the file; it stays as it is.
+        StorageError: A newer edge-rag wrote the file, which is not changed.
     """
     try:
         choices = dict(read_choices(store))
@@ -75,7 +72,7 @@ def write_choice(store: Path, role: ModelRole, name: str | None) -> None:
         choices[role] = name
     roles = {role.value: name for role, name in sorted(choices.items(), key=lambda item: item[0].value)}
     document = {"format": _FORMAT, "sha256": _digest(roles), "roles": roles}
-    replace_file(store / _FILE, (json.dumps(document, indent=2) + "\n").encode())
+    replace_file(store / _CHOICES_FILE, (json.dumps(document, indent=2) + "\n").encode())
 
 
 def _digest(roles: Mapping[str, Any]) -> str:
@@ -91,11 +88,11 @@ class StoredModel:
     """A model that can fill a role.
 
     Attributes:
-        name: Its name.
-        folder: Where it is.
-        builtin: Whether it is one of those that are installed with edge-rag; they cannot be removed.
-        manifest: What it says of itself; None where that cannot be read.
-        problem: Why not; empty otherwise.
+        name: Name.
+        folder: Its folder.
+        builtin: Whether it is installed with edge-rag; such models cannot be removed.
+        manifest: Its manifest; None if that cannot be read.
+        problem: Why the manifest cannot be read; empty otherwise.
         chosen: Whether ``use`` chose it for its role.
     """
 
@@ -108,67 +105,67 @@ class StoredModel:
 
 
 class ModelStore:
-    """The models of one data directory, beside those that came along.
+    """The models of a data directory and the built-in ones.
 
     Args:
-        directory: The store's directory; made with the first model.
-        builtin: Directory of the models that are installed with edge-rag.
+        directory: The store's directory; created with the first model.
+        builtin: Directory of the built-in models.
     """
 
     def __init__(self, directory: Path, builtin: Path) -> None:
         self._directory = StoreDirectory(directory)
-        self._came_along = StoreDirectory(builtin)
+        self._builtin = StoreDirectory(builtin)
 
     def models(self) -> list[StoredModel]:
-        """Lists the models, those that came along first. Reads manifests only; hashes nothing."""
+        """Lists the models, built-in ones first. Reads manifests only; verifies no hashes."""
         chosen = set(read_choices(self._directory.path).values())
         found = []
-        for place in (self._came_along, self._directory):
+        for place in (self._builtin, self._directory):
             for name in place.names():
                 folder = place.path / name
                 try:
                     manifest, problem = read_manifest(folder), ""
                 except ModelFolderInvalid as error:
                     manifest, problem = None, str(error)
-                found.append(StoredModel(name, folder, place is self._came_along, manifest, problem, name in chosen))
+                found.append(StoredModel(name, folder, place is self._builtin, manifest, problem, name in chosen))
         return found
 
     def find(self, name: str) -> Path:
         """Returns a model's folder.
 
         Raises:
-            ModelNotFound: There is none of that name.
+            ModelNotFound: No model has that name.
         """
-        for place in (self._came_along, self._directory):
+        for place in (self._builtin, self._directory):
             if name in place.names():
                 return place.path / name
-        raise ModelNotFound(name, tuple(sorted({*self._came_along.names(), *self._directory.names()})))
+        raise ModelNotFound(name, tuple(sorted({*self._builtin.names(), *self._directory.names()})))
 
-    def add(self, wish: AddRequest, progress: AddProgress) -> ModelManifest:
-        """Adds a model; see ``adding.add``.
+    def add(self, request: AddRequest, progress: AddProgress) -> ModelManifest:
+        """Adds a model; see ``add.add``.
 
         Raises:
-            ModelNotAdded: Also where a model of that name came along.
+            ModelNotAdded: Also if a built-in model has that name.
         """
-        if wish.name in self._came_along.names():
-            raise ModelNotAdded(f"a model {wish.name} came along with edge-rag; choose a --name")
-        return add(self._directory, wish, progress)
+        if request.name in self._builtin.names():
+            raise ModelNotAdded(f"a built-in model is named {request.name}; choose another --name")
+        return add(self._directory, request, progress)
 
     def verify(self, name: str) -> ModelManifest:
-        """Reads every byte of a model and compares it with its manifest.
+        """Reads every byte of a model and compares it with the manifest.
 
         Raises:
-            ModelNotFound: There is none of that name.
-            ModelFolderInvalid: It is not what its manifest says; names the file.
+            ModelNotFound: No model has that name.
+            ModelFolderInvalid: A file does not match the manifest; names it.
         """
         return verify_model_folder(self.find(name))
 
     def use(self, role: ModelRole, name: str) -> ModelManifest:
-        """Chooses a model for a role, for the daemon's next start; a running one is told by the command line.
+        """Chooses a model for a role from the daemon's next start on; the command line tells a running daemon.
 
         Raises:
-            ModelNotFound: There is none of that name.
-            ModelFolderInvalid: It is not what its manifest says, or is for another role.
+            ModelNotFound: No model has that name.
+            ModelFolderInvalid: It does not match its manifest, or fills another role.
         """
         manifest = verify_model_folder(self.find(name), role)
         with self._directory.changing():
@@ -176,12 +173,12 @@ class ModelStore:
         return manifest
 
     def use_default(self, role: ModelRole) -> None:
-        """Takes a choice back: the role is filled by what came along again."""
+        """Removes the choice of a role, which gets its default model again."""
         with self._directory.changing():
             write_choice(self._directory.path, role, None)
 
     def chosen(self, role: ModelRole) -> str | None:
-        """Returns the model that was chosen for a role, or None.
+        """Returns the model chosen for a role, or None.
 
         Raises:
             StorageCorrupt: The file of choices is damaged.
@@ -192,21 +189,21 @@ class ModelStore:
         """Deletes a model.
 
         Args:
-            name: Which one.
-            needed: Names that settings or a running daemon use.
+            name: Name of the model.
+            needed: Names used by the settings or a running daemon.
 
         Raises:
-            ModelNotFound: There is none of that name.
-            ModelNeeded: It came along, was chosen for a role, or is among ``needed``.
+            ModelNotFound: No model has that name.
+            ModelNeeded: It is built-in, chosen for a role, or among ``needed``.
         """
-        if name in self._came_along.names():
-            raise ModelNeeded(f"{name} came along with edge-rag and cannot be removed")
+        if name in self._builtin.names():
+            raise ModelNeeded(f"{name} is built-in and cannot be removed")
         self._directory.folder(name)
         with self._directory.changing():
             for role, used in read_choices(self._directory.path).items():
                 if used == name:
                     raise ModelNeeded(
-                        f"{name} is chosen as {role.value}; choose another first, or what came along: "
+                        f"{name} is chosen as {role.value}; choose another first, or the default: "
                         f"edge-rag models use {role.value} default"
                     )
             if name in needed:
@@ -215,14 +212,14 @@ class ModelStore:
 
 
 def memory_bytes(manifest: ModelManifest, context_tokens: int = 4096) -> int | None:
-    """Returns what a model needs in memory: what was measured when it was added, and pages for one long conversation.
+    """Returns the memory that a model needs: as measured when it was added, plus KV pages for one long conversation.
 
     Args:
-        manifest: A model's.
-        context_tokens: Tokens that the pages are to hold.
+        manifest: Manifest of the model.
+        context_tokens: Tokens that the KV pages hold.
 
     Returns:
-        Bytes; None where the manifest does not say.
+        Bytes; None if the manifest has no sizes.
     """
     sizes, resident = manifest.parameters.get("sizes"), manifest.parameters.get("resident_bytes")
     if manifest.role is not ModelRole.GENERATOR:

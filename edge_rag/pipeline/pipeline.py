@@ -23,7 +23,7 @@ from edge_rag.pipeline.events import StageEventRecorder
 from edge_rag.pipeline.ports import GenerationHandle, Generator, Reranker, Retriever
 from edge_rag.pipeline.stage import Stage, Timed
 from edge_rag.pipeline.yield_to_queries import IngestYield
-from edge_rag.telemetry.tracing import UNTRACED, CallTrace, Note, times
+from edge_rag.telemetry.tracing import UNTRACED, AttributeValue, CallTrace, times
 
 Out = TypeVar("Out")
 
@@ -314,10 +314,10 @@ class Pipeline:
         return asyncio.get_running_loop().time() + (deadline - self._clock())
 
 
-def _span_attributes(generated: Generated) -> dict[str, Note]:
+def _span_attributes(generated: Generated) -> dict[str, AttributeValue]:
     """Returns the attributes of the generator's span; OpenTelemetry's semantic conventions name the ``gen_ai`` ones."""
     usage = generated.usage
-    attributes: dict[str, Note] = {
+    attributes: dict[str, AttributeValue] = {
         **times(generated.queue_s, generated.compute_s),
         "gen_ai.usage.input_tokens": usage.prompt_tokens,
         "gen_ai.usage.output_tokens": usage.generated_tokens,

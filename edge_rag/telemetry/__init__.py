@@ -1,1 +1,1 @@
-"""Structured logs and metrics, injected into the parts that report."""
+"""Logs, metrics, traces, audit log and service manager notifications."""

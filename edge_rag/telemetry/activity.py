@@ -1,4 +1,4 @@
-"""What the parts did in the last seconds: how much of the time they worked, and how many tokens came."""
+"""Busy shares and rates over the last seconds."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typing import Final
 from edge_rag.core.monitoring.status import DeviceUse
 
 WINDOW_S: Final = 5.0
-"""What "the last seconds" are."""
+"""Length of the window, seconds."""
 
 _GRAIN_S: Final = 0.05
-"""Points of a curve are at least so far apart, except where a stretch of work begins or ends a longer rest."""
+"""Least distance between points of a curve, except where work starts or ends a longer pause, seconds."""
 
 
 class RisingCurve:
-    """Something that only grows, over the last seconds; straight between the points that are kept. Not thread-safe.
+    """A value that only grows, over a window of time; linear between the stored points. Not thread-safe.
 
     Args:
-        now: Until when it is 0, seconds.
-        window_s: How far back it is remembered.
+        now: Time until which it is 0, seconds.
+        window_s: Length of the window, seconds.
     """
 
     def __init__(self, now: float, window_s: float) -> None:
         self._window_s = window_s
         self._points = deque([(now, 0.0)])
 
-    def reach(self, now: float, value: float) -> None:
-        """Notes the value at a moment that is not before an earlier one's."""
+    def record(self, now: float, value: float) -> None:
+        """Records the value at a time not before the last one."""
         points = self._points
         if len(points) > 1 and now - points[-2][0] < _GRAIN_S:
             points.pop()
@@ -41,11 +41,11 @@ class RisingCurve:
             points.popleft()
 
     def slope(self, now: float, value: float) -> float:
-        """Returns by how much it grew a second, on average over the window.
+        """Returns the average growth per second over the window.
 
         Args:
-            now: Seconds.
-            value: Its value now.
+            now: Current time, seconds.
+            value: Current value.
         """
         return (value - self._at(now - self._window_s, now, value)) / self._window_s
 
@@ -57,7 +57,7 @@ class RisingCurve:
 
 
 class Rate:
-    """How many came a second. Any thread."""
+    """Events per second. Any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, window_s: float = WINDOW_S) -> None:
         self._clock = clock
@@ -66,21 +66,21 @@ class Rate:
         self._curve = RisingCurve(clock(), window_s)
 
     def add(self, count: float) -> None:
-        """So many came."""
+        """Records events."""
         with self._lock:
             now = self._clock()
-            self._curve.reach(now, self._total)
+            self._curve.record(now, self._total)
             self._total += count
-            self._curve.reach(now, self._total)
+            self._curve.record(now, self._total)
 
     def per_second(self) -> float:
-        """Returns how many came a second, over the window."""
+        """Returns the events per second over the window."""
         with self._lock:
             return self._curve.slope(self._clock(), self._total)
 
 
 class BusyShare:
-    """Share of the time in which at least one worked. Any thread."""
+    """Share of time in which at least one block is active. Any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, window_s: float = WINDOW_S) -> None:
         self._clock = clock
@@ -92,12 +92,12 @@ class BusyShare:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Somebody works until the end of the block."""
+        """Marks the time of the block as busy."""
         with self._lock:
             now = self._clock()
             if not self._working:
                 self._since = now
-                self._curve.reach(now, self._busy_s)
+                self._curve.record(now, self._busy_s)
             self._working += 1
         try:
             yield
@@ -107,10 +107,10 @@ class BusyShare:
                 if not self._working:
                     now = self._clock()
                     self._busy_s += now - self._since
-                    self._curve.reach(now, self._busy_s)
+                    self._curve.record(now, self._busy_s)
 
     def share(self) -> float:
-        """Returns the share over the window, 0 to 1."""
+        """Returns the busy share over the window, 0 to 1."""
         with self._lock:
             now = self._clock()
             busy_s = self._busy_s + (now - self._since if self._working else 0.0)
@@ -118,7 +118,7 @@ class BusyShare:
 
 
 class Activity:
-    """What stages and the devices they run on did in the last seconds. Any thread.
+    """What stages and their devices did in the last seconds. Any thread.
 
     Args:
         clock: Monotonic seconds.
@@ -135,27 +135,27 @@ class Activity:
 
     @contextmanager
     def working(self, stage: str, device: str) -> Iterator[None]:
-        """A stage computes on a device until the end of the block.
+        """Marks a stage and a device as busy during the block.
 
         Args:
             stage: Name of the stage.
-            device: Name of the device, as ``device.placing.device_name`` returns it.
+            device: Name of the device.
         """
         of_stage, of_device = self._of(stage, device)
         with of_stage.working(), of_device.working():
             yield
 
     def stage_share(self, stage: str) -> float:
-        """Returns the share of the last seconds in which a stage worked, 0 to 1."""
+        """Returns the share of the last seconds in which a stage was busy, 0 to 1."""
         with self._lock:
             busy = self._stages.get(stage)
         return 0.0 if busy is None else busy.share()
 
     def devices(self) -> tuple[DeviceUse, ...]:
-        """Returns the devices that were ever worked on, by name."""
+        """Returns the devices that stages have used, by name."""
         with self._lock:
             devices = [(name, busy, tuple(self._users[name])) for name, busy in sorted(self._devices.items())]
-        return tuple(DeviceUse(name, busy.share(), users) for name, busy, users in devices)
+        return tuple(DeviceUse(name, busy.share(), stages) for name, busy, stages in devices)
 
     def _of(self, stage: str, device: str) -> tuple[BusyShare, BusyShare]:
         with self._lock:
@@ -163,7 +163,7 @@ class Activity:
                 self._stages[stage] = BusyShare(self._clock)
             if device not in self._devices:
                 self._devices[device] = BusyShare(self._clock)
-            users = self._users.setdefault(device, [])
-            if stage not in users:
-                users.append(stage)
+            stages = self._users.setdefault(device, [])
+            if stage not in stages:
+                stages.append(stage)
             return self._stages[stage], self._devices[device]

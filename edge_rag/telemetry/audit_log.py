@@ -1,4 +1,4 @@
-"""The audit trail: the latest decisions, numbered, to be read and followed."""
+"""The audit log: the latest events in memory, numbered, to be read and followed, and written to a rotated file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from edge_rag.core.monitoring.event import AuditEntry, AuditEvent
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """A part of the trail.
+    """A part of the log.
 
     Attributes:
         entries: In order of their numbers.
-        last: Number of the newest entry that was looked at; go on after it.
-        dropped_entries: Entries, about whomever, that should have been looked at and were in the trail no more.
+        last: Number of the newest entry considered; continue after it.
+        dropped_entries: Entries of any request in the range that were no longer in memory.
     """
 
     entries: tuple[AuditEntry, ...]
@@ -31,11 +31,11 @@ class AuditPage:
 
 
 class AuditLog:
-    """Keeps the latest decisions in memory. May be used from any thread.
+    """Keeps the latest events in memory. May be used from any thread.
 
     Args:
-        length: Most entries kept, at least 1; the oldest make room.
-        write: Called with every entry in order, on the thread that records; must return at once and not raise.
+        length: Most entries kept, at least 1; the oldest are dropped.
+        write: Called with every entry in order, on the recording thread; must return at once and not raise.
         clock: Wall clock, UTC.
     """
 
@@ -50,55 +50,55 @@ class AuditLog:
         self._clock = clock
         self._lock = threading.Lock()
         self._last = 0
-        self._wakers: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[], None]] = []
         self._closed = False
 
-    def record(self, decision: AuditEvent) -> None:
-        """Adds a decision; wakes whoever follows."""
+    def record(self, event: AuditEvent) -> None:
+        """Appends an event and wakes followers."""
         with self._lock:
             self._last += 1
-            entry = AuditEntry(self._last, self._clock(), decision)
+            entry = AuditEntry(self._last, self._clock(), event)
             self._entries.append(entry)
             if self._write is not None:
                 self._write(entry)
-            wakers = tuple(self._wakers)
-        for wake in wakers:
+            listeners = tuple(self._listeners)
+        for wake in listeners:
             wake()
 
     def entries(self, request_id: RequestId | None = None, after: int = 0, limit: int | None = None) -> AuditPage:
-        """Reads the trail.
+        """Reads the log.
 
         Args:
-            request_id: About whom; None for all.
-            after: Number after which to begin; 0 begins with the first entry there ever was.
+            request_id: Only events of this request; None for all.
+            after: Number after which to start; 0 starts with the first entry ever recorded.
             limit: Most entries, the latest ones; None for all.
         """
         with self._lock:
-            last, held = self._last, len(self._entries)
+            last, kept = self._last, len(self._entries)
             newest_first = list(takewhile(lambda entry: entry.number > after, reversed(self._entries)))
-        chosen = [e for e in newest_first if request_id is None or e.event.request_id == request_id]
-        return AuditPage(tuple(reversed(chosen[:limit])), last, dropped_entries=max(0, last - held - after))
+        selected = [e for e in newest_first if request_id is None or e.event.request_id == request_id]
+        return AuditPage(tuple(reversed(selected[:limit])), last, dropped_entries=max(0, last - kept - after))
 
     async def follow(self, after: int, request_id: RequestId | None = None) -> AsyncGenerator[AuditPage, None]:
-        """Yields what is recorded, as it is; ends when the trail is closed.
+        """Yields events as they are recorded; ends when the log is closed.
 
         Args:
-            after: Number after which to begin.
-            request_id: About whom; None for all.
+            after: Number after which to start.
+            request_id: Only events of this request; None for all.
 
         Yields:
-            Parts with entries, or with some dropped_entries: whoever reads slower than decisions are made finds gaps.
+            Pages with entries, or with dropped entries if the follower is slower than the recording.
         """
-        woken = asyncio.Event()
+        changed = asyncio.Event()
         loop = asyncio.get_running_loop()
 
         def wake() -> None:
             with suppress(RuntimeError):  # the follower's event loop is gone
-                loop.call_soon_threadsafe(woken.set)
+                loop.call_soon_threadsafe(changed.set)
 
-        with self._woken(wake):
+        with self._listening(wake):
             while True:
-                woken.clear()
+                changed.clear()
                 closed = self._closed
                 page = self.entries(request_id, after)
                 after = page.last
@@ -107,22 +107,22 @@ class AuditLog:
                 elif closed:
                     return
                 else:
-                    await woken.wait()
+                    await changed.wait()
 
     def close(self) -> None:
-        """Ends whoever follows; recording and reading go on."""
+        """Ends all followers; recording and reading continue."""
         with self._lock:
             self._closed = True
-            wakers = tuple(self._wakers)
-        for wake in wakers:
+            listeners = tuple(self._listeners)
+        for wake in listeners:
             wake()
 
     @contextmanager
-    def _woken(self, wake: Callable[[], None]) -> Iterator[None]:
+    def _listening(self, wake: Callable[[], None]) -> Iterator[None]:
         with self._lock:
-            self._wakers.append(wake)
+            self._listeners.append(wake)
         try:
             yield
         finally:
             with self._lock:
-                self._wakers.remove(wake)
+                self._listeners.remove(wake)

@@ -15,26 +15,26 @@ import structlog
 from edge_rag.core.monitoring.event import AuditEntry
 from edge_rag.errors import ConfigurationError
 
-WAITING_LINES: Final = 10_000
-"""Lines that may wait for the disk; those beyond are dropped and counted."""
+MAX_QUEUED_LINES: Final = 10_000
+"""Lines that may wait for the disk; further ones are dropped and counted."""
 
 log = structlog.get_logger()
 
 
 def entry_object(entry: AuditEntry) -> dict[str, Any]:
-    """Returns an entry as a JSON object; this shape is stable. A number that is not finite is null."""
-    decision = entry.event
+    """Returns an entry as a JSON object, whose shape is stable. A number that is not finite is null."""
+    event = entry.event
     return {
         "number": entry.number,
         "at": entry.at.isoformat(),
-        "monotonic_s": decision.at_s,
-        "kind": decision.kind.value,
-        "request_id": decision.request_id,
-        "client": decision.client,
-        "priority": None if decision.priority is None else decision.priority.name.lower(),
-        "reason": decision.reason,
-        "preempted_for": decision.preempted_for,
-        "numbers": {name: value if math.isfinite(value) else None for name, value in decision.numbers.items()},
+        "monotonic_s": event.at_s,
+        "kind": event.kind.value,
+        "request_id": event.request_id,
+        "client": event.client,
+        "priority": None if event.priority is None else event.priority.name.lower(),
+        "reason": event.reason,
+        "preempted_for": event.preempted_for,
+        "numbers": {name: value if math.isfinite(value) else None for name, value in event.numbers.items()},
     }
 
 
@@ -42,45 +42,45 @@ class AuditLogFile:
     """Appends entries to a file on a thread of its own.
 
     Args:
-        path: The file; older ones get ``.1``, ``.2`` and so on behind their names.
-        most_bytes: Size from which on a new file is begun.
-        older: Older files that are kept, at least 1.
+        path: The file; older files have ``.1``, ``.2`` and so on appended to its name.
+        max_bytes: Size at which a new file is started.
+        older: Number of older files kept, at least 1.
 
     Raises:
         ConfigurationError: The file cannot be opened.
     """
 
-    def __init__(self, path: Path, most_bytes: int, older: int) -> None:
+    def __init__(self, path: Path, max_bytes: int, older: int) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = _LineFile(path, maxBytes=most_bytes, backupCount=older, encoding="utf-8")
+            self._file = _LineFile(path, maxBytes=max_bytes, backupCount=older, encoding="utf-8")
         except OSError as error:
             raise ConfigurationError(f"audit.file: {path} cannot be written to: {error.strerror}") from error
-        lines: Queue[Any] = Queue(WAITING_LINES)
-        self._door = _Door(lines)
+        lines: Queue[Any] = Queue(MAX_QUEUED_LINES)
+        self._handler = _BoundedQueueHandler(lines)
         self._listener = _Listener(lines, self._file)
         self._listener.start()
 
     @property
     def dropped(self) -> int:
-        """Lines that were lost because the disk was too slow, full or broken."""
-        return self._door.dropped + self._file.dropped
+        """Lines lost because the disk was too slow, full or broken."""
+        return self._handler.dropped + self._file.dropped
 
     def write(self, entry: AuditEntry) -> None:
-        """Hands an entry over; returns at once. Any thread."""
-        self._door.handle(logging.makeLogRecord({"msg": entry}))
+        """Queues an entry; returns at once. Any thread."""
+        self._handler.handle(logging.makeLogRecord({"msg": entry}))
 
     def close(self) -> None:
-        """Writes what waits and closes the file."""
+        """Writes the queued entries and closes the file."""
         self._listener.stop()
         self._file.close()
-        self._door.close()
+        self._handler.close()
         if self.dropped:
             log.warning("audit lines were lost", lines=self.dropped)
 
 
-class _Door(QueueHandler):
-    """Puts records into the bounded queue as they are."""
+class _BoundedQueueHandler(QueueHandler):
+    """Puts records into a bounded queue unchanged."""
 
     def __init__(self, queue: Queue[Any]) -> None:
         super().__init__(queue)
@@ -110,7 +110,7 @@ class _LineFile(RotatingFileHandler):
 
 
 class _Listener(QueueListener):
-    """Ends by a mark in the queue, and waits for room for it where the queue is full."""
+    """Puts its end marker into the queue with a blocking call, so that it also works with a full queue."""
 
     def __init__(self, lines: Queue[Any], file: logging.Handler) -> None:
         super().__init__(lines, file)

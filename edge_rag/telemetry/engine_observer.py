@@ -1,7 +1,4 @@
-"""What an engine reports to: the audit trail, metrics, percentiles, usage, activity and the watchdog at once.
-
-Whether the work goes on: every engine that runs has to go round, not just one of them.
-"""
+"""Receives reports and events of engines, and passes them to audit log, metrics, usage, activity and watchdog."""
 
 from __future__ import annotations
 
@@ -19,93 +16,89 @@ from edge_rag.telemetry.usage import UsageMeter
 
 
 class LivenessMonitor:
-    """Says that the work goes on each time all engines that run have gone round since it was last said. Any thread.
+    """Notifies the watchdog each time all running engines have completed a loop iteration. Any thread.
 
-    While a model takes the place of another there are two, and one that hangs must not hide behind the other.
+    During a model swap two engines run, and one that hangs must not be hidden by the other.
 
     Args:
-        alive: Says it; must return at once.
+        alive: Notifies the watchdog; must return at once.
     """
 
     def __init__(self, alive: Callable[[], None]) -> None:
         self._alive = alive
         self._lock = threading.Lock()
         self._running: set[EngineLiveness] = set()
-        self._awaited: set[EngineLiveness] = set()
+        self._waiting_for: set[EngineLiveness] = set()
 
-    def turned(self, pulse: EngineLiveness) -> None:
-        """An engine went round; from the first time on it is waited for."""
+    def iterated(self, own: EngineLiveness) -> None:
+        """Records an iteration of an engine's loop; from the first one on the engine is waited for."""
         with self._lock:
-            self._running.add(pulse)
-            self._awaited.discard(pulse)
-            if self._awaited:
+            self._running.add(own)
+            self._waiting_for.discard(own)
+            if self._waiting_for:
                 return
-            self._awaited = set(self._running)
+            self._waiting_for = set(self._running)
         self._alive()
 
-    def ended(self, pulse: EngineLiveness) -> None:
-        """An engine has ended and is waited for no more."""
+    def ended(self, own: EngineLiveness) -> None:
+        """Records the end of an engine, which is no longer waited for."""
         with self._lock:
-            self._running.discard(pulse)
-            self._awaited.discard(pulse)
+            self._running.discard(own)
+            self._waiting_for.discard(own)
 
 
 class EngineLiveness:
-    """One engine's.
+    """Liveness of one engine."""
 
-    Args:
-        pulses: All of them.
-    """
+    def __init__(self, liveness: LivenessMonitor) -> None:
+        self._liveness = liveness
 
-    def __init__(self, pulses: LivenessMonitor) -> None:
-        self._pulses = pulses
-
-    def turned(self) -> None:
-        """The engine went round."""
-        self._pulses.turned(self)
+    def iterated(self) -> None:
+        """Records an iteration of the engine's loop."""
+        self._liveness.iterated(self)
 
     def ended(self) -> None:
-        """It does no more."""
-        self._pulses.ended(self)
+        """Records the end of the engine."""
+        self._liveness.ended(self)
 
 
 class EngineObserver:
-    """Passes reports and decisions on. Called on the engine's thread, and on others for refusals.
+    """Observer of an engine. Called on the engine's thread, and on others for refusals.
 
     Args:
-        trail: Keeps the decisions.
+        audit: Keeps audit events.
         metrics: Counts.
-        latencies: Keeps the percentiles.
-        usage: Sums up by client.
-        activity: Knows what was done in the last seconds.
-        pulses: Told of every turn of the engine's loop, and of its end; feeds the watchdog.
+        latencies: Keeps percentiles.
+        usage: Sums usage by client.
+        activity: Keeps rates of the last seconds.
+        liveness: Receives each iteration of the engine's loop, and its end; feeds the watchdog.
     """
 
     def __init__(
         self,
-        trail: AuditLog,
+        audit: AuditLog,
         metrics: EngineMetrics,
         latencies: Latencies,
         usage: UsageMeter,
         activity: Activity,
-        pulses: LivenessMonitor,
+        liveness: LivenessMonitor,
     ) -> None:
-        self.trail = trail
+        self.audit = audit
         self.metrics = metrics
         self.latencies = latencies
         self.usage = usage
         self.activity = activity
-        self._pulses = pulses
-        pulse = EngineLiveness(pulses)
-        self.on_turn = pulse.turned
-        self.on_end = pulse.ended
+        self._liveness = liveness
+        own = EngineLiveness(liveness)
+        self.on_turn = own.iterated
+        self.on_end = own.ended
 
     def for_another(self) -> EngineObserver:
-        """Returns what another engine reports to: all the same but its pulse."""
-        return EngineObserver(self.trail, self.metrics, self.latencies, self.usage, self.activity, self._pulses)
+        """Returns the observer of another engine: the same sinks with a liveness of its own."""
+        return EngineObserver(self.audit, self.metrics, self.latencies, self.usage, self.activity, self._liveness)
 
     def on_step(self, report: StepReport) -> None:
-        """A step was done, or failed."""
+        """Records a step."""
         self.metrics.on_step(report)
         self.activity.computed.add(report.tokens)
         self.activity.generated.add(report.generated_tokens)
@@ -113,7 +106,7 @@ class EngineObserver:
             self.latencies.add(LatencyMetric.TOKEN_GAP, report.token_gaps_s)
 
     def on_request(self, report: RequestReport) -> None:
-        """A request is over."""
+        """Records the end of a request."""
         self.metrics.on_request(report)
         self.usage.ended(report)
         if report.usage.model_steps:
@@ -122,12 +115,14 @@ class EngineObserver:
             self.latencies.add(LatencyMetric.PER_TOKEN, (report.per_token_s,))
 
     def record_remote(self, client: str, usage: Usage, alone: bool) -> None:
-        """Other machines wrote an answer, or a part of one; see ``UsageMeter.record_remote``."""
+        """Records usage of an answer that other machines generated in whole or in part; see
+        ``UsageMeter.record_remote``.
+        """
         self.usage.record_remote(client, usage, alone)
 
-    def record(self, decision: AuditEvent) -> None:
-        """A decision was made."""
-        self.trail.record(decision)
-        self.metrics.record(decision)
-        if decision.kind is AuditEventKind.REFUSED:
-            self.usage.refused(decision.client)
+    def record(self, event: AuditEvent) -> None:
+        """Records an audit event."""
+        self.audit.record(event)
+        self.metrics.record(event)
+        if event.kind is AuditEventKind.REFUSED:
+            self.usage.refused(event.client)

@@ -1,4 +1,4 @@
-"""Percentiles over the latest samples: exact for those, bounded in memory, and moving with the traffic."""
+"""Percentiles of the latest latency samples, with bounded memory."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ import numpy as np
 
 from edge_rag.core.monitoring.metrics import Latency, LatencyMetric
 
-REQUESTS: Final = 1_024
-"""Requests that the percentiles of requests are of."""
+REQUEST_SAMPLES: Final = 1_024
+"""Samples kept of each latency of requests."""
 
-GAPS: Final = 8_192
-"""Gaps between tokens that their percentiles are of."""
+GAP_SAMPLES: Final = 8_192
+"""Samples kept of gaps between tokens."""
 
 
-def percentiles(samples: Sequence[float], wanted: Sequence[float]) -> list[float]:
-    """Returns percentiles of samples, interpolated between neighbours.
+def percentiles(samples: Sequence[float], percentages: Sequence[float]) -> list[float]:
+    """Returns percentiles of samples, interpolated linearly.
 
     Source: definition 7 in Hyndman and Fan, "Sample Quantiles in Statistical Packages", The American Statistician
     50(4), 1996.
 
     Args:
         samples: At least one, in any order.
-        wanted: Percentages, 0 to 100.
+        percentages: Percentages, 0 to 100.
     """
-    values: list[float] = np.percentile(np.asarray(samples, np.float64), wanted, method="linear").tolist()
+    values: list[float] = np.percentile(np.asarray(samples, np.float64), percentages, method="linear").tolist()
     return values
 
 
 class Latencies:
-    """Keeps the latest samples of each measure. May be used from any thread."""
+    """Keeps the latest samples of each latency. May be used from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._samples = {
-            measure: deque[float](maxlen=GAPS if measure is LatencyMetric.TOKEN_GAP else REQUESTS)
+            measure: deque[float](maxlen=GAP_SAMPLES if measure is LatencyMetric.TOKEN_GAP else REQUEST_SAMPLES)
             for measure in LatencyMetric
         }
 
     def add(self, measure: LatencyMetric, samples: Iterable[float]) -> None:
-        """Adds samples, seconds, in order of time; the oldest make room."""
+        """Adds samples in order of time, seconds; the oldest ones are dropped."""
         with self._lock:
             self._samples[measure].extend(samples)
 
     def read(self) -> tuple[Latency, ...]:
-        """Returns the percentiles of every measure that has samples."""
+        """Returns the percentiles of every latency that has samples."""
         with self._lock:
             kept = {measure: tuple(samples) for measure, samples in self._samples.items() if samples}
         return tuple(

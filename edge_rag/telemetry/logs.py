@@ -1,7 +1,7 @@
-"""Structured logs on standard error. Text of questions and documents goes into them only where a setting asks for it.
+"""Structured logs on standard error, without text of questions and documents unless a setting allows it.
 
-An exception's message and the variables of its frames may hold such text, whoever raised it. So of an exception the log
-has classes and places; messages only of errors that are made of names and numbers.
+Exception messages and variables of frames may contain such text. Logs therefore have only classes and code locations of
+exceptions, and messages only of errors made of names and numbers.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from edge_rag.errors import AccessError, ConfigurationError, ModelFolderInvalid,
 TEXT_KEYS: Final = frozenset({"question"})
 """Keys whose values are text of questions or documents."""
 
-_OF_NAMES_AND_NUMBERS: Final = (AccessError, ConfigurationError, ModelFolderInvalid, StorageError, OSError)
+_WITHOUT_TEXT: Final = (AccessError, ConfigurationError, ModelFolderInvalid, StorageError, OSError)
 
-_MOST_FRAMES: Final = 50
+_MAX_FRAMES: Final = 50
 
 
 def configure_logging(level: str, json_lines: bool, text: bool = False) -> None:
-    """Sets the log up for this process; may be called again.
+    """Configures logging of this process; may be called again.
 
     Args:
-        level: Least severity that is logged: ``debug``, ``info``, ``warning`` or ``error``.
-        json_lines: JSON for machines instead of lines for people.
-        text: Whether text of questions and documents may go into it.
+        level: Least severity: ``debug``, ``info``, ``warning`` or ``error``.
+        json_lines: JSON lines instead of lines for people.
+        text: Whether logs may contain text of questions and documents.
     """
     threshold: int = getattr(logging, level.upper())
     renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()
@@ -43,7 +43,7 @@ def configure_logging(level: str, json_lines: bool, text: bool = False) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _tell if text else _withhold,
+            _with_text if text else _without_text,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
@@ -53,18 +53,18 @@ def configure_logging(level: str, json_lines: bool, text: bool = False) -> None:
     logging.getLogger().setLevel(max(threshold, logging.WARNING))
 
 
-def _withhold(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Takes text out of a line."""
+def _without_text(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Removes text from a log event."""
     for key in TEXT_KEYS & event.keys():
         del event[key]
     error = _exception(event.pop("exc_info", None))
     if error is not None:
-        event["exception"] = "\n".join(_places(error))
+        event["exception"] = "\n".join(_locations(error))
     return event
 
 
-def _tell(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Writes exceptions out with their messages."""
+def _with_text(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Formats exceptions with their messages."""
     error = _exception(event.pop("exc_info", None))
     if error is not None:
         event["exception"] = "".join(traceback.format_exception(error)).rstrip()
@@ -78,26 +78,26 @@ def _exception(info: Any) -> BaseException | None:
     return found if isinstance(found, BaseException) else None
 
 
-def _places(error: BaseException) -> Iterator[str]:
-    """Yields the classes of an exception and of those that led to it, the first one first, and where they came from."""
+def _locations(error: BaseException) -> Iterator[str]:
+    """Yields class and code locations of an exception, after those of its causes."""
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if before is not None:
-        yield from _places(before)
-    for frame in traceback.extract_tb(error.__traceback__, limit=-_MOST_FRAMES):
+        yield from _locations(before)
+    for frame in traceback.extract_tb(error.__traceback__, limit=-_MAX_FRAMES):
         yield f"  {frame.filename}:{frame.lineno} in {frame.name}"
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
-    yield f"{kind}: {error}" if isinstance(error, _OF_NAMES_AND_NUMBERS) else kind
+    yield f"{kind}: {error}" if isinstance(error, _WITHOUT_TEXT) else kind
 
 
 class _Relay(logging.Handler):
-    """What libraries log, as lines of ours: without arguments and exceptions' messages where text is withheld."""
+    """Passes log records of libraries to structlog, without arguments and exception messages if text is withheld."""
 
     def __init__(self, text: bool) -> None:
         super().__init__()
         self._text = text
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = record.getMessage() if self._text else str(record.msg)
-        event = said if self._text else said.partition("\n")[0]
-        tell = structlog.get_logger().error if record.levelno >= logging.ERROR else structlog.get_logger().warning
-        tell(event, library=record.name, exc_info=record.exc_info)
+        message = record.getMessage() if self._text else str(record.msg)
+        event = message if self._text else message.partition("\n")[0]
+        log = structlog.get_logger().error if record.levelno >= logging.ERROR else structlog.get_logger().warning
+        log(event, library=record.name, exc_info=record.exc_info)

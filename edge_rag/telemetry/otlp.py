@@ -1,4 +1,4 @@
-"""Traces sent to a collector by OpenTelemetry's protocol over HTTP. Needs the extra ``traces``."""
+"""Traces sent to a collector with OTLP over HTTP. Needs the extra ``traces``."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 import edge_rag
-from edge_rag.telemetry.tracing import CallTrace, Note
+from edge_rag.telemetry.tracing import AttributeValue, CallTrace
 
 _SEND_S: Final = 2.0
-"""How long a collector may take to accept a batch, and all that is left at the end, seconds."""
+"""Timeout of sending a batch, and of the last flush, seconds."""
 
 _PROPAGATED: Final = frozenset({"traceparent", "tracestate"})
 
 
 class OtlpTraces:
-    """Sends spans in batches on a thread of its own; what a collector does not take is dropped.
+    """Sends spans in batches on a thread of its own; batches that the collector does not accept are dropped.
 
     Args:
         endpoint: URL to post to, for example ``http://127.0.0.1:4318/v1/traces``.
-        ratio: Share of the calls that are traced where the client does not decide, 0 to 1.
+        ratio: Share of calls that are traced unless the client decides, 0 to 1.
     """
 
     def __init__(self, endpoint: str, ratio: float) -> None:
@@ -39,7 +39,7 @@ class OtlpTraces:
         self._propagator = TraceContextTextMapPropagator()
 
     def call(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> CallTrace:
-        """Begins the span of a call, below the client's where it names one."""
+        """Starts the span of a call, as a child of the client's span if it sent one."""
         carrier = {key: value for key, value in metadata if key in _PROPAGATED and isinstance(value, str)}
         attributes = {"rpc.system": "grpc", "rpc.method": method}
         span = self._tracer.start_span(
@@ -48,7 +48,7 @@ class OtlpTraces:
         return _CallSpan(self._tracer, span)
 
     def close(self) -> None:
-        """Sends what has not been sent."""
+        """Sends the remaining spans."""
         self._provider.force_flush(int(_SEND_S * 1000))
         self._provider.shutdown()
 
@@ -64,7 +64,7 @@ class _CallSpan:
         try:
             yield _StageSpan(span)
         except BaseException as error:
-            # The class only: a message may hold what was asked.
+            # Only the class: a message may contain text of the question.
             span.set_attribute("error.type", type(error).__name__)
             span.set_status(Status(StatusCode.ERROR))
             raise
@@ -83,5 +83,5 @@ class _StageSpan:
     def __init__(self, span: Span) -> None:
         self._span = span
 
-    def note(self, facts: Mapping[str, Note]) -> None:
-        self._span.set_attributes(dict(facts))
+    def note(self, attributes: Mapping[str, AttributeValue]) -> None:
+        self._span.set_attributes(dict(attributes))

@@ -1,7 +1,7 @@
-"""What the daemon tells the service manager that started it, in systemd's protocol: datagrams to a socket of it.
+"""Notifications to the service manager with systemd's protocol: datagrams to its socket.
 
-The libraries for it are either a binding of libsystemd, which a container has not, or not kept up any more.
-See sd_notify(3) and sd_watchdog_enabled(3).
+Existing libraries are either bindings of libsystemd, which containers lack, or unmaintained. See sd_notify(3) and
+sd_watchdog_enabled(3).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Callable, MutableMapping
 from typing import Final
 
 _SEND_S: Final = 1.0
-"""How long a message that must arrive may wait for a manager that is busy."""
+"""Longest time to send a message that must arrive, to a busy manager, seconds."""
 
 
 class SystemdNotifier:
-    """Tells a service manager how the daemon is. Any thread; what cannot be delivered is lost without an error.
+    """Sends notifications to a service manager. Any thread; a failed message is dropped without an error.
 
     Args:
-        address: Path of the manager's socket, with ``@`` before an abstract one; None where no manager asks.
-        watchdog_s: Time after which the manager takes silence for a hang, seconds; None where it does not watch.
+        address: Path of the manager's socket, with ``@`` before an abstract one; None without a manager.
+        watchdog_s: Watchdog timeout of the manager, seconds; None without a watchdog.
         clock: Monotonic seconds.
     """
 
@@ -32,48 +32,50 @@ class SystemdNotifier:
         self._address = None if address is None else address.replace("@", "\0", 1) if address[0] == "@" else address
         self._interval_s = None if watchdog_s is None or address is None else watchdog_s / 2
         self._clock = clock
-        self._fed = clock()
+        self._last_sent = clock()
         self._lock = threading.Lock()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) if address is not None else None
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> SystemdNotifier:
-        """Takes what a manager put into the environment out of it, so that programs started later do not speak for us.
+        """Takes the manager's variables out of the environment, so that child processes cannot notify in our name.
 
-        A value that makes no sense counts as none: a daemon that serves is worth more than one that is watched.
+        An invalid value counts as missing, so that the daemon still starts.
         """
         address = environment.pop("NOTIFY_SOCKET", "")
         microseconds = environment.pop("WATCHDOG_USEC", "")
-        meant_for = environment.pop("WATCHDOG_PID", str(os.getpid()))
-        watched = microseconds.isdecimal() and int(microseconds) > 0 and meant_for == str(os.getpid())
+        watched_pid = environment.pop("WATCHDOG_PID", str(os.getpid()))
+        watched = microseconds.isdecimal() and int(microseconds) > 0 and watched_pid == str(os.getpid())
         return cls(address if address[:1] in ("/", "@") else None, int(microseconds) / 1e6 if watched else None)
 
     def status(self, text: str) -> None:
-        """Says in a line for people what the daemon is doing."""
+        """Sends a status line for people."""
         self._send({"STATUS": text})
 
     def ready(self, text: str) -> None:
-        """Says that the daemon serves, for the first time or after a reload, with a line for people."""
+        """Reports that the daemon serves, at start or after a reload, with a status line."""
         self._send({"READY": "1", "STATUS": text})
 
     def reloading(self) -> None:
-        """Says that settings are being read again; ``ready`` ends it."""
+        """Reports that settings are being reloaded; ``ready`` ends it."""
         self._send({"RELOADING": "1", "MONOTONIC_USEC": str(time.monotonic_ns() // 1000), "STATUS": "reading settings"})
 
     def stopping(self, text: str) -> None:
-        """Says that the daemon drains, with a line for people."""
+        """Reports that the daemon is draining, with a status line."""
         self._send({"STOPPING": "1", "STATUS": text})
 
     def alive(self) -> None:
-        """Says that the work goes on; call it as often as it does. Never waits; sent at half of the watchdog's time."""
+        """Reports progress to the watchdog. May be called at any rate; sends at half of the watchdog's timeout, never
+        blocks.
+        """
         if self._interval_s is None:
             return
         now = self._clock()
-        if now - self._fed >= self._interval_s and self._send({"WATCHDOG": "1"}, wait_s=0):
-            self._fed = now
+        if now - self._last_sent >= self._interval_s and self._send({"WATCHDOG": "1"}, wait_s=0):
+            self._last_sent = now
 
     def close(self) -> None:
-        """Lets the socket go."""
+        """Closes the socket."""
         with self._lock:
             if self._socket is not None:
                 self._socket.close()

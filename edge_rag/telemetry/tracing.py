@@ -1,4 +1,4 @@
-"""Traces of calls: one span a call, one a stage in it. This is the interface, and what there is where nobody traces."""
+"""The interface of traces, one span per call and one per stage, and its implementation without tracing."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-Note = str | float | int
+AttributeValue = str | float | int
 
 
-def times(queue_s: float, compute_s: float) -> dict[str, Note]:
-    """Returns what every stage's span has: seconds it waited, and seconds it took."""
+def times(queue_s: float, compute_s: float) -> dict[str, AttributeValue]:
+    """Returns the attributes of every stage's span: waiting and processing time, seconds."""
     return {"edge_rag.queue_seconds": queue_s, "edge_rag.compute_seconds": compute_s}
 
 
 class StageTrace(Protocol):
     """The span of a stage."""
 
-    def note(self, facts: Mapping[str, Note]) -> None:
-        """Adds attributes; never anything of a question or a document."""
+    def note(self, attributes: Mapping[str, AttributeValue]) -> None:
+        """Adds attributes; they must not contain text of questions or documents."""
         ...
 
 
@@ -26,41 +26,43 @@ class CallTrace(Protocol):
     """The span of a call."""
 
     def stage(self, name: str) -> AbstractContextManager[StageTrace]:
-        """Makes the span of a stage, which ends with the block; what the block raises leaves its class in it."""
+        """Returns the span of a stage, which ends with the block; an exception of the block is recorded by its
+        class.
+        """
         ...
 
     def end(self, request_id: str, outcome: str) -> None:
         """Ends the span.
 
         Args:
-            request_id: Id of the call.
-            outcome: Name of its gRPC status.
+            request_id: Id of the request.
+            outcome: Name of the gRPC status.
         """
         ...
 
 
 class Traces(Protocol):
-    """Begins traces."""
+    """Starts traces."""
 
     def call(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> CallTrace:
-        """Begins the span of a call.
+        """Starts the span of a call.
 
         Args:
             method: Name of the RPC.
-            metadata: What the client sent along; ``traceparent`` and ``tracestate`` are honoured (W3C Trace Context).
+            metadata: Metadata of the call; ``traceparent`` and ``tracestate`` are used (W3C Trace Context).
         """
         ...
 
     def close(self) -> None:
-        """Sends what has not been sent; waits a few seconds at most."""
+        """Sends the remaining spans; waits a few seconds at most."""
         ...
 
 
 class Untraced:
-    """Begins, notes and sends nothing."""
+    """Discards all traces."""
 
     def call(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> CallTrace:
-        """Returns what notes nothing."""
+        """Returns a trace that discards everything."""
         return self
 
     @contextmanager
@@ -68,7 +70,7 @@ class Untraced:
         """Does nothing."""
         yield self
 
-    def note(self, facts: Mapping[str, Note]) -> None:
+    def note(self, attributes: Mapping[str, AttributeValue]) -> None:
         """Does nothing."""
 
     def end(self, request_id: str, outcome: str) -> None:

@@ -13,73 +13,73 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from edge_rag.core.answer import Usage
 from edge_rag.core.monitoring.metrics import ClientUsage, RequestReport
 
-MOST_CLIENTS: Final = 256
-"""Clients that are kept apart."""
+MAX_CLIENTS: Final = 256
+"""Clients counted separately."""
 
 OTHERS: Final = "other"
-"""Label of the metrics of all clients that are not kept apart."""
+"""Label of all other clients in metrics."""
 
 
 class UsageMeter:
-    """Sums up what clients use. May be used from any thread.
+    """Sums usage by client. May be used from any thread.
 
     Args:
-        most_clients: Clients that are kept apart, first come first served; the rest is summed up together, so that
-            memory and the number of time series stay bounded whoever calls.
+        max_clients: Clients counted separately, in order of their first request; the others are summed together, so
+            that memory and the number of time series stay bounded.
 
     Attributes:
-        since: When the summing up began, UTC.
+        since: Start of the sums, UTC.
     """
 
-    def __init__(self, most_clients: int = MOST_CLIENTS) -> None:
+    def __init__(self, max_clients: int = MAX_CLIENTS) -> None:
         self.since = datetime.now(UTC)
-        self._most_clients = most_clients
+        self._max_clients = max_clients
         self._lock = threading.Lock()
         self._usage: dict[str | None, ClientUsage] = {}
 
     def ended(self, report: RequestReport) -> None:
-        """Adds a request that is over."""
+        """Adds a request that has ended."""
         with self._lock:
-            so_far = self._of(report.client)
-            self._usage[so_far.client] = replace(
-                so_far,
-                requests=so_far.requests + 1,
-                prompt_tokens=so_far.prompt_tokens + report.usage.prompt_tokens,
-                cached_prompt_tokens=so_far.cached_prompt_tokens + report.usage.cached_prompt_tokens,
-                generated_tokens=so_far.generated_tokens + report.usage.generated_tokens,
-                slot_s=so_far.slot_s + report.slot_s,
+            current = self._of(report.client)
+            self._usage[current.client] = replace(
+                current,
+                requests=current.requests + 1,
+                prompt_tokens=current.prompt_tokens + report.usage.prompt_tokens,
+                cached_prompt_tokens=current.cached_prompt_tokens + report.usage.cached_prompt_tokens,
+                generated_tokens=current.generated_tokens + report.usage.generated_tokens,
+                slot_s=current.slot_s + report.slot_s,
             )
 
     def record_remote(self, client: str, usage: Usage, alone: bool) -> None:
-        """Adds what other machines wrote of an answer that is over.
+        """Adds what other machines generated of an answer that has ended.
 
         Args:
-            client: Who asked.
-            usage: Tokens they wrote; the prompt's where it was not computed here.
-            alone: Whether the generator here had no part in it, and so reports no request.
+            client: Name of the client.
+            usage: Tokens they generated; also prompt tokens, unless the prompt was computed here.
+            alone: Whether the local generator took no part, and so reports no request.
         """
         with self._lock:
-            so_far = self._of(client)
-            self._usage[so_far.client] = replace(
-                so_far,
-                requests=so_far.requests + alone,
-                prompt_tokens=so_far.prompt_tokens + usage.prompt_tokens,
-                generated_tokens=so_far.generated_tokens + usage.generated_tokens,
+            current = self._of(client)
+            self._usage[current.client] = replace(
+                current,
+                requests=current.requests + alone,
+                prompt_tokens=current.prompt_tokens + usage.prompt_tokens,
+                generated_tokens=current.generated_tokens + usage.generated_tokens,
             )
 
     def refused(self, client: str) -> None:
-        """Adds a request that was refused."""
+        """Adds a refused request."""
         with self._lock:
-            so_far = self._of(client)
-            self._usage[so_far.client] = replace(so_far, refused=so_far.refused + 1)
+            current = self._of(client)
+            self._usage[current.client] = replace(current, refused=current.refused + 1)
 
     def read(self) -> tuple[ClientUsage, ...]:
-        """Returns every client's usage by name, the others together last."""
+        """Returns the usage of each client by name; the other clients together are last."""
         with self._lock:
             return tuple(sorted(self._usage.values(), key=lambda usage: (usage.client is None, usage.client or "")))
 
     def collect(self) -> Iterator[Metric]:
-        """Yields the usage as metrics; this makes a ledger a Prometheus collector."""
+        """Yields the sums as metrics, which makes this a Prometheus collector."""
         sums = self.read()
         for name, help_, values in (
             ("requests", "Requests that reached the generator.", [float(usage.requests) for usage in sums]),
@@ -99,5 +99,5 @@ class UsageMeter:
             yield family
 
     def _of(self, client: str) -> ClientUsage:
-        key = client if client in self._usage or len(self._usage) < self._most_clients else None
+        key = client if client in self._usage or len(self._usage) < self._max_clients else None
         return self._usage.get(key) or ClientUsage(key)

@@ -88,7 +88,7 @@ def test_a_plain_checkpoint_pools_as_sentence_transformers_would(checkpoints: Pa
         ("bert-max", (), "pooling by ['max']"),
         ("bert-classes", (), "3 labels"),
         ("bert-mean", ("--role", "reranker"), "fills the role embedder, not reranker"),
-        ("bert-mean", ("--precision", "int4"), "strays from the original"),
+        ("bert-mean", ("--precision", "int4"), "differs from the original"),
     ],
 )
 def test_what_is_not_carried_over_is_refused_by_name_and_leaves_nothing(

@@ -1,4 +1,4 @@
-"""Checkpoints of encoders: what sentence-transformers' files say about how one is used, honoured or refused by name."""
+"""Encoder checkpoints: the usage that sentence-transformers' files declare, applied or rejected."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from edge_rag.runtime.encoder.bert_graph import BertShape, Pooling
 from edge_rag.runtime.model_folder.manifest import ModelRole, plain_relative_path
 from edge_rag.runtime.model_folder.strict_json import parse_list
 
-_LONGEST_INPUT = 8192
-_LARGEST_MODULES = 1 << 16
-_LONGEST_PROMPT = 500
+_MAX_INPUT_TOKENS = 8192
+_MAX_MODULES_BYTES = 1 << 16
+_MAX_PROMPT_CHARACTERS = 500
 _MODULES = {
     "sentence_transformers.models.Transformer": "Transformer",
     "sentence_transformers.models.Pooling": "Pooling",
@@ -24,7 +24,7 @@ _MODULES = {
     "sentence_transformers.sentence_transformer.modules.pooling.Pooling": "Pooling",
     "sentence_transformers.base.modules.normalize.Normalize": "Normalize",
 }
-# What the library itself wrote into these files and what it means; what is empty means nothing.
+# Keys that the library writes into these files, with their meaning; None for keys without one.
 _TRANSFORMER_KEYS = frozenset(
     {"max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name"}
 )
@@ -38,10 +38,10 @@ class EncoderCheckpoint:
     """How an encoder is used.
 
     Attributes:
-        shape: Sizes of the network; its ``max_tokens`` is the most the checkpoint was made for.
-        pooling: How a text's vector comes of its tokens'; of an embedder.
-        question_prompt: Goes before a question.
-        passage_prompt: Goes before a passage.
+        shape: Sizes of the network; ``max_tokens`` is the longest input the checkpoint was made for.
+        pooling: How token vectors of an embedder are combined into the vector of a text.
+        question_prompt: Prefix of questions.
+        passage_prompt: Prefix of passages.
     """
 
     shape: BertShape
@@ -51,17 +51,17 @@ class EncoderCheckpoint:
 
 
 def read_encoder(folder: Path, role: ModelRole) -> EncoderCheckpoint:
-    """Reads a checked checkpoint of an encoder.
+    """Reads a checked encoder checkpoint.
 
-    Without sentence-transformers' files an embedder pools as that library would, by the mean.
+    Without sentence-transformers' files an embedder uses mean pooling, as that library does.
 
     Args:
         folder: The checkpoint.
-        role: What it is for: embedder or reranker.
+        role: Its role: embedder or reranker.
 
     Raises:
-        ModelFolderInvalid: A file is damaged or says something that is not allowed.
-        ModelNotAdded: It is used in a way that is not carried over; names it.
+        ModelFolderInvalid: A file is damaged or has a value that is not allowed.
+        ModelNotAdded: It is used in a way that is not supported; names it.
     """
     config = read_config(folder / "config.json")
     if role is ModelRole.RERANKER and len(_labels(config)) != 1:
@@ -69,17 +69,15 @@ def read_encoder(folder: Path, role: ModelRole) -> EncoderCheckpoint:
     modules = _modules(folder)
     kinds = [kind for kind, _ in modules]
     if role is ModelRole.RERANKER and modules and kinds != ["Transformer"]:
-        raise ModelNotAdded(f"modules.json: a reranker of {', '.join(kinds)} is not carried over")
+        raise ModelNotAdded(f"modules.json: a reranker of {', '.join(kinds)} is not supported")
     if role is ModelRole.EMBEDDER and modules and kinds[:2] != ["Transformer", "Pooling"]:
-        raise ModelNotAdded(f"modules.json: an embedder of {', '.join(kinds)} is not carried over")
+        raise ModelNotAdded(f"modules.json: an embedder of {', '.join(kinds)} is not supported")
     pooling, prompt_counts = Pooling.MEAN, True
     if "Pooling" in kinds:
         pooling, prompt_counts = _pooling(folder / dict(modules)["Pooling"] / "config.json")
     question, passage = _prompts(folder, normalized="Normalize" in kinds) if modules else ("", "")
     if (question or passage) and not prompt_counts:
-        raise ModelNotAdded(
-            "include_prompt is false beside prompts: leaving prompts out of pooling is not carried over"
-        )
+        raise ModelNotAdded("include_prompt is false beside prompts: leaving prompts out of pooling is not supported")
     try:
         return EncoderCheckpoint(BertShape.of(config, _longest_input(folder)), pooling, question, passage)
     except ValueError as error:
@@ -94,12 +92,12 @@ def _labels(config: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _modules(folder: Path) -> list[tuple[str, str]]:
-    """Returns kind and folder of each module, in order; none where the checkpoint is plain transformers."""
+    """Returns kind and folder of each module, in order; empty if the checkpoint is plain transformers."""
     path = folder / "modules.json"
     if not path.exists():
         return []
-    if path.stat().st_size > _LARGEST_MODULES:
-        raise ModelFolderInvalid(f"{path.name}: has more than {_LARGEST_MODULES} bytes")
+    if path.stat().st_size > _MAX_MODULES_BYTES:
+        raise ModelFolderInvalid(f"{path.name}: has more than {_MAX_MODULES_BYTES} bytes")
     try:
         listed = parse_list(path.read_bytes())
     except ValueError as error:
@@ -107,32 +105,34 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
     found = []
     for module in listed:
         match module:
-            case {"idx": int(), "name": str(), "path": str(place), "type": str(kind), **rest} if not any(rest.values()):
-                found.append((_module(kind, place, folder), place))
+            case {"idx": int(), "name": str(), "path": str(path_in_folder), "type": str(kind), **rest} if not any(
+                rest.values()
+            ):
+                found.append((_module(kind, path_in_folder, folder), path_in_folder))
             case _:
                 raise ModelFolderInvalid(f"{path.name}: {str(module)[:80]} is not a module that is known")
     return found
 
 
-def _module(kind: str, place: str, folder: Path) -> str:
+def _module(kind: str, path_in_folder: str, folder: Path) -> str:
     if kind not in _MODULES:
-        raise ModelNotAdded(f"modules.json: the module {kind[:100]!r} is not carried over")
-    if place:
+        raise ModelNotAdded(f"modules.json: the module {kind[:100]!r} is not supported")
+    if path_in_folder:
         try:
-            plain_relative_path(place)
+            plain_relative_path(path_in_folder)
         except ValueError as error:
             raise ModelFolderInvalid(f"modules.json: {error}") from error
-    if _MODULES[kind] == "Transformer" and place:
+    if _MODULES[kind] == "Transformer" and path_in_folder:
         raise ModelNotAdded(
-            f"modules.json: the network lies in {place!r}; only one beside modules.json is carried over"
+            f"modules.json: the network lies in {path_in_folder!r}; only one beside modules.json is supported"
         )
-    if _MODULES[kind] == "Pooling" and not (folder / place / "config.json").is_file():
-        raise ModelFolderInvalid(f"modules.json: {place!r} holds no configuration")
+    if _MODULES[kind] == "Pooling" and not (folder / path_in_folder / "config.json").is_file():
+        raise ModelFolderInvalid(f"modules.json: {path_in_folder!r} holds no configuration")
     return _MODULES[kind]
 
 
 def _pooling(path: Path) -> tuple[Pooling, bool]:
-    """Returns the pooling, and whether a prompt's tokens take part in it."""
+    """Returns the pooling, and whether the tokens of a prompt take part in it."""
     config = read_config(path)
     mode = config.get("pooling_mode")
     modes = (
@@ -140,7 +140,7 @@ def _pooling(path: Path) -> tuple[Pooling, bool]:
     )
     known = {pooling.value: pooling for pooling in Pooling}
     if len(modes) != 1 or not isinstance(modes[0], str) or modes[0] not in known:
-        raise ModelNotAdded(f"{path.parent.name}: pooling by {modes} is not carried over; mean and cls are")
+        raise ModelNotAdded(f"{path.parent.name}: pooling by {modes} is not supported; mean and cls are")
     return known[modes[0]], config.get("include_prompt", True) is not False
 
 
@@ -155,23 +155,21 @@ def _prompts(folder: Path, normalized: bool) -> tuple[str, str]:
         return "", ""
     config = _known(path, _MODEL_KEYS)
     if config.get("default_prompt_name") is not None:
-        raise ModelNotAdded(f"{path.name}: default_prompt_name is not carried over")
+        raise ModelNotAdded(f"{path.name}: default_prompt_name is not supported")
     similarity = config.get("similarity_fn_name") or "cosine"
     if similarity != "cosine" and not (similarity == "dot" and normalized):
-        raise ModelNotAdded(
-            f"{path.name}: similarity_fn_name {similarity!r} is not carried over; texts compare by cosine"
-        )
+        raise ModelNotAdded(f"{path.name}: similarity_fn_name {similarity!r} is not supported; texts compare by cosine")
     prompts = config.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(
-        isinstance(text, str) and len(text) <= _LONGEST_PROMPT for text in prompts.values()
+        isinstance(text, str) and len(text) <= _MAX_PROMPT_CHARACTERS for text in prompts.values()
     ):
-        raise ModelFolderInvalid(f"{path.name}: prompts are not texts of at most {_LONGEST_PROMPT} characters")
+        raise ModelFolderInvalid(f"{path.name}: prompts are not texts of at most {_MAX_PROMPT_CHARACTERS} characters")
     return prompts.get("query", ""), next((prompts[name] for name in _PASSAGE_PROMPTS if name in prompts), "")
 
 
 def _longest_input(folder: Path) -> int:
-    """Returns the most tokens that the checkpoint says it reads."""
-    longest = [_LONGEST_INPUT]
+    """Returns the longest input that the checkpoint declares, tokens."""
+    longest = [_MAX_INPUT_TOKENS]
     for path, keys in (
         (folder / "sentence_bert_config.json", _TRANSFORMER_KEYS),
         (folder / "tokenizer_config.json", None),
@@ -188,5 +186,5 @@ def _known(path: Path, keys: frozenset[str]) -> dict[str, object]:
     config = read_config(path)
     for key in sorted(config.keys() - keys):
         if config[key]:
-            raise ModelNotAdded(f"{path.name}: {key} is not carried over")
+            raise ModelNotAdded(f"{path.name}: {key} is not supported")
     return config

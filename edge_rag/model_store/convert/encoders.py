@@ -1,4 +1,4 @@
-"""Embedders and cross-encoders: from a checkpoint to a model folder over texts end to end."""
+"""Embedders and cross-encoders: from a checkpoint to a model folder with a graph over packed texts."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from edge_rag.model_store.checkpoint import Checkpoint
 from edge_rag.model_store.convert.encoder_checkpoint import read_encoder
 from edge_rag.model_store.convert.genai import BLOCK, ModelPrecision
 from edge_rag.model_store.convert.staging import StagingDir, check_folder
-from edge_rag.model_store.directory import origin_of
+from edge_rag.model_store.directory import provenance_of
 from edge_rag.model_store.request import AddRequest
 from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 
 _PREPARATION = "edge_rag.model_store.convert.prepare_encoder"
 
 
-def make_encoder(wish: AddRequest, checkpoint: Checkpoint, commit: str | None, shop: StagingDir) -> None:
-    """Makes the model folder and compares it with the original in fp32.
+def make_encoder(request: AddRequest, checkpoint: Checkpoint, commit: str | None, staging: StagingDir) -> None:
+    """Builds the model folder and compares it with the original in FP32.
 
     Raises:
-        ModelFolderInvalid: The checkpoint holds something that is not allowed.
-        ModelNotAdded: It cannot be carried over, or computes something else than the original.
+        ModelFolderInvalid: The checkpoint has something that is not allowed.
+        ModelNotAdded: It cannot be converted, or computes something else than the original.
     """
-    encoder = read_encoder(shop.source, checkpoint.role)
-    precision = wish.precision or ModelPrecision.INT8
-    origin = origin_of(wish.source, shop.source, commit)
-    reference = shop.scratch / "reference.npz"
+    encoder = read_encoder(staging.source, checkpoint.role)
+    precision = request.precision or ModelPrecision.INT8
+    provenance = provenance_of(request.source, staging.source, commit)
+    reference = staging.scratch / "reference.npz"
     role = checkpoint.role.value
-    shop.model.mkdir()
-    shop.progress.begin("running the original")
-    shop.step("reference", shop.source, role, reference, program=_PREPARATION)
-    shop.progress.begin(f"converting to {precision.value}")
-    shop.step("build", shop.source, role, precision.value, shop.model / "model.onnx", program=_PREPARATION)
-    for kept in (shop.source / "tokenizer.json", *shop.source.glob("LICENSE*")):
-        shutil.copyfile(kept, shop.model / kept.name)
-    check_folder(shop.model)
+    staging.model.mkdir()
+    staging.progress.begin("running the original")
+    staging.step("reference", staging.source, role, reference, program=_PREPARATION)
+    staging.progress.begin(f"converting to {precision.value}")
+    staging.step("build", staging.source, role, precision.value, staging.model / "model.onnx", program=_PREPARATION)
+    for copied in (staging.source / "tokenizer.json", *staging.source.glob("LICENSE*")):
+        shutil.copyfile(copied, staging.model / copied.name)
+    check_folder(staging.model)
     block = "" if precision is ModelPrecision.FP32 else f", block {BLOCK}"
     parameters: dict[str, JsonValue] = {
         "max_tokens": encoder.shape.max_tokens,
@@ -53,34 +53,34 @@ def make_encoder(wish: AddRequest, checkpoint: Checkpoint, commit: str | None, s
         parameters |= {"dimension": encoder.shape.hidden, "pooling": encoder.pooling.value}
         prompts = {"question_prompt": encoder.question_prompt, "passage_prompt": encoder.passage_prompt}
         parameters |= {name: prompt for name, prompt in prompts.items() if prompt}
-    licence = wish.licence or checkpoint.licence
-    _describe(wish, checkpoint.role, licence, origin, shop.model, parameters)
-    shop.progress.begin("comparing it with the original")
-    found = shop.step("compare", shop.model, reference, program=_PREPARATION)
+    licence = request.licence or checkpoint.licence
+    _write_manifest(request, checkpoint.role, licence, provenance, staging.model, parameters)
+    staging.progress.begin("comparing it with the original")
+    found = staging.step("compare", staging.model, reference, program=_PREPARATION)
     resident = found.pop("resident_bytes")
     if not found["good"]:
-        better = "; a higher --precision may do" if precision is not ModelPrecision.FP32 else ""
+        hint = "; a higher --precision may help" if precision is not ModelPrecision.FP32 else ""
         raise ModelNotAdded(
-            f"{wish.source}: in {precision.value} it strays from the original: {_figures(found)}{better}"
+            f"{request.source}: in {precision.value} it differs from the original: {_differences(found)}{hint}"
         )
-    shop.progress.begin("describing it")
-    more: dict[str, JsonValue] = {"resident_bytes": resident, "agreement_with_original": found}
-    _describe(wish, checkpoint.role, licence, origin, shop.model, {**parameters, **more})
+    staging.progress.begin("writing the manifest")
+    measured: dict[str, JsonValue] = {"resident_bytes": resident, "agreement_with_original": found}
+    _write_manifest(request, checkpoint.role, licence, provenance, staging.model, {**parameters, **measured})
 
 
-def _describe(
-    wish: AddRequest, role: ModelRole, licence: str, origin: str, folder: Path, parameters: dict[str, JsonValue]
+def _write_manifest(
+    request: AddRequest, role: ModelRole, licence: str, provenance: str, folder: Path, parameters: dict[str, JsonValue]
 ) -> None:
     write_manifest(
         folder,
-        name=wish.name,
+        name=request.name,
         role=role,
         licence=licence,
-        source=origin,
+        source=provenance,
         made_by=f"edge-rag {edge_rag.__version__} models add; BERT graph over texts end to end",
         parameters=parameters,
     )
 
 
-def _figures(found: dict[str, object]) -> str:
+def _differences(found: dict[str, object]) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in found.items() if isinstance(value, float))

@@ -1,4 +1,4 @@
-"""From a Hugging Face folder to a graph: the onnxruntime-genai model builder, in a process of its own."""
+"""Converts a Hugging Face folder to a graph with the model builder of onnxruntime-genai, in a subprocess."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.convert.subprocess import AddProgress, run_python
 
 BLOCK = 128
-"""Weights that share a scale, where weights are quantized."""
+"""Quantized weights per scale."""
 
 _BUILDER = "edge_rag.runtime.lowering.genai_builder"
 _NEEDED = ("torch", "transformers", "sentence_transformers", "onnx_ir")
@@ -18,7 +18,7 @@ _TIMEOUT_S = 4 * 3600.0
 
 
 class ModelPrecision(Enum):
-    """What weights are kept in."""
+    """Precision of a model's weights."""
 
     INT4 = "int4"
     INT8 = "int8"
@@ -26,10 +26,10 @@ class ModelPrecision(Enum):
 
 
 def check_converter() -> None:
-    """Checks that the converter is installed.
+    """Checks that the packages for conversion are installed.
 
     Raises:
-        ModelNotAdded: It is not; says how to get it and what works without.
+        ModelNotAdded: They are not; the message has the command that installs them, and an alternative.
     """
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
@@ -42,24 +42,24 @@ def check_converter() -> None:
 def convert(
     checkpoint: Path, target: Path, precision: ModelPrecision, scratch: Path, threads: int, progress: AddProgress
 ) -> None:
-    """Makes a model folder of the builder's out of a checked checkpoint.
+    """Builds an onnxruntime-genai folder from a checked checkpoint.
 
     Args:
         checkpoint: A private copy of a Hugging Face folder, without code.
-        target: Folder to make.
-        precision: What the weights are kept in.
-        scratch: For the builder's own files.
-        threads: Threads it may use.
-        progress: Is shown what the builder prints.
+        target: Folder to create.
+        precision: Precision of the weights.
+        scratch: Folder for the builder's own files.
+        threads: Threads that it may use.
+        progress: Receives the builder's output.
 
     Raises:
-        ModelNotAdded: The builder is missing or failed; quotes it.
+        ModelNotAdded: The builder is not installed or failed; the message has its output.
     """
     check_converter()
     options = ["hf_remote=false"]
     if precision is not ModelPrecision.FP32:
         options += ["accuracy_level=4", f"block_size={BLOCK}"]
-    cache = str(scratch / "builder")  # which the builder deletes when it is done
+    cache = str(scratch / "builder")  # the builder deletes it at the end
     arguments = ["-i", str(checkpoint), "-o", str(target), "-p", precision.value, "-e", "cpu", "-c", cache]
     run_python(
         _BUILDER, [*arguments, "--extra_options", *options], scratch, progress, timeout_s=_TIMEOUT_S, threads=threads

@@ -1,4 +1,4 @@
-"""Generators: from a checkpoint or a folder of onnxruntime-genai's to a model folder, lowered where possible."""
+"""Generators: from a checkpoint or an onnxruntime-genai folder to a model folder, lowered if possible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edge_rag.model_store.checkpoint import Checkpoint, licence_of
 from edge_rag.model_store.convert.genai import BLOCK, ModelPrecision, convert
 from edge_rag.model_store.convert.staging import StagingDir, check_folder
 from edge_rag.model_store.copying import matching
-from edge_rag.model_store.directory import origin_of
+from edge_rag.model_store.directory import provenance_of
 from edge_rag.model_store.request import AddRequest
 from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE, GRAPH_FILE
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, write_manifest
@@ -27,54 +27,56 @@ GENAI_WANTED = (
     "genai_config.json", "*.onnx", "*.data", "*.onnx_data", "tokenizer.json", "tokenizer_config.json",
     "special_tokens_map.json", "chat_template.jinja", "README.md", "LICENSE*",
 )  # fmt: skip
-"""Names of files that are taken from a folder of onnxruntime-genai's."""
+"""Patterns of the files that are copied from an onnxruntime-genai folder."""
 
 _KEPT = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "LICENSE*")
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A folder of onnxruntime-genai's, and how it came about.
+    """An onnxruntime-genai folder and its provenance.
 
     Attributes:
         folder: The folder, checked.
         licence: SPDX expression.
-        origin: Where the weights are from.
+        provenance: Where the weights come from.
         made_by: How the graph was made.
-        parameters: What else the manifest is to say.
+        parameters: Further values for the manifest.
     """
 
     folder: Path
     licence: str
-    origin: str
+    provenance: str
     made_by: str
     parameters: dict[str, JsonValue]
 
 
-def as_it_came(wish: AddRequest, shop: StagingDir) -> Built:
-    """Takes a folder of onnxruntime-genai's as it is.
+def use_original(request: AddRequest, staging: StagingDir) -> Built:
+    """Uses an onnxruntime-genai folder unconverted.
 
     Raises:
-        ModelFolderInvalid: It holds something that is not allowed.
+        ModelFolderInvalid: It has something that is not allowed.
     """
-    check_folder(shop.source)
-    origin = origin_of(wish.source, shop.source, None)
-    return Built(shop.source, licence_of(shop.source), origin, "as it came", {"weights": "as they came"})
+    check_folder(staging.source)
+    provenance = provenance_of(request.source, staging.source, None)
+    return Built(staging.source, licence_of(staging.source), provenance, "as it came", {"weights": "as they came"})
 
 
-def converted(wish: AddRequest, checkpoint: Checkpoint, commit: str | None, shop: StagingDir) -> Built:
-    """Converts a checkpoint of a generator.
+def convert_checkpoint(request: AddRequest, checkpoint: Checkpoint, commit: str | None, staging: StagingDir) -> Built:
+    """Converts the checkpoint of a generator.
 
     Raises:
-        ModelFolderInvalid: It holds something that is not allowed.
-        ModelNotAdded: It is of no kind that can be converted, or the converter failed.
+        ModelFolderInvalid: It has something that is not allowed.
+        ModelNotAdded: It cannot be converted, or the converter failed.
     """
-    precision = wish.precision or ModelPrecision.INT4
-    shop.progress.begin(f"converting to {precision.value}")
-    convert(shop.source, shop.converted, precision, shop.scratch, len(os.sched_getaffinity(0)), shop.progress)
-    for notice in shop.source.glob("LICENSE*"):
-        shutil.copyfile(notice, shop.converted / notice.name)
-    check_folder(shop.converted)
+    precision = request.precision or ModelPrecision.INT4
+    staging.progress.begin(f"converting to {precision.value}")
+    convert(
+        staging.source, staging.converted, precision, staging.scratch, len(os.sched_getaffinity(0)), staging.progress
+    )
+    for notice in staging.source.glob("LICENSE*"):
+        shutil.copyfile(notice, staging.converted / notice.name)
+    check_folder(staging.converted)
     block = "" if precision is ModelPrecision.FP32 else f", block {BLOCK}"
     parameters: dict[str, JsonValue] = {
         "weights": precision.value + block,
@@ -83,88 +85,88 @@ def converted(wish: AddRequest, checkpoint: Checkpoint, commit: str | None, shop
     }
     if commit is not None:
         parameters["revision"] = commit
-    origin = origin_of(wish.source, shop.source, commit)
+    provenance = provenance_of(request.source, staging.source, commit)
     builder = f"onnxruntime-genai {importlib.metadata.version('onnxruntime-genai')} builder, {precision.value}"
-    shutil.rmtree(shop.source)  # twice the weights would have to fit otherwise
-    return Built(shop.converted, checkpoint.licence, origin, builder + block, parameters)
+    shutil.rmtree(staging.source)  # otherwise the disk would need space for the weights twice
+    return Built(staging.converted, checkpoint.licence, provenance, builder + block, parameters)
 
 
-def make_generator(wish: AddRequest, built: Built, shop: StagingDir) -> None:
-    """Makes the model folder: of the lowered graph, or of the graph as it is where it has no paged form.
+def make_generator(request: AddRequest, built: Built, staging: StagingDir) -> None:
+    """Builds the model folder from the lowered graph, or from the original one if it has no paged form.
 
     Raises:
-        ModelNotAdded: The model cannot be opened, or computes something else than it should.
+        ModelNotAdded: The model cannot be opened, or computes something else than the original.
     """
-    shop.progress.begin("lowering")
-    found = shop.step("lower", built.folder)
+    staging.progress.begin("lowering")
+    found = staging.step("lower", built.folder)
     if found.pop("lowerable"):
-        _paged(wish, built, shop, found)
+        _paged(request, built, staging, found)
     else:
-        _serial(wish, built, shop, found["why"])
+        _serial(request, built, staging, found["why"])
 
 
-def _paged(wish: AddRequest, built: Built, shop: StagingDir, sizes: dict[str, JsonValue]) -> None:
-    reference = shop.scratch / "reference.npz"
-    shop.progress.begin("running the original graph")
-    shop.step("generate", built.folder, reference)
-    shop.progress.begin("comparing the lowered graph with the original")
-    agreement = shop.step("compare", built.folder, reference)
-    if not agreement["good"]:
+def _paged(request: AddRequest, built: Built, staging: StagingDir, sizes: dict[str, JsonValue]) -> None:
+    reference = staging.scratch / "reference.npz"
+    staging.progress.begin("running the original graph")
+    staging.step("generate", built.folder, reference)
+    staging.progress.begin("comparing the lowered graph with the original")
+    comparison = staging.step("compare", built.folder, reference)
+    if not comparison["good"]:
         raise ModelNotAdded(
-            f"{wish.source}: lowered, it computes something else: {agreement['divergence']:.3f} nats apart on average, "
-            f"its choice {agreement['regret']:.3f} nats behind at worst; it was not added"
+            f"{request.source}: the lowered model differs from the original: {comparison['divergence']:.3f} nats on "
+            f"average, regret {comparison['regret']:.3f} nats at worst; it was not added"
         )
     graph = (built.folder / GRAPH_FILE).read_bytes()
-    _describe(
-        wish,
+    _write_model(
+        request,
         built,
-        shop,
+        staging,
         [GRAPH_FILE, GEOMETRY_FILE, *external_files(graph)],
-        {"form": GeneratorForm.PAGED.value, "sizes": sizes, "resident_bytes": agreement.pop("resident_bytes")}
-        | {"agreement_with_original": agreement},
+        {"form": GeneratorForm.PAGED.value, "sizes": sizes, "resident_bytes": comparison.pop("resident_bytes")}
+        | {"agreement_with_original": comparison},
     )
 
 
-def _serial(wish: AddRequest, built: Built, shop: StagingDir, why: str) -> None:
-    shop.progress.begin(f"no paged form ({why}), so it will answer one question at a time; running it")
-    found = shop.step("serial", built.folder)
-    agreement = found["agreement"]
-    if not agreement["good"]:
+def _serial(request: AddRequest, built: Built, staging: StagingDir, why: str) -> None:
+    staging.progress.begin(f"no paged form ({why}), so it will answer one question at a time; running it")
+    found = staging.step("serial", built.folder)
+    comparison = found["comparison"]
+    if not comparison["good"]:
         raise ModelNotAdded(
-            f"{wish.source}: token by token it computes something else than at once: {agreement['divergence']:.3f} "
-            f"nats apart on average, its choice {agreement['regret']:.3f} nats behind at worst; it was not added"
+            f"{request.source}: token by token it differs from a single run: {comparison['divergence']:.3f} nats on "
+            f"average, regret {comparison['regret']:.3f} nats at worst; it was not added"
         )
     graph = check_genai_config((built.folder / GENAI_CONFIG_FILE).read_bytes()).graph
     external = external_files((built.folder / graph).read_bytes())
-    _describe(
-        wish,
+    _write_model(
+        request,
         built,
-        shop,
+        staging,
         [GENAI_CONFIG_FILE, graph, *external],
         {"form": GeneratorForm.SERIAL.value, "why_serial": why, "sizes": found["sizes"]}
-        | {"resident_bytes": found["resident_bytes"], "agreement_with_itself": agreement},
+        | {"resident_bytes": found["resident_bytes"], "agreement_with_itself": comparison},
     )
 
 
-def _describe(
-    wish: AddRequest, built: Built, shop: StagingDir, files: list[str], parameters: dict[str, JsonValue]
+def _write_model(
+    request: AddRequest, built: Built, staging: StagingDir, files: list[str], parameters: dict[str, JsonValue]
 ) -> None:
-    """Moves what is needed into the model folder and writes its manifest."""
-    shop.progress.begin("describing it")
-    shop.model.mkdir()
+    """Moves the required files into the model folder and writes its manifest."""
+    staging.progress.begin("writing the manifest")
+    staging.model.mkdir()
     names = [path.name for path in built.folder.iterdir()]
     for name in {*files, *matching(names, _KEPT)}:
-        (built.folder / name).rename(shop.model / name)
+        (built.folder / name).rename(staging.model / name)
     write_manifest(
-        shop.model,
-        name=wish.name,
+        staging.model,
+        name=request.name,
         role=ModelRole.GENERATOR,
-        licence=wish.licence or built.licence,
-        source=built.origin,
+        licence=request.licence or built.licence,
+        source=built.provenance,
         made_by=f"edge-rag {edge_rag.__version__} models add; {built.made_by}",
         parameters={
             **built.parameters,
-            "weight_bytes": sum(path.stat().st_size for path in shop.model.iterdir()),
+            "weight_bytes": sum(path.stat().st_size for path in staging.model.iterdir()),
             **parameters,
         },
     )

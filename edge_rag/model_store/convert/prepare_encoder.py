@@ -1,12 +1,11 @@
-"""Converts an encoder and compares it with its original. Run as a program: its files are first opened here.
+"""Converts an encoder and compares it with its original. Runs as a program, because new files are first opened here.
 
     python -m edge_rag.model_store.convert.prepare_encoder reference CHECKPOINT ROLE REFERENCE.npz
     python -m edge_rag.model_store.convert.prepare_encoder build CHECKPOINT ROLE PRECISION MODEL.onnx
     python -m edge_rag.model_store.convert.prepare_encoder compare FOLDER REFERENCE.npz
 
-The last line of the output is a JSON object.
-
-Texts that an encoder is compared with its original on: short and long, upper and lower case, beyond ASCII.
+The last line of the output is a JSON object. The texts compared are short and long, in upper and lower case, and beyond
+ASCII.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ PASSAGES: Final = (
 )
 
 
-FEWEST_PAIRS = 8
-"""Pairs that scores are compared on, at least."""
+MIN_PAIRS = 8
+"""Least number of pairs whose scores are compared."""
 
 _WEIGHTS = {
     ModelPrecision.FP32: None,
@@ -66,7 +65,7 @@ _WEIGHTS = {
 
 
 def run_original(checkpoint: Path, role: ModelRole, reference: Path) -> dict[str, object]:
-    """Runs the checkpoint with sentence-transformers in fp32 and keeps what it computes."""
+    """Runs the checkpoint with sentence-transformers in FP32 and saves its output."""
     encoder = read_encoder(checkpoint, role)
     if role is ModelRole.EMBEDDER:
         from sentence_transformers import SentenceTransformer
@@ -74,23 +73,23 @@ def run_original(checkpoint: Path, role: ModelRole, reference: Path) -> dict[str
         model = SentenceTransformer(str(checkpoint), device="cpu", local_files_only=True, trust_remote_code=False)
         model.max_seq_length = encoder.shape.max_tokens
         model.float()
-        asked = model.encode_query(list(QUESTIONS), normalize_embeddings=True, show_progress_bar=False)
-        told = model.encode_document(list(PASSAGES), normalize_embeddings=True, show_progress_bar=False)
-        np.savez(reference, questions=asked, passages=told)
-        return {"texts": len(asked) + len(told)}
+        questions = model.encode_query(list(QUESTIONS), normalize_embeddings=True, show_progress_bar=False)
+        shown = model.encode_document(list(PASSAGES), normalize_embeddings=True, show_progress_bar=False)
+        np.savez(reference, questions=questions, passages=shown)
+        return {"texts": len(questions) + len(shown)}
     import torch
     from sentence_transformers import CrossEncoder
 
     judge = CrossEncoder(str(checkpoint), device="cpu", local_files_only=True, trust_remote_code=False)
     judge.model.float()
-    # What does not fit is cut off in different places; what is compared is the network.
+    # Texts that are too long are cut at different places; the comparison is about the network.
     fits = [
         (question, passage)
         for question in QUESTIONS
         for passage in PASSAGES
         if len(judge.tokenizer(question, passage)["input_ids"]) <= encoder.shape.max_tokens
     ]
-    if len(fits) < FEWEST_PAIRS:
+    if len(fits) < MIN_PAIRS:
         raise ModelNotAdded(f"reads {encoder.shape.max_tokens} tokens, too few for a question with a passage")
     scores = judge.predict(fits, activation_fn=torch.nn.Identity(), show_progress_bar=False)
     np.savez(reference, pairs=np.array(fits), scores=scores)
@@ -108,13 +107,13 @@ def build(checkpoint: Path, role: ModelRole, precision: ModelPrecision, target: 
     except KeyError as error:
         raise ModelNotAdded(f"the checkpoint has no tensor {error}") from error
     except ValueError as error:
-        raise ModelNotAdded(f"the tensors are not of the sizes that config.json says: {error}") from error
+        raise ModelNotAdded(f"the tensors do not have the sizes in config.json: {error}") from error
     onnx.save(model, target)
     return {"bytes": target.stat().st_size}
 
 
 def compare(folder: Path, reference: Path) -> dict[str, object]:
-    """Runs what was made on the reference's texts."""
+    """Runs the converted model on the texts of the reference."""
     role = read_manifest(folder).role
     with np.load(reference, allow_pickle=False) as kept:
         if role is ModelRole.EMBEDDER:
@@ -142,7 +141,7 @@ def _tensors(checkpoint: Path) -> Mapping[str, Floats]:
 
 
 def main(arguments: list[str]) -> int:
-    """Does one of the steps; returns the exit status."""
+    """Runs one of the steps; returns the exit status."""
     step, folder, *rest = arguments
     try:
         match step, rest:
@@ -153,7 +152,7 @@ def main(arguments: list[str]) -> int:
             case "compare", [reference]:
                 found = compare(Path(folder), Path(reference))
             case _:
-                raise ModelNotAdded(f"{step} is no step")
+                raise ModelNotAdded(f"{step} is not a step")
     except EdgeRagError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1

@@ -1,10 +1,10 @@
-"""Lowers a model and compares it with what it was made from. Run as a program: new graphs are first opened here.
+"""Lowers a model and compares it with its original. Runs as a program, because new graphs are first opened here.
 
     python -m edge_rag.model_store.convert.prepare_generator lower FOLDER
     python -m edge_rag.model_store.convert.prepare_generator generate FOLDER REFERENCE.npz  # the original graph
     python -m edge_rag.model_store.convert.prepare_generator compare FOLDER REFERENCE.npz   # the lowered one, same text
     python -m edge_rag.model_store.convert.prepare_generator serial FOLDER  # a model without a paged form
-    python -m edge_rag.model_store.convert.prepare_generator open FOLDER  # a ready model folder
+    python -m edge_rag.model_store.convert.prepare_generator open FOLDER  # a finished model folder
 
 The last line of the output is a JSON object.
 """
@@ -34,9 +34,9 @@ from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, read_
 from edge_rag.runtime.model_folder.genai_config import GENAI_CONFIG_FILE, check_genai_config
 
 GENERATED_TOKENS = 32
-"""Tokens that are generated for the comparison."""
+"""Tokens generated for the comparison."""
 
-_TEXTS_AT_ONCE = 4
+_BATCH_TEXTS = 4
 _LONGEST_PROMPT = 160
 _SYSTEM = "Answer from the passages only."
 _QUESTION = (
@@ -46,7 +46,7 @@ _QUESTION = (
 
 
 def generate(folder: Path, reference: Path) -> dict[str, object]:
-    """Generates greedily with the original graph of a lowered model and keeps text and logits."""
+    """Generates greedily with the original graph of a lowered model; saves text and logits."""
     geometry = read_geometry(folder)
     prompt = _prompt(folder)[: geometry.max_context // 2]
     graph = folder / check_genai_config((folder / GENAI_CONFIG_FILE).read_bytes()).graph
@@ -61,7 +61,7 @@ def generate(folder: Path, reference: Path) -> dict[str, object]:
 
 
 def lower_and_describe(folder: Path) -> dict[str, object]:
-    """Lowers the model; returns its sizes, or why that cannot be done."""
+    """Lowers the model; returns its sizes, or why it cannot be lowered."""
     try:
         geometry = lower_folder(folder)
     except ModelNotLowerable as error:
@@ -75,18 +75,18 @@ def lower_and_describe(folder: Path) -> dict[str, object]:
 
 
 def compare_lowered(folder: Path, reference: Path) -> dict[str, object]:
-    """Runs the lowered model on the reference's text and compares the logits."""
+    """Runs the lowered model on the text of the reference and compares the logits."""
     with np.load(reference, allow_pickle=False) as kept:
         tokens = kept["tokens"]
         decoder = _open(folder, tokens.size)
         teacher_forced_logits(decoder, tokens[:1], 1)
         resident = _resident_bytes()  # before the logits of a whole text, which the daemon never keeps
-        agreement = compare(kept["logits"], teacher_forced_logits(decoder, tokens, int(kept["prompt"])))
-    return {**asdict(agreement), "good": agreement.good, "resident_bytes": resident}
+        comparison = compare(kept["logits"], teacher_forced_logits(decoder, tokens, int(kept["prompt"])))
+    return {**asdict(comparison), "good": comparison.good, "resident_bytes": resident}
 
 
 def run_serially(folder: Path) -> dict[str, object]:
-    """Generates greedily token by token, and compares the logits with those of the same texts run at once."""
+    """Generates greedily token by token, and compares the logits with those of the same texts in one run."""
     sizes = read_serial_sizes(folder)
     prompt = _prompt(folder)[: sizes.context_length // 2]
     length = min(prompt.size + GENERATED_TOKENS, sizes.context_length)
@@ -97,11 +97,11 @@ def run_serially(folder: Path) -> dict[str, object]:
     while tokens.size < length - 1:
         tokens = np.append(tokens, logits[-1].argmax())
         logits.append(decoder.feed(tokens[-1:], tokens.size - 1).copy())
-    looked_at = range(0, len(logits), max(1, len(logits) // _TEXTS_AT_ONCE))
-    at_once = [decoder.feed(tokens[: prompt.size + n], 0).copy() for n in looked_at]
-    agreement = compare(np.stack(at_once), np.stack([logits[n] for n in looked_at]))
+    observed = range(0, len(logits), max(1, len(logits) // _BATCH_TEXTS))
+    at_once = [decoder.feed(tokens[: prompt.size + n], 0).copy() for n in observed]
+    comparison = compare(np.stack(at_once), np.stack([logits[n] for n in observed]))
     return {
-        "agreement": {**asdict(agreement), "good": agreement.good},
+        "comparison": {**asdict(comparison), "good": comparison.good},
         "resident_bytes": resident,
         "sizes": {
             "page_tokens": 1,
@@ -114,7 +114,7 @@ def run_serially(folder: Path) -> dict[str, object]:
 
 
 def open_model(folder: Path) -> dict[str, object]:
-    """Runs a model that came ready, whatever its role, on a text."""
+    """Runs a finished model of any role on a text."""
     role = read_manifest(folder).role
     if role is ModelRole.EMBEDDER:
         found = TextEncoder.open(folder).embed([_QUESTION])
@@ -123,7 +123,7 @@ def open_model(folder: Path) -> dict[str, object]:
     else:
         found = _prefilled(folder)
     if not np.isfinite(found).all():
-        raise ModelFolderInvalid(f"{folder}: the model computes what is not a number")
+        raise ModelFolderInvalid(f"{folder}: the model's output is not finite")
     return {"good": True, "resident_bytes": _resident_bytes()}
 
 
@@ -141,7 +141,7 @@ def _open(folder: Path, tokens: int) -> PagedDecoder:
 
 
 def _prompt(folder: Path) -> NDArray[np.int64]:
-    """Returns int64 [n], a question as the daemon would lay it out for this model."""
+    """Returns int64 [n], a question in the prompt format of the model."""
     tokens = ChatTokenizer.open(folder).encode_chat(_SYSTEM, _QUESTION)
     return np.array(tokens[-_LONGEST_PROMPT:], np.int64)
 
@@ -151,7 +151,7 @@ def _resident_bytes() -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Does one of the steps; returns the exit status."""
+    """Runs one of the steps; returns the exit status."""
     step, folder, *rest = arguments
     reference = Path(rest[0]) if rest else Path()
     steps = {

@@ -1,4 +1,4 @@
-"""Where a model is made: folders beside the store, and programs that open what nobody has opened before."""
+"""The staging directory in which a model is built, and the subprocesses that convert and open its files."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from edge_rag.model_store.copying import plain_files
 from edge_rag.runtime.model_folder.graph_check import check_contents
 
 _PREPARATION = "edge_rag.model_store.convert.prepare_generator"
-_STEP_S = 1800.0
+_STEP_TIMEOUT_S = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
 class StagingDir:
-    """An empty folder of the store's file system, divided up.
+    """A folder on the store's file system in which a model is built.
 
     Attributes:
-        folder: The folder; gone when the model is made, or not made.
-        progress: Is told how far it is.
+        folder: The folder; deleted afterwards.
+        progress: Receives the progress.
     """
 
     folder: Path
@@ -31,44 +31,44 @@ class StagingDir:
 
     @property
     def source(self) -> Path:
-        """A private copy of what the model is made of."""
+        """A private copy of the source."""
         return self.folder / "source"
 
     @property
     def converted(self) -> Path:
-        """What a converter makes of it."""
+        """Output of the converter."""
         return self.folder / "converted"
 
     @property
     def scratch(self) -> Path:
-        """Where programs keep what nobody needs afterwards."""
+        """Temporary files of the subprocesses."""
         return self.folder / "scratch"
 
     @property
     def model(self) -> Path:
-        """The finished folder."""
+        """The finished model folder."""
         return self.folder / "model"
 
     def step(self, name: str, *arguments: Path | str, program: str = _PREPARATION) -> dict[str, Any]:
-        """Runs a step in a process of its own.
+        """Runs a step in a subprocess.
 
         Args:
-            name: Which one.
+            name: Name of the step.
             arguments: Its arguments.
-            program: Name of the module that knows it.
+            program: Module that has the step.
 
         Returns:
-            What it found.
+            Its result, the JSON object in its last line.
 
         Raises:
-            ModelNotAdded: It failed; quotes it.
+            ModelNotAdded: It failed; the message has its output.
         """
         lines = run_python(
             program,
             [name, *map(str, arguments)],
             self.scratch,
             self.progress,
-            timeout_s=_STEP_S,
+            timeout_s=_STEP_TIMEOUT_S,
             threads=len(os.sched_getaffinity(0)),
         )
         found: dict[str, Any] = json.loads(lines[-1])
@@ -76,10 +76,10 @@ class StagingDir:
 
 
 def check_folder(folder: Path) -> None:
-    """Checks all that a folder without a manifest holds against what such files may hold.
+    """Checks a folder without a manifest against what its files may contain.
 
     Raises:
-        ModelFolderInvalid: Something is not allowed; says what.
+        ModelFolderInvalid: Something is not allowed.
     """
     try:
         check_contents(plain_files(folder), lambda path: (folder / path).read_bytes())

@@ -1,7 +1,4 @@
-"""Programs that do the heavy work: watched, quoted in errors, and never left running.
-
-How long work says how far it is.
-"""
+"""Subprocesses of a conversion."""
 
 from __future__ import annotations
 
@@ -20,25 +17,25 @@ from edge_rag.errors import ModelNotAdded
 
 
 class AddProgress(Protocol):
-    """Shows what is being done. Called from one thread at a time."""
+    """Receives the progress of adding a model. Called from one thread at a time."""
 
     def begin(self, what: str, total_bytes: int | None = None) -> None:
-        """A step begins, and the one before it is over.
+        """Starts a step, which ends the one before.
 
         Args:
             what: What is done, for people.
-            total_bytes: How much there is to do; None where nobody knows.
+            total_bytes: Bytes to process; None if the number is not known.
         """
 
     def advance(self, done_bytes: int) -> None:
-        """So many more bytes of the step are done."""
+        """Reports further processed bytes of the step."""
 
     def detail(self, line: str) -> None:
-        """A line from a program that does the step; not trusted."""
+        """Reports a line printed by a program of the step; not trusted."""
 
 
-class Silent:
-    """Shows nothing."""
+class NoProgress:
+    """Discards progress."""
 
     def begin(self, what: str, total_bytes: int | None = None) -> None:
         """Does nothing."""
@@ -52,27 +49,27 @@ class Silent:
 
 _INHERITED = ("PATH", "HOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "EDGE_RAG_OPS_BUILD")
 _TAIL_LINES = 12
-_LONGEST_LINE = 2000
+_MAX_LINE_BYTES = 2000
 
 
 def run_python(
     module: str, arguments: list[str], scratch: Path, progress: AddProgress, *, timeout_s: float, threads: int
 ) -> list[str]:
-    """Runs a module in an interpreter of its own, without network and without the caller's secrets.
+    """Runs a module in a new interpreter, without network and without the caller's secrets.
 
     Args:
         module: Name of the module.
         arguments: Its arguments.
-        scratch: Where it may keep caches; it is also its working directory.
-        progress: Is shown every line it prints.
-        timeout_s: It is ended after this long.
-        threads: Threads that its numerical libraries may use.
+        scratch: Folder for its caches, and its working directory.
+        progress: Receives every line that it prints.
+        timeout_s: Time after which it is killed, seconds.
+        threads: Threads of its numerical libraries.
 
     Returns:
         The last lines it printed on standard output and error.
 
     Raises:
-        ModelNotAdded: It could not be started, took too long or failed; quotes its last lines.
+        ModelNotAdded: It could not be started, timed out or failed; the message has its last lines.
     """
     command = [sys.executable, "-P", "-m", module, *arguments]
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -88,17 +85,17 @@ def run_python(
         )
     except OSError as error:
         raise ModelNotAdded(f"{module} could not be started: {error}") from error
-    late = threading.Event()
+    timed_out = threading.Event()
 
-    def end_late() -> None:
-        late.set()
-        _end(process)
+    def kill() -> None:
+        timed_out.set()
+        _kill(process)
 
-    timer = threading.Timer(timeout_s, end_late)
+    timer = threading.Timer(timeout_s, kill)
     timer.start()
     try:
         if process.stdout is not None:
-            while line := process.stdout.readline(_LONGEST_LINE):
+            while line := process.stdout.readline(_MAX_LINE_BYTES):
                 text = line.decode("utf-8", "replace").strip()
                 if text:
                     tail.append(text)
@@ -106,15 +103,15 @@ def run_python(
         status = process.wait()
     finally:
         timer.cancel()
-        _end(process)
+        _kill(process)
         if process.stdout is not None:
             process.stdout.close()
-    if late.is_set():
+    if timed_out.is_set():
         raise ModelNotAdded(f"{module} was ended after {timeout_s:.0f} s; nothing was added")
     if status != 0:
-        said = "\n  ".join(tail) or "it said nothing"
+        output = "\n  ".join(tail) or "(no output)"
         how = f"was ended by signal {-status}" if status < 0 else f"failed with status {status}"
-        raise ModelNotAdded(f"{module} {how}; nothing was added. Its last words:\n  {said}")
+        raise ModelNotAdded(f"{module} {how}; nothing was added. Its last output:\n  {output}")
     return list(tail)
 
 
@@ -132,8 +129,8 @@ def _environment(scratch: Path, threads: int) -> Mapping[str, str]:
     }
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends the process and all it started, if it still runs."""
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kills the process and its children if it still runs."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

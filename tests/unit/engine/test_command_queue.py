@@ -29,20 +29,20 @@ class Heard:
             return self.changed.wait_for(lambda: self.count > before, timeout_s)
 
 
-class Pulsing(Reports):
+class WatchedReports(Reports):
     """Reports of an engine that is watched beside others."""
 
-    def __init__(self, pulses: LivenessMonitor) -> None:
+    def __init__(self, monitor: LivenessMonitor) -> None:
         super().__init__()
-        self.pulse = EngineLiveness(pulses)
+        self.liveness = EngineLiveness(monitor)
 
     def on_turn(self) -> None:
         super().on_turn()
-        self.pulse.turned()
+        self.liveness.iterated()
 
     def on_end(self) -> None:
         super().on_end()
-        self.pulse.ended()
+        self.liveness.ended()
 
 
 def test_an_idle_engine_goes_round_again_and_again() -> None:
@@ -98,8 +98,8 @@ def test_of_two_engines_one_that_hangs_is_not_hidden_by_the_other_and_one_that_e
         assert go_on.wait(60)
 
     signs = Heard()
-    pulses = LivenessMonitor(signs)
-    old_reports, new_reports = Pulsing(pulses), Pulsing(pulses)
+    monitor = LivenessMonitor(signs)
+    old_reports, new_reports = WatchedReports(monitor), WatchedReports(monitor)
     old = Engine(GatedRunner(tiny_decoder(), hold), EngineSettings(LIMITS, max_waiting=8), observer=old_reports)
     new = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=8), observer=new_reports)
     for engine in (old, new):

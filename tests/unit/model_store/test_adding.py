@@ -14,7 +14,7 @@ import pytest
 from edge_rag.errors import ModelError, ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.add import add
 from edge_rag.model_store.convert.genai import ModelPrecision
-from edge_rag.model_store.convert.subprocess import Silent
+from edge_rag.model_store.convert.subprocess import NoProgress
 from edge_rag.model_store.directory import StoreDirectory
 from edge_rag.model_store.request import AddRequest
 from edge_rag.model_store.source import LocalFolder
@@ -49,7 +49,7 @@ def left_in(store: StoreDirectory) -> list[str]:
 def test_a_genai_folder_becomes_a_closed_folder_that_holds_only_what_is_needed(
     store: StoreDirectory, tmp_path: Path
 ) -> None:
-    written = add(store, wish(genai_folder(tmp_path / "source")), Silent())
+    written = add(store, wish(genai_folder(tmp_path / "source")), NoProgress())
     folder = store.folder("tiny")
     manifest = verify_model_folder(folder, ModelRole.GENERATOR)
     assert manifest == written
@@ -73,16 +73,16 @@ def test_a_genai_folder_becomes_a_closed_folder_that_holds_only_what_is_needed(
 @pytest.mark.parametrize("source", ["quoter", "minilm-l6"])
 def test_a_model_folder_is_taken_over_under_its_new_name(store: StoreDirectory, source: str) -> None:
     original = verify_model_folder(ROOT / "models" / source)
-    manifest = add(store, wish(ROOT / "models" / source, "second"), Silent())
+    manifest = add(store, wish(ROOT / "models" / source, "second"), NoProgress())
     assert manifest.name == "second"
     assert (manifest.role, manifest.licence, manifest.files) == (original.role, original.licence, original.files)
 
 
 def test_a_name_that_is_taken_stays_with_its_model(store: StoreDirectory, tmp_path: Path) -> None:
-    add(store, wish(ROOT / "models" / "quoter"), Silent())
+    add(store, wish(ROOT / "models" / "quoter"), NoProgress())
     before = verify_model_folder(store.folder("tiny"))
-    with pytest.raises(ModelNotAdded, match="a model tiny already"):
-        add(store, wish(genai_folder(tmp_path / "source")), Silent())
+    with pytest.raises(ModelNotAdded, match="a model tiny exists"):
+        add(store, wish(genai_folder(tmp_path / "source")), NoProgress())
     assert verify_model_folder(store.folder("tiny")) == before
 
 
@@ -115,12 +115,12 @@ def test_a_model_that_cannot_be_trusted_to_compute_the_same_is_not_added(
     assert callable(spoil)
     spoil(folder)
     with pytest.raises(ModelError):
-        add(store, wish(folder), Silent())
+        add(store, wish(folder), NoProgress())
     assert left_in(store) == [".lock"]
     assert not (tmp_path / "canary").exists()
 
 
-class Interrupted(Silent):
+class Interrupted(NoProgress):
     """Ctrl-C when a step begins."""
 
     def __init__(self, at: str) -> None:
@@ -136,7 +136,7 @@ class Interrupted(Silent):
 
 
 @pytest.mark.parametrize(
-    "step", ["copying", "lowering", "running", "inside", "comparing", "describing", "bringing it to the disk"]
+    "step", ["copying", "lowering", "running", "inside", "comparing", "writing the manifest", "syncing it to the disk"]
 )
 def test_an_interruption_at_any_step_leaves_the_store_as_it_was(
     store: StoreDirectory, tmp_path: Path, step: str
@@ -174,7 +174,7 @@ def test_a_link_put_in_place_of_a_file_while_it_is_copied_is_not_followed(
 ) -> None:
     folder = genai_folder(tmp_path / "source")
 
-    class Swapping(Silent):
+    class Swapping(NoProgress):
         def begin(self, what: str, total_bytes: int | None = None) -> None:
             if what == "copying":
                 (folder / "tokenizer.json").unlink()

@@ -11,8 +11,8 @@ import huggingface_hub.constants
 import pytest
 
 from edge_rag.errors import ModelNotAdded
-from edge_rag.model_store.convert.subprocess import Silent
-from edge_rag.model_store.hub import fetch, forget
+from edge_rag.model_store.convert.subprocess import NoProgress
+from edge_rag.model_store.hub import delete_download, fetch
 from edge_rag.model_store.source import HubModel
 from tests.unit.model_store.hub_server import COMMIT, HubServer
 
@@ -20,7 +20,7 @@ MODEL = HubModel("owner", "tiny", None)
 WEIGHTS = hashlib.shake_256(b"weights").digest(300_000)
 
 
-class Counting(Silent):
+class Counting(NoProgress):
     def __init__(self) -> None:
         self.total = 0
         self.done = 0
@@ -59,7 +59,7 @@ def test_known_files_are_fetched_with_progress_and_nothing_else(hub: HubServer, 
     assert (fetched.folder / "model.safetensors").read_bytes() == WEIGHTS
     assert {name for name, _ in hub.served} == set(fetched.files)
     assert progress.done == progress.total == sum(fetched.files.values())
-    forget(fetched)
+    delete_download(fetched)
     assert not fetched.folder.exists()
 
 
@@ -69,10 +69,10 @@ def test_a_fetch_that_broke_off_goes_on_where_it_was(
     monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 30_000)
     hub.break_off.add("model.safetensors")
     with pytest.raises(ModelNotAdded, match=r"is kept.*edge-rag models add FOLDER"):
-        fetch(MODEL, tmp_path, Silent())
+        fetch(MODEL, tmp_path, NoProgress())
     hub.status = 0
     hub.served.clear()
-    fetched = fetch(MODEL, tmp_path, Silent())
+    fetched = fetch(MODEL, tmp_path, NoProgress())
     assert (fetched.folder / "model.safetensors").read_bytes() == WEIGHTS
     assert [asked for name, asked in hub.served if name == "model.safetensors"] == [f"bytes={len(WEIGHTS) // 2}-"]
     assert "config.json" not in {name for name, _ in hub.served}
@@ -80,8 +80,8 @@ def test_a_fetch_that_broke_off_goes_on_where_it_was(
 
 def test_a_file_that_is_not_what_the_hub_says_is_deleted_and_refused(hub: HubServer, tmp_path: Path) -> None:
     hub.stored["model.safetensors"] = "0" * 64
-    with pytest.raises(ModelNotAdded, match=r"model\.safetensors is not what the hub says"):
-        fetch(MODEL, tmp_path, Silent())
+    with pytest.raises(ModelNotAdded, match=r"model\.safetensors does not match the hub"):
+        fetch(MODEL, tmp_path, NoProgress())
     assert not list(tmp_path.rglob("model.safetensors*"))
 
 
@@ -92,23 +92,23 @@ def test_a_hub_that_cannot_be_reached_is_named_with_the_way_without_it(
         bound.bind(("127.0.0.1", 0))
         point_at(monkeypatch, f"http://127.0.0.1:{bound.getsockname()[1]}")
         with pytest.raises(ModelNotAdded, match=r"could not be reached.*hf download owner/tiny.*models add FOLDER"):
-            fetch(MODEL, tmp_path, Silent())
+            fetch(MODEL, tmp_path, NoProgress())
     assert not list(tmp_path.iterdir())
 
 
 def test_a_revision_that_does_not_exist_is_named(hub: HubServer, tmp_path: Path) -> None:
     with pytest.raises(ModelNotAdded, match="no revision v9"):
-        fetch(HubModel("owner", "tiny", "v9"), tmp_path, Silent())
+        fetch(HubModel("owner", "tiny", "v9"), tmp_path, NoProgress())
 
 
 def test_a_licence_that_must_be_accepted_is_said(hub: HubServer, tmp_path: Path) -> None:
     hub.status = 403
     with pytest.raises(ModelNotAdded, match=r"licence must be accepted.*HF_TOKEN"):
-        fetch(MODEL, tmp_path, Silent())
+        fetch(MODEL, tmp_path, NoProgress())
 
 
 def test_a_model_without_safetensors_is_refused_before_anything_is_fetched(hub: HubServer, tmp_path: Path) -> None:
     del hub.files["model.safetensors"]
     with pytest.raises(ModelNotAdded, match=r"no config\.json with weights"):
-        fetch(MODEL, tmp_path, Silent())
+        fetch(MODEL, tmp_path, NoProgress())
     assert hub.served == []

@@ -11,7 +11,7 @@ import pytest
 from edge_rag.config.settings import Settings, load_settings
 from edge_rag.errors import ModelFolderInvalid, ModelNeeded, ModelNotAdded, ModelNotFound, StorageCorrupt, StorageError
 from edge_rag.model_store.convert.genai import ModelPrecision
-from edge_rag.model_store.convert.subprocess import Silent
+from edge_rag.model_store.convert.subprocess import NoProgress
 from edge_rag.model_store.request import AddRequest
 from edge_rag.model_store.roles import fill_roles, store_of
 from edge_rag.model_store.source import LocalFolder
@@ -108,11 +108,11 @@ def test_a_backup_of_hard_links_harms_no_model_unless_others_could_write_through
         store.verify("second")
 
 
-def test_a_model_that_is_chosen_needed_or_came_along_is_not_removed(settings: Settings, store: ModelStore) -> None:
+def test_a_model_that_is_chosen_needed_or_built_in_is_not_removed(settings: Settings, store: ModelStore) -> None:
     store.use(ModelRole.GENERATOR, "second")
     with pytest.raises(ModelNeeded, match="models use generator default"):
         store.remove("second")
-    with pytest.raises(ModelNeeded, match="came along"):
+    with pytest.raises(ModelNeeded, match="is built-in"):
         store.remove("quoter")
     with pytest.raises(ModelNeeded, match="running daemon"):
         store.remove("encoder", frozenset({"encoder"}))
@@ -128,9 +128,9 @@ def test_a_removed_model_is_gone_with_all_its_files(settings: Settings, store: M
         store.find("second")
 
 
-def test_a_name_that_came_along_cannot_be_taken(store: ModelStore) -> None:
-    with pytest.raises(ModelNotAdded, match="came along"):
-        store.add(AddRequest(LocalFolder(MODELS / "quoter"), "quoter", ModelPrecision.INT4, None), Silent())
+def test_the_name_of_a_built_in_model_cannot_be_taken(store: ModelStore) -> None:
+    with pytest.raises(ModelNotAdded, match="built-in model"):
+        store.add(AddRequest(LocalFolder(MODELS / "quoter"), "quoter", ModelPrecision.INT4, None), NoProgress())
 
 
 def test_a_flipped_byte_never_chooses_another_model(settings: Settings, store: ModelStore) -> None:

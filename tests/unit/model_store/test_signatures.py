@@ -16,7 +16,7 @@ from model_signing.signing import Config as Signing
 
 from edge_rag.errors import ConfigurationError, ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.add import add
-from edge_rag.model_store.convert.subprocess import Silent
+from edge_rag.model_store.convert.subprocess import NoProgress
 from edge_rag.model_store.directory import StoreDirectory
 from edge_rag.model_store.request import AddRequest
 from edge_rag.model_store.signature import SIGNATURE_FILE, acceptable_keys
@@ -62,7 +62,7 @@ def store(tmp_path: Path) -> StoreDirectory:
 
 
 def take(store: StoreDirectory, source: Source, *wanted: Path) -> None:
-    add(store, AddRequest(source, "added", None, None, keys=wanted), Silent())
+    add(store, AddRequest(source, "added", None, None, keys=wanted), NoProgress())
 
 
 def test_a_folder_that_the_key_signed_is_added_without_its_signature(
@@ -127,8 +127,8 @@ def another_payload(folder: Path) -> None:
         (removed, "tokenizer.json"),
         (unsigned, "no model.sig"),
         (pointed_elsewhere, "link"),
-        (garbage, "not good"),
-        (another_payload, "not good"),
+        (garbage, "is invalid"),
+        (another_payload, "is invalid"),
     ],
 )
 def test_a_folder_that_is_not_what_was_signed_is_refused_with_the_reason(
@@ -148,7 +148,7 @@ def test_another_keys_signature_is_refused(store: StoreDirectory, folder: Path, 
 def test_a_file_that_changes_after_the_signature_was_checked_is_refused(
     store: StoreDirectory, folder: Path, keys: tuple[Pair, Pair]
 ) -> None:
-    class Changing(Silent):
+    class Changing(NoProgress):
         def begin(self, what: str, total_bytes: int | None = None) -> None:
             if what == "copying":
                 content = bytearray((folder / "model.onnx").read_bytes())

@@ -10,7 +10,7 @@ import pytest
 from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.convert.comparison import compare
 from edge_rag.model_store.convert.genai import check_converter
-from edge_rag.model_store.convert.subprocess import Silent, run_python
+from edge_rag.model_store.convert.subprocess import NoProgress, run_python
 from edge_rag.model_store.source import HubModel, LocalFolder, check_name, default_name, parse_source
 
 
@@ -95,19 +95,19 @@ def test_without_the_converter_both_ways_round_it_are_named(monkeypatch: pytest.
 
 
 def test_a_program_that_fails_is_quoted(tmp_path: Path) -> None:
-    lines = run_python("calendar", ["2026", "11"], tmp_path, Silent(), timeout_s=60, threads=1)
+    lines = run_python("calendar", ["2026", "11"], tmp_path, NoProgress(), timeout_s=60, threads=1)
     assert "November 2026" in lines[0]
     with pytest.raises(ModelNotAdded, match=r"(?s)failed with status.*nonsense"):
-        run_python("calendar", ["nonsense"], tmp_path, Silent(), timeout_s=60, threads=1)
+        run_python("calendar", ["nonsense"], tmp_path, NoProgress(), timeout_s=60, threads=1)
 
 
 def test_a_program_gets_no_token_and_no_network_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "secret")
     script = "import os, json; print(json.dumps([os.environ.get('HF_TOKEN'), os.environ['HF_HUB_OFFLINE']]))"
-    lines = run_python("timeit", ["-n", "1", "-r", "1", script], tmp_path, Silent(), timeout_s=60, threads=1)
+    lines = run_python("timeit", ["-n", "1", "-r", "1", script], tmp_path, NoProgress(), timeout_s=60, threads=1)
     assert lines[0] == '[null, "1"]'
 
 
 def test_a_program_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     with pytest.raises(ModelNotAdded, match="was ended after"):
-        run_python("http.server", ["0", "--bind", "127.0.0.1"], tmp_path, Silent(), timeout_s=1, threads=1)
+        run_python("http.server", ["0", "--bind", "127.0.0.1"], tmp_path, NoProgress(), timeout_s=1, threads=1)

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.errors import ConfigurationError
 from edge_rag.telemetry.audit_log import AuditLog
-from edge_rag.telemetry.audit_log_file import WAITING_LINES, AuditLogFile, entry_object
+from edge_rag.telemetry.audit_log_file import MAX_QUEUED_LINES, AuditLogFile, entry_object
 from tests.unit.telemetry.decisions import decision
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -90,7 +90,7 @@ def test_whoever_records_never_waits_for_a_disk_that_stands_still(tmp_path: Path
     trail = AuditLog(10, file.write)
     in_the_pipe = 1 << 16
     shortest = len(json.dumps(entry_object(AuditEntry(1, NOON, decision()))))
-    recorded = WAITING_LINES + in_the_pipe // shortest + 1000
+    recorded = MAX_QUEUED_LINES + in_the_pipe // shortest + 1000
     for _ in range(recorded):
         trail.record(decision())
     assert file.dropped > 0

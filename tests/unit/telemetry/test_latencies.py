@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.monitoring.metrics import Latency, LatencyMetric
-from edge_rag.telemetry.latencies import GAPS, REQUESTS, Latencies, percentiles
+from edge_rag.telemetry.latencies import GAP_SAMPLES, REQUEST_SAMPLES, Latencies, percentiles
 
 SECONDS = st.floats(0, 1e6)
 
@@ -41,7 +41,9 @@ def test_what_was_never_measured_is_left_out() -> None:
     assert kept.read() == (Latency(LatencyMetric.QUEUE, 1, 0.25, 0.25, 0.25),)
 
 
-@pytest.mark.parametrize(("measure", "length"), [(LatencyMetric.QUEUE, REQUESTS), (LatencyMetric.TOKEN_GAP, GAPS)])
+@pytest.mark.parametrize(
+    ("measure", "length"), [(LatencyMetric.QUEUE, REQUEST_SAMPLES), (LatencyMetric.TOKEN_GAP, GAP_SAMPLES)]
+)
 def test_only_the_latest_samples_count(measure: LatencyMetric, length: int) -> None:
     kept = Latencies()
     kept.add(measure, [1000.0] * length)

@@ -144,7 +144,7 @@ def test_preemptions_are_counted_by_cause_and_decisions_by_kind(measured: Measur
     assert measured.of("audit_events_total", kind="preempted") == 3
     assert measured.of("audit_events_total", kind="refused") == 1
     assert measured.watch.usage.read()[0].refused == 1
-    assert measured.watch.trail.entries().last == 4
+    assert measured.watch.audit.entries().last == 4
 
 
 def test_the_present_state_is_read_when_it_is_asked_for(measured: Measured) -> None:

@@ -64,7 +64,7 @@ def test_a_manager_that_does_not_watch_gets_no_signs_of_life(manager: Manager) -
     told.close()
 
 
-def test_a_full_socket_neither_holds_up_nor_counts_as_fed(manager: Manager) -> None:
+def test_a_full_socket_neither_holds_up_nor_counts_as_last_sent(manager: Manager) -> None:
     clock = Clock()
     told = SystemdNotifier(manager.address, 2.0, clock)
     for _ in range(5000):
@@ -93,7 +93,7 @@ def test_the_watchdog_is_fed_by_the_process_it_is_meant_for(
     manager = Manager(tmp_path / "notify")
     given = environment | manager.environment()
     told = SystemdNotifier.of(given)
-    told._fed -= 3600
+    told._last_sent -= 3600
     told.alive()
     assert bool(manager.waiting()) is fed
     assert not given, "programs started later would speak for the daemon"

@@ -32,7 +32,7 @@ def test_a_clients_requests_are_summed_up() -> None:
 
 
 def test_clients_beyond_the_bound_are_summed_up_together_and_nothing_is_lost() -> None:
-    ledger = UsageMeter(most_clients=2)
+    ledger = UsageMeter(max_clients=2)
     for number in range(50):
         ledger.ended(report(f"client-{number}"))
         ledger.refused(f"client-{number}")
@@ -46,7 +46,7 @@ def test_clients_beyond_the_bound_are_summed_up_together_and_nothing_is_lost() -
 
 def test_usage_is_served_as_metrics_by_client() -> None:
     registry = CollectorRegistry()
-    ledger = UsageMeter(most_clients=1)
+    ledger = UsageMeter(max_clients=1)
     registry.register(ledger)
     ledger.ended(report("alice"))
     ledger.refused("alice")

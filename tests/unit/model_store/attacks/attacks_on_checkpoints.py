@@ -29,10 +29,10 @@ def attacks_on_checkpoints() -> Iterator[Attack]:
         yield Attack(
             f"the architecture {architecture!r}",
             with_config(architectures=[architecture], auto_map=remote),
-            "is not converted",
+            "cannot be converted",
         )
-    yield Attack("two architectures", with_config(architectures=["LlamaForCausalLM"] * 2), "is not converted")
-    yield Attack("no architecture", with_config(architectures=None), "is not converted")
+    yield Attack("two architectures", with_config(architectures=["LlamaForCausalLM"] * 2), "cannot be converted")
+    yield Attack("no architecture", with_config(architectures=None), "cannot be converted")
     yield Attack("quantized weights", with_config(quantization_config={"quant_method": "gptq"}), "quantized already")
 
     def pickled(name: str) -> Build:
@@ -85,4 +85,4 @@ def attacks_on_checkpoints() -> Iterator[Attack]:
         "config.json with a key twice", replace(good_checkpoint, "config.json", b'{"a":1,"a":1}'), "config.json"
     )
     yield Attack("config.json of absurd size", replace(good_checkpoint, "config.json", b" " * (2 << 20)), "config.json")
-    yield Attack("an empty folder", after(Path.mkdir), "no model folder")
+    yield Attack("an empty folder", after(Path.mkdir), "not a model folder")

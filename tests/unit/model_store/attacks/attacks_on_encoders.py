@@ -21,7 +21,7 @@ def attacks_on_encoders() -> Iterator[Attack]:
 
 def _modules() -> Iterator[Attack]:
     for kind in ("modeling_evil.Evil", "os.system", "sentence_transformers.models.Dense", "torch.load", ""):
-        yield Attack(f"a module of the type {kind!r}", _module(1, type=kind), "is not carried over")
+        yield Attack(f"a module of the type {kind!r}", _module(1, type=kind), "is not supported")
     for place in ("../1_Pooling", "/etc", "1_Pooling/../../x", "..", "C:1_Pooling", "a\\b"):
         yield Attack(f"a module in {place!r}", _module(1, path=place), "inside the folder")
     yield Attack("a module in a folder that is not there", _module(1, path="9_Pooling"), "holds no configuration")
@@ -53,7 +53,7 @@ def _configurations() -> Iterator[Attack]:
     yield Attack("another similarity", _json(good_embedder, prompts, similarity_fn_name="euclidean"), "euclidean")
     yield Attack("code beside the prompts", _json(good_embedder, prompts, auto_model="modeling_evil"), "auto_model")
     for mode in ("max", "lasttoken", ["mean"], None, "../mean"):
-        yield Attack(f"pooling by {mode!r}", _json(good_embedder, POOLING, pooling_mode=mode), "not carried over")
+        yield Attack(f"pooling by {mode!r}", _json(good_embedder, POOLING, pooling_mode=mode), "not supported")
     yield Attack("pooling not JSON", replace(good_embedder, POOLING, b"{]"), "config.json")
 
 

@@ -15,7 +15,7 @@ import pytest
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.add import add
 from edge_rag.model_store.convert.genai import ModelPrecision
-from edge_rag.model_store.convert.subprocess import Silent
+from edge_rag.model_store.convert.subprocess import NoProgress
 from edge_rag.model_store.directory import StoreDirectory
 from edge_rag.model_store.request import AddRequest
 from edge_rag.model_store.source import LocalFolder
@@ -78,7 +78,7 @@ def test_a_hostile_or_broken_folder_is_refused_with_the_reason(
     folder, store = tmp_path / "model", StoreDirectory(tmp_path / "store")
     attack.build(folder, canary)
     with pytest.raises((ModelFolderInvalid, ModelNotAdded)) as refused:
-        add(store, AddRequest(LocalFolder(folder), "added", ModelPrecision.INT4, None), Silent())
+        add(store, AddRequest(LocalFolder(folder), "added", ModelPrecision.INT4, None), NoProgress())
     assert attack.says in str(refused.value)
     assert ".adding-" not in str(refused.value)
     if (folder / "manifest.json").exists():
@@ -99,7 +99,7 @@ def test_the_same_folders_with_nothing_wrong_are_opened(
         add(
             StoreDirectory(tmp_path / "store"),
             AddRequest(LocalFolder(tmp_path / "model"), "added", ModelPrecision.INT4, None),
-            Silent(),
+            NoProgress(),
         )
     assert len(opened) == 1
 
