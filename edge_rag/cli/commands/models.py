@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -210,6 +211,82 @@ def remove(name: str, config: Path | None, data_dir: Path | None, as_json: bool)
         emit({"removed": name})
     else:
         note(f"{name} was removed", "dim")
+    return ExitCode.OK
+
+
+@models.command(
+    epilog="""\b
+Examples:
+  edge-rag models calibrate qwen2.5-0.5b-instruct
+  edge-rag models calibrate qwen2.5-0.5b-instruct --documents /srv/manuals
+  edge-rag models calibrate ~/models/my-model --documents /var/lib/edge-rag --tokens 20000
+
+\b
+MODEL is the name of a model in the store, or a model folder. Ctrl-C leaves its
+folder unchanged.
+"""
+)
+@click.argument("model")
+@click.option(
+    "--documents",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Folder of .txt and .md files, or a data directory. [default: the data directory]",
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(1),
+    default=100_000,
+    show_default=True,
+    help="Number of tokens after which no further text is read.",
+)
+@click.option(
+    "--margin",
+    type=click.FloatRange(1, 10),
+    default=1.1,
+    show_default=True,
+    help="Ratio of the scaled range to the largest observed value.",
+)
+@click.option("--threads", type=click.IntRange(1), help="Compute threads. [default: one per core]")
+@options.config_options
+@options.as_json
+def calibrate(
+    model: str,
+    documents: Path | None,
+    tokens: int,
+    margin: float,
+    threads: int | None,
+    config: Path | None,
+    data_dir: Path | None,
+    as_json: bool,
+) -> ExitCode:
+    """Makes the CUDA form of a generator, scaled to your documents.
+
+    The generator runs over the documents on the CPU. Its folder gets a form for CUDA whose INT8 keys and values are
+    scaled to what was observed.
+    """
+    from rich.progress import Progress
+
+    from edge_rag.model_store.calibrate import calibrate as add_cuda_form
+    from edge_rag.model_store.roles import store_of
+    from edge_rag.runtime.session.sessions import configure_thread_pool
+
+    settings = options.read_settings(config, data_dir)
+    folder = Path(model) if Path(model).is_dir() else store_of(settings).find(model)
+    configure_thread_pool(threads or os.cpu_count() or 1)
+    with Progress(console=error_console(), transient=True) as progress:
+        task = progress.add_task("tokens", total=tokens)
+        done = add_cuda_form(
+            folder,
+            documents or settings.data_directory,
+            tokens,
+            margin,
+            lambda count: progress.update(task, completed=min(count, tokens)),
+        )
+    if as_json:
+        emit({"model": str(folder), "texts": done.texts, "tokens": done.tokens})
+    else:
+        note(f"{folder} has a form for CUDA, scaled to {done.tokens} tokens of {done.texts} texts", "dim")
     return ExitCode.OK
 
 

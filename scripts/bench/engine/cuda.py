@@ -2,9 +2,9 @@
 
     python -m scripts.bench.engine.cuda --model FOLDER [--sequences 1 8 32] [--prompt-tokens N] [--tokens N] [--json]
 
-The folder holds a form for CUDA; scripts/calibrate_kv.py makes one. Both continue the same prompts greedily, each from
-another place of the same text. Printed are how many tokens are the same up to the first other one, the prompt tokens a
-second of one sequence, and the tokens a second that so many sequences write side by side.
+The folder has a form for CUDA; ``edge-rag models calibrate`` makes one. Both continue the same prompts greedily,
+each from another place of the same text. Printed are how many tokens are the same up to the first other one, the prompt
+tokens a second of one sequence, and the tokens a second that so many sequences write side by side.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class CudaDecoder(PagedModel):
             raise ProviderUnavailable(_DEVICE, f"{_CAPTURE} is set, and steps have shapes that no captured graph has")
         if not has_cuda_form(folder):
             raise ProviderUnavailable(
-                _DEVICE, f"{folder} holds no form for it; make one from your documents with scripts/calibrate_kv.py"
+                _DEVICE, f"{folder} has no form for CUDA; make one with `edge-rag models calibrate {folder}`"
             )
         geometry = read_cuda_form(folder)
         session = open_session(folder / CUDA_GRAPH_FILE, target=target)
