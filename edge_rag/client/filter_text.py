@@ -28,7 +28,7 @@ from edge_rag.core.documents.filters import (
 from edge_rag.core.documents.metadata import validate_key, validate_moment
 from edge_rag.errors import InvalidRequest
 
-LONGEST_FILTER: Final = 65_536
+MAX_FILTER_CHARACTERS: Final = 65_536
 """Most characters of a filter's text."""
 
 _METADATA: Final = "meta."
@@ -84,8 +84,8 @@ def parse_filter(text: str) -> Filter:
     Raises:
         InvalidArgument: The message names what was expected and the character.
     """
-    if len(text) > LONGEST_FILTER:
-        raise _error(text[:60], 0, f"has {len(text):,} characters, at most {LONGEST_FILTER:,} are allowed")
+    if len(text) > MAX_FILTER_CHARACTERS:
+        raise _error(text[:60], 0, f"has {len(text):,} characters, at most {MAX_FILTER_CHARACTERS:,} are allowed")
     try:
         parsed = _parser().parse(text)
     except UnexpectedToken as error:

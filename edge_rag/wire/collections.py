@@ -24,7 +24,7 @@ from edge_rag.wire.codec import Codec, EnumCodec, Part, UnknownValue
 from edge_rag.wire.metadata import parse_value, value_from_message, value_to_message
 from edge_rag.wire.requests import sendable
 
-MOST_BOOSTS: Final = 32
+MAX_BOOSTS: Final = 32
 """Most value boosts of a collection."""
 
 _RULES: Final = EnumCodec(OffloadRule, collections_pb2.OffloadRule.DESCRIPTOR)
@@ -156,8 +156,8 @@ def _recency(message: collections_pb2.RecencyBoost) -> RecencyBoost:
 
 
 def _boosts(message: collections_pb2.CollectionSettings) -> tuple[ValueBoost, ...]:
-    if len(message.boosts) > MOST_BOOSTS:
-        raise InvalidRequest("settings.boosts", f"at most {MOST_BOOSTS}, has {len(message.boosts):,}")
+    if len(message.boosts) > MAX_BOOSTS:
+        raise InvalidRequest("settings.boosts", f"at most {MAX_BOOSTS}, has {len(message.boosts):,}")
     return tuple(_boost(f"settings.boosts[{index}]", boost) for index, boost in enumerate(message.boosts))
 
 

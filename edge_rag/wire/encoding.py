@@ -18,15 +18,15 @@ if TYPE_CHECKING:  # the client alone is installed without NumPy
     import numpy as np
     from numpy.typing import NDArray
 
-MOST_TEXTS: Final = 128
-MOST_PASSAGES: Final = 256
-LARGEST_LIMIT: Final = 1000
-LONGEST_TEXT: Final = 65_536
-MOST_CHARACTERS: Final = 1 << 20
-MOST_CHARACTERS_RANKED: Final = 1 << 18
-MOST_HEADINGS: Final = 64
-MOST_TERMS: Final = 1024
-LONGEST_TERM: Final = 1024
+MAX_TEXTS: Final = 128
+MAX_PASSAGES: Final = 256
+MAX_LIMIT: Final = 1000
+MAX_TEXT_CHARACTERS: Final = 65_536
+MAX_EMBED_CHARACTERS: Final = 1 << 20
+MAX_RERANK_CHARACTERS: Final = 1 << 18
+MAX_HEADINGS: Final = 64
+MAX_TERMS: Final = 1024
+MAX_TERM_CHARACTERS: Final = 1024
 
 _SHARING: Final = re.compile(r"[0-9a-f]{0,64}")
 _QUESTIONS: Final = {
@@ -44,11 +44,11 @@ def parse_embed_request(request: encoding_pb2.EmbedRequest) -> tuple[tuple[str, 
     """
     if request.purpose not in _QUESTIONS:
         raise InvalidRequest("purpose", f"{request.purpose} is not a purpose")
-    bounded_int("texts", len(request.texts), 1, MOST_TEXTS)
+    bounded_int("texts", len(request.texts), 1, MAX_TEXTS)
     for number, text in enumerate(request.texts):
-        if len(text) > LONGEST_TEXT:
-            raise InvalidRequest(f"texts[{number}]", f"at most {LONGEST_TEXT:,} characters, has {len(text):,}")
-    _bounded("texts", sum(map(len, request.texts)), MOST_CHARACTERS)
+        if len(text) > MAX_TEXT_CHARACTERS:
+            raise InvalidRequest(f"texts[{number}]", f"at most {MAX_TEXT_CHARACTERS:,} characters, has {len(text):,}")
+    _bounded("texts", sum(map(len, request.texts)), MAX_EMBED_CHARACTERS)
     return tuple(request.texts), _QUESTIONS[request.purpose]
 
 
@@ -65,21 +65,21 @@ def parse_rerank_request(request: encoding_pb2.RerankRequest, caller: Identity, 
     """
     if not _SHARING.fullmatch(request.sharing):
         raise InvalidRequest("sharing", "must be up to 64 characters of 0-9 and a-f")
-    bounded_int("passages", len(request.passages), 1, MOST_PASSAGES)
-    bounded_int("terms", len(request.terms), 0, MOST_TERMS)
+    bounded_int("passages", len(request.passages), 1, MAX_PASSAGES)
+    bounded_int("terms", len(request.terms), 0, MAX_TERMS)
     chunk = _peer_chunk(f"{caller.name}/{request.sharing}")
     hits = tuple(_hit(number, passage, chunk) for number, passage in enumerate(request.passages))
     characters = sum(len(hit.passage.text) + sum(map(len, hit.passage.context)) for hit in hits)
-    _bounded("passages", characters, MOST_CHARACTERS_RANKED)
+    _bounded("passages", characters, MAX_RERANK_CHARACTERS)
     terms: dict[str, float] = {}
     for number, term in enumerate(request.terms):
-        if not 1 <= len(term.word) <= LONGEST_TERM or not (math.isfinite(term.weight) and term.weight >= 0):
+        if not 1 <= len(term.word) <= MAX_TERM_CHARACTERS or not (math.isfinite(term.weight) and term.weight >= 0):
             raise InvalidRequest(f"terms[{number}]", "must be a word with a finite weight of at least 0")
         terms[term.word] = term.weight
     return RerankRequest(
         question=parse_text("question", request.question, limits.question_characters),
         retrieved=Retrieved(hits, terms),
-        limit=bounded_int("limit", request.limit, 1, LARGEST_LIMIT),
+        limit=bounded_int("limit", request.limit, 1, MAX_LIMIT),
     )
 
 
@@ -117,10 +117,12 @@ def ranks_to_message(
 
 def _hit(number: int, message: encoding_pb2.Candidate, chunk: ChunkId) -> Hit:
     field = f"passages[{number}]"
-    if not 1 <= len(message.text) <= LONGEST_TEXT:
-        raise InvalidRequest(f"{field}.text", f"must be 1 to {LONGEST_TEXT:,} characters, has {len(message.text):,}")
-    if len(message.headings) > MOST_HEADINGS or any(len(heading) > LONGEST_TEXT for heading in message.headings):
-        raise InvalidRequest(f"{field}.headings", f"at most {MOST_HEADINGS}, of {LONGEST_TEXT:,} characters each")
+    if not 1 <= len(message.text) <= MAX_TEXT_CHARACTERS:
+        raise InvalidRequest(
+            f"{field}.text", f"must be 1 to {MAX_TEXT_CHARACTERS:,} characters, has {len(message.text):,}"
+        )
+    if len(message.headings) > MAX_HEADINGS or any(len(heading) > MAX_TEXT_CHARACTERS for heading in message.headings):
+        raise InvalidRequest(f"{field}.headings", f"at most {MAX_HEADINGS}, of {MAX_TEXT_CHARACTERS:,} characters each")
     boost = message.boost if message.HasField("boost") else 1.0
     if not (math.isfinite(boost) and boost > 0):
         raise InvalidRequest(f"{field}.boost", "must be finite and above 0")

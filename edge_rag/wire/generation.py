@@ -33,9 +33,9 @@ from edge_rag.wire.requests import (
     parse_text,
 )
 
-MOST_PASSAGES: Final = 32
-LONGEST_PASSAGE: Final = 65_536
-MOST_SENTENCES: Final = 4096
+MAX_PASSAGES: Final = 32
+MAX_PASSAGE_CHARACTERS: Final = 65_536
+MAX_SENTENCES: Final = 4096
 
 _LOAD: Final = Codec(GeneratorLoad, generation_pb2.Load)
 _SHARING: Final = re.compile(r"[0-9a-f]{0,64}")
@@ -69,7 +69,7 @@ def parse_generate_request(
         raise InvalidRequest("mode", "must be ANSWER_MODE_QUOTE or ANSWER_MODE_FREE; the caller checks the answer")
     if not _SHARING.fullmatch(request.sharing):
         raise InvalidRequest("sharing", "must be up to 64 characters of 0-9 and a-f")
-    bounded_int("passages", len(request.passages), 1, MOST_PASSAGES)
+    bounded_int("passages", len(request.passages), 1, MAX_PASSAGES)
     mode, sampling = _MODES[request.mode], parse_sampling(request.sampling)
     if mode is AnswerMode.QUOTE and not any(passage.sentences for passage in request.passages):
         raise InvalidRequest("passages", "must have sentences to be quoted")
@@ -117,10 +117,12 @@ def _finished(event: Generated) -> rag_pb2.Finished:
 
 def _passage(number: int, message: generation_pb2.SourcePassage) -> RankedPassage:
     field = f"passages[{number}]"
-    if not 1 <= len(message.text) <= LONGEST_PASSAGE:
-        raise InvalidRequest(f"{field}.text", f"must be 1 to {LONGEST_PASSAGE:,} characters, has {len(message.text):,}")
-    if len(message.sentences) > MOST_SENTENCES:
-        raise InvalidRequest(f"{field}.sentences", f"at most {MOST_SENTENCES:,}, has {len(message.sentences):,}")
+    if not 1 <= len(message.text) <= MAX_PASSAGE_CHARACTERS:
+        raise InvalidRequest(
+            f"{field}.text", f"must be 1 to {MAX_PASSAGE_CHARACTERS:,} characters, has {len(message.text):,}"
+        )
+    if len(message.sentences) > MAX_SENTENCES:
+        raise InvalidRequest(f"{field}.sentences", f"at most {MAX_SENTENCES:,}, has {len(message.sentences):,}")
     at, sentences = 0, []
     for sentence in message.sentences:
         if not at <= sentence.start < sentence.end <= len(message.text) or not math.isfinite(sentence.evidence):

@@ -18,16 +18,16 @@ from edge_rag.core.ids import RequestId, is_model_name, is_request_id
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire.codec import EnumCodec
-from edge_rag.wire.filters import filter_to_message, parse_filter_message
+from edge_rag.wire.metadata import filter_to_message, parse_filter_message
 from edge_rag.wire.types import AskOptions, SearchOptions
 
 DEFAULT_COLLECTION: Final = "default"
 
-LONGEST_TEXT: Final = 1_000_000
+MAX_TEXT_CHARACTERS: Final = 1_000_000
 """Most characters that a client sends in one field. No server can be configured to take more, and a longer text would
 only exceed gRPC's message limit."""
 
-LONGEST_FORMAT: Final = 65_536
+MAX_FORMAT_CHARACTERS: Final = 65_536
 """Most characters of a JSON schema or a regular expression."""
 
 _COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
@@ -254,8 +254,8 @@ def parse_format(
         raise InvalidRequest(field, "needs mode free; in mode cite an answer is sentences that documents support")
     if sampling.stop:
         raise InvalidRequest("sampling.stop", f"would cut the answer short of what {field} asks for; leave one out")
-    if not 1 <= len(value) <= LONGEST_FORMAT:
-        raise InvalidRequest(field, f"must be 1 to {LONGEST_FORMAT:,} characters, has {len(value):,}")
+    if not 1 <= len(value) <= MAX_FORMAT_CHARACTERS:
+        raise InvalidRequest(field, f"must be 1 to {MAX_FORMAT_CHARACTERS:,} characters, has {len(value):,}")
     return JsonSchema(value) if field == "json_schema" else Regex(value)
 
 
@@ -401,7 +401,7 @@ def sendable(field: str, text: str) -> str:
     Raises:
         InvalidRequest: It is longer than any server takes, or not valid Unicode.
     """
-    if len(text) > LONGEST_TEXT:
+    if len(text) > MAX_TEXT_CHARACTERS:
         raise InvalidRequest(
             field, f"{len(text):,} characters are too many; a server takes 8,192 unless configured otherwise"
         )

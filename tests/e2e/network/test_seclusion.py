@@ -22,7 +22,7 @@ from edge_rag.api.v1 import (
     rag_pb2_grpc,
 )
 from edge_rag.client import parse_filter
-from edge_rag.wire.filters import filter_to_message
+from edge_rag.wire.metadata import filter_to_message
 from tests.e2e.support.secured_daemon import (
     READ,
     WRITE,

@@ -21,7 +21,7 @@ from edge_rag.core.documents.filters import (
     Present,
 )
 from edge_rag.errors import InvalidRequest
-from edge_rag.wire.filters import filter_to_message, parse_filter_message
+from edge_rag.wire.metadata import filter_to_message, parse_filter_message
 
 _YEAR, _TAG, _NAME = MetadataField("year"), MetadataField("tag"), BuiltinField.NAME
 _NEW = Comparison(_YEAR, Comparator.GREATER_OR_EQUAL, 2020.0)

@@ -5,7 +5,7 @@ from google.protobuf import text_format
 
 from edge_rag.api.v1 import metadata_pb2
 from edge_rag.errors import InvalidRequest
-from edge_rag.wire.filters import parse_filter_message
+from edge_rag.wire.metadata import parse_filter_message
 
 _YEAR = 'field { metadata: "year" }'
 _ONE = "values { number: 1 } "
