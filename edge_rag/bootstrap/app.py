@@ -20,10 +20,9 @@ from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
 from edge_rag.core.monitoring.resources import MemoryPressureState, Throttling
 from edge_rag.core.monitoring.status import ModelInUse, RemoteInUse
-from edge_rag.device.choosing import ProfileChoice
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.probe import probe
-from edge_rag.device.profile import DeviceProfile
+from edge_rag.device.profile import DeviceProfile, ProfileChoice
 from edge_rag.errors import ConfigurationError, InvalidRequest
 from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.index.local import IndexLimits

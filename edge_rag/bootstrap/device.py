@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from edge_rag.bootstrap.memory_planner import MemoryPlanner
 from edge_rag.config.sections import ThrottleSettings
 from edge_rag.config.settings import Settings
-from edge_rag.device.choosing import ProfileChoice, choose
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.probe import probe
-from edge_rag.device.profile import DeviceProfile, builtin_profiles, with_overrides
+from edge_rag.device.profile import DeviceProfile, ProfileChoice, builtin_profiles, choose, with_overrides
 from edge_rag.errors import EdgeRagError
 from edge_rag.model_store.roles import fill_roles, store_of
 from edge_rag.runtime.session.sessions import provider_devices

@@ -7,8 +7,8 @@ from typing import Final
 import structlog
 
 from edge_rag.core.monitoring.status import ModelInUse
-from edge_rag.device.choosing import ProfileChoice
 from edge_rag.device.memory_plan import MemoryPlan
+from edge_rag.device.profile import ProfileChoice
 
 _MIB: Final = 1 << 20
 

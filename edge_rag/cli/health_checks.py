@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Any
 from edge_rag.client import Client, ClientError
 from edge_rag.config.settings import Settings
 from edge_rag.device.advice import advise
-from edge_rag.device.choosing import ProfileChoice
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.placing import expected_provider
-from edge_rag.device.profile import DeviceProfile
+from edge_rag.device.profile import DeviceProfile, ProfileChoice
 from edge_rag.errors import DataDirectoryInUse, EdgeRagError
 
 if TYPE_CHECKING:

@@ -16,6 +16,8 @@ from edge_rag.runtime.encoder.tokenizer import TextTokenizer, TokenizedText
 from edge_rag.runtime.model_folder.folder import ModelManifest, ModelRole, verify_model_folder
 from edge_rag.runtime.session.sessions import EncoderArena, open_session, ops_library
 
+_MODEL = "model.onnx"
+_TOKENIZER = "tokenizer.json"
 _TYPES = "token_type_ids"
 _MASK = "attention_mask"
 _RUN_TOKENS = 512
@@ -99,10 +101,6 @@ class PaddedPairs:
             types[row, :length] = sequence.type_ids
         inputs = {INPUT_IDS: ids, _MASK: mask} | ({_TYPES: types} if self._types else {})
         return np.asarray(self._session.run(None, inputs, self._arena.options)[0]).reshape(-1)
-
-
-_MODEL = "model.onnx"
-_TOKENIZER = "tokenizer.json"
 
 
 class PairEncoder:

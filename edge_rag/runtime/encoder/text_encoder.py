@@ -17,6 +17,13 @@ from edge_rag.runtime.encoder.tokenizer import TextTokenizer, TokenizedText
 from edge_rag.runtime.model_folder.folder import ModelManifest, ModelRole, verify_model_folder
 from edge_rag.runtime.session.sessions import EncoderArena, open_session, ops_library
 
+Floats = NDArray[np.float32]
+
+_MODEL = "model.onnx"
+_TOKENIZER = "tokenizer.json"
+# Few enough that the values between two layers stay in a core's cache.
+_RUN_TOKENS = 512
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenVectors:
@@ -29,12 +36,6 @@ class TokenVectors:
 
     vectors: NDArray[np.float32]
     offsets: NDArray[np.int32]
-
-
-Floats = NDArray[np.float32]
-
-# Few enough that the values between two layers stay in a core's cache.
-_RUN_TOKENS = 512
 
 
 class TextGraph(Protocol):
@@ -97,12 +98,6 @@ class PackedTextGraph:
                 f"{output} has the shape {list(result.shape)}, {[rows, self._dimension]} was promised"
             )
         return result
-
-
-__all__ = ["TextEncoder", "TokenVectors"]
-
-_MODEL = "model.onnx"
-_TOKENIZER = "tokenizer.json"
 
 
 class TextEncoder:

@@ -5,12 +5,11 @@ import pytest
 
 from edge_rag.core.placement import ModelStage, Provider, ProviderDevice
 from edge_rag.device.advice import advise
-from edge_rag.device.choosing import choose
 from edge_rag.device.facts import DeviceFacts, ThermalZone
 from edge_rag.device.memory_plan import BatchSizes, MemoryPlan
 from edge_rag.device.placing import expected_provider, obstacles
 from edge_rag.device.probe import read_facts
-from edge_rag.device.profile import builtin_profiles
+from edge_rag.device.profile import builtin_profiles, choose
 from tests.unit.device.recorded_boards import recorded
 
 

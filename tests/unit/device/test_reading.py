@@ -7,11 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_rag.core.placement import Provider
-from edge_rag.device.choosing import choose
 from edge_rag.device.facts import CgroupLimit
 from edge_rag.device.hardware import memory_limits, read_thermal
 from edge_rag.device.probe import probe, read_facts
-from edge_rag.device.profile import builtin_profiles
+from edge_rag.device.profile import builtin_profiles, choose
 from edge_rag.runtime.session.providers.cuda import NVIDIA_GPU, TEGRA_GPU
 from edge_rag.runtime.session.providers.qnn import QUALCOMM_NPU
 from tests.unit.device.recorded_boards import recorded

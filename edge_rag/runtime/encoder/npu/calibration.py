@@ -12,9 +12,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from edge_rag.runtime.encoder.bert_parts import BertParts
-from edge_rag.runtime.encoder.npu.graph import BIAS, EMBEDDED, fixed_graph
-from edge_rag.runtime.encoder.npu.qdq_builder import Range
+from edge_rag.runtime.encoder.bert_graph import BertParts
+from edge_rag.runtime.encoder.npu.graph import BIAS, EMBEDDED, Range, fixed_graph
 from edge_rag.runtime.encoder.tokenizer import TokenizedText
 from edge_rag.runtime.session.sessions import open_session
 

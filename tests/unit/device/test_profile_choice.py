@@ -2,9 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.device.choosing import choose
 from edge_rag.device.facts import DeviceFacts, MemoryFacts, ProcessorFacts
-from edge_rag.device.profile import builtin_profiles
+from edge_rag.device.profile import builtin_profiles, choose
 from edge_rag.errors import ConfigurationError
 from tests.unit.device.recorded_boards import BOARDS, recorded
 
