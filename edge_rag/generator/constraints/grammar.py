@@ -236,7 +236,7 @@ class _Vocabulary:
 
 
 def _schema_grammar(schema: str) -> str:
-    # Parsed here because llguidance inserts the text into a larger JSON text unchecked.
+    # Parsed first because llguidance inserts the text into a larger JSON text unchecked.
     try:
         parsed = json.loads(schema, parse_constant=_refuse)
     except RecursionError:

@@ -79,13 +79,13 @@ def passage_spans(
     if list(prompt[first : ends[-1]]) != [token for tokens in rendered for token in tokens]:
         return ()
     spans = []
-    for start, here, apart in zip(ends[:-1], rendered, isolated, strict=True):
-        common = _common_suffix(here, apart)
+    for start, within, apart in zip(ends[:-1], rendered, isolated, strict=True):
+        common = _common_suffix(within, apart)
         skipped = 0 if start == first else recompute
         if common > skipped:
             text = (*prompt[:first], *apart)
             filled = (*text, *[apart[-1]] * (-len(text) % page_tokens + 1))
-            begin = start + len(here) - common + skipped
+            begin = start + len(within) - common + skipped
             spans.append(PassageSpan(begin, common - skipped, filled, first + len(apart) - common + skipped))
     return tuple(spans)
 
