@@ -102,8 +102,8 @@ class Part:
     """How a field is converted.
 
     Attributes:
-        write: Makes the proto's value; None for the same value.
-        read: Makes Python's value; None for the same value. May raise ``UnknownValue``.
+        write: Converts Python's value to the proto's; None to copy it.
+        read: Converts the proto's value to Python's; None to copy it. May raise ``UnknownValue``.
         optional: Whether Python's value may be None.
     """
 
@@ -120,7 +120,7 @@ class Codec(Generic[_Value, _Wire]):
         message: The message.
         names: Proto field by field, where the names differ.
         parts: Conversions that do not follow from the type, by field.
-        unknown: What an enum field reads as where this version does not know the value, by field.
+        unknown: Value of an enum field that holds a value which this version does not know, by field.
         omit: Fields that are not sent; ``from_message`` takes those without a default as arguments.
     """
 
@@ -217,16 +217,16 @@ class Codec(Generic[_Value, _Wire]):
         return tuple(writing), tuple(reading)
 
 
-def timestamp(moment: datetime) -> Timestamp:
-    """Returns a moment as a message."""
-    stamp = Timestamp()
-    stamp.FromDatetime(moment)
-    return stamp
+def timestamp(time: datetime) -> Timestamp:
+    """Returns a time as a message."""
+    message = Timestamp()
+    message.FromDatetime(time)
+    return message
 
 
-def moment(stamp: Timestamp) -> datetime:
-    """Returns the moment, UTC, that a message stands for."""
-    return stamp.ToDatetime(tzinfo=UTC)
+def moment(message: Timestamp) -> datetime:
+    """Returns the time in a message, UTC."""
+    return message.ToDatetime(tzinfo=UTC)
 
 
 def _proto_name(name: str, described: Descriptor) -> str:

@@ -1,4 +1,4 @@
-"""Both clients behind one face, so that one suite holds them to the same promises."""
+"""Both clients behind one interface, so that one contract suite covers them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Connect = Callable[..., Client]
 """Opens a client; takes what ``Client`` takes."""
 
 
-class OnALoop:
+class BlockingAdapter:
     """An ``AsyncClient`` on an event loop of another thread, called like a ``Client``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *arguments: Any, **options: Any) -> None:
@@ -37,14 +37,14 @@ class OnALoop:
 
         def call(*arguments: Any, **options: Any) -> Any:
             made = found(*arguments, **options)
-            return self._all(made) if isinstance(made, AsyncGenerator) else self.result(made)
+            return self._iterate(made) if isinstance(made, AsyncGenerator) else self.result(made)
 
         return call
 
     def result(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def _all(self, events: AsyncGenerator[Any, None]) -> Iterator[Any]:
+    def _iterate(self, events: AsyncGenerator[Any, None]) -> Iterator[Any]:
         async def following() -> tuple[Any, ...]:
             return (await anext(events),)
 
@@ -60,7 +60,7 @@ class OnALoop:
 
 @contextmanager
 def connecting(asynchronous: bool) -> Iterator[Connect]:
-    """Gives the function that opens clients of one kind."""
+    """Provides the function that opens clients of one kind."""
     if not asynchronous:
         yield Client
         return
@@ -68,7 +68,7 @@ def connecting(asynchronous: bool) -> Iterator[Connect]:
     thread = threading.Thread(target=loop.run_forever, name="clients")
     thread.start()
     try:
-        yield lambda *arguments, **options: cast(Client, OnALoop(loop, *arguments, **options))
+        yield lambda *arguments, **options: cast(Client, BlockingAdapter(loop, *arguments, **options))
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
