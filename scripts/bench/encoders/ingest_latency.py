@@ -11,16 +11,13 @@ from __future__ import annotations
 import argparse
 import io
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from edge_rag.client import Client, OutgoingDocument, SearchOptions
 from edge_rag.core.documents.jobs import Job
+from scripts.bench.harness.daemon import daemon_with_samples
 
 SAMPLES = Path(__file__).parents[3] / "deploy" / "samples"
 QUESTIONS = (
@@ -29,19 +26,6 @@ QUESTIONS = (
     "Which seal belongs to the inlet valve?",
     "Who may open the electrical cabinet?",
 )
-
-
-@contextmanager
-def daemon(folder: Path) -> Iterator[str]:
-    """Runs a daemon; yields its address."""
-    command = [sys.executable, "-m", "edge_rag.cli.main", "serve", "--listen", "127.0.0.1:0", "--data-dir", str(folder)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert process.stdout is not None
-        yield next(line.rsplit(" ", 1)[1].strip() for line in process.stdout if "serving on" in line)
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 def start_job(client: Client, name: str, paragraphs: int) -> str:
@@ -82,9 +66,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=60)
     parser.add_argument("--paragraphs", type=int, default=2000)
     wanted = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, daemon(Path(folder)) as address, Client(address) as client:
-        for path in sorted(SAMPLES.iterdir()):
-            client.ingest(path.name, lambda path=path: path.open("rb"))  # type: ignore[misc]
+    with daemon_with_samples() as daemon, Client(daemon.address) as client:
         asked(client, 8)
         alone = asked(client, wanted.questions)
         began = time.perf_counter()

@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +26,7 @@ import psutil
 
 from edge_rag.client import AskOptions, Client, ClientError
 from edge_rag.core.query import AnswerMode
+from scripts.bench.harness.daemon import running
 
 ROOT = Path(__file__).parents[3]
 _MIB = 1 << 20
@@ -56,25 +54,6 @@ class Resident:
             return
         self.own = max(self.own, memory.rss - memory.shared)
         self.files = max(self.files, memory.shared)
-
-
-@contextmanager
-def daemon(folder: Path, config: Path | None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Runs a daemon that logs to ``log`` in a folder; yields its address and process."""
-    command = [sys.executable, "-m", "edge_rag.cli.main", "serve", "--listen", "127.0.0.1:0"]
-    command += ["--data-dir", str(folder / "data")] + ([] if config is None else ["--config", str(config)])
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, text=True, env=os.environ | {"EDGE_RAG_LOG__FORMAT": "json"}
-        )
-    try:
-        assert process.stdout is not None
-        yield next(line.rsplit(" ", 1)[1].strip() for line in process.stdout if "serving on" in line), process
-    finally:
-        process.terminate()
-        process.wait(60)
-        if process.stdout is not None:
-            process.stdout.close()
 
 
 def ingest(address: str, folder: Path) -> None:
@@ -123,8 +102,9 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with daemon(folder, arguments.config) as (address, process):
-            watched, reader = psutil.Process(process.pid), Resident()
+        config = "" if arguments.config is None else arguments.config.read_text(encoding="utf-8")
+        with running(folder / "data", config, variables={"EDGE_RAG_LOG__FORMAT": "json"}) as daemon:
+            address, watched, reader = daemon.address, daemon.process, Resident()
             whole, done = Resident(), threading.Event()
 
             def watch() -> None:
@@ -145,7 +125,7 @@ def main() -> int:
             finally:
                 done.set()
                 watcher.join()
-        uses = plan_of((folder / "log").read_text())
+        uses = plan_of(daemon.log.read_text())
     planned = sum(uses.values())
     print("planned, MiB")
     for use, mib in uses.items():

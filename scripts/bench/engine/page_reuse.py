@@ -32,7 +32,7 @@ from edge_rag.engine.kv_cache.reservation import Reservation
 from edge_rag.engine.scheduling.plan import PlanEntry, StepPlan
 from edge_rag.engine.sequence import SequenceId
 from edge_rag.generator.prompt.passage_order import PassageKey, PassagePopularity
-from scripts.bench.reuse.workload import Corpus, PassageLoad
+from scripts.bench.harness.workload import Corpus, PassageLoad
 
 PAGE_TOKENS = 32
 RULES: Mapping[str, float] = {"lru": 1e-4, "uses": HALF_LIFE_POOLS, "forever": 1e6}

@@ -30,7 +30,7 @@ from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.engine.passing_decoder import PassingDecoder
 from scripts.bench.engine.schedulers import StepLog, run_continuous
-from scripts.bench.engine.workload import Job
+from scripts.bench.harness.workload import Job
 
 PASSAGES, PASSAGE_TOKENS = 4, 256
 DRAFT_TOKENS = 8

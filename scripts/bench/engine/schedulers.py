@@ -20,7 +20,7 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import EdgeRagError
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
-from scripts.bench.engine.workload import Job, Run
+from scripts.bench.harness.workload import Job, Run
 
 
 @dataclass(slots=True)

@@ -1,12 +1,13 @@
-"""A daemon of one's own with the sample documents, and what can be seen of it from outside."""
+"""Starts daemons to measure, and records their memory and queues."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,19 +18,24 @@ from edge_rag.client import Client, ClientError
 from scripts.bench.harness.processors import on
 
 SAMPLES = Path(__file__).parents[3] / "deploy" / "samples"
-_EDGE_RAG = (sys.executable, "-m", "edge_rag.cli.main")
+_EDGE_RAG = (sys.executable, "-m", "edge_rag")
 _ADDED = "measured"
 _MIB = 1 << 20
+_STOP_S = 60
+
+
+class DaemonFailed(Exception):
+    """The daemon did not start; the message ends with its log."""
 
 
 @dataclass
 class Watched:
-    """What was seen of a daemon, a look a second.
+    """Observations of a daemon, one per second.
 
     Attributes:
         resident_mib: Resident memory.
-        fill: The fullest that any stage's queue was, as share of its capacity.
-        unanswered: Looks that got no answer.
+        fill: The largest ratio of queued to allowed requests of any stage.
+        unanswered: Status calls without an answer.
     """
 
     resident_mib: list[float] = field(default_factory=list)
@@ -42,21 +48,23 @@ class Daemon:
     """A running daemon.
 
     Attributes:
-        address: HOST:PORT.
-        local: unix:PATH, for looking at it while the other is under load.
+        address: HOST:PORT or unix:PATH.
+        local: unix:PATH, for observing it while ``address`` is under load.
         process: The process.
+        log: The file with its log.
     """
 
     address: str
     local: str
     process: psutil.Process
+    log: Path
 
     @contextmanager
     def watched(self) -> Iterator[Watched]:
-        """Looks at it every second."""
+        """Observes it every second."""
         seen, done = Watched(), threading.Event()
 
-        def look() -> None:
+        def watch() -> None:
             with Client(self.local, timeout_s=10) as client:
                 while not done.wait(1):
                     seen.resident_mib.append(self.process.memory_info().rss / _MIB)
@@ -67,63 +75,102 @@ class Daemon:
                         continue
                     seen.fill = max(seen.fill, *(stage.waiting / stage.capacity for stage in stages))
 
-        looking = threading.Thread(target=look)
-        looking.start()
+        thread = threading.Thread(target=watch)
+        thread.start()
         try:
             yield seen
         finally:
             done.set()
-            looking.join()
+            thread.join()
 
 
 @contextmanager
-def daemon(
-    config: str = "", processors: frozenset[int] | None = None, generator: Path | None = None
+def running(
+    data: Path,
+    config: str = "",
+    *,
+    listen: str | None = "127.0.0.1:0",
+    prefix: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[Daemon]:
-    """Runs a daemon with the sample documents in it.
+    """Runs a daemon until the end of the block. Settings in the environment are not passed on.
 
     Args:
-        config: Settings, TOML.
-        processors: What it works on; None where this process does.
-        generator: Folder of a model that it generates with; None for its own.
+        data: Its data directory; configuration, log and socket are written beside it.
+        config: Settings as TOML, without the addresses.
+        listen: Its address; None to listen on the socket only.
+        prefix: Command that starts it, for example in another network namespace.
+        variables: Settings as environment variables.
+
+    Raises:
+        DaemonFailed: It did not start.
+    """
+    log, file, local = data.with_suffix(".log"), data.with_suffix(".toml"), f"unix:{data}.socket"
+    file.write_text(config)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("EDGE_RAG_")}
+    environment |= variables or {}
+    if listen is not None:
+        environment["EDGE_RAG_LOCAL_LISTEN"] = local
+    command = [
+        *prefix,
+        *_EDGE_RAG,
+        "serve",
+        "--config",
+        str(file),
+        "--data-dir",
+        str(data),
+        "--listen",
+        listen or local,
+    ]
+    with log.open("w") as output:
+        started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, text=True, env=environment)
+    try:
+        assert started.stdout is not None
+        line = next((line for line in started.stdout if "serving on" in line), None)
+        if line is None:
+            raise DaemonFailed(f"the daemon did not start:\n{log.read_text()[-2000:]}")
+        address = line.split(" serving on ")[1].split(" and ")[0].strip()
+        yield Daemon(address, local, psutil.Process(started.pid), log)
+    finally:
+        started.terminate()
+        try:
+            started.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            started.wait()
+        if started.stdout is not None:
+            started.stdout.close()
+
+
+@contextmanager
+def daemon_with_samples(
+    config: str = "", processors: frozenset[int] | None = None, generator: Path | None = None
+) -> Iterator[Daemon]:
+    """Runs a daemon with the sample documents in a temporary directory.
+
+    Args:
+        config: Settings as TOML.
+        processors: CPUs it runs on; None for those of this process.
+        generator: Folder of its generator; None for the default one.
     """
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        file = place / "edge-rag.toml"
-        local = f"unix:{place}/socket"
+        data = Path(folder, "data")
         if generator is not None:
-            _add(generator, place / "data")
+            _add(generator, data)
             config += f'[models]\ngenerator = "{_ADDED}"\n'
-        file.write_text(f'listen = "127.0.0.1:0"\nlocal_listen = "{local}"\n{config}')
-        command = [*on(processors), *_EDGE_RAG, "serve", "--config", str(file)]
-        with (place / "log").open("w") as log:
-            started = subprocess.Popen(
-                [*command, "--data-dir", str(place / "data")],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        try:
-            assert started.stdout is not None
-            said = next((line for line in started.stdout if "serving on" in line), None)
-            if said is None:
-                raise SystemExit((place / "log").read_text())
-            address = said.split(" serving on ")[1].split(" and ")[0].strip()
-            running = Daemon(address, local, psutil.Process(started.pid))
-            with Client(address) as client:
-                for path in sorted(SAMPLES.iterdir()):
-                    if path.is_file():
-                        client.ingest(path.name, lambda path=path: path.open("rb"))  # type: ignore[misc]
-            yield running
-        finally:
-            started.terminate()
-            try:
-                started.wait(60)
-            except subprocess.TimeoutExpired:
-                started.kill()
-                started.wait()
+        with running(data, config, prefix=on(processors)) as daemon:
+            ingest_samples(daemon.address)
+            yield daemon
+
+
+def ingest_samples(address: str) -> None:
+    """Ingests the sample documents."""
+    with Client(address) as client:
+        for path in sorted(SAMPLES.iterdir()):
+            if path.is_file():
+                client.ingest(path.name, lambda path=path: path.open("rb"))  # type: ignore[misc]
 
 
 def _add(generator: Path, data: Path) -> None:
-    adding = [*_EDGE_RAG, "models", "add", str(generator), "--name", _ADDED, "--data-dir", str(data)]
-    subprocess.run(adding, check=True, stdout=subprocess.DEVNULL)
+    command = [*_EDGE_RAG, "models", "add", str(generator), "--name", _ADDED, "--data-dir", str(data)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

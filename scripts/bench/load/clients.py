@@ -176,12 +176,6 @@ def clients(*given: Any, **more: Any) -> Iterator[Clients]:
         started.stop()
 
 
-def percentile(values: list[float], share: float) -> float:
-    """Returns a percentile of some values (nearest rank), NaN of none."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("address")

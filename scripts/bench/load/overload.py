@@ -22,9 +22,10 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from scripts.bench.harness.daemon import Daemon, Watched, daemon
+from scripts.bench.harness.daemon import Daemon, Watched, daemon_with_samples
+from scripts.bench.harness.figures import percentile
 from scripts.bench.harness.processors import divided, work_on
-from scripts.bench.load.clients import Ended, clients, percentile
+from scripts.bench.load.clients import Ended, clients
 
 LEAST_GOODPUT = 0.9
 SLOWEST_REFUSAL_S = 0.05
@@ -144,7 +145,9 @@ def main() -> None:
     processors = divided()
     if not wanted.shared:
         work_on(processors.senders)
-    with daemon(processors=None if wanted.shared else processors.daemon, generator=wanted.generator) as there:
+    with daemon_with_samples(
+        processors=None if wanted.shared else processors.daemon, generator=wanted.generator
+    ) as there:
         peak = peak_of(there, wanted.peak_seconds, wanted.deadline)
         offered = wanted.times * peak
         print(f"{offered:.0f} questions a second for {seconds:.0f} s", file=sys.stderr)

@@ -22,7 +22,6 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -31,6 +30,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from scripts.bench.harness.daemon import running
 from scripts.bench.offload.load import Asking, Load, fill, load
 from scripts.bench.offload.machines import Pair, pair, pinned, run
 
@@ -38,28 +38,16 @@ MODEL: Final = "measured"
 
 
 @contextmanager
-def daemon(prefix: Sequence[str], data: Path, config: str) -> Iterator[str]:
-    """Runs a daemon with the samples until the end of the block; gives what it is asked by."""
-    local = f"unix:{data}.socket"
-    file = data.with_suffix(".toml")
-    file.write_text(f"threads = 1\n{config.replace('LOCAL', local)}")
-    command = (*prefix, sys.executable, "-m", "edge_rag.cli.main", "serve", "--config", str(file))
-    with data.with_suffix(".log").open("w") as log:
-        process = subprocess.Popen((*command, "--data-dir", str(data)), stdout=subprocess.PIPE, stderr=log, text=True)
-    try:
-        assert process.stdout is not None
-        if not any("serving on" in line for line in process.stdout):
-            raise SystemExit(f"the daemon did not start:\n{data.with_suffix('.log').read_text()}")
-        fill(local)
-        yield local
-    finally:
-        process.terminate()
-        process.wait(60)
+def daemon(prefix: Sequence[str], data: Path, config: str, listen: str | None = None) -> Iterator[str]:
+    """Runs a daemon with the samples; yields the address of its socket."""
+    with running(data, f"threads = 1\n{config}", listen=listen, prefix=prefix) as started:
+        fill(started.local)
+        yield started.local
 
 
 def board_config(mode: str, model: str, folder: Path, address: str) -> str:
     """Returns the settings of a board that runs one sequence at a time."""
-    config = f'listen = "LOCAL"\n{model}[generator]\nmax_slots = 1\n[retriever]\ncandidates = 2\n'
+    config = f"{model}[generator]\nmax_slots = 1\n[retriever]\ncandidates = 2\n"
     if mode == "never":
         return config
     return f"""{config}[offload]
@@ -77,8 +65,7 @@ def lender_config(model: str, folder: Path, address: str) -> str:
     cli, place = (sys.executable, "-m", "edge_rag.cli.main"), ("--data-dir", str(folder / "lender"))
     run(*cli, "tls", "init", "--host", address, *place)
     (folder / "peer.token").write_text(run(*cli, "token", "create", "--name", "board", "--roles", "peer", *place))
-    listen = f'listen = "{address}:7422"\nlocal_listen = "LOCAL"\n[tls]\nalways = true\n'
-    return f"{listen}{model}[generator]\nmax_slots = 8\n[retriever]\ncandidates = 2\n"
+    return f"[tls]\nalways = true\n{model}[generator]\nmax_slots = 8\n[retriever]\ncandidates = 2\n"
 
 
 def added(model: Path | None, folder: Path) -> str:
@@ -108,7 +95,9 @@ def measure(wanted: argparse.Namespace, machines: Pair, folder: Path) -> tuple[L
     asking = Asking(wanted.warm, wanted.seconds, wanted.deadline_s, wanted.characters)
     few, many = wanted.board_clients, wanted.lender_clients
     model = added(wanted.model, folder)
-    with daemon(machines.lender, folder / "lender", lender_config(model, folder, machines.address)) as lender:
+    with daemon(
+        machines.lender, folder / "lender", lender_config(model, folder, machines.address), f"{machines.address}:7422"
+    ) as lender:
 
         def board(name: str, mode: str, clients: int) -> Load:
             config = board_config(mode, model, folder, machines.address)

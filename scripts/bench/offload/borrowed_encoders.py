@@ -115,7 +115,7 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         machines = stack.enter_context(pair(wanted.share, wanted.delay_ms, wanted.loss_percent, wanted.rate_mbit))
         config = lender_config("", folder, machines.address)
-        lender = stack.enter_context(daemon(machines.lender, folder / "lender", config))
+        lender = stack.enter_context(daemon(machines.lender, folder / "lender", config, f"{machines.address}:7422"))
         modes = ("never", "prefer-remote", "overflow")
         runs = [measure(mode, wanted.passages, machines, folder) for mode in modes]
         runs.append(take("lender, alone", lender, wanted.passages))

@@ -17,6 +17,7 @@ from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import AnswerMode, Priority
+from scripts.bench.harness.figures import percentile
 
 SAMPLES: Final = Path(__file__).parents[3] / "deploy" / "samples"
 QUESTIONS: Final = (
@@ -117,7 +118,7 @@ def load(name: str, address: str, clients: int, asking: Asking) -> Load:
         goodput=len(firsts) / asking.seconds,
         late=late,
         p50_s=statistics.median(ordered),
-        p99_s=ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))],
+        p99_s=percentile(took, 0.99),
         first_text_p50_s=statistics.median(firsts or [float("nan")]),
         elsewhere=sum(remote.answers for remote in remotes),
         failures=sum(remote.failures for remote in remotes),

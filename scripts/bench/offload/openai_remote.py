@@ -30,6 +30,7 @@ from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import AnswerMode
+from scripts.bench.harness.daemon import running
 
 ROOT: Final = Path(__file__).parents[3]
 SAMPLES: Final = ROOT / "deploy" / "samples"
@@ -103,21 +104,12 @@ def server(python: str, checkpoint: Path, log: Path) -> Iterator[tuple[subproces
 @contextmanager
 def board(folder: Path, url: str, model: Path) -> Iterator[str]:
     """Runs a daemon that prefers the server; gives its address."""
-    config = folder / "board.toml"
-    config.write_text(
+    config = (
         f'[offload]\nmode = "prefer-remote"\nfirst_text_seconds = 30\n'
         f'[[offload.remotes]]\nname = "hf"\nkind = "openai"\naddress = "{url}"\nmodel = "{model}"\n'
     )
-    command = [sys.executable, "-m", "edge_rag.cli.main", "serve", "--listen", "127.0.0.1:0", "--config", str(config)]
-    process = subprocess.Popen(
-        [*command, "--data-dir", str(folder / "board")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    try:
-        assert process.stdout is not None
-        yield next(line.rsplit(" ", 1)[1].strip() for line in process.stdout if "serving on" in line)
-    finally:
-        process.terminate()
-        process.wait(60)
+    with running(folder / "board", config) as daemon:
+        yield daemon.address
 
 
 def ask(client: Client, mode: AnswerMode, number: int, outcomes: Counter[str]) -> None:

@@ -18,6 +18,7 @@ import io
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -29,12 +30,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from edge_rag.client import AskOptions, Client, ClientError, PassagesReceived
+from edge_rag.client import AskOptions, Client, ClientError, PassagesReceived, RetryPolicy
 from edge_rag.core.answer import Citation, Finished, FinishReason, TextDelta
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.ids import require_recognized
 from edge_rag.generator.generator import QuoteSettings
-from scripts.bench.harness.own_daemon import DaemonFailed, own_daemon
+from scripts.bench.harness.daemon import DaemonFailed, running
 from scripts.bench.quality.answer_quality import Articles, Asked, Given, Summary, judge, read_articles, summarize
 from scripts.bench.quality.not_found import LEAST_TURNED_AWAY, MOST_LOST, Point, curve, plot, separation
 
@@ -239,7 +240,11 @@ def main() -> None:
         raise SystemExit(f"{arguments.data}: needs questions with answers, and two articles to take one away from")
     console = Console(stderr=True)
     try:
-        with own_daemon(REPOSITORY) as client:
+        with (
+            tempfile.TemporaryDirectory(prefix="edge-rag-") as folder,
+            running(Path(folder, "data"), listen=None) as daemon,
+            Client(daemon.address, retry=RetryPolicy(max_backoff_s=60)) as client,
+        ):
             answers = measure_answers(client, articles, arguments.concurrency, console)
             stored = {name: client.document(name).text for each in articles.documents for name in each}
             without = ask_without(client, articles, arguments.concurrency, console)

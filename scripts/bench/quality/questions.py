@@ -16,7 +16,7 @@ from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest, Retrie
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from scripts.bench.retrieval.passages import Question, read_squad
+from scripts.bench.harness.squad import Question, read_squad
 
 CANDIDATES = 20
 COLLECTION = "measured"

@@ -42,9 +42,10 @@ from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 from edge_rag.runtime.session.sessions import configure_thread_pool
+from scripts.bench.harness.squad import Question, read_squad
 from scripts.bench.retrieval.collection import COLLECTION
-from scripts.bench.retrieval.passages import Question, read_squad, retrieve_all
-from scripts.bench.retrieval.remembered_vectors import RememberedVectors
+from scripts.bench.retrieval.passages import retrieve_all
+from scripts.bench.retrieval.rerankers import RememberedVectors
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SENTENCES = (1, 2)

@@ -35,8 +35,7 @@ from scripts.bench.retrieval.collection import collection_folder, opened_collect
 from scripts.bench.retrieval.comparison import Comparison
 from scripts.bench.retrieval.descriptions import Description, read_descriptions
 from scripts.bench.retrieval.known_items import KnownItem, Part, findable, sample_documents, sample_items
-from scripts.bench.retrieval.ranking_quality import RankingQuality
-from scripts.bench.retrieval.report import ranking_table
+from scripts.bench.retrieval.ranking_quality import RankingQuality, ranking_table
 from scripts.bench.retrieval.rerankers import open_rerankers
 
 REPOSITORY = Path(__file__).resolve().parents[3]

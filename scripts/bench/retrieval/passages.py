@@ -26,10 +26,10 @@ from edge_rag.retriever.open_directory import RetrieverOptions
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
+from scripts.bench.harness.squad import Question, read_squad
 from scripts.bench.retrieval.collection import opened_collection, retrieved
 from scripts.bench.retrieval.comparison import Comparison
-from scripts.bench.retrieval.ranking_quality import RankingQuality
-from scripts.bench.retrieval.report import ranking_table
+from scripts.bench.retrieval.ranking_quality import RankingQuality, ranking_table
 from scripts.bench.retrieval.rerankers import open_rerankers
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -38,35 +38,11 @@ BEST_SENTENCES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A question, the document that answers it, and the answers it accepts."""
-
-    text: str
-    document: str
-    answers: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class SentenceQuality:
     """Share of questions whose answer is in the sentence with the most evidence, and in one of the best two."""
 
     best: float
     best_two: float
-
-
-def read_squad(path: Path) -> tuple[dict[str, str], list[Question]]:
-    """Returns the paragraphs by document name, and the questions."""
-    documents: dict[str, str] = {}
-    questions: list[Question] = []
-    for article in json.loads(path.read_text(encoding="utf-8"))["data"]:
-        for paragraph in article["paragraphs"]:
-            name = f"paragraph-{len(documents):04d}.txt"
-            documents[name] = paragraph["context"]
-            questions.extend(
-                Question(asked["question"], name, tuple(answer["text"] for answer in asked["answers"]))
-                for asked in paragraph["qas"]
-            )
-    return documents, questions
 
 
 def best_sentences(passages: Sequence[RankedPassage], count: int) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from math import log2
+
+from rich.table import Table
 
 from edge_rag.core.passage import Hit
 
@@ -49,3 +51,13 @@ def by_rank(hits: Sequence[Hit], rank_of: Callable[[Hit], int | None]) -> list[s
     """Documents of the hits one of the two searches found, in that search's order."""
     ranked = [(rank, hit.passage.document) for hit in hits if (rank := rank_of(hit)) is not None]
     return [document for _, document in sorted(ranked)]
+
+
+def ranking_table(title: str, quality: Mapping[str, RankingQuality]) -> Table:
+    """A row a ranking, a column a measure."""
+    table = Table(title=title)
+    for heading in ("", "recall@1", "recall@5", "recall@10", "nDCG@10", "MRR"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for name, row in quality.items():
+        table.add_row(name, *(f"{value:.4f}" for value in asdict(row).values()))
+    return table

@@ -40,10 +40,10 @@ from rich.table import Table
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.prompt.passage_order import PassageKey, PassagePopularity
 from scripts.bench.harness.processes import ProgramFailed, run_program
+from scripts.bench.harness.workload import Corpus, PassageLoad, Trace
 from scripts.bench.peers.contenders import ROOT, SHAPES, Contender, contenders
 from scripts.bench.peers.preparation import make_checkpoint, make_model
 from scripts.bench.reuse.serving import Plan
-from scripts.bench.reuse.workload import Corpus, PassageLoad, Trace
 
 ORDERS: Final = ("rank", "ours")
 PLAN: Final = Plan(

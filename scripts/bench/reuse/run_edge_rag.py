@@ -21,8 +21,8 @@ from edge_rag.generator.prompt.template import passage_spans
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.geometry import read_geometry
 from edge_rag.runtime.session.sessions import configure_thread_pool
+from scripts.bench.harness.workload import Trace
 from scripts.bench.reuse.serving import program
-from scripts.bench.reuse.workload import Trace
 
 _STEP_TOKENS = 512
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scripts.bench.harness.workload import Trace
 from scripts.bench.reuse.serving import program
-from scripts.bench.reuse.workload import Trace
 
 _BATCH = 512
 _F16_BYTES = 2

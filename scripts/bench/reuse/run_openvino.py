@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scripts.bench.harness.workload import Trace
 from scripts.bench.reuse.serving import program
-from scripts.bench.reuse.workload import Trace
 
 _BLOCK_TOKENS = 32
 _STEP_TOKENS = 512

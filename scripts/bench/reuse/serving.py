@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scripts.bench.reuse.workload import Trace
+from scripts.bench.harness.workload import Trace
 
 _AT_ONCE = 8
 _WARM_NUMBERS, _ALONE_NUMBERS, _FLOOD_NUMBERS = 1_000_000, 2_000_000, 3_000_000

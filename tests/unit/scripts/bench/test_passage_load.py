@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from scripts.bench.harness.workload import Corpus, PassageLoad, Trace
 from scripts.bench.reuse.__main__ import EXACT, PASSAGE, Row, best_peer, bounds, make_trace
 from scripts.bench.reuse.serving import Plan, Trial, find_rate, measure, warm
-from scripts.bench.reuse.workload import Corpus, PassageLoad, Trace
 
 LOAD = PassageLoad(passages=20, passage_tokens=8, system_tokens=4, question_tokens=3, answer_tokens=2)
 

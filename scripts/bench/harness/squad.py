@@ -1,0 +1,31 @@
+"""Questions and paragraphs of a file in SQuAD format."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, the document that answers it, and the answers it accepts."""
+
+    text: str
+    document: str
+    answers: tuple[str, ...]
+
+
+def read_squad(path: Path) -> tuple[dict[str, str], list[Question]]:
+    """Returns the paragraphs by document name, and the questions."""
+    documents: dict[str, str] = {}
+    questions: list[Question] = []
+    for article in json.loads(path.read_text(encoding="utf-8"))["data"]:
+        for paragraph in article["paragraphs"]:
+            name = f"paragraph-{len(documents):04d}.txt"
+            documents[name] = paragraph["context"]
+            questions.extend(
+                Question(asked["question"], name, tuple(answer["text"] for answer in asked["answers"]))
+                for asked in paragraph["qas"]
+            )
+    return documents, questions
