@@ -41,22 +41,22 @@ class AuditRecorder:
     """Keeps audit events."""
 
     def __init__(self) -> None:
-        self.decisions: list[AuditEvent] = []
+        self.events: list[AuditEvent] = []
         self._another = threading.Condition()
 
-    def record(self, decision: AuditEvent) -> None:
+    def record(self, event: AuditEvent) -> None:
         with self._another:
-            self.decisions.append(decision)
+            self.events.append(event)
             self._another.notify_all()
 
     def wait_for(self, many: int) -> None:
         """Waits for a number of events."""
         with self._another:
-            assert self._another.wait_for(lambda: len(self.decisions) >= many, 30)
+            assert self._another.wait_for(lambda: len(self.events) >= many, 30)
 
     @property
     def kinds(self) -> Counter[AuditEventKind | Unrecognized]:
-        return Counter(decision.kind for decision in self.decisions)
+        return Counter(event.kind for event in self.events)
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,15 @@ class UsageRecorder:
     """Records audit events and usage."""
 
     def __init__(self) -> None:
-        self.decisions: list[AuditEvent] = []
+        self.events: list[AuditEvent] = []
         self.ledger = UsageMeter()
 
-    def record(self, decision: AuditEvent) -> None:
-        self.decisions.append(decision)
+    def record(self, event: AuditEvent) -> None:
+        self.events.append(event)
 
     def record_remote(self, client: str, usage: Usage, alone: bool) -> None:
         self.ledger.record_remote(client, usage, alone)
 
     @property
     def kinds(self) -> Counter[AuditEventKind]:
-        return Counter(require_recognized(decision.kind) for decision in self.decisions)
+        return Counter(require_recognized(event.kind) for event in self.events)

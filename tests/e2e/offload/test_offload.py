@@ -100,7 +100,7 @@ def audit_events(client: Client, request_id: str) -> list[AuditEvent]:
 
 
 def kinds(client: Client, request_id: str) -> set[AuditEventKind]:
-    return {require_recognized(decision.kind) for decision in audit_events(client, request_id)}
+    return {require_recognized(event.kind) for event in audit_events(client, request_id)}
 
 
 def test_a_remote_answer_equals_the_local_one_with_its_citations(pair: Pair) -> None:
@@ -121,7 +121,7 @@ def test_the_audit_log_has_the_placement_and_the_sent_data(pair: Pair) -> None:
     with Client(pair.board.address) as client:
         asked(client, OffloadRule.ALLOWED, "audit_events")
         placed, sent = (
-            next(decision for decision in audit_events(client, "audit_events") if decision.kind is kind)
+            next(event for event in audit_events(client, "audit_events") if event.kind is kind)
             for kind in (AuditEventKind.PLACED, AuditEventKind.SENT)
         )
     assert placed.reason == "generating on a remote: the mode prefers remotes"
@@ -148,7 +148,7 @@ def test_remote_tokens_are_in_the_clients_usage(pair: Pair) -> None:
 def test_redacted_values_are_restored(pair: Pair) -> None:
     with Client(pair.board.address) as client:
         text, citations = asked(client, OffloadRule.REDACTED, "redacted")
-        (sent,) = [decision for decision in audit_events(client, "redacted") if decision.kind is AuditEventKind.SENT]
+        (sent,) = [event for event in audit_events(client, "redacted") if event.kind is AuditEventKind.SENT]
     assert "2,000 operating hours" in text
     assert citations[0].text == text
     assert ", redacted," in sent.reason

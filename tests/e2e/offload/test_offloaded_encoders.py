@@ -50,13 +50,13 @@ uses = ["embed", "rerank"]
     remote_daemon.kill()
 
 
-def decisions(client: Client, request_id: str = "") -> list[AuditEvent]:
+def audit_events(client: Client, request_id: str = "") -> list[AuditEvent]:
     entries = client.audit_events(request_id=request_id)
     return [entry.event for entry in entries if isinstance(entry, AuditEntry)]
 
 
 def sent(client: Client, request_id: str = "") -> list[AuditEvent]:
-    return [decision for decision in decisions(client, request_id) if decision.kind is AuditEventKind.SENT]
+    return [event for event in audit_events(client, request_id) if event.kind is AuditEventKind.SENT]
 
 
 def found(client: Client, collection: str) -> list[tuple[int, int, float, float | None]]:
@@ -101,7 +101,7 @@ def test_remote_encoding_equals_local_encoding(pair: Pair) -> None:
 def test_redacted_collections_are_encoded_locally_with_a_reason(pair: Pair) -> None:
     with Client(pair.board.address) as client:
         answer(client, "redacted", "redacted")
-        placed = [each for each in decisions(client, "redacted") if each.kind is AuditEventKind.PLACED]
+        placed = [each for each in audit_events(client, "redacted") if each.kind is AuditEventKind.PLACED]
         assert not sent(client, "redacted")
     assert [each.reason for each in placed] == [
         "embedding the question locally: redaction would change vectors and scores",
@@ -112,7 +112,7 @@ def test_redacted_collections_are_encoded_locally_with_a_reason(pair: Pair) -> N
 def test_the_audit_log_has_the_routing_numbers_and_the_sent_data(pair: Pair) -> None:
     with Client(pair.board.address) as client:
         answer(client, "allowed", "audit_events")
-        events = decisions(client, "audit_events")
+        events = audit_events(client, "audit_events")
     ranks = next(each for each in events if each.kind is AuditEventKind.PLACED and each.reason.startswith("reranking"))
     assert ranks.reason == "reranking passages on a remote: the mode prefers remotes"
     assert {"texts", "within_s", "big_texts_per_s", "big_round_trip_s", "big_queue_s"} <= set(ranks.numbers)

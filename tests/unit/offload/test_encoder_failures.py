@@ -138,7 +138,7 @@ def test_valid_vectors_of_another_model_are_never_stored(
     box, remote = box_with_remote(stack, local, WRONG_MODEL, mode, timeout_s=60)
     np.testing.assert_array_equal(box.passages(TEXTS, local_embed=after_remote_started(local, remote)), vectors)
     assert remote.texts()
-    reasons = [each.reason for each in box.audit.decisions if each.kind is AuditEventKind.BREAKER]
+    reasons = [each.reason for each in box.audit.events if each.kind is AuditEventKind.BREAKER]
     assert any("differs from the vector of the same text computed locally" in reason for reason in reasons)
     before = len(remote.texts())
     np.testing.assert_array_equal(box.passages(TEXTS), vectors)
@@ -167,7 +167,7 @@ def test_a_remote_with_another_embedder_gets_no_text_and_is_reported(
     assert "its embedder is" in state.last_problem
     assert local.name in state.last_problem
     assert (state.failures, state.breaker.failures) == (0, 0)
-    reasons = [each.reason for each in box.audit.decisions if each.kind is AuditEventKind.BREAKER]
+    reasons = [each.reason for each in box.audit.events if each.kind is AuditEventKind.BREAKER]
     assert any(reason.startswith("m0 is not used for embedding passages: its embedder is") for reason in reasons)
 
 
@@ -182,7 +182,7 @@ def test_the_models_of_a_remote_are_checked_before_there_is_work(stack: ExitStac
     box, remote = box_with_remote(stack, local, WRONG_MODEL, embedder="another")
     box.offload.check_models()
     box.audit.wait_for(2)
-    assert {each.kind for each in box.audit.decisions} == {AuditEventKind.BREAKER}
+    assert {each.kind for each in box.audit.events} == {AuditEventKind.BREAKER}
     assert {method for method, _ in remote.received} == {"DescribeEncoders"}
 
 
@@ -200,7 +200,7 @@ def test_a_collection_that_must_not_leave_unredacted_is_never_sent(
     assert not remote.received
     assert not box.audit.kinds[AuditEventKind.SENT]
     if rule is OffloadRule.NEVER:
-        assert not box.audit.decisions
+        assert not box.audit.events
 
 
 def test_in_a_batch_only_questions_to_allowed_collections_are_sent(stack: ExitStack, local: TextEncoder) -> None:

@@ -252,7 +252,7 @@ def test_a_collection_with_rule_never_is_never_sent(
             assert ask(generator, request).text == ask(local, request).text
     assert not received
     assert server.connections == 0
-    assert not usage.decisions
+    assert not usage.events
 
 
 def test_redacted_values_do_not_leave_and_are_restored_in_the_answer(stack: ExitStack, local: AnswerGenerator) -> None:
@@ -288,7 +288,7 @@ def test_without_patterns_a_redacted_collection_stays_local(stack: ExitStack, lo
     request = replace(short_request(AnswerMode.FREE), offload=OffloadRule.REDACTED)
     assert ask(generator, request).text == ask(local, request).text
     assert server.connections == 0
-    assert [decision.kind for decision in usage.decisions] == [AuditEventKind.PLACED]
+    assert [event.kind for event in usage.events] == [AuditEventKind.PLACED]
 
 
 class Swapped:

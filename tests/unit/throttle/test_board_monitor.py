@@ -19,13 +19,13 @@ class Box:
     def __init__(self, root: Path, tokens_per_s: float = 10.0) -> None:
         self.now = 0.0
         self.shares: list[float] = []
-        self.decisions: list[AuditEvent] = []
+        self.events: list[AuditEvent] = []
         actuators = Actuators(self.shares.append, lambda: tokens_per_s, self)
         policy = ThrottlePolicy(0.25, HeatThresholds(85, 8), None)
         self.monitor = BoardMonitor(root, policy, actuators, 2.0, lambda: self.now)
 
-    def record(self, decision: AuditEvent) -> None:
-        self.decisions.append(decision)
+    def record(self, event: AuditEvent) -> None:
+        self.events.append(event)
 
     def check(self, times: int) -> None:
         for _ in range(times):
@@ -42,10 +42,10 @@ def test_heat_limits_the_generator_and_every_change_is_an_audit_event(tmp_path: 
     box.check(10)
     assert box.shares == pytest.approx([0.75, 0.5625, 0.75, 1.0])
     assert (box.monitor.state.share, [*box.monitor.state.causes]) == (1.0, [])
-    assert {decision.kind for decision in box.decisions} == {AuditEventKind.THROTTLED}
-    assert [decision.numbers["share"] for decision in box.decisions] == pytest.approx(box.shares)
-    assert box.decisions[0].numbers["celsius"] == 88
-    assert box.decisions[0].request_id is None
+    assert {event.kind for event in box.events} == {AuditEventKind.THROTTLED}
+    assert [event.numbers["share"] for event in box.events] == pytest.approx(box.shares)
+    assert box.events[0].numbers["celsius"] == 88
+    assert box.events[0].request_id is None
 
 
 def test_power_and_energy_per_token_are_reported(tmp_path: Path) -> None:

@@ -128,12 +128,12 @@ class Box:
         self.sheds: list[tuple[bool, bool]] = []
         self.kept: list[bool] = []
         self.trims = 0
-        self.decisions: list[AuditEvent] = []
+        self.events: list[AuditEvent] = []
         shedder = MemoryShedder(lambda drop, hold: self.sheds.append((drop, hold)), self.kept.append, self._trim, self)
         self.monitor = MemoryMonitor(root, shedder, 2.0, lambda: 7.0)
 
-    def record(self, decision: AuditEvent) -> None:
-        self.decisions.append(decision)
+    def record(self, event: AuditEvent) -> None:
+        self.events.append(event)
 
     def _trim(self) -> None:
         self.trims += 1
@@ -154,8 +154,8 @@ def test_the_monitor_sheds_in_order_and_restores_everything(tmp_path: Path) -> N
     assert box.sheds[-1] == (False, False)
     assert box.kept == [False, True]
     assert list(box.monitor.state.shed) == []
-    assert {decision.kind for decision in box.decisions} == {AuditEventKind.SHED}
-    assert [decision.reason for decision in box.decisions[:3]] == [
+    assert {event.kind for event in box.events} == {AuditEventKind.SHED}
+    assert [event.reason for event in box.events[:3]] == [
         "memory is short: the prefix cache is dropped",
         "memory is short: batch requests wait and new ones are refused",
         "memory is short: encoders keep no memory between runs",
