@@ -19,9 +19,8 @@ from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import Query, RequestContext, SearchQuery
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, SlowConsumer
 from edge_rag.pipeline.event_buffer import EventBuffer
-from edge_rag.pipeline.events import StageEventRecorder
 from edge_rag.pipeline.ports import GenerationHandle, Generator, Reranker, Retriever
-from edge_rag.pipeline.stage import Stage, Timed
+from edge_rag.pipeline.stage import Stage, StageEventRecorder, Timed
 from edge_rag.pipeline.yield_to_queries import IngestYield
 from edge_rag.telemetry.tracing import UNTRACED, AttributeValue, CallTrace, times
 

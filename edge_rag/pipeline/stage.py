@@ -1,19 +1,23 @@
-"""A stage: a bounded queue and one thread that runs micro-batches of the queued requests."""
+"""A stage: a bounded queue, one thread that runs micro-batches of the queued requests, and its audit events."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import Context, copy_context
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.monitoring.status import StageSnapshot
-from edge_rag.errors import DeadlineExceeded, NotReady, Overloaded
+from edge_rag.core.ports import AuditSink
+from edge_rag.core.query import Query
+from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, error_class
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -175,3 +179,45 @@ class Stage(Generic[In, Out]):
                     self._running = len(batch)
                     return batch
                 self._changed.wait()
+
+
+class StageEventRecorder:
+    """Records one audit event for each stage that a question passes, or that ends it.
+
+    Args:
+        audit: Receives the events.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, audit: AuditSink, clock: Callable[[], float]) -> None:
+        self._audit = audit
+        self._clock = clock
+
+    def completed(self, query: Query, stage: str, timed: Timed[Any]) -> None:
+        """Records that a stage has completed a question."""
+        numbers = {"queue_s": timed.queue_s, "compute_s": timed.compute_s}
+        self._record(AuditEventKind.STAGE_DONE, query, f"the {stage} is done", numbers)
+
+    @contextmanager
+    def failures(self, query: Query, stage: str) -> Iterator[None]:
+        """Records the error or cancellation with which the block ends a question, if any."""
+        try:
+            yield
+        except Overloaded as error:
+            reason = f"the {stage}'s queue is full"
+            self._record(AuditEventKind.REFUSED, query, reason, {"retry_after_s": error.retry_after_s})
+            raise
+        except DeadlineExceeded:
+            self._record(AuditEventKind.EXPIRED, query, f"its deadline passed in the {stage}", {})
+            raise
+        except EdgeRagError as error:
+            self._record(AuditEventKind.FAILED, query, f"it failed in the {stage}: {error_class(error)}", {})
+            raise
+        except asyncio.CancelledError:
+            self._record(AuditEventKind.CANCELLED, query, f"the caller cancelled it in the {stage}", {})
+            raise
+
+    def _record(self, kind: AuditEventKind, query: Query, reason: str, numbers: Mapping[str, float]) -> None:
+        self._audit.record(
+            AuditEvent(kind, query.request_id, query.client, query.priority, reason, numbers, self._clock())
+        )

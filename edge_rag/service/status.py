@@ -1,4 +1,4 @@
-"""The daemon's status, audit log, usage and backup, for operators."""
+"""The daemon's status, models, audit log, usage and backup, for operators."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ GET_STATUS: Final = Operation("GetStatus", Role.ADMIN)
 WATCH_STATUS: Final = Operation("WatchStatus", Role.ADMIN, long=True)
 LIST_AUDIT_EVENTS: Final = Operation("ListAuditEvents", Role.ADMIN, long=True)
 GET_USAGE: Final = Operation("GetUsage", Role.ADMIN)
+USE_MODEL: Final = Operation("UseModel", Role.ADMIN, long=True)
 BACKUP: Final = Operation("Backup", Role.ADMIN, long=True)
 
 
@@ -78,6 +79,19 @@ async def audit_events(
 def usage(call: Call) -> tuple[datetime, Sequence[ClientUsage]]:
     """Returns the start of the count, UTC, and the usage by client."""
     return call.backend.usage.since, call.backend.usage.read()
+
+
+async def use_model(call: Call, role: str, name: str) -> ModelInUse:
+    """Fills a role with another model while running. The swap completes even if the caller disconnects.
+
+    Raises:
+        InvalidRequest: The role cannot be changed while running.
+        ModelNotFound: No model has that name.
+        ConfigurationError: It does not fit in memory beside the present one.
+        NotReady: Another swap is running, or the daemon is shutting down.
+        ModelError: It cannot be opened; the present one stays.
+    """
+    return await asyncio.shield(asyncio.to_thread(call.backend.use_model, role, name))
 
 
 async def backup(call: Call) -> AsyncGenerator[bytes, None]:

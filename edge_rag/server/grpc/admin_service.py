@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc
 from edge_rag.server.grpc.call import GrpcCalls, ServicerContext
-from edge_rag.service import collections, models, status
+from edge_rag.service import collections, status
 from edge_rag.telemetry.audit_log import AuditPage
 from edge_rag.wire import admin as admin_messages
 from edge_rag.wire import requests as wire
@@ -58,8 +58,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def UseModel(  # noqa: N802, D102 - named and described by the proto
         self, request: admin_pb2.UseModelRequest, context: ServicerContext
     ) -> admin_pb2.UseModelResponse:
-        async with self._calls.handle(models.USE_MODEL, context) as call:
-            model = await models.use_model(call, *wire.parse_use_model(request))
+        async with self._calls.handle(status.USE_MODEL, context) as call:
+            model = await status.use_model(call, *wire.parse_use_model(request))
             return admin_pb2.UseModelResponse(model=status_messages.model_to_message(model))
 
     async def MoveIndex(  # noqa: N802, D102 - named and described by the proto

@@ -39,7 +39,7 @@ from edge_rag.server.grpc.peers_service import EncodingService, GenerationServic
 from edge_rag.server.grpc.rag_service import RagService
 from edge_rag.server.limits.connections import Connections
 from edge_rag.server.limits.transport import TransportLimits
-from edge_rag.service import access, ask, collections, documents, jobs, models, peers, status
+from edge_rag.service import access, ask, collections, documents, jobs, peers, status
 from edge_rag.service.access import Authenticator
 from edge_rag.service.call import CallContext, Operation
 from edge_rag.wire.requests import RequestLimits
@@ -87,7 +87,7 @@ _SERVICES: Final = tuple(
 
 _LONG_METHODS: Final = frozenset(
     operation.name
-    for module in (access, ask, collections, documents, jobs, models, peers, status)
+    for module in (access, ask, collections, documents, jobs, peers, status)
     for operation in vars(module).values()
     if isinstance(operation, Operation) and operation.long
 ) | {"Watch", "ServerReflectionInfo"}

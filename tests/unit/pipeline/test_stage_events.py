@@ -8,8 +8,7 @@ from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.query import AnswerMode, Priority, Query, Sampling
 from edge_rag.errors import CollectionNotFound, DeadlineExceeded, Overloaded
-from edge_rag.pipeline.events import StageEventRecorder
-from edge_rag.pipeline.stage import Timed
+from edge_rag.pipeline.stage import StageEventRecorder, Timed
 
 QUERY = Query(
     request_id=RequestId("q-1"),
