@@ -26,7 +26,7 @@ NAMES = re.findall(
     service_manager handing_over folder_look jsonable durable_file planned_memory JobOver NeverFits MemoryShort
     CallTooLong unread_seconds unread_events rest_seconds first_text_seconds WhenUnmet step_down stepped_down
     in_favour_of halvings under_way patience_s open_doors shut_out said_pacing stock_weights give_way give_back
-    go_on pass_over take_off engine_watch ListDecisions IndexHome
+    go_on pass_over take_off engine_watch ListDecisions IndexHome page_picture as_it_came came_along given_up
     """,
 )
 """Compound names: nowhere in code, protos, deployment files and documents."""
@@ -39,7 +39,8 @@ WORDS = re.findall(
     dictation teller hear silence tower desk desks courier parcel carry freight homecoming errand depart outlook
     books lied blame precedence lending lent borrow borrowed asker announcing notches burden burdens lever
     levers relief workshop child gutters entrance saying rereading keeping operating telling halvings missed
-    unmet whoever nobody somebody whatever whom favour doors
+    unmet whoever nobody somebody whatever whom favour doors said told heard patience decisions trail ballast wish
+    pulse fresh came
     """,
 )
 """Words: in no identifier of the package, alone or as a part."""
