@@ -29,11 +29,9 @@ from edge_rag.server.grpc.server import GrpcServer
 from edge_rag.server.limits.transport import raise_file_limit
 from edge_rag.service.lifecycle import Backend, Lifecycle
 from edge_rag.service.status import StatusCollector
-from edge_rag.telemetry.activity import Activity
-from edge_rag.telemetry.audit_log import AuditLog
-from edge_rag.telemetry.audit_log_file import AuditLogFile
+from edge_rag.telemetry.activity import Activity, Latencies
+from edge_rag.telemetry.audit_log import AuditLog, AuditLogFile
 from edge_rag.telemetry.engine_observer import EngineObserver, LivenessMonitor
-from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.logs import configure_logging
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.metrics.components import BoardMetrics, OffloadMetrics, PlacementMetrics, StageMetrics

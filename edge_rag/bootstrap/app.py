@@ -28,7 +28,7 @@ from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.index.local import IndexLimits
 from edge_rag.ingest.embedding import BATCH_TEXTS
 from edge_rag.ingest.parsing.document_format import ParsingLimits
-from edge_rag.model_store.roles import fill_roles, store_of
+from edge_rag.model_store.store import fill_roles, store_of
 from edge_rag.offload.encoding.client import EncoderModels
 from edge_rag.offload.encoding.encoders import OffloadingEmbedding, OffloadingReranker
 from edge_rag.offload.generation.generator import OffloadingGenerator

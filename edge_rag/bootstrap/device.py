@@ -12,7 +12,7 @@ from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile, ProfileChoice, builtin_profiles, choose, with_overrides
 from edge_rag.errors import EdgeRagError
-from edge_rag.model_store.roles import fill_roles, store_of
+from edge_rag.model_store.store import fill_roles, store_of
 from edge_rag.runtime.session.sessions import provider_devices
 from edge_rag.throttle.board_monitor import Actuators, BoardMonitor
 from edge_rag.throttle.memory_monitor import MemoryMonitor, MemoryShedder

@@ -16,7 +16,7 @@ from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.placing import device_name, place
 from edge_rag.device.profile import DeviceProfile, ProviderChoice
 from edge_rag.errors import ConfigurationError
-from edge_rag.model_store.roles import RoleFolders
+from edge_rag.model_store.store import RoleFolders
 from edge_rag.pipeline.ports import Reranker
 from edge_rag.reranker import cross_encoder, max_sim
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker

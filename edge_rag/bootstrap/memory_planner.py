@@ -21,7 +21,7 @@ from edge_rag.device.memory_plan import (
 )
 from edge_rag.device.profile import DeviceProfile
 from edge_rag.engine.scheduling.policy import StepSize, limits_for
-from edge_rag.model_store.roles import RoleFolders
+from edge_rag.model_store.store import RoleFolders
 from edge_rag.reranker.max_sim import CACHE_BYTES
 from edge_rag.runtime.encoder.batching import graph_lengths
 from edge_rag.runtime.lowering.geometry import read_geometry

@@ -26,7 +26,7 @@ from edge_rag.core.placement import ModelStage
 from edge_rag.device.probe import probe
 from edge_rag.device.profile import ProviderChoice
 from edge_rag.errors import EdgeRagError
-from edge_rag.model_store.roles import fill_roles, store_of
+from edge_rag.model_store.store import fill_roles, store_of
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, verify_model_folder
 from edge_rag.runtime.session.sessions import configure_thread_pool, provider_devices
 

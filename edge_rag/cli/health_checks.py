@@ -184,7 +184,7 @@ def _ops_library() -> Check:
 
 
 def _models(settings: Settings) -> Iterator[Check]:
-    from edge_rag.model_store.roles import model_of, store_of
+    from edge_rag.model_store.store import model_of, store_of
     from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 
     store = store_of(settings)

@@ -8,16 +8,18 @@ from pathlib import Path
 from edge_rag.errors import ModelError, ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.checkpoint import Checkpoint, check_checkpoint, wanted_files
 from edge_rag.model_store.convert.encoders import make_encoder
-from edge_rag.model_store.convert.genai import check_converter
-from edge_rag.model_store.convert.generators import GENAI_WANTED, convert_checkpoint, make_generator, use_original
+from edge_rag.model_store.convert.generators import (
+    GENAI_WANTED,
+    check_converter,
+    convert_checkpoint,
+    make_generator,
+    use_original,
+)
 from edge_rag.model_store.convert.staging import StagingDir
-from edge_rag.model_store.convert.subprocess import AddProgress
-from edge_rag.model_store.copying import copy_files, matching, plain_files
-from edge_rag.model_store.directory import StoreDirectory, refuse_hard_links
+from edge_rag.model_store.directory import StoreDirectory, copy_files, matching, plain_files, refuse_hard_links
 from edge_rag.model_store.hub import FetchedModel, delete_download, fetch
-from edge_rag.model_store.request import AddRequest
 from edge_rag.model_store.signature import SIGNATURE_FILE, check_copies, check_signature
-from edge_rag.model_store.source import HubModel
+from edge_rag.model_store.source import AddProgress, AddRequest, HubModel
 from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE
 from edge_rag.runtime.model_folder.folder import (
     GeneratorForm,

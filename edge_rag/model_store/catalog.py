@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edge_rag.errors import ConfigurationError
-from edge_rag.model_store.convert.genai import BLOCK, ModelPrecision
+from edge_rag.model_store.source import BLOCK, ModelPrecision
 
 CATALOG_FILE = "catalog.toml"
 

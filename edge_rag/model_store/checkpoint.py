@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded
-from edge_rag.model_store.copying import matching
+from edge_rag.model_store.directory import matching
 from edge_rag.runtime.model_folder.manifest import ModelRole
 from edge_rag.runtime.model_folder.strict_json import parse_object
 

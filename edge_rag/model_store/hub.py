@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.checkpoint import wanted_files
-from edge_rag.model_store.convert.subprocess import AddProgress
-from edge_rag.model_store.copying import check_space
-from edge_rag.model_store.source import HubModel
+from edge_rag.model_store.directory import check_space
+from edge_rag.model_store.source import AddProgress, HubModel
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo, RepoSibling

@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from edge_rag.errors import ConfigurationError, ModelFolderInvalid, ModelNotAdded
-from edge_rag.model_store.convert.subprocess import AddProgress
-from edge_rag.model_store.copying import copy_files
+from edge_rag.model_store.directory import copy_files
+from edge_rag.model_store.source import AddProgress
 from edge_rag.runtime.model_folder.strict_json import parse_object
 
 SIGNATURE_FILE = "model.sig"

@@ -1,13 +1,16 @@
-"""Sources of models, and requests to add them."""
+"""Sources of models, requests to add them, and the progress of adding."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from typing import Protocol
 
 from edge_rag.core.ids import MAX_MODEL_NAME, is_model_name
 from edge_rag.errors import ModelNotAdded
+from edge_rag.runtime.model_folder.manifest import ModelRole
 
 _HUB = "hf:"
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
@@ -97,3 +100,68 @@ def check_name(name: str) -> str:
             f"letter or digit, at most {MAX_MODEL_NAME}"
         )
     return name
+
+
+BLOCK = 128
+"""Quantized weights per scale."""
+
+
+class ModelPrecision(Enum):
+    """Precision of a model's weights."""
+
+    INT4 = "int4"
+    INT8 = "int8"
+    FP32 = "fp32"
+
+
+@dataclass(frozen=True, slots=True)
+class AddRequest:
+    """A model to add.
+
+    Attributes:
+        source: Where the model comes from.
+        name: Its name in the store.
+        precision: Precision of the weights of a converted Hugging Face folder; None for 4 bits of a generator, 8 of an
+            encoder.
+        licence: SPDX expression; None for that of the model card.
+        role: Required role; None for any.
+        keys: Public keys, of which one must have signed the model; empty if no signature is required.
+    """
+
+    source: Source
+    name: str
+    precision: ModelPrecision | None
+    licence: str | None
+    role: ModelRole | None = None
+    keys: tuple[Path, ...] = ()
+
+
+class AddProgress(Protocol):
+    """Receives the progress of adding a model. Called from one thread at a time."""
+
+    def begin(self, what: str, total_bytes: int | None = None) -> None:
+        """Starts a step, which ends the one before.
+
+        Args:
+            what: What is done, for people.
+            total_bytes: Bytes to process; None if the number is not known.
+        """
+
+    def advance(self, done_bytes: int) -> None:
+        """Reports further processed bytes of the step."""
+
+    def detail(self, line: str) -> None:
+        """Reports a line printed by a program of the step; not trusted."""
+
+
+class NoProgress:
+    """Discards progress."""
+
+    def begin(self, what: str, total_bytes: int | None = None) -> None:
+        """Does nothing."""
+
+    def advance(self, done_bytes: int) -> None:
+        """Does nothing."""
+
+    def detail(self, line: str) -> None:
+        """Does nothing."""

@@ -14,11 +14,10 @@ from edge_rag.index.local import IndexLimits, LocalIndexes
 from edge_rag.index.manager import VectorIndexes
 from edge_rag.index.ports import IndexBackend
 from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits
-from edge_rag.ingest.embedding import LocalEmbedding
+from edge_rag.ingest.embedding import LocalEmbedding, reembed
 from edge_rag.ingest.library import LocalCollectionLibrary, LocalDocumentLibrary
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
-from edge_rag.ingest.reembedding import reembed
 from edge_rag.retriever.bm25 import Bm25Index
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
 from edge_rag.storage.backup import Backups

@@ -29,9 +29,8 @@ from edge_rag.pipeline.ingest import IngestStage
 from edge_rag.pipeline.pipeline import Pipeline
 from edge_rag.pipeline.ports import DocumentLibrary
 from edge_rag.service.call import Call, Operation
-from edge_rag.telemetry.activity import Activity
+from edge_rag.telemetry.activity import Activity, Latencies
 from edge_rag.telemetry.audit_log import AuditPage
-from edge_rag.telemetry.latencies import Latencies
 
 GET_STATUS: Final = Operation("GetStatus", Role.ADMIN)
 WATCH_STATUS: Final = Operation("WatchStatus", Role.ADMIN, long=True)

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from edge_rag.core.answer import Usage
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.monitoring.metrics import LatencyMetric, RequestReport, StepReport
-from edge_rag.telemetry.activity import Activity
+from edge_rag.telemetry.activity import Activity, Latencies
 from edge_rag.telemetry.audit_log import AuditLog
-from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.metrics.engine import EngineMetrics
 from edge_rag.telemetry.usage import UsageMeter
 

@@ -10,8 +10,7 @@ from prometheus_client.core import Metric
 from edge_rag.core.monitoring.resources import MemoryPressureState, Temperature, Throttling
 from edge_rag.core.monitoring.status import DiskStats, EngineStats, ModelInUse, RemoteInUse, StageSnapshot
 from edge_rag.core.placement import ModelStage, Placement, Precision, Provider
-from edge_rag.telemetry.activity import Activity
-from edge_rag.telemetry.latencies import Latencies
+from edge_rag.telemetry.activity import Activity, Latencies
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.metrics.components import BoardMetrics, OffloadMetrics, PlacementMetrics, StageMetrics
 from edge_rag.telemetry.metrics.engine import EngineMetrics

@@ -55,7 +55,7 @@ def audit(
 
 def _show(entries: Iterable[AuditEntry | EntriesDropped], as_json: bool) -> bool:
     from edge_rag.client import EntriesDropped
-    from edge_rag.telemetry.audit_log_file import entry_object
+    from edge_rag.telemetry.audit_log import entry_object
 
     timeline, shown = Timeline(), False
     for item in entries:

@@ -51,7 +51,7 @@ Examples:
 @options.as_json
 def list_models(config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
     """Lists the built-in and the added models; * marks those selected with `use`."""
-    from edge_rag.model_store.roles import store_of
+    from edge_rag.model_store.store import store_of
 
     found = store_of(options.read_settings(config, data_dir)).models()
     if as_json:
@@ -116,7 +116,7 @@ def use(role: str, name: str, config: Path | None, data_dir: Path | None, as_jso
 
     A running daemon swaps the generator at once, while it answers. Other roles change at its next start.
     """
-    from edge_rag.model_store.roles import explicit_model, store_of
+    from edge_rag.model_store.store import explicit_model, store_of
     from edge_rag.runtime.model_folder.manifest import ModelRole
 
     settings = options.read_settings(config, data_dir)
@@ -173,7 +173,7 @@ Examples:
 @options.as_json
 def verify(name: str | None, config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
     """Verifies the files of one model, or of all, against the hashes of the manifest."""
-    from edge_rag.model_store.roles import store_of
+    from edge_rag.model_store.store import store_of
 
     store = store_of(options.read_settings(config, data_dir))
     names = [model.name for model in store.models()] if name is None else [name]
@@ -203,7 +203,7 @@ Examples:
 @options.as_json
 def remove(name: str, config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
     """Deletes a model that no role uses."""
-    from edge_rag.model_store.roles import store_of
+    from edge_rag.model_store.store import store_of
 
     settings = options.read_settings(config, data_dir)
     store_of(settings).remove(name, _models_in_use(settings))
@@ -268,7 +268,7 @@ def calibrate(
     from rich.progress import Progress
 
     from edge_rag.model_store.calibrate import calibrate as add_cuda_form
-    from edge_rag.model_store.roles import store_of
+    from edge_rag.model_store.store import store_of
     from edge_rag.runtime.session.sessions import configure_thread_pool
 
     settings = options.read_settings(config, data_dir)
@@ -335,7 +335,7 @@ def _command(entry: Any) -> str:
 
 def _models_in_use(settings: Settings) -> frozenset[str]:
     """Returns the models that the settings name or a running daemon has loaded."""
-    from edge_rag.model_store.roles import explicit_model
+    from edge_rag.model_store.store import explicit_model
     from edge_rag.runtime.model_folder.manifest import ModelRole
 
     names = {name for role in ModelRole if (name := explicit_model(settings, role)) is not None}

@@ -72,11 +72,9 @@ def add(
     as_json: bool,
 ) -> ExitCode:
     """Downloads or copies a model, checks and converts it, and compares it with the original."""
-    from edge_rag.model_store.convert.genai import ModelPrecision
-    from edge_rag.model_store.request import AddRequest
-    from edge_rag.model_store.roles import store_of
     from edge_rag.model_store.signature import acceptable_keys
-    from edge_rag.model_store.source import check_name, default_name, parse_source
+    from edge_rag.model_store.source import AddRequest, ModelPrecision, check_name, default_name, parse_source
+    from edge_rag.model_store.store import store_of
     from edge_rag.runtime.model_folder.manifest import ModelRole
 
     settings = options.read_settings(config, data_dir)

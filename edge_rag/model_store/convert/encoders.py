@@ -11,10 +11,9 @@ import edge_rag
 from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.checkpoint import Checkpoint
 from edge_rag.model_store.convert.encoder_checkpoint import read_encoder
-from edge_rag.model_store.convert.genai import BLOCK, ModelPrecision
 from edge_rag.model_store.convert.staging import StagingDir, check_folder
 from edge_rag.model_store.directory import provenance_of
-from edge_rag.model_store.request import AddRequest
+from edge_rag.model_store.source import BLOCK, AddRequest, ModelPrecision
 from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 
 _PREPARATION = "edge_rag.model_store.convert.prepare_encoder"

@@ -24,7 +24,7 @@ import onnx
 from edge_rag.errors import EdgeRagError, ModelNotAdded
 from edge_rag.model_store.convert.comparison import compare_scores, compare_vectors
 from edge_rag.model_store.convert.encoder_checkpoint import read_encoder
-from edge_rag.model_store.convert.genai import BLOCK, ModelPrecision
+from edge_rag.model_store.source import BLOCK, ModelPrecision
 from edge_rag.runtime.encoder.bert_graph import Floats, WeightPrecision, build_cross_encoder, build_encoder
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder

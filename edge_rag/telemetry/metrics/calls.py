@@ -8,7 +8,7 @@ from edge_rag.core.answer import Finished
 from edge_rag.core.documents.document import IngestOutcome
 from edge_rag.core.monitoring.metrics import LatencyMetric
 from edge_rag.errors import ConfigurationError
-from edge_rag.telemetry.latencies import Latencies
+from edge_rag.telemetry.activity import Latencies
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 

@@ -7,7 +7,7 @@ from edge_rag.bootstrap.memory_planner import MemoryPlanner, parsing_bytes
 from edge_rag.config.settings import load_settings
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.profile import builtin_profiles, choose
-from edge_rag.model_store.roles import RoleFolders
+from edge_rag.model_store.store import RoleFolders
 from tests.unit.device.recorded_boards import BOARDS, recorded
 
 MODELS = Path(__file__).parents[3] / "models"

@@ -13,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.cli.main import main
 from edge_rag.core.monitoring.event import AuditEntry
-from edge_rag.telemetry.audit_log_file import entry_object
+from edge_rag.telemetry.audit_log import entry_object
 from tests.unit.cli.scripted_daemon import ScriptedDaemon, answering, refusing
 from tests.unit.telemetry.decisions import decision
 

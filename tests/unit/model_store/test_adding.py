@@ -13,11 +13,8 @@ import pytest
 
 from edge_rag.errors import ModelError, ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.add import add
-from edge_rag.model_store.convert.genai import ModelPrecision
-from edge_rag.model_store.convert.subprocess import NoProgress
 from edge_rag.model_store.directory import StoreDirectory
-from edge_rag.model_store.request import AddRequest
-from edge_rag.model_store.source import LocalFolder
+from edge_rag.model_store.source import AddRequest, LocalFolder, ModelPrecision, NoProgress
 from edge_rag.model_store.store import memory_bytes
 from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 from tests.synthetic.tiny_model import FIXTURES

@@ -11,9 +11,8 @@ import huggingface_hub.constants
 import pytest
 
 from edge_rag.errors import ModelNotAdded
-from edge_rag.model_store.convert.subprocess import NoProgress
 from edge_rag.model_store.hub import delete_download, fetch
-from edge_rag.model_store.source import HubModel
+from edge_rag.model_store.source import HubModel, NoProgress
 from tests.unit.model_store.hub_server import COMMIT, HubServer
 
 MODEL = HubModel("owner", "tiny", None)

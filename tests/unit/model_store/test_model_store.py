@@ -10,12 +10,8 @@ import pytest
 
 from edge_rag.config.settings import Settings, load_settings
 from edge_rag.errors import ModelFolderInvalid, ModelNeeded, ModelNotAdded, ModelNotFound, StorageCorrupt, StorageError
-from edge_rag.model_store.convert.genai import ModelPrecision
-from edge_rag.model_store.convert.subprocess import NoProgress
-from edge_rag.model_store.request import AddRequest
-from edge_rag.model_store.roles import fill_roles, store_of
-from edge_rag.model_store.source import LocalFolder
-from edge_rag.model_store.store import ModelStore, read_choices
+from edge_rag.model_store.source import AddRequest, LocalFolder, ModelPrecision, NoProgress
+from edge_rag.model_store.store import ModelStore, fill_roles, read_choices, store_of
 from edge_rag.runtime.model_folder.manifest import ModelRole
 
 MODELS = Path(__file__).parents[3] / "models"

@@ -16,11 +16,9 @@ from model_signing.signing import Config as Signing
 
 from edge_rag.errors import ConfigurationError, ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.add import add
-from edge_rag.model_store.convert.subprocess import NoProgress
 from edge_rag.model_store.directory import StoreDirectory
-from edge_rag.model_store.request import AddRequest
 from edge_rag.model_store.signature import SIGNATURE_FILE, acceptable_keys
-from edge_rag.model_store.source import HubModel, LocalFolder, Source
+from edge_rag.model_store.source import AddRequest, HubModel, LocalFolder, NoProgress, Source
 from edge_rag.runtime.model_folder.folder import verify_model_folder
 from tests.synthetic.tiny_model import FIXTURES
 

@@ -9,9 +9,9 @@ import pytest
 
 from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.convert.comparison import compare
-from edge_rag.model_store.convert.genai import check_converter
-from edge_rag.model_store.convert.subprocess import NoProgress, run_python
-from edge_rag.model_store.source import HubModel, LocalFolder, check_name, default_name, parse_source
+from edge_rag.model_store.convert.generators import check_converter
+from edge_rag.model_store.convert.staging import run_python
+from edge_rag.model_store.source import HubModel, LocalFolder, NoProgress, check_name, default_name, parse_source
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_one_position_that_goes_another_way_is_not_hidden_by_the_others() -> Non
 
 def test_without_the_converter_both_ways_round_it_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "edge_rag.model_store.convert.genai.find_spec", lambda name: None if name == "torch" else object()
+        "edge_rag.model_store.convert.generators.find_spec", lambda name: None if name == "torch" else object()
     )
     with pytest.raises(ModelNotAdded, match=r"torch.*edge-rag\[convert\].*larger machine"):
         check_converter()

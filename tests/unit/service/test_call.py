@@ -16,8 +16,8 @@ from edge_rag.service.codes import Code
 from edge_rag.service.lifecycle import Backend, Lifecycle
 from edge_rag.service.limits import ConcurrencyLimiter, Timeouts
 from edge_rag.service.refusals import RefusalRecorder
+from edge_rag.telemetry.activity import Latencies
 from edge_rag.telemetry.audit_log import AuditLog
-from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.metrics.calls import Metrics
 
 READ = Operation("Read", Role.READER)

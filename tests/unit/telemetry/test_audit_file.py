@@ -12,8 +12,7 @@ from structlog.testing import capture_logs
 
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.errors import ConfigurationError
-from edge_rag.telemetry.audit_log import AuditLog
-from edge_rag.telemetry.audit_log_file import MAX_QUEUED_LINES, AuditLogFile, entry_object
+from edge_rag.telemetry.audit_log import MAX_QUEUED_LINES, AuditLog, AuditLogFile, entry_object
 from tests.unit.telemetry.decisions import decision
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.monitoring.metrics import Latency, LatencyMetric
-from edge_rag.telemetry.latencies import GAP_SAMPLES, REQUEST_SAMPLES, Latencies, percentiles
+from edge_rag.telemetry.activity import GAP_SAMPLES, REQUEST_SAMPLES, Latencies, percentiles
 
 SECONDS = st.floats(0, 1e6)
 

@@ -12,10 +12,9 @@ from edge_rag.core.documents.document import IngestOutcome, IngestStatus
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.monitoring.metrics import LatencyMetric, RequestReport, StepReport
 from edge_rag.core.monitoring.status import EngineStats
-from edge_rag.telemetry.activity import Activity
+from edge_rag.telemetry.activity import Activity, Latencies
 from edge_rag.telemetry.audit_log import AuditLog
 from edge_rag.telemetry.engine_observer import EngineObserver, LivenessMonitor
-from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.metrics.engine import EngineMetrics
 from edge_rag.telemetry.usage import UsageMeter

@@ -14,11 +14,8 @@ import pytest
 
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.add import add
-from edge_rag.model_store.convert.genai import ModelPrecision
-from edge_rag.model_store.convert.subprocess import NoProgress
 from edge_rag.model_store.directory import StoreDirectory
-from edge_rag.model_store.request import AddRequest
-from edge_rag.model_store.source import LocalFolder
+from edge_rag.model_store.source import AddRequest, LocalFolder, ModelPrecision, NoProgress
 from edge_rag.runtime.model_folder.folder import verify_model_folder
 from tests.unit.model_store.attacks.attack import Attack, Canary, make_canary
 from tests.unit.model_store.attacks.attacks_on_checkpoints import attacks_on_checkpoints
