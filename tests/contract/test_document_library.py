@@ -103,7 +103,7 @@ def test_a_document_can_be_found_as_soon_as_it_is_acknowledged(opened: OpenDirec
         ("a.docx", b"PK\x03\x04" + bytes(100), "damaged"),
     ],
 )
-def test_a_rejected_document_says_why_and_leaves_everything_as_it_was(
+def test_a_rejected_document_has_a_reason_and_changes_nothing(
     opened: OpenDirectory, name: str, content: bytes, reason: str
 ) -> None:
     library = opened.library

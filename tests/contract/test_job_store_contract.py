@@ -34,7 +34,7 @@ def upload(name: str, size: int = 10) -> Upload:
     return Upload("manuals", name, "text/plain", name[:1].encode() * size, {"author": "Ada"})
 
 
-def test_an_accepted_document_comes_back_as_it_was_and_in_its_turn(jobs: ports.JobStore) -> None:
+def test_a_queued_document_is_returned_unchanged_and_in_order(jobs: ports.JobStore) -> None:
     job = jobs.start()
     accepted = [jobs.accept(job.job_id, upload(name)) for name in ("b.txt", "a.txt")]
 
@@ -79,7 +79,7 @@ def test_a_job_without_documents_ends_when_it_is_handed_over(jobs: ports.JobStor
     assert jobs.job(job.job_id).state is JobState.FINISHED
 
 
-def test_changes_are_told_once_each_and_in_order(jobs: ports.JobStore) -> None:
+def test_changes_are_reported_once_each_and_in_order(jobs: ports.JobStore) -> None:
     job = jobs.start()
     tickets = [jobs.accept(job.job_id, upload(str(number))).ticket for number in range(4)]
     _, seen = jobs.changes(job.job_id, 0, 3)
@@ -188,7 +188,7 @@ def test_flipped_or_missing_bytes_of_a_waiting_document_are_refused(jobs: ports.
         jobs.upload(flipped.ticket)
 
 
-def test_recovery_ends_what_was_cut_off_and_clears_what_nobody_waits_for(database: Database, tmp_path: Path) -> None:
+def test_recovery_ends_open_uploads_and_removes_unused_spool_files(database: Database, tmp_path: Path) -> None:
     store = JobStore(database, Spool(tmp_path / "spool"), _LIMIT)
     job, other = store.start(), store.start()
     store.accept(job.job_id, upload("a"))

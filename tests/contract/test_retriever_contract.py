@@ -89,7 +89,7 @@ def test_a_passage_is_an_exact_range_of_the_stored_text_with_its_headings(
     assert (passage.page, best.dense_rank, best.lexical_rank) == (None, 1, 1)
 
 
-def test_hits_are_best_first_distinct_and_no_more_than_asked(retriever: Retriever) -> None:
+def test_hits_are_best_first_distinct_and_within_the_limit(retriever: Retriever) -> None:
     for limit in (1, 2, 5):
         hits = ask(retriever, "What is checked each week?", limit=limit).hits
         assert len(hits) <= limit

@@ -166,7 +166,7 @@ def test_nothing_allowed_is_nothing_found(make: Maker) -> None:
 
 
 @pytest.mark.parametrize("share", [2, 10, 100, 500])
-def test_a_restricted_search_gives_as_many_as_asked_for(make: Maker, share: int) -> None:
+def test_a_restricted_search_returns_as_many_as_the_limit(make: Maker, share: int) -> None:
     index = filled(make, 2000)
     some = list(range(share, 2001, share))
 

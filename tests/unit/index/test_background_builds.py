@@ -38,7 +38,7 @@ def building() -> Iterator[Building]:
 
 
 @pytest.mark.parametrize("due", [True, False])
-def test_what_is_asked_for_during_its_build_is_built_again_where_it_is_still_due(building: Building, due: bool) -> None:
+def test_a_request_during_a_build_repeats_it_if_it_is_still_due(building: Building, due: bool) -> None:
     building.builds.request(1)
     assert building.begun.acquire(timeout=60)
     for _ in range(3):
@@ -51,7 +51,7 @@ def test_what_is_asked_for_during_its_build_is_built_again_where_it_is_still_due
     assert building.built == [1] * (2 if due else 1)
 
 
-def test_what_is_asked_for_before_its_build_begins_is_built_once_and_in_turn(building: Building) -> None:
+def test_requests_before_a_build_starts_are_merged_and_served_in_order(building: Building) -> None:
     building.builds.request(1)
     assert building.begun.acquire(timeout=60)
     for collection in (2, 3, 2, 3):

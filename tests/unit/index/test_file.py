@@ -46,7 +46,7 @@ def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path, at: int) -> None:
 
 
 @pytest.mark.parametrize("manifest", [b"", b"{", b"[]", b"{}", b"\xff"])
-def test_a_damaged_manifest_vouches_for_nothing(tmp_path: Path, manifest: bytes) -> None:
+def test_content_with_a_damaged_manifest_is_not_used(tmp_path: Path, manifest: bytes) -> None:
     IndexFile(tmp_path, 3).write(b"content", _MANIFEST)
     (tmp_path / "3.json").write_bytes(manifest)
 

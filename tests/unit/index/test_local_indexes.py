@@ -118,7 +118,7 @@ def test_a_segment_is_used_after_a_restart_with_what_changed_since_it_was_built(
 
 
 @pytest.mark.parametrize("harm", ["flipped", "shortened", "missing", "no manifest", "other manifest"])
-def test_a_segment_that_is_not_whole_is_built_anew(opened: Opener, data: Path, harm: str) -> None:
+def test_a_damaged_segment_is_built_again(opened: Opener, data: Path, harm: str) -> None:
     (segment,) = segments(data)
     manifest = segment.with_suffix(".json")
     content = bytearray(segment.read_bytes())

@@ -68,7 +68,7 @@ def peak_bytes(pid: int) -> int:
 
 
 @pytest.mark.parametrize("what", sorted(hostile_files()))
-def test_a_hostile_file_has_the_outcome_that_stands_beside_it(
+def test_a_hostile_file_has_the_expected_outcome(
     parser: ParserProcess, files: dict[str, HostileFile], canary: Canary, what: str
 ) -> None:
     hostile = files[what]

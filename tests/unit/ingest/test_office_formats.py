@@ -150,7 +150,7 @@ def test_a_slide_is_a_page_with_its_title_text_table_and_notes() -> None:
     ]
 
 
-def test_a_row_of_a_sheet_says_what_each_cell_means() -> None:
+def test_a_row_of_a_sheet_names_the_column_of_each_cell() -> None:
     assert blocks(read("a.xlsx", sample_files.xlsx())) == [
         (HEADING, 1, "Parts"),
         (ROW, 0, "Part | Price | Due"),
@@ -271,7 +271,7 @@ def test_a_mailbox_is_read_message_by_message() -> None:
     ],
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
-def test_rows_of_a_delimited_file_say_what_each_cell_means(text: str, rows: list[str], encoding: str) -> None:
+def test_rows_of_a_delimited_file_name_the_column_of_each_cell(text: str, rows: list[str], encoding: str) -> None:
     assert read("a.csv", text.encode(encoding)).text.split("\n") == rows
 
 

@@ -68,7 +68,7 @@ def test_a_genai_folder_becomes_a_closed_folder_that_holds_only_what_is_needed(
 
 
 @pytest.mark.parametrize("source", ["quoter", "minilm-l6"])
-def test_a_model_folder_is_taken_over_under_its_new_name(store: StoreDirectory, source: str) -> None:
+def test_a_finished_model_folder_is_added_under_its_new_name(store: StoreDirectory, source: str) -> None:
     original = verify_model_folder(ROOT / "models" / source)
     manifest = add(store, wish(ROOT / "models" / source, "second"), NoProgress())
     assert manifest.name == "second"

@@ -46,6 +46,6 @@ def test_what_is_not_a_number_agrees_with_nothing(value: float) -> None:
     assert not compare_scores(SCORES, scores).good
 
 
-def test_vectors_of_other_shapes_and_scores_that_are_all_equal_say_nothing() -> None:
+def test_vectors_of_other_shapes_and_constant_scores_never_match() -> None:
     assert not compare_vectors(VECTORS, VECTORS[:, :32]).good
     assert not compare_scores(np.ones(5, np.float32), np.ones(5, np.float32)).good

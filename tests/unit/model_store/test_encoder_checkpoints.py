@@ -31,7 +31,7 @@ def embedder(folder: Path) -> EncoderCheckpoint:
     return read_encoder(folder, ModelRole.EMBEDDER)
 
 
-def test_pooling_prompts_and_the_longest_input_are_taken_over(folder: Path) -> None:
+def test_pooling_prompts_and_the_longest_input_are_applied(folder: Path) -> None:
     found = embedder(folder)
     assert (found.pooling, found.question_prompt, found.passage_prompt) == (Pooling.MEAN, "ask: ", "")
     assert found.shape.max_tokens == 32

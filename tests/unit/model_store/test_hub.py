@@ -77,7 +77,7 @@ def test_a_fetch_that_broke_off_goes_on_where_it_was(
     assert "config.json" not in {name for name, _ in hub.served}
 
 
-def test_a_file_that_is_not_what_the_hub_says_is_deleted_and_refused(hub: HubServer, tmp_path: Path) -> None:
+def test_a_file_that_does_not_match_the_hubs_hash_is_deleted_and_refused(hub: HubServer, tmp_path: Path) -> None:
     hub.stored["model.safetensors"] = "0" * 64
     with pytest.raises(ModelNotAdded, match=r"model\.safetensors does not match the hub"):
         fetch(MODEL, tmp_path, NoProgress())
@@ -100,7 +100,7 @@ def test_a_revision_that_does_not_exist_is_named(hub: HubServer, tmp_path: Path)
         fetch(HubModel("owner", "tiny", "v9"), tmp_path, NoProgress())
 
 
-def test_a_licence_that_must_be_accepted_is_said(hub: HubServer, tmp_path: Path) -> None:
+def test_a_licence_that_must_be_accepted_is_named(hub: HubServer, tmp_path: Path) -> None:
     hub.status = 403
     with pytest.raises(ModelNotAdded, match=r"licence must be accepted.*HF_TOKEN"):
         fetch(MODEL, tmp_path, NoProgress())

@@ -34,7 +34,7 @@ def store(settings: Settings) -> ModelStore:
     return store
 
 
-def test_the_models_that_came_along_and_those_added_are_listed_with_what_they_say(store: ModelStore) -> None:
+def test_built_in_and_added_models_are_listed_with_their_manifests(store: ModelStore) -> None:
     found = {model.name: model for model in store.models()}
     assert found["quoter"].builtin
     assert not found["second"].builtin

@@ -24,7 +24,7 @@ def of(*ordinals: int, section: str = "a") -> list[Chunk]:
     return [Chunk(section, ordinal) for ordinal in ordinals]
 
 
-def test_neighbours_become_one_in_the_order_of_the_text_at_the_place_of_the_best() -> None:
+def test_adjacent_passages_are_merged_in_text_order_at_the_rank_of_the_best() -> None:
     assert merged(of(7, 3, 9, 4, 2)) == [[7], [2, 3, 4], [9]]
 
 

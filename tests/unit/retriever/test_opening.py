@@ -100,7 +100,7 @@ def test_another_embedder_has_every_text_embedded_again_once(open_directory: Ope
     assert dense_documents(directory, "pump bearing")[0] == "a.txt"
 
 
-def test_a_second_opener_is_refused_and_told_who_holds_the_directory(open_directory: Opener, tmp_path: Path) -> None:
+def test_a_second_daemon_is_refused_with_the_process_id_of_the_first(open_directory: Opener, tmp_path: Path) -> None:
     open_directory()
 
     with pytest.raises(DataDirectoryInUse) as refused:

@@ -31,6 +31,6 @@ def remove(database: Database) -> None:
         connection.execute("DELETE FROM notes")
 
 
-def test_what_was_removed_is_in_no_file_once_that_is_said(database: Database, tmp_path: Path) -> None:
+def test_removed_text_is_in_no_file_after_the_acknowledgement(database: Database, tmp_path: Path) -> None:
     remove(database)
     assert files_with(SECRET, tmp_path) == []

@@ -41,7 +41,7 @@ def test_the_share_is_the_time_worked_over_the_window_to_a_hundredth_and_a_half(
     assert busy.share() == pytest.approx(worked / WINDOW_S, abs=0.015)
 
 
-def test_two_who_work_at_once_make_the_device_busy_once_and_one_under_way_counts() -> None:
+def test_overlapping_work_counts_once_and_unfinished_work_counts() -> None:
     clock = Clock()
     activity = Activity(clock)
     with activity.working("retriever", "cpu"):

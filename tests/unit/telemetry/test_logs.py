@@ -64,7 +64,7 @@ def test_text_is_withheld_at_every_level_and_places_of_errors_stay(
     assert "cannot read %s" in said
 
 
-def test_text_that_is_asked_for_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_is_logged_if_the_setting_allows_it(capsys: pytest.CaptureFixture[str]) -> None:
     provoke("debug", json_lines=True, text=True)
     lines: list[dict[str, Any]] = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert all(SECRET in json.dumps(line) for line in lines)
@@ -82,7 +82,7 @@ def test_errors_of_names_and_numbers_keep_their_messages(capsys: pytest.CaptureF
     assert "No space left on device" in line
 
 
-def test_a_task_nobody_waited_for_is_a_line_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exception_of_an_abandoned_task_is_one_log_line(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("info", json_lines=True)
 
     async def forget() -> None:

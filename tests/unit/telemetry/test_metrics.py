@@ -18,7 +18,7 @@ from edge_rag.telemetry.engine_observer import EngineObserver, LivenessMonitor
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.metrics.engine import EngineMetrics
 from edge_rag.telemetry.usage import UsageMeter
-from tests.unit.telemetry.decisions import decision
+from tests.unit.telemetry.audit_events import audit_event
 
 STEP = StepReport(
     tokens=70,
@@ -128,16 +128,16 @@ def test_the_time_of_a_token_is_the_mean_after_the_first(measured: Measured) -> 
     assert (kept[LatencyMetric.QUEUE].samples, kept[LatencyMetric.QUEUE].p50_s) == (3, 0.5)
 
 
-def test_a_request_that_needed_no_slot_says_nothing_about_waiting(measured: Measured) -> None:
+def test_a_request_without_a_slot_adds_no_queue_time(measured: Measured) -> None:
     measured.watch.on_request(replace(REQUEST, usage=Usage(), first_token_s=None, last_token_s=None, queue_s=0.0))
     assert measured.latencies.read() == ()
     assert measured.watch.usage.read()[0].requests == 1
 
 
-def test_preemptions_are_counted_by_cause_and_decisions_by_kind(measured: Measured) -> None:
+def test_preemptions_are_counted_by_cause_and_audit_events_by_kind(measured: Measured) -> None:
     for reason in ("pages ran out", "pages ran out", "a better class came"):
-        measured.watch.record(decision(AuditEventKind.PREEMPTED, reason=reason))
-    measured.watch.record(decision(AuditEventKind.REFUSED, client="alice"))
+        measured.watch.record(audit_event(AuditEventKind.PREEMPTED, reason=reason))
+    measured.watch.record(audit_event(AuditEventKind.REFUSED, client="alice"))
     assert measured.of("num_preemptions_total", cause="pages ran out") == 2
     assert measured.of("num_preemptions_total", cause="a better class came") == 1
     assert measured.of("audit_events_total", kind="preempted") == 3
@@ -146,7 +146,7 @@ def test_preemptions_are_counted_by_cause_and_decisions_by_kind(measured: Measur
     assert measured.watch.audit.entries().last == 4
 
 
-def test_the_present_state_is_read_when_it_is_asked_for(measured: Measured) -> None:
+def test_current_state_is_read_when_metrics_are_collected(measured: Measured) -> None:
     state, dropped = [STATS], [0]
     measured.engine.read_from(lambda: state[0], lambda: dropped[0])
     assert measured["num_requests_running"] == 3

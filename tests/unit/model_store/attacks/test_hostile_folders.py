@@ -63,7 +63,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_the_table_is_as_long_as_it_is_said_to_be() -> None:
+def test_the_table_has_the_stated_length() -> None:
     assert len(TABLE) >= 200
     assert len({attack.name for attack in TABLE}) == len(TABLE)
 

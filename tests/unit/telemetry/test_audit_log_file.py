@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.errors import ConfigurationError
 from edge_rag.telemetry.audit_log import MAX_QUEUED_LINES, AuditLog, AuditLogFile, entry_object
-from tests.unit.telemetry.decisions import decision
+from tests.unit.telemetry.audit_events import audit_event
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -23,7 +23,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def test_the_shape_of_a_line_is_stable() -> None:
-    made = decision(
+    made = audit_event(
         AuditEventKind.PREEMPTED, "r-7", "pages ran out", {"pages_free": 0.0}, at_s=12.5, preempted_for="r-9"
     )
     assert entry_object(AuditEntry(3, NOON, made)) == {
@@ -40,18 +40,18 @@ def test_the_shape_of_a_line_is_stable() -> None:
     }
 
 
-def test_a_decision_about_no_request_and_a_number_without_end_are_still_json() -> None:
-    made = decision(AuditEventKind.SLOTS_CHANGED, None, "tokens came too slowly", {"target_s": float("inf")})
+def test_an_event_without_request_and_an_infinite_number_are_valid_json() -> None:
+    made = audit_event(AuditEventKind.SLOTS_CHANGED, None, "tokens came too slowly", {"target_s": float("inf")})
     shown = json.loads(json.dumps(entry_object(AuditEntry(1, NOON, made)), allow_nan=False))
     assert (shown["request_id"], shown["priority"], shown["numbers"]) == (None, None, {"target_s": None})
 
 
-def test_every_decision_is_a_line_in_order_once_the_file_is_closed(tmp_path: Path) -> None:
+def test_every_event_is_a_line_in_order_after_the_file_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "new" / "decisions.jsonl"
     file = AuditLogFile(path, 1 << 20, 1)
     trail = AuditLog(2, file.write)
     for _ in range(500):
-        trail.record(decision())
+        trail.record(audit_event())
     file.close()
     assert [line["number"] for line in lines(path)] == list(range(1, 501))
     assert file.dropped == 0
@@ -61,7 +61,7 @@ def test_a_file_that_is_there_is_continued(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     for _ in range(2):
         file = AuditLogFile(path, 1 << 20, 1)
-        AuditLog(1, file.write).record(decision())
+        AuditLog(1, file.write).record(audit_event())
         file.close()
     assert [line["number"] for line in lines(path)] == [1, 1]
 
@@ -71,7 +71,7 @@ def test_a_full_file_is_rotated_and_the_oldest_go(tmp_path: Path) -> None:
     file = AuditLogFile(path, 4096, 2)
     trail = AuditLog(1, file.write)
     for _ in range(200):
-        trail.record(decision())
+        trail.record(audit_event())
     file.close()
     older = [path.with_name(f"{path.name}.{number}") for number in (2, 1)]
     assert sorted(tmp_path.iterdir()) == sorted([path, *older])
@@ -81,17 +81,17 @@ def test_a_full_file_is_rotated_and_the_oldest_go(tmp_path: Path) -> None:
     assert kept[0] > 1
 
 
-def test_whoever_records_never_waits_for_a_disk_that_stands_still(tmp_path: Path) -> None:
+def test_recording_never_waits_for_a_blocked_disk(tmp_path: Path) -> None:
     pipe = tmp_path / "decisions.jsonl"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     file = AuditLogFile(pipe, 1 << 20, 1)
     trail = AuditLog(10, file.write)
     in_the_pipe = 1 << 16
-    shortest = len(json.dumps(entry_object(AuditEntry(1, NOON, decision()))))
+    shortest = len(json.dumps(entry_object(AuditEntry(1, NOON, audit_event()))))
     recorded = MAX_QUEUED_LINES + in_the_pipe // shortest + 1000
     for _ in range(recorded):
-        trail.record(decision())
+        trail.record(audit_event())
     assert file.dropped > 0
     assert trail.entries().last == recorded
 
@@ -106,7 +106,7 @@ def test_whoever_records_never_waits_for_a_disk_that_stands_still(tmp_path: Path
     assert {"event": "audit lines were lost", "lines": file.dropped, "log_level": "warning"} in logged
 
 
-def test_lines_that_a_broken_disk_refuses_are_counted_and_said_once(tmp_path: Path) -> None:
+def test_lines_lost_to_a_broken_disk_are_counted_and_logged_once(tmp_path: Path) -> None:
     path = tmp_path / "gone" / "decisions.jsonl"
     with capture_logs() as logged:
         file = AuditLogFile(path, 4096, 1)
@@ -114,7 +114,7 @@ def test_lines_that_a_broken_disk_refuses_are_counted_and_said_once(tmp_path: Pa
         path.parent.rmdir()
         trail = AuditLog(10, file.write)
         for _ in range(100):
-            trail.record(decision())
+            trail.record(audit_event())
         file.close()
     assert file.dropped > 0
     assert [entry["event"] for entry in logged] == ["an audit line could not be written", "audit lines were lost"]

@@ -1,4 +1,4 @@
-"""Decisions for the tests of whoever keeps or shows them."""
+"""Audit events for tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.query import Priority
 
 
-def decision(
+def audit_event(
     kind: AuditEventKind = AuditEventKind.QUEUED,
     request_id: str | None = "r-1",
     reason: str = "waits for a slot",
