@@ -1,7 +1,4 @@
-"""Checks of an installation, each on its own, none of them needing a daemon.
-
-The box, as checks for people and as JSON for programs.
-"""
+"""Checks of the installation and the device; none needs a running daemon."""
 
 from __future__ import annotations
 
@@ -34,11 +31,11 @@ if TYPE_CHECKING:
 
 
 _GIB = 1 << 30
-_PROMPT_S = 3.0
+_STATUS_TIMEOUT_S = 3.0
 
 
 class Verdict(Enum):
-    """What a check found."""
+    """The result of a check."""
 
     OK = "ok"
     WARN = "warn"
@@ -47,14 +44,14 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the report.
+    """One entry of the report.
 
     Attributes:
-        name: What was checked.
-        verdict: What was found; FAIL means that the daemon would not start or not work.
+        name: The checked part.
+        verdict: The result; FAIL means that the daemon would not start or not work.
         detail: The facts.
-        advice: What to do; empty when all is well.
-        lines: Further facts, one a line.
+        advice: What to do; empty if nothing is wrong.
+        lines: Further facts, one per line.
     """
 
     name: str
@@ -65,7 +62,7 @@ class Check:
 
 
 def installation_checks() -> Iterator[Check]:
-    """Checks what does not depend on settings: Python, libraries, the compiled ops, the machine."""
+    """Checks what does not depend on settings: Python, libraries, the compiled ops."""
     yield python_check(sys.version_info[:3], platform.machine())
     yield _onnxruntime()
     yield _faiss()
@@ -73,7 +70,7 @@ def installation_checks() -> Iterator[Check]:
 
 
 def settings_checks(settings: Settings) -> Iterator[Check]:
-    """Checks what the daemon would use: models, data directory, address."""
+    """Checks what the daemon would use: models, data directory, documents, address."""
     yield from _models(settings)
     yield data_directory_check(settings.data_directory)
     yield documents_check(settings.data_directory)
@@ -89,8 +86,8 @@ def python_check(version: tuple[int, int, int], machine: str) -> Check:
 
 
 def data_directory_check(directory: Path) -> Check:
-    """Checks that a data directory can be written to and has room."""
-    existing = next(place for place in (directory, *directory.parents) if place.exists())
+    """Checks that a data directory is writable and has free space."""
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         return Check(
             "data",
@@ -99,15 +96,15 @@ def data_directory_check(directory: Path) -> Check:
             "set data_directory or its owner (serve --data-dir)",
         )
     free = shutil.disk_usage(existing).free
-    state = "" if directory.exists() else ", will be made"
+    state = "" if directory.exists() else ", will be created"
     detail = f"{directory}{state}, {free / _GIB:.1f} GiB free"
     if free < _GIB:
-        return Check("data", Verdict.WARN, detail, "free some room; documents are refused when the disk is full")
+        return Check("data", Verdict.WARN, detail, "free some space; documents are refused when the disk is full")
     return Check("data", Verdict.OK, detail)
 
 
 def documents_check(directory: Path) -> Check:
-    """Reads everything that is stored, whether a daemon uses it or not, and checks it."""
+    """Verifies all stored documents, also while a daemon uses them."""
     from edge_rag.storage.backup import DATABASE, check_database
     from edge_rag.storage.data_directory import DataDirectory
     from edge_rag.storage.database import require_whole_log
@@ -120,24 +117,22 @@ def documents_check(directory: Path) -> Check:
             require_whole_log(database)
         _, documents, waiting = check_database(database)
     except EdgeRagError as error:
-        return Check("documents", Verdict.FAIL, str(error), "put a backup back with `edge-rag restore --replace`")
-    detail = (
-        f"{documents} documents, every page and index of {database.stat().st_size / 2**20:.1f} MiB as it was written"
-    )
-    return Check("documents", Verdict.OK, f"{detail}; {len(waiting)} wait to be stored")
+        return Check("documents", Verdict.FAIL, str(error), "restore a backup with `edge-rag restore --replace`")
+    detail = f"{documents} documents, every page and index of {database.stat().st_size / 2**20:.1f} MiB is intact"
+    return Check("documents", Verdict.OK, f"{detail}; {len(waiting)} waiting to be stored")
 
 
 def address_check(address: str) -> Check:
-    """Checks that a daemon answers at an address, or that one could listen there."""
+    """Checks that a daemon answers at an address, or that the address is free."""
     try:
-        with Client(address, timeout_s=_PROMPT_S) as client:
+        with Client(address, timeout_s=_STATUS_TIMEOUT_S) as client:
             report = client.status()
         return Check("daemon", Verdict.OK, f"{report.version} answers at {address}: {report.state.value}")
     except ClientError as error:
         if error.connected:
             return Check("daemon", Verdict.WARN, f"{address}: {error}", "see the daemon's log")
     if address.startswith("unix:"):
-        return Check("daemon", Verdict.OK, f"none runs at {address}")
+        return Check("daemon", Verdict.OK, f"none is running at {address}")
     host, _, port = address.rpartition(":")
     try:
         socket.create_server((host.strip("[]"), int(port)), family=_family(host)).close()
@@ -146,9 +141,9 @@ def address_check(address: str) -> Check:
             "daemon",
             Verdict.FAIL,
             f"{address} cannot be listened on: {error.strerror}",
-            "end the program that holds the port, or choose another with --listen",
+            "stop the program that uses the port, or choose another with --listen",
         )
-    return Check("daemon", Verdict.OK, f"none runs; {address} is free (start one with `edge-rag serve`)")
+    return Check("daemon", Verdict.OK, f"none is running; {address} is free (start one with `edge-rag serve`)")
 
 
 def _family(host: str) -> socket.AddressFamily:
@@ -199,50 +194,50 @@ def _models(settings: Settings) -> Iterator[Check]:
             yield Check(role.value, Verdict.FAIL, str(error), f"or name another with the key `models.{role.value}`")
         else:
             size = sum(record.bytes for record in manifest.files.values())
-            detail = f"{manifest.name}, {size / 2**20:.1f} MiB, every hash as in its manifest ({folder})"
+            detail = f"{manifest.name}, {size / 2**20:.1f} MiB, all hashes match the manifest ({folder})"
             yield Check(role.value, Verdict.OK, detail)
 
 
 _MIB = 1 << 20
 
 
-def box_checks(box: DeviceReport, settings: Settings) -> Iterator[Check]:
-    """Yields what was found, which profile was chosen and why, where stages run, and what the memory is used for."""
-    first, *others = facts_lines(box.facts)
+def device_checks(device: DeviceReport, settings: Settings) -> Iterator[Check]:
+    """Checks the device: facts, profile and its rule, providers of the stages, memory plan."""
+    first, *others = facts_lines(device.facts)
     yield Check("board", Verdict.OK, first, lines=tuple(others))
-    if isinstance(box.choice, EdgeRagError):
-        yield Check("profile", Verdict.FAIL, str(box.choice), "name a profile with the key `profile`")
+    if isinstance(device.choice, EdgeRagError):
+        yield Check("profile", Verdict.FAIL, str(device.choice), "name a profile with the key `profile`")
         return
-    profile = box.choice.profile
-    threads = settings.threads or profile.threads(box.facts)
+    profile = device.choice.profile
+    threads = settings.threads or profile.threads(device.facts)
     over = f", with keys of {settings.profile_file}" if settings.profile_file is not None else ""
     yield Check(
         "profile",
         Verdict.OK,
-        f"{profile.name}{over}, {threads} threads: {box.choice.reason}",
-        lines=rule_lines(box.choice),
+        f"{profile.name}{over}, {threads} threads: {device.choice.reason}",
+        lines=rule_lines(device.choice),
     )
-    yield from _stages(profile, box.facts)
-    if isinstance(box.plan, EdgeRagError):
-        yield Check("memory", Verdict.FAIL, str(box.plan))
+    yield from _stages(profile, device.facts)
+    if isinstance(device.plan, EdgeRagError):
+        yield Check("memory", Verdict.FAIL, str(device.plan))
     else:
-        verdict = Verdict.WARN if box.plan.shrink_steps else Verdict.OK
-        first, *others = plan_lines(box.plan)
+        verdict = Verdict.WARN if device.plan.shrink_steps else Verdict.OK
+        first, *others = plan_lines(device.plan)
         yield Check("memory", verdict, first, lines=tuple(others))
-    plan = None if isinstance(box.plan, EdgeRagError) else box.plan
-    advice = advise(box.facts, profile, plan)
+    plan = None if isinstance(device.plan, EdgeRagError) else device.plan
+    advice = advise(device.facts, profile, plan)
     if advice:
-        yield Check("faster", Verdict.OK, "what would make this box faster:", lines=advice)
+        yield Check("faster", Verdict.OK, "what would make this machine faster:", lines=advice)
 
 
 def facts_lines(facts: DeviceFacts) -> list[str]:
-    """Returns the facts for people."""
+    """Formats the facts."""
     processor, memory = facts.processor, facts.memory
     kinds = [core.cluster for core in processor.usable]
-    apart = "+".join(str(kinds.count(kind)) for kind in sorted(set(kinds)))
+    clusters = "+".join(str(kinds.count(kind)) for kind in sorted(set(kinds)))
     lines = [facts.board.model or processor.model or facts.machine]
-    lines.append(f"{len(processor.usable)} cores" + (f" ({apart}, fastest first)" if len(set(kinds)) > 1 else ""))
-    lines.append(f"{memory.total_bytes / _GIB:.1f} GiB of memory, {memory.usable_bytes / _GIB:.1f} to be had")
+    lines.append(f"{len(processor.usable)} cores" + (f" ({clusters}, fastest first)" if len(set(kinds)) > 1 else ""))
+    lines.append(f"{memory.total_bytes / _GIB:.1f} GiB of memory, {memory.usable_bytes / _GIB:.1f} available")
     if memory.tightest is not None:
         lines.append(f"{memory.tightest.file} allows {memory.tightest.limit_bytes >> 20} MiB")
     if facts.drivers.accelerators:
@@ -259,7 +254,7 @@ def facts_lines(facts: DeviceFacts) -> list[str]:
 
 
 def rule_lines(choice: ProfileChoice) -> tuple[str, ...]:
-    """Returns what came of each rule, for people."""
+    """Formats the result of each rule."""
     return tuple(
         f"{'+' if finding.holds else '-'} {finding.profile} ({finding.rank}): "
         + "; ".join(each.text for each in finding.conditions if each.holds or not finding.holds)
@@ -268,7 +263,7 @@ def rule_lines(choice: ProfileChoice) -> tuple[str, ...]:
 
 
 def plan_lines(plan: MemoryPlan) -> list[str]:
-    """Returns a memory plan for people, to the megabyte."""
+    """Formats a memory plan, MiB."""
     sizes = plan.sizes
     return [
         f"{plan.planned_bytes >> 20} of {plan.budget_bytes >> 20} MiB planned",
@@ -278,26 +273,26 @@ def plan_lines(plan: MemoryPlan) -> list[str]:
         ),
         f"{plan.spare_bytes >> 20} left",
         f"{sizes.slots} slots, {sizes.step_tokens} tokens a step",
-        *([f"halved {plan.shrink_steps} times to fit"] if plan.shrink_steps else []),
+        *([f"reduced {plan.shrink_steps} times to fit"] if plan.shrink_steps else []),
     ]
 
 
-def box_json(box: DeviceReport) -> dict[str, Any]:
-    """Returns everything about the box."""
-    choice, plan = box.choice, box.plan
+def device_json(device: DeviceReport) -> dict[str, Any]:
+    """The report of the device."""
+    choice, plan = device.choice, device.plan
     return {
-        "facts": facts_json(box.facts),
+        "facts": facts_json(device.facts),
         "choice": None if isinstance(choice, EdgeRagError) else choice_json(choice),
-        "stages": {} if isinstance(choice, EdgeRagError) else _stage_objects(choice.profile, box.facts),
+        "stages": {} if isinstance(choice, EdgeRagError) else _stages_json(choice.profile, device.facts),
         "memory": None if isinstance(plan, EdgeRagError) else plan_json(plan),
         "advice": []
         if isinstance(choice, EdgeRagError)
-        else list(advise(box.facts, choice.profile, None if isinstance(plan, EdgeRagError) else plan)),
+        else list(advise(device.facts, choice.profile, None if isinstance(plan, EdgeRagError) else plan)),
     }
 
 
 def facts_json(facts: DeviceFacts) -> dict[str, Any]:
-    """Returns the facts."""
+    """The facts of the device."""
     processor, memory, drivers = facts.processor, facts.memory, facts.drivers
     return {
         "machine": facts.machine,
@@ -343,7 +338,7 @@ def facts_json(facts: DeviceFacts) -> dict[str, Any]:
 
 
 def choice_json(choice: ProfileChoice) -> dict[str, Any]:
-    """Returns the choice, rule by rule."""
+    """The chosen profile, rule by rule."""
     return {
         "profile": choice.profile.name,
         "configured": choice.configured,
@@ -361,7 +356,7 @@ def choice_json(choice: ProfileChoice) -> dict[str, Any]:
 
 
 def plan_json(plan: MemoryPlan) -> dict[str, Any]:
-    """Returns a memory plan."""
+    """A memory plan."""
     return {
         "budget_bytes": plan.budget_bytes,
         "planned_bytes": plan.planned_bytes,
@@ -385,10 +380,10 @@ def _stages(profile: DeviceProfile, facts: DeviceFacts) -> Iterator[Check]:
             yield Check(name, Verdict.FAIL, reason, "see `edge-rag profile test`")
         else:
             detail = f"{provider.value} instead of {first.value}: {reason}"
-            yield Check(name, Verdict.WARN, detail, "`edge-rag profile test` opens each stage and says what happens")
+            yield Check(name, Verdict.WARN, detail, "`edge-rag profile test` opens each stage and reports the result")
 
 
-def _stage_objects(profile: DeviceProfile, facts: DeviceFacts) -> dict[str, Any]:
+def _stages_json(profile: DeviceProfile, facts: DeviceFacts) -> dict[str, Any]:
     objects: dict[str, Any] = {}
     for stage, wanted in profile.stages.items():
         provider, reason = expected_provider(stage, wanted, facts)

@@ -46,8 +46,8 @@ server = click.option(
     metavar="HOST:PORT",
     envvar=ADDRESS_VARIABLE,
     callback=_select_server,
-    help=f"Daemon to call; also unix:PATH. [env: {ADDRESS_VARIABLE}; default: {DEFAULT_ADDRESS}, else the paired box "
-    "that is discovered]",
+    help=f"Daemon to call; also unix:PATH. [env: {ADDRESS_VARIABLE}; default: {DEFAULT_ADDRESS}, else the paired "
+    "server that is discovered]",
 )
 timeout = click.option(
     "--timeout",
@@ -60,9 +60,9 @@ filter_text = click.option(
     "--filter",
     "filter_text",
     metavar="FILTER",
-    help='Look only into documents that this holds for, for example \'year >= 2020 and tag in ("a", "b")\'. '
-    "Fields are name, media_type, page, ingested_at and the keys of the metadata; = != < <= > >= in not in ~ has "
-    'compare, and or not () combine. name ~ "pump*" matches a prefix.',
+    help='Search only documents that match, for example \'year >= 2020 and tag in ("a", "b")\'. '
+    "Fields are name, media_type, page, ingested_at and the metadata keys. Operators: = != < <= > >= in not in ~ has, "
+    'and or not (). name ~ "pump*" matches a prefix.',
 )
 questions = click.option(
     "--questions",

@@ -37,7 +37,14 @@ def doctor(config: Path | None, data_dir: Path | None, server: str | None, as_js
     Needs no running daemon. Reports the board, the device profile and the rule that chose it, where each stage runs
     and why, the memory plan, and what would make this machine faster.
     """
-    from edge_rag.cli.health_checks import Check, Verdict, box_checks, box_json, installation_checks, settings_checks
+    from edge_rag.cli.health_checks import (
+        Check,
+        Verdict,
+        device_checks,
+        device_json,
+        installation_checks,
+        settings_checks,
+    )
     from edge_rag.config.settings import load_settings
 
     overrides: dict[str, object] = {}
@@ -46,7 +53,7 @@ def doctor(config: Path | None, data_dir: Path | None, server: str | None, as_js
     if server is not None:
         overrides["listen"] = server
     checks = list(installation_checks())
-    box = None
+    device = None
     try:
         settings = load_settings(config, overrides)
     except ConfigurationError as error:
@@ -55,16 +62,16 @@ def doctor(config: Path | None, data_dir: Path | None, server: str | None, as_js
         try:
             from edge_rag.bootstrap.device import inspect_device
         except ImportError as error:
-            checks.append(Check("board", Verdict.FAIL, f"cannot be looked at: {error}", "install edge-rag again"))
+            checks.append(Check("board", Verdict.FAIL, f"cannot be inspected: {error}", "install edge-rag again"))
         else:
             daemon = options.running_daemon(settings)
-            box = inspect_device(settings, 0 if daemon is None else daemon.resident_bytes)
-            checks.extend(box_checks(box, settings))
+            device = inspect_device(settings, 0 if daemon is None else daemon.resident_bytes)
+            checks.extend(device_checks(device, settings))
         checks.extend(settings_checks(settings))
     failed = any(check.verdict is Verdict.FAIL for check in checks)
     if as_json:
         report = [asdict(check) | {"verdict": check.verdict.value} for check in checks]
-        emit({"ok": not failed, "checks": report, "box": None if box is None else box_json(box)})
+        emit({"ok": not failed, "checks": report, "box": None if device is None else device_json(device)})
     else:
         for check in checks:
             click.echo(f"{click.style(f'{check.verdict.value:<4}', _COLOURS[check.verdict.value])}  {_line(check)}")

@@ -35,7 +35,7 @@ def test_python_must_be_3_11_or_newer(version: tuple[int, int, int], verdict: Ve
 def test_a_data_directory_is_made_where_there_is_room(tmp_path: Path) -> None:
     check = data_directory_check(tmp_path / "deep" / "data")
     assert check.verdict is Verdict.OK
-    assert "will be made" in check.detail
+    assert "will be created" in check.detail
     assert not (tmp_path / "deep").exists()
 
 

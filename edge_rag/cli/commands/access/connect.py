@@ -79,7 +79,7 @@ def connect(
         emit({"server": new.address, "box": new.box, "name": identity.name, "roles": roles})
     else:
         box = "" if new.box is None else f" ({new.box})"
-        note(f"{new.address}{box} knows this client as {identity.name}", "dim")
+        note(f"{new.address}{box} identifies this client as {identity.name}", "dim")
     return ExitCode.OK
 
 
@@ -105,7 +105,7 @@ def _forget(address: str | None, as_json: bool) -> ExitCode:
     if as_json:
         emit({"server": address, "forgotten": True})
     else:
-        note(f"{address} is forgotten; on the box, `edge-rag token revoke` ends the token", "dim")
+        note(f"removed {address}; on that machine, `edge-rag token revoke` revokes the token", "dim")
     return ExitCode.OK
 
 
