@@ -82,7 +82,7 @@ def test_documents_that_are_there_are_only_replaced_on_demand(saved: Path, start
     data = str(tmp_path / "data")
     code, answer = edge_rag("restore", str(saved), "--replace", "--data-dir", data)
     assert code != 0
-    assert "held by another daemon" in answer["error"]["message"]
+    assert "in use by another daemon" in answer["error"]["message"]
     before.process.kill()  # its log is not carried over at a close
     before.process.wait(30)
 
