@@ -122,10 +122,10 @@ class _Counted(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        piece = self._part.read(min(len(buffer), _BLOCK_BYTES))
-        self._count(len(piece))
-        buffer[: len(piece)] = piece
-        return len(piece)
+        block = self._part.read(min(len(buffer), _BLOCK_BYTES))
+        self._count(len(block))
+        buffer[: len(block)] = block
+        return len(block)
 
 
 def resolve(base: str, reference: str) -> str:
@@ -231,8 +231,8 @@ def read_xml(part: IO[bytes], name: str, handler: XmlHandler) -> None:
     parser.UnparsedEntityDeclHandler = refuse_entity
     parser.ExternalEntityRefHandler = refuse_entity
     try:
-        while piece := part.read(_BLOCK_BYTES):
-            parser.Parse(piece, False)
+        while block := part.read(_BLOCK_BYTES):
+            parser.Parse(block, False)
         parser.Parse(b"", True)
     except (expat.ExpatError, LookupError, ValueError) as error:
         raise BrokenDocument(f"its part {name!r} is damaged: {error}") from error
