@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -51,29 +53,22 @@ class LazyCommand:
     help: str
 
 
-COMMANDS: Final[Mapping[str, LazyCommand]] = {
-    "ask": LazyCommand("ask", "Answers a question from the documents and cites its sources."),
-    "audit": LazyCommand("audit", "Shows the audit log of requests."),
-    "backup": LazyCommand("documents.backup", "Writes a consistent backup of all documents."),
-    "collections": LazyCommand("documents.collections", "Creates, lists, changes, moves and deletes collections."),
-    "connect": LazyCommand("access.connect", "Stores the credentials of a daemon on the network."),
-    "discover": LazyCommand("access.discover", "Lists the daemons that announce themselves on the network."),
-    "docs": LazyCommand("documents.docs", "Lists, shows and deletes documents."),
-    "doctor": LazyCommand("doctor", "Checks the installation and gives advice."),
-    "ingest": LazyCommand("documents.ingest", "Ingests documents."),
-    "jobs": LazyCommand("documents.jobs", "Lists, watches and cancels ingest jobs."),
-    "models": LazyCommand("models", "Adds, selects, verifies and recommends models."),
-    "pair": LazyCommand("access.pair", "Creates a one-time code that pairs another machine."),
-    "profile": LazyCommand("profile", "Lists, shows and tests device profiles."),
-    "restore": LazyCommand("documents.backup", "Restores a backup into the data directory."),
-    "search": LazyCommand("search", "Finds passages without generating an answer."),
-    "serve": LazyCommand("serve", "Runs the daemon in the foreground."),
-    "status": LazyCommand("status", "Shows the status of a daemon."),
-    "tls": LazyCommand("access.tls", "Creates the certificates of this daemon and of its clients."),
-    "token": LazyCommand("access.token", "Creates, lists and revokes access tokens of other machines."),
-    "usage": LazyCommand("usage", "Shows the usage of each client."),
-    "watch": LazyCommand("documents.watch", "Keeps a collection in sync with the files of a folder."),
-}
+_FOLDER: Final = Path(__file__).with_name("commands")
+_HEADLINE: Final = re.compile(r'^(?:""")?``edge-rag (\w+)``: (.+?)(?:""")?$', re.MULTILINE)
+
+
+def _find_commands() -> Mapping[str, LazyCommand]:
+    """Finds the commands: the docstring of a command's module begins with its name and its help."""
+    commands: dict[str, LazyCommand] = {}
+    for path in sorted(_FOLDER.rglob("*.py")):
+        module = ".".join(path.relative_to(_FOLDER).with_suffix("").parts)
+        with path.open(encoding="utf-8") as file:
+            beginning = file.read(400)
+        commands |= {name: LazyCommand(module, summary) for name, summary in _HEADLINE.findall(beginning)}
+    return dict(sorted(commands.items()))
+
+
+COMMANDS: Final = _find_commands()
 
 
 class CommandLine(click.Group):
@@ -81,7 +76,7 @@ class CommandLine(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Returns the names of all commands."""
-        return sorted(COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Imports a command."""
@@ -96,7 +91,7 @@ class CommandLine(click.Group):
         """Writes the list of commands without importing them."""
         width = formatter.width - 6 - max(map(len, COMMANDS))
         with formatter.section("Commands"):
-            summaries = {name: click.Command(name, help=lazy.help) for name, lazy in sorted(COMMANDS.items())}
+            summaries = {name: click.Command(name, help=lazy.help) for name, lazy in COMMANDS.items()}
             formatter.write_dl([(name, each.get_short_help_str(width)) for name, each in summaries.items()])
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **settings: Any) -> Any:

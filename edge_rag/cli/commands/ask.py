@@ -1,4 +1,4 @@
-"""``edge-rag ask``."""
+"""``edge-rag ask``: Answers a question from the documents and cites its sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edge-rag audit``: the events of requests, with their reasons and numbers."""
+"""``edge-rag audit``: Shows the audit log of requests."""
 
 from __future__ import annotations
 

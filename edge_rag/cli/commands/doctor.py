@@ -1,4 +1,4 @@
-"""``edge-rag doctor``."""
+"""``edge-rag doctor``: Checks the installation and gives advice."""
 
 from __future__ import annotations
 

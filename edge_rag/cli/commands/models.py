@@ -1,4 +1,4 @@
-"""``edge-rag models``: the model store."""
+"""``edge-rag models``: Adds, selects, verifies and recommends models."""
 
 from __future__ import annotations
 

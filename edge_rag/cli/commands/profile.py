@@ -1,4 +1,4 @@
-"""``edge-rag profile``: lists, shows and tests device profiles."""
+"""``edge-rag profile``: Lists, shows and tests device profiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edge-rag search``."""
+"""``edge-rag search``: Finds passages without generating an answer."""
 
 from __future__ import annotations
 

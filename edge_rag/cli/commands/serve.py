@@ -1,4 +1,4 @@
-"""``edge-rag serve``."""
+"""``edge-rag serve``: Runs the daemon in the foreground."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edge-rag status``."""
+"""``edge-rag status``: Shows the status of a daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edge-rag usage``."""
+"""``edge-rag usage``: Shows the usage of each client."""
 
 from __future__ import annotations
 

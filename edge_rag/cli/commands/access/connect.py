@@ -1,4 +1,4 @@
-"""``edge-rag connect``."""
+"""``edge-rag connect``: Stores the credentials of a daemon on the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edge-rag discover``."""
+"""``edge-rag discover``: Lists the daemons that announce themselves on the network."""
 
 from __future__ import annotations
 

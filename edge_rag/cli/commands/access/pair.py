@@ -1,4 +1,4 @@
-"""``edge-rag pair``."""
+"""``edge-rag pair``: Creates a one-time code that pairs another machine."""
 
 from __future__ import annotations
 

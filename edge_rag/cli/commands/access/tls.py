@@ -1,4 +1,4 @@
-"""``edge-rag tls``."""
+"""``edge-rag tls``: Creates the certificates of this daemon and of its clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edge-rag token``."""
+"""``edge-rag token``: Creates, lists and revokes access tokens of other machines."""
 
 from __future__ import annotations
 

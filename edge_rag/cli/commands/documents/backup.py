@@ -1,4 +1,6 @@
-"""``edge-rag backup`` and ``edge-rag restore``."""
+"""``edge-rag backup``: Writes a consistent backup of all documents.
+``edge-rag restore``: Restores a backup into the data directory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edge-rag collections``: sets of documents that share an index and settings."""
+"""``edge-rag collections``: Creates, lists, changes, moves and deletes collections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edge-rag docs``: the stored documents."""
+"""``edge-rag docs``: Lists, shows and deletes documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edge-rag ingest``."""
+"""``edge-rag ingest``: Ingests documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edge-rag jobs``: ingest jobs of the daemon."""
+"""``edge-rag jobs``: Lists, watches and cancels ingest jobs."""
 
 from __future__ import annotations
 

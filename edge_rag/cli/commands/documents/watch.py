@@ -1,4 +1,4 @@
-"""``edge-rag watch``: documents that follow the files of a folder."""
+"""``edge-rag watch``: Keeps a collection in sync with the files of a folder."""
 
 from __future__ import annotations
 
