@@ -26,7 +26,10 @@ MANUAL = (SAMPLES / "lubrication-schedule.md").read_bytes()
 QUESTION = "How often must the pump bearings be greased?"
 TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 3
 LONG_TIMEOUTS = "first_token_timeout_seconds = 20\nstall_seconds = 20"
-SHORT_TIMEOUTS = "first_token_timeout_seconds = 1\nstall_seconds = 0.5\nfailures = 100\nrest_seconds = 0.001"
+SHORT_TIMEOUTS = """first_token_timeout_seconds = 1
+stall_seconds = 0.5
+breaker_failures = 100
+breaker_open_seconds = 0.001"""
 """Short timeouts and a breaker that never opens, so that each question meets the failure."""
 
 
