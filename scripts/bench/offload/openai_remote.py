@@ -105,7 +105,7 @@ def server(python: str, checkpoint: Path, log: Path) -> Iterator[tuple[subproces
 def board(folder: Path, url: str, model: Path) -> Iterator[str]:
     """Runs a daemon that prefers the server; gives its address."""
     config = (
-        f'[offload]\nmode = "prefer-remote"\nfirst_text_seconds = 30\n'
+        f'[offload]\nmode = "prefer-remote"\nfirst_token_timeout_seconds = 30\n'
         f'[[offload.remotes]]\nname = "hf"\nkind = "openai"\naddress = "{url}"\nmodel = "{model}"\n'
     )
     with running(folder / "board", config) as daemon:
