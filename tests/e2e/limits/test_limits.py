@@ -306,5 +306,5 @@ def test_a_reader_that_comes_back_too_late_is_told_why_its_answer_ended(limited:
         decisions_of(limited, "late", admin_pb2.AUDIT_EVENT_KIND_EXPIRED)
         ended = slow.read_until_ended(stream, 30)
     assert ended.headers["grpc-status"] == str(grpc.StatusCode.ABORTED.value[0])
-    assert "was not read for 6 s" in ended.headers["grpc-message"]
+    assert "the client did not read the stream for 6 s" in ended.headers["grpc-message"]
     assert f"{len(answer_of(ended.messages))} characters of the answer were sent" in ended.headers["grpc-message"]
