@@ -20,8 +20,8 @@ from edge_rag.reranker.scoring import TokenVectorizer
 from edge_rag.runtime.encoder.npu.encoders import open_text_encoder_on_npu
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from tests.e2e.support.running_daemon import start_daemon
-from tests.support.gpu import padded_text_encoder
-from tests.support.npu import EMBEDDER, ignore, needs_npu, small_embedder
+from tests.support.accelerators.gpu import padded_text_encoder
+from tests.support.accelerators.npu import EMBEDDER, ignore, needs_npu, small_embedder
 from tests.support.offloading_encoders import OffloadingBox, offloading
 
 # One of them is a daemon's, which is given up where the machine is busy with something else.

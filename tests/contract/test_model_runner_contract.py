@@ -17,9 +17,9 @@ from edge_rag.runtime.decoder.cuda.decoder import CudaDecoder
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.decoder.serial_decoder import SerialDecoder
-from tests.support.cuda import cuda_copy
-from tests.support.cuda_reference import CudaReference
-from tests.support.gpu import needs_cuda
+from tests.support.accelerators.cuda import cuda_copy
+from tests.support.accelerators.cuda_reference import CudaReference
+from tests.support.accelerators.gpu import needs_cuda
 from tests.synthetic.tiny_model import FIXTURES, Logits, TokenIds, reference
 
 FOLDER = FIXTURES / "tiny-llama"

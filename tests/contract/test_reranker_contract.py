@@ -24,8 +24,8 @@ from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
 from tests.e2e.support.running_daemon import start_daemon
-from tests.support.gpu import padded_pair_encoder
-from tests.support.npu import needs_npu, npu_pair_encoder
+from tests.support.accelerators.gpu import padded_pair_encoder
+from tests.support.accelerators.npu import needs_npu, npu_pair_encoder
 from tests.support.offloading_encoders import OffloadingBox, offloading
 
 # One of them is a daemon's, which is given up where the machine is busy with something else.

@@ -55,7 +55,7 @@ class RopeShift:
 
     Args:
         geometry: The model's sizes.
-        layers: int8 [pages, bytes of a page of a layer] for each layer; see ``edge_rag/ops/page_layout.h``.
+        layers: int8 [pages, bytes of a page of a layer] for each layer; see ``edge_rag/ops/attention/page_layout.h``.
         tables: Rotary tables of each layer.
 
     Raises:

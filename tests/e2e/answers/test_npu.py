@@ -13,7 +13,7 @@ from edge_rag.client import Client
 from edge_rag.core.answer import TextDelta
 from edge_rag.core.placement import Precision, Provider
 from tests.e2e.support.running_daemon import RunningDaemon, ingest
-from tests.support.npu import needs_npu, npu_text_encoder
+from tests.support.accelerators.npu import needs_npu, npu_text_encoder
 
 PROFILE = 'profile = "qnn-htp"\n'
 MANUAL = b"# Pump\n\nThe bearings of the pump are greased every 2,000 hours.\n\nThe seal is checked each week.\n"

@@ -13,7 +13,7 @@ from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.profile import ProviderChoice, builtin_profiles
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
 from edge_rag.runtime.encoder.gpu.encoders import EngineIdentity
-from tests.support.npu import CROSS_ENCODER, EMBEDDER
+from tests.support.accelerators.npu import CROSS_ENCODER, EMBEDDER
 from tests.unit.device.recorded_boards import recorded
 
 INSTALLED = {

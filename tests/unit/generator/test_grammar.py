@@ -15,7 +15,7 @@ from edge_rag.engine.constraint import AnyToken, Ended, Forced, Masked, NextToke
 from edge_rag.errors import InvalidRequest
 from edge_rag.generator.constraints.grammar import Grammar, GrammarCompiler
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from tests.unit.engine.json_schemas import random_schema
+from tests.unit.generator.json_schemas import random_schema
 
 ROOT = Path(__file__).parents[3]
 END = 2

@@ -21,7 +21,7 @@ from edge_rag.runtime.session.sessions import (
     pool_threads,
     provider_devices,
 )
-from tests.support.npu import needs_npu
+from tests.support.accelerators.npu import needs_npu
 
 
 def graph(operator: str, rows: int | str = 4) -> bytes:

@@ -17,8 +17,8 @@ from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.geometry import read_geometry
 from edge_rag.runtime.lowering.verification import teacher_forced_logits
 from edge_rag.runtime.session.sessions import ON_CPU
-from tests.support.cuda import cuda_copy, greedily
-from tests.support.gpu import needs_cuda
+from tests.support.accelerators.cuda import cuda_copy, greedily
+from tests.support.accelerators.gpu import needs_cuda
 from tests.synthetic.tiny_model import FIXTURES, reference
 
 DEFAULT = Path(__file__).parents[5] / "models" / "quoter"

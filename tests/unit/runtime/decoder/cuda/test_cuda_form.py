@@ -19,8 +19,8 @@ from edge_rag.runtime.lowering.geometry import read_geometry
 from edge_rag.runtime.lowering.verification import teacher_forced_logits
 from edge_rag.runtime.model_folder.graph_check import check_graph
 from edge_rag.runtime.session.sessions import open_session
-from tests.support.cuda import cuda_copy, greedily
-from tests.support.cuda_reference import CudaReference
+from tests.support.accelerators.cuda import cuda_copy, greedily
+from tests.support.accelerators.cuda_reference import CudaReference
 from tests.synthetic.tiny_model import FAMILIES, FIXTURES, QUANTIZED, Logits, TokenIds, reference
 
 DEFAULT = Path(__file__).parents[5] / "models" / "quoter"

@@ -9,8 +9,8 @@ import pytest
 
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from scripts.bench.engine.cuda import measure, prompts_from, same_share, write
-from tests.support.cuda import cuda_copy, greedily
-from tests.support.cuda_reference import CudaReference
+from tests.support.accelerators.cuda import cuda_copy, greedily
+from tests.support.accelerators.cuda_reference import CudaReference
 from tests.synthetic.tiny_model import FIXTURES, reference
 
 FOLDER = FIXTURES / "tiny-qwen2"

@@ -19,8 +19,8 @@ from edge_rag.runtime.encoder.gpu.encoders import (
 )
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
-from tests.support.gpu import ignore, needs_cuda, needs_tensorrt, padded_text_encoder, place
-from tests.support.npu import CROSS_ENCODER, EMBEDDER, small_embedder
+from tests.support.accelerators.gpu import ignore, needs_cuda, needs_tensorrt, padded_text_encoder, place
+from tests.support.accelerators.npu import CROSS_ENCODER, EMBEDDER, small_embedder
 
 TEXTS = ["How often must the bearings be greased?", "valve", "Never plug a relief valve that lifts."]
 

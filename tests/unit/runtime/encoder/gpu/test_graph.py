@@ -32,8 +32,8 @@ from edge_rag.runtime.encoder.gpu.graph import graph_inputs, padded_graph
 from edge_rag.runtime.encoder.text_encoder import PackedTextGraph, TextEncoder
 from edge_rag.runtime.encoder.tokenizer import TokenizedText
 from edge_rag.runtime.session.sessions import open_session, ops_library
-from tests.support.gpu import padded_pair_encoder, padded_text_encoder
-from tests.support.npu import CROSS_ENCODER, EMBEDDER
+from tests.support.accelerators.gpu import padded_pair_encoder, padded_text_encoder
+from tests.support.accelerators.npu import CROSS_ENCODER, EMBEDDER
 
 TEXTS = (
     "How often must the bearings be greased?",

@@ -11,7 +11,7 @@ from edge_rag.errors import ProviderUnavailable
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.npu.encoders import GraphReady, open_pair_encoder_on_npu, open_text_encoder_on_npu
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from tests.support.npu import (
+from tests.support.accelerators.npu import (
     CROSS_ENCODER,
     EMBEDDER,
     REPOSITORY,

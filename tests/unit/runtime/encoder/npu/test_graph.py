@@ -13,7 +13,7 @@ from edge_rag.runtime.encoder.npu.graph import Scale, fixed_graph
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.encoder.tokenizer import TextTokenizer
 from edge_rag.runtime.session.sessions import open_session
-from tests.support.npu import CROSS_ENCODER, EMBEDDER
+from tests.support.accelerators.npu import CROSS_ENCODER, EMBEDDER
 
 TEXTS = ("How often must the bearings be greased?", "Every 2,000 hours, or every three months; use lithium grease.")
 

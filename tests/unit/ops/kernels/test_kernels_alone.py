@@ -12,7 +12,7 @@ from tests.unit.ops.op_graph import builds
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 ARM64_COMPILER, ARM64_EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 ARM64_OPTIONS = (
     "-DCMAKE_SYSTEM_NAME=Linux",

@@ -20,7 +20,7 @@ from edge_rag.runtime.encoder.npu.encoders import GraphReady, open_pair_encoder_
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 EMBEDDER = REPOSITORY / "models" / "minilm-l6"
 CROSS_ENCODER = REPOSITORY / "tests" / "fixtures" / "tiny-cross-encoder-int8"
 

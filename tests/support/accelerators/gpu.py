@@ -19,7 +19,7 @@ from edge_rag.runtime.encoder.gpu.encoders import (
     open_text_encoder_on_gpu,
 )
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from tests.support.npu import CROSS_ENCODER, EMBEDDER
+from tests.support.accelerators.npu import CROSS_ENCODER, EMBEDDER
 
 IDENTITY = EngineIdentity("libcudart 12.6, libnvinfer 10.9", "x86_64; a card")
 
