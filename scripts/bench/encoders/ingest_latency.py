@@ -39,10 +39,10 @@ def start_job(client: Client, name: str, paragraphs: int) -> str:
     return job.job_id
 
 
-def asked(client: Client, count: int, go_on: Callable[[], bool] = lambda: True) -> list[float]:
+def asked(client: Client, count: int, proceed: Callable[[], bool] = lambda: True) -> list[float]:
     """Searches one after the other; returns how long each took, seconds."""
     took: list[float] = []
-    while len(took) < count and go_on():
+    while len(took) < count and proceed():
         began = time.perf_counter()
         client.search(QUESTIONS[len(took) % len(QUESTIONS)], SearchOptions(limit=5))
         took.append(time.perf_counter() - began)

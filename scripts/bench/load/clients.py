@@ -93,13 +93,13 @@ async def at_once(stub: Any, count: int, seconds: float, deadline_s: float) -> l
 async def a_second(stub: Any, rate: float, seconds: float, deadline_s: float) -> list[Ended]:
     """Begins so many questions a second at random moments, whatever becomes of those before (a Poisson process)."""
     began = time.perf_counter()
-    under_way: list[asyncio.Task[Ended]] = []
+    in_flight: list[asyncio.Task[Ended]] = []
     draw = random.Random(7)
     next_at = 0.0
     while (next_at := next_at + draw.expovariate(rate)) < seconds:
         await asyncio.sleep(max(0.0, began + next_at - time.perf_counter()))
-        under_way.append(asyncio.create_task(ask(stub, len(under_way), deadline_s)))
-    return list(await asyncio.gather(*under_way))
+        in_flight.append(asyncio.create_task(ask(stub, len(in_flight), deadline_s)))
+    return list(await asyncio.gather(*in_flight))
 
 
 def run(wanted: argparse.Namespace) -> list[Ended]:

@@ -26,7 +26,7 @@ NAMES = re.findall(
     service_manager handing_over folder_look jsonable durable_file planned_memory JobOver NeverFits MemoryShort
     CallTooLong unread_seconds unread_events rest_seconds first_text_seconds WhenUnmet step_down stepped_down
     in_favour_of halvings under_way patience_s open_doors shut_out said_pacing stock_weights give_way give_back
-    go_on pass_over take_off engine_watch ListDecisions IndexHome page_picture as_it_came came_along given_up
+    proceed pass_over take_off engine_watch ListDecisions IndexHome page_picture as_it_came came_along given_up
     """,
 )
 """Compound names: nowhere in code, protos, deployment files and documents."""

@@ -56,11 +56,11 @@ def test_an_idle_engine_goes_round_again_and_again() -> None:
 
 
 def test_a_stuck_model_run_ends_the_turns_until_it_returns() -> None:
-    stuck, go_on = threading.Event(), threading.Event()
+    stuck, proceed = threading.Event(), threading.Event()
 
     def hold(step: PackedStep) -> None:
         stuck.set()
-        assert go_on.wait(60)
+        assert proceed.wait(60)
 
     reports = Reports()
     engine = Engine(GatedRunner(tiny_decoder(), hold), EngineSettings(LIMITS, max_waiting=8), observer=reports)
@@ -71,7 +71,7 @@ def test_a_stuck_model_run_ends_the_turns_until_it_returns() -> None:
     with reports.turned:
         before = reports.turns
         assert not reports.turned.wait_for(lambda: reports.turns > before, timeout=3 * IDLE_TURN_S)
-    go_on.set()
+    proceed.set()
     with reports.turned:
         assert reports.turned.wait_for(lambda: reports.turns > before, timeout=60)
     sink.wait()
@@ -91,11 +91,11 @@ def test_every_step_is_a_turn() -> None:
 
 
 def test_of_two_engines_one_that_hangs_is_not_hidden_by_the_other_and_one_that_ended_is_not_waited_for() -> None:
-    stuck, go_on = threading.Event(), threading.Event()
+    stuck, proceed = threading.Event(), threading.Event()
 
     def hold(step: PackedStep) -> None:
         stuck.set()
-        assert go_on.wait(60)
+        assert proceed.wait(60)
 
     signs = Heard()
     monitor = LivenessMonitor(signs)
@@ -111,7 +111,7 @@ def test_of_two_engines_one_that_hangs_is_not_hidden_by_the_other_and_one_that_e
     turns = new_reports.turns
     assert not signs.again(3 * IDLE_TURN_S)
     assert new_reports.turns > turns
-    go_on.set()
+    proceed.set()
     assert signs.again(60)
     old.close()
     assert signs.again(60)

@@ -120,8 +120,8 @@ def test_a_request_that_never_had_a_slot_cost_nothing_but_its_wait() -> None:
     clocked.engine.submit(request(running, 4), sinks[0])
     clocked.engine.start()
     assert clocked.inside.wait(60)
-    given_up = clocked.engine.submit(request(waiting, 4, client="gone"), sinks[1])
-    clocked.engine.cancel(given_up)
+    cancelled = clocked.engine.submit(request(waiting, 4, client="gone"), sinks[1])
+    clocked.engine.cancel(cancelled)
     clocked.hold.set()
     for sink in sinks:
         sink.wait()

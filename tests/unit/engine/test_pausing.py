@@ -121,11 +121,11 @@ def test_an_engine_that_closes_at_once_gives_a_paused_request_up() -> None:
 
 
 def test_pausing_before_the_first_slot_and_twice_and_after_the_end_does_no_harm() -> None:
-    held, go_on = threading.Event(), threading.Event()
+    held, proceed = threading.Event(), threading.Event()
 
     def hold(step: PackedStep) -> None:
         held.set()
-        assert go_on.wait(60)
+        assert proceed.wait(60)
 
     audit = RecordedEvents()
     running, waiting = Recorder(), Recorder()
@@ -136,7 +136,7 @@ def test_pausing_before_the_first_slot_and_twice_and_after_the_end_does_no_harm(
     two = engine.submit(request(prompts(1)[0], 5, request_id="two"), waiting)
     engine.pause(two)
     engine.pause(two)
-    go_on.set()
+    proceed.set()
     running.wait()
     engine.pause(one)
     assert not waiting.ended.is_set()

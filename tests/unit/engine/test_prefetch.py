@@ -57,14 +57,14 @@ def test_what_was_computed_ahead_is_found_and_the_answer_is_the_same() -> None:
 
 
 def test_a_request_that_comes_meanwhile_waits_for_one_small_step_at_most() -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    begun, proceed = threading.Event(), threading.Event()
     steps: list[tuple[int, int]] = []  # tokens of each step, and its first token
 
     def before(step: PackedStep) -> None:
         steps.append((step.input_ids.size, int(step.input_ids[0])))
         if len(steps) == 1:
             begun.set()
-            assert go_on.wait(60)
+            assert proceed.wait(60)
 
     ledger = Ledger()
     engine = Engine(
@@ -76,7 +76,7 @@ def test_a_request_that_comes_meanwhile_waits_for_one_small_step_at_most() -> No
         assert begun.wait(60)
         sink = Recorder()
         engine.submit(request(OTHER, 3, request_id="real"), sink)
-        go_on.set()
+        proceed.set()
         sink.wait()
         assert ledger.prefetched.wait(60)
     finally:

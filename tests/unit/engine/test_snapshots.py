@@ -40,19 +40,19 @@ def test_a_map_counts_every_page_once_in_the_cell_of_its_number(pages: int, cell
 
 
 def test_a_running_request_is_seen_with_its_numbers() -> None:
-    running, go_on = threading.Event(), threading.Event()
+    running, proceed = threading.Event(), threading.Event()
 
     def hold(step: PackedStep) -> None:
         if step.input_ids.size == 1:
             running.set()
-            assert go_on.wait(60)
+            assert proceed.wait(60)
 
     engine = Engine(GatedRunner(tiny_decoder(), hold), EngineSettings(LIMITS, max_waiting=8))
     sink = Recorder()
     engine.submit(request(prompts(1)[0][:20], max_tokens=4, priority=Priority.BATCH, client="ward-3"), sink)
     engine.start()
     assert running.wait(60)
-    late = threading.Timer(SNAPSHOT_TIMEOUT_S / 4, go_on.set)
+    late = threading.Timer(SNAPSHOT_TIMEOUT_S / 4, proceed.set)
     late.start()
     snapshot = engine.snapshot()
     sink.wait()
@@ -77,11 +77,11 @@ def test_a_snapshot_of_an_idle_engine_needs_no_wait() -> None:
 
 
 def test_during_a_long_step_the_snapshot_before_it_is_returned() -> None:
-    stuck, go_on = threading.Event(), threading.Event()
+    stuck, proceed = threading.Event(), threading.Event()
 
     def hold(step: PackedStep) -> None:
         stuck.set()
-        assert go_on.wait(60)
+        assert proceed.wait(60)
 
     engine = Engine(GatedRunner(tiny_decoder(), hold), EngineSettings(LIMITS, max_waiting=8))
     sink = Recorder()
@@ -89,6 +89,6 @@ def test_during_a_long_step_the_snapshot_before_it_is_returned() -> None:
     engine.start()
     assert stuck.wait(60)
     assert engine.snapshot().sequences == ()
-    go_on.set()
+    proceed.set()
     sink.wait()
     engine.close()

@@ -55,12 +55,12 @@ def test_a_restrained_engine_uses_its_share_and_answers_the_same() -> None:
 
 
 def test_whoever_runs_when_the_engine_is_restrained_keeps_its_slot() -> None:
-    full, go_on = threading.Event(), threading.Event()
+    full, proceed = threading.Event(), threading.Event()
 
     def hold(step: PackedStep) -> None:
-        if step.cumulative_sequence_lengths.size - 1 == LIMITS.max_slots and not go_on.is_set():
+        if step.cumulative_sequence_lengths.size - 1 == LIMITS.max_slots and not proceed.is_set():
             full.set()
-            assert go_on.wait(60)
+            assert proceed.wait(60)
 
     engine = Engine(GatedRunner(tiny_decoder(pages=256), hold), EngineSettings(LIMITS, max_waiting=64))
     sinks = [Recorder() for _ in range(LIMITS.max_slots)]
@@ -69,7 +69,7 @@ def test_whoever_runs_when_the_engine_is_restrained_keeps_its_slot() -> None:
     engine.start()
     assert full.wait(60)
     engine.set_throttle(0.01)
-    go_on.set()
+    proceed.set()
     for sink in sinks:
         assert sink.wait().error is None
     assert engine.stats().slots == 1

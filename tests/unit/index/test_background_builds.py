@@ -17,14 +17,14 @@ class Building:
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)
-        self.go_on = threading.Semaphore(0)
+        self.proceed = threading.Semaphore(0)
         self.built: list[int] = []
         self.due: set[int] = set()
         self.builds = BackgroundBuilds(self.build, self.due.__contains__)
 
     def build(self, collection: int, checkpoint: Checkpoint) -> None:
         self.begun.release()
-        assert self.go_on.acquire(timeout=60)
+        assert self.proceed.acquire(timeout=60)
         checkpoint(0.5)
         self.built.append(collection)
 
@@ -33,7 +33,7 @@ class Building:
 def building() -> Iterator[Building]:
     there = Building()
     yield there
-    there.go_on.release()
+    there.proceed.release()
     there.builds.close()
 
 
@@ -46,7 +46,7 @@ def test_a_request_during_a_build_repeats_it_if_it_is_still_due(building: Buildi
     assert building.builds.pending(1)
     if due:
         building.due.add(1)
-    building.go_on.release(2)
+    building.proceed.release(2)
     building.builds.wait()
     assert building.built == [1] * (2 if due else 1)
 
@@ -56,7 +56,7 @@ def test_requests_before_a_build_starts_are_merged_and_served_in_order(building:
     assert building.begun.acquire(timeout=60)
     for collection in (2, 3, 2, 3):
         building.builds.request(collection)
-    building.go_on.release(3)
+    building.proceed.release(3)
     building.builds.wait()
     assert building.built == [1, 2, 3]
 
@@ -69,7 +69,7 @@ def test_closing_gives_up_what_is_being_built_and_what_waits(building: Building)
     closing.start()
     while building.builds.pending(2):
         os.sched_yield()
-    building.go_on.release()
+    building.proceed.release()
     closing.join(60)
     assert not closing.is_alive()
     assert building.built == []

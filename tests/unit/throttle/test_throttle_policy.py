@@ -23,7 +23,7 @@ def reading(celsius: float, watts: float | None = None, *slowdowns: str) -> Boar
 
 
 @pytest.mark.parametrize(
-    ("zones", "slowed", "level"),
+    ("zones", "slowed_down", "level"),
     [
         ([zone(60)], False, LoadLevel.LOW),
         ([zone(80)], False, LoadLevel.NORMAL),
@@ -39,9 +39,9 @@ def reading(celsius: float, watts: float | None = None, *slowdowns: str) -> Boar
     ],
 )
 def test_heat_is_rated_by_the_zone_nearest_to_its_limit(
-    zones: list[ThermalZone], slowed: bool, level: LoadLevel
+    zones: list[ThermalZone], slowed_down: bool, level: LoadLevel
 ) -> None:
-    assert heat_level(hottest(zones, THRESHOLDS), slowed, THRESHOLDS) is level
+    assert heat_level(hottest(zones, THRESHOLDS), slowed_down, THRESHOLDS) is level
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_the_smaller_share_of_heat_and_power_counts() -> None:
 )
 def test_the_share_has_a_minimum(min_share: float, readings: list[tuple[float, float | None, bool]]) -> None:
     policy = ThrottlePolicy(min_share, THRESHOLDS, 10.0)
-    for celsius, watts, slowed in readings:
+    for celsius, watts, slowed_down in readings:
         before = policy.share
-        changes = policy.observe(reading(celsius, watts, *["throttled"] * slowed))
+        changes = policy.observe(reading(celsius, watts, *["throttled"] * slowed_down))
         assert min_share <= policy.share <= 1
         assert (policy.share == 1) == (not policy.causes) or min_share == 1
         if policy.share != before:

@@ -8,7 +8,7 @@ from random import Random
 
 from edge_rag.generator.prompt.template import PromptSettings
 from scripts.training.quoter.text.passages import PassageWriter, Room, Said
-from scripts.training.quoter.text.question import Asker, Question
+from scripts.training.quoter.text.question import Question, QuestionWriter
 from scripts.training.quoter.text.vocabulary import TURN_BEGINS, TURN_ENDS, WordEncoder
 from scripts.training.quoter.text.words import Lexicon, is_content
 
@@ -89,14 +89,16 @@ class EpisodeMaker:
 
     Args:
         writer: Writes the passages.
-        asker: Asks about them.
+        questions: Asks about them.
         lexicon: Judges whether a question belongs to one sentence more than to all others.
         encoder: The model's vocabulary.
     """
 
-    def __init__(self, writer: PassageWriter, asker: Asker, lexicon: Lexicon, encoder: WordEncoder) -> None:
+    def __init__(
+        self, writer: PassageWriter, questions: QuestionWriter, lexicon: Lexicon, encoder: WordEncoder
+    ) -> None:
         self._writer = writer
-        self._asker = asker
+        self._questions = questions
         self._lexicon = lexicon
         self._encoder = encoder
         self._texts = PromptSettings()
@@ -163,10 +165,10 @@ class EpisodeMaker:
         random: Random,
     ) -> Exchange | None:
         said = flat[index][1]
-        gap = said.gap or self._asker.gap(said.words, random)
+        gap = said.gap or self._questions.gap(said.words, random)
         if gap is None:
             return None
-        question = self._asker.ask(said.words, gap, [word for word in strangers if word], plain, random)
+        question = self._questions.ask(said.words, gap, [word for word in strangers if word], plain, random)
         if question is None:
             return None
         asked = self._lexicon.stems(question.words) | question.meant
@@ -183,8 +185,8 @@ class EpisodeMaker:
 
     def _unanswerable(self, stems: Sequence[set[str]], random: Random) -> Exchange | None:
         sentence = random.choice(self._writer.any(random))
-        gap = self._asker.gap(sentence, random)
-        question = self._asker.ask(sentence, gap, (), False, random) if gap is not None else None
+        gap = self._questions.gap(sentence, random)
+        question = self._questions.ask(sentence, gap, (), False, random) if gap is not None else None
         if question is None:
             return None
         asked = self._lexicon.stems(question.words) | question.meant

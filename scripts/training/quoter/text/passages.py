@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from scripts.training.quoter.text.noise import Noise
-from scripts.training.quoter.text.question import Asked, Asker, Gap
+from scripts.training.quoter.text.question import Asked, Gap, QuestionWriter
 from scripts.training.quoter.text.vocabulary import WordEncoder
 from scripts.training.quoter.text.words import Lexicon, core
 
@@ -68,17 +68,22 @@ class PassageWriter:
     Args:
         paragraphs: What they are made of.
         lexicon: Made from the same paragraphs; finds related ones.
-        asker: Chooses what a rival leaves out.
+        questions: Chooses what a rival leaves out.
         noise: Disturbs.
         encoder: The model's vocabulary.
     """
 
     def __init__(
-        self, paragraphs: Sequence[Paragraph], lexicon: Lexicon, asker: Asker, noise: Noise, encoder: WordEncoder
+        self,
+        paragraphs: Sequence[Paragraph],
+        lexicon: Lexicon,
+        questions: QuestionWriter,
+        noise: Noise,
+        encoder: WordEncoder,
     ) -> None:
         self._paragraphs = paragraphs
         self._lexicon = lexicon
-        self._asker = asker
+        self._questions = questions
         self._noise = noise
         self._encoder = encoder
 
@@ -157,7 +162,7 @@ class PassageWriter:
             target, replaced = passages[p][s], passages[q][t]
             if target.rival is not None or replaced.rival is not None:
                 continue
-            gap = self._asker.gap(target.words, random)
+            gap = self._questions.gap(target.words, random)
             if gap is None or any(said.rival == replaced.words for passage in passages for said in passage):
                 continue
             words = self._rival(target.words, gap, random)

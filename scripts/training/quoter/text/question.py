@@ -92,7 +92,7 @@ class Question:
     meant: frozenset[str]
 
 
-class Asker:
+class QuestionWriter:
     """Makes questions.
 
     Args:

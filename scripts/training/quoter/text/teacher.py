@@ -12,7 +12,7 @@ from scripts.training.quoter.text.corpus import Corpus
 from scripts.training.quoter.text.episode import EpisodeMaker, EpisodeShape
 from scripts.training.quoter.text.noise import Noise
 from scripts.training.quoter.text.passages import PassageWriter
-from scripts.training.quoter.text.question import Asker
+from scripts.training.quoter.text.question import QuestionWriter
 from scripts.training.quoter.text.vocabulary import WordEncoder
 from scripts.training.quoter.text.words import Lexicon
 
@@ -33,9 +33,9 @@ class Teacher:
         self.makers: dict[bool, EpisodeMaker] = {}
         for held_out, paragraphs in ((False, corpus.learned), (True, corpus.held_out)):
             lexicon = Lexicon(paragraphs)
-            asker = Asker(lexicon, corpus.wordnet)
-            writer = PassageWriter(paragraphs, lexicon, asker, Noise(lexicon.vocabulary, pieces), self._encoder)
-            self.makers[held_out] = EpisodeMaker(writer, asker, lexicon, self._encoder)
+            questions = QuestionWriter(lexicon, corpus.wordnet)
+            writer = PassageWriter(paragraphs, lexicon, questions, Noise(lexicon.vocabulary, pieces), self._encoder)
+            self.makers[held_out] = EpisodeMaker(writer, questions, lexicon, self._encoder)
 
     def batch(self, step: Step) -> Batch:
         """Makes a step's batch of the text to learn from."""

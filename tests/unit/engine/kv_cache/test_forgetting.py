@@ -82,9 +82,9 @@ def test_a_request_under_way_goes_on_and_leaves_nothing_to_be_found() -> None:
     engine.start()
     try:
         (prompt,) = prompts(1, 96, 96)
-        under_way = Recorder(forget)
-        engine.submit(request(prompt, 20, trust_domain="manuals"), under_way)
-        outcome = under_way.wait().outcome
+        in_flight = Recorder(forget)
+        engine.submit(request(prompt, 20, trust_domain="manuals"), in_flight)
+        outcome = in_flight.wait().outcome
         assert outcome is not None
         assert outcome.usage.generated_tokens > 1
         assert cached_of(engine, prompt, 0) == 0

@@ -55,12 +55,12 @@ def test_dropping_the_cache_frees_every_idle_page_and_answers_stay_the_same() ->
 def test_batch_requests_are_preempted_and_resumed_with_the_same_answer() -> None:
     item = request(prompts(1)[0], max_tokens=24, priority=Priority.BATCH, request_id="batch")
     (alone,) = generate(tiny_decoder(), [item])
-    generated, go_on = threading.Event(), threading.Event()
+    generated, proceed = threading.Event(), threading.Event()
 
     def hold(step: PackedStep) -> None:
-        if step.input_ids.size == 1 and not go_on.is_set():
+        if step.input_ids.size == 1 and not proceed.is_set():
             generated.set()
-            assert go_on.wait(60)
+            assert proceed.wait(60)
 
     audit = RecordedEvents()
     engine = Engine(GatedRunner(tiny_decoder(), hold), EngineSettings(LIMITS, max_waiting=64), audit=audit)
@@ -69,7 +69,7 @@ def test_batch_requests_are_preempted_and_resumed_with_the_same_answer() -> None
     engine.start()
     assert generated.wait(60)
     engine.shed_memory(drop_cache=True, hold_batch=True)
-    go_on.set()
+    proceed.set()
     preempted = audit.wait_for(AuditEventKind.PREEMPTED, "batch")
     assert preempted.reason == "memory is short, and it can wait"
     assert preempted.preempted_for is None
