@@ -182,7 +182,7 @@ def test_unusable_settings_are_refused_by_field(
 
 def test_names_masks_and_second_creations_are_refused(client: Client, daemon: RunningDaemon) -> None:
     client.create_collection("once")
-    with pytest.raises(ClientError, match="exists already") as refused:
+    with pytest.raises(ClientError, match="already exists") as refused:
         client.create_collection("once")
     assert refused.value.status is CallStatus.ALREADY_EXISTS
     with pytest.raises(ClientError, match="name: must be") as refused:
