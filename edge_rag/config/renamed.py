@@ -23,24 +23,27 @@ RENAMED: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def reject_renamed_keys(source: str, values: Mapping[str, Any]) -> None:
-    """Rejects a configuration file that uses an old key.
+    """Rejects a configuration file that uses old keys.
 
     Args:
         source: The file, for the message.
         values: Its tables.
 
     Raises:
-        ConfigurationError: Names the source, the old key and its successor.
+        ConfigurationError: Names the source, each old key and its successor.
     """
+    found = []
     for old, new in RENAMED.items():
         section, _, key = old.partition(".")
         table = values.get(section)
         if isinstance(table, Mapping) and key in table:
-            raise ConfigurationError(f"{source}: {old} is now {new}")
+            found.append(f"{old} is now {new}")
+    if found:
+        raise ConfigurationError(f"{source}: {'; '.join(found)}")
 
 
 def reject_renamed_variables(environment: Mapping[str, str], prefix: str, delimiter: str) -> None:
-    """Rejects an environment variable that sets an old key.
+    """Rejects environment variables that set old keys.
 
     Args:
         environment: Variables by name.
@@ -48,10 +51,13 @@ def reject_renamed_variables(environment: Mapping[str, str], prefix: str, delimi
         delimiter: What stands between a section and its key in a name.
 
     Raises:
-        ConfigurationError: Names the variable, the old key and its successor.
+        ConfigurationError: Names each variable, its old key and the successor.
     """
     names = {name.upper(): name for name in environment}
+    found = []
     for old, new in RENAMED.items():
         name = names.get(prefix + old.replace(".", delimiter).upper())
         if name is not None:
-            raise ConfigurationError(f"environment: {name}: {old} is now {new}")
+            found.append(f"{name}: {old} is now {new}")
+    if found:
+        raise ConfigurationError(f"environment: {'; '.join(found)}")

@@ -26,6 +26,15 @@ def test_an_old_key_in_a_file_gives_one_error_that_names_its_successor(tmp_path:
     assert str(refused.value) == f"{file}: {old} is now {new}"
 
 
+def test_several_old_keys_are_named_in_one_error(tmp_path: Path) -> None:
+    file = tmp_path / "edge-rag.toml"
+    file.write_text('[generator]\ncurve = "latency"\n[offload]\nrest_seconds = 3\n')
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings(file)
+    message = "generator.curve is now generator.preset; offload.rest_seconds is now offload.breaker_open_seconds"
+    assert str(refused.value) == f"{file}: {message}"
+
+
 @pytest.mark.parametrize("spelling", [str.upper, str.lower])
 def test_an_old_key_in_the_environment_gives_the_same_error(
     monkeypatch: pytest.MonkeyPatch, spelling: type[str]
