@@ -83,6 +83,7 @@ def test_accepted_documents_are_stored_although_the_daemon_is_killed(start: Star
         assert {info.name for info in client.documents()} == set(states)
         for name in accepted:
             assert client.document(name).text.startswith(documents[name].decode().split("\n")[0])
+    assert second.stop() == 0  # the bytes of a document go after its state has changed
     assert list((tmp_path / "data" / "spool").iterdir()) == []
 
 

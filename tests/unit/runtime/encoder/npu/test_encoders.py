@@ -93,6 +93,7 @@ def test_a_cross_encoder_ranks_on_the_npu_as_on_the_cpu(npu_graphs: Path) -> Non
     assert rank_correlation(scores, expected) >= LEAST_AGREEMENT
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not QUESTIONS.exists(), reason=f"{QUESTIONS} is not there")
 def test_embedder_and_late_interaction_rank_on_the_npu_as_on_the_cpu(npu_graphs: Path) -> None:
     paragraphs = [
