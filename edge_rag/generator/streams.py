@@ -133,7 +133,40 @@ class _AnswerSink:
         self._emitter.fail(error)
 
 
-class FreeStream(_AnswerSink):
+class _TextSink(_AnswerSink):
+    """Text that the model writes: detokenized, cut at stop strings, and turned into parts of the answer."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        clock: Callable[[], float],
+        detokenizer: Detokenizer,
+        stops: Sequence[str],
+        parts_of: Callable[[str], Sequence[AnswerPart]],
+    ) -> None:
+        super().__init__(listener, clock)
+        self._detokenizer = detokenizer
+        self._stops = StopMatcher(stops)
+        self._parts_of = parts_of
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        """Takes tokens; True after a stop string."""
+        return self.extend_text(self._detokenizer.feed(tokens))
+
+    def extend_text(self, text: str) -> bool:
+        """Takes text; True after a stop string."""
+        self._emitter.emit(*self._parts_of(self._stops.feed(text)))
+        return self._stops.stopped
+
+    def set_context(self, tokens: Sequence[int]) -> None:
+        """Takes the tokens of the text so far."""
+        self._detokenizer.feed(tokens)
+
+    def _flush_stops(self) -> None:
+        self._emitter.emit(*self._parts_of(self._stops.flush()))
+
+
+class FreeStream(_TextSink):
     """Free text: detokenized, cut at stop strings, citation markers replaced by citations.
 
     Args:
@@ -152,27 +185,12 @@ class FreeStream(_AnswerSink):
         stops: Sequence[str],
         citations: CitationMapper,
     ) -> None:
-        super().__init__(listener, clock)
-        self._detokenizer = detokenizer
-        self._stops = StopMatcher(stops)
+        super().__init__(listener, clock, detokenizer, stops, citations.feed)
         self._citations = citations
-
-    def extend(self, tokens: tuple[int, ...]) -> bool:
-        """Takes tokens; True after a stop string."""
-        return self.extend_text(self._detokenizer.feed(tokens))
-
-    def extend_text(self, text: str) -> bool:
-        """Takes text; True after a stop string."""
-        self._emitter.emit(*self._citations.feed(self._stops.feed(text)))
-        return self._stops.stopped
-
-    def set_context(self, tokens: Sequence[int]) -> None:
-        """Takes the tokens of the text so far."""
-        self._detokenizer.feed(tokens)
 
     def finish(self, outcome: Outcome) -> None:
         """Emits the text held back, and ends."""
-        self._emitter.emit(*self._citations.feed(self._stops.flush()))
+        self._flush_stops()
         self._emitter.emit(*self._citations.flush())
         super().finish(outcome)
 
@@ -328,7 +346,7 @@ class CheckedText:
         return events
 
 
-class CiteStream(_AnswerSink):
+class CiteStream(_TextSink):
     """Checked text: detokenized, cut at stop strings, emitted sentence by sentence.
 
     Args:
@@ -349,28 +367,13 @@ class CiteStream(_AnswerSink):
         checked: CheckedText,
         not_found: str,
     ) -> None:
-        super().__init__(listener, clock)
-        self._detokenizer = detokenizer
-        self._stops = StopMatcher(stops)
+        super().__init__(listener, clock, detokenizer, stops, checked.feed)
         self._checked = checked
         self._not_found = not_found
 
-    def extend(self, tokens: tuple[int, ...]) -> bool:
-        """Takes tokens; True after a stop string."""
-        return self.extend_text(self._detokenizer.feed(tokens))
-
-    def extend_text(self, text: str) -> bool:
-        """Takes text; True after a stop string."""
-        self._emitter.emit(*self._checked.feed(self._stops.feed(text)))
-        return self._stops.stopped
-
-    def set_context(self, tokens: Sequence[int]) -> None:
-        """Takes the tokens of the text so far."""
-        self._detokenizer.feed(tokens)
-
     def finish(self, outcome: Outcome) -> None:
         """Checks the rest, and ends; with the not-found answer if no sentence had support."""
-        self._emitter.emit(*self._checked.feed(self._stops.flush()))
+        self._flush_stops()
         self._emitter.emit(*self._checked.flush(complete=outcome.reason is not FinishReason.LENGTH))
         if not self._checked.supported:
             self._emitter.emit(TextDelta(self._not_found))
