@@ -10,11 +10,11 @@ from edge_rag.core.identity import Role
 from edge_rag.core.monitoring.status import IndexInUse
 from edge_rag.service.call import Call, Operation
 
-CREATE_COLLECTION: Final = Operation("CreateCollection", Role.WRITER)
+CREATE_COLLECTION: Final = Operation("CreateCollection", Role.ADMIN)
 GET_COLLECTION: Final = Operation("GetCollection", Role.READER)
 LIST_COLLECTIONS: Final = Operation("ListCollections", Role.READER)
-UPDATE_COLLECTION: Final = Operation("UpdateCollection", Role.WRITER)
-DELETE_COLLECTION: Final = Operation("DeleteCollection", Role.WRITER)
+UPDATE_COLLECTION: Final = Operation("UpdateCollection", Role.ADMIN)
+DELETE_COLLECTION: Final = Operation("DeleteCollection", Role.ADMIN)
 MOVE_INDEX: Final = Operation("MoveIndex", Role.ADMIN, long=True)
 
 

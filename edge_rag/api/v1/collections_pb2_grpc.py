@@ -28,7 +28,7 @@ if _version_not_supported:
 class CollectionsStub:
     """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
     removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
-    it is deleted.
+    it is deleted. Create, Update and Delete need the role admin, because settings decide what may leave the host.
     """
 
     def __init__(self, channel):
@@ -67,7 +67,7 @@ class CollectionsStub:
 class CollectionsServicer:
     """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
     removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
-    it is deleted.
+    it is deleted. Create, Update and Delete need the role admin, because settings decide what may leave the host.
     """
 
     def Create(self, request, context):
@@ -146,7 +146,7 @@ def add_CollectionsServicer_to_server(servicer, server):
 class Collections:
     """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
     removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
-    it is deleted.
+    it is deleted. Create, Update and Delete need the role admin, because settings decide what may leave the host.
     """
 
     @staticmethod

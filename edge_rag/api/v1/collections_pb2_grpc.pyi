@@ -29,7 +29,7 @@ GRPC_VERSION: str
 class CollectionsStub:
     """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
     removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
-    it is deleted.
+    it is deleted. Create, Update and Delete need the role admin, because settings decide what may leave the host.
     """
 
     @_typing.overload
@@ -55,7 +55,7 @@ class CollectionsStub:
 class CollectionsAsyncStub(CollectionsStub):
     """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
     removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
-    it is deleted.
+    it is deleted. Create, Update and Delete need the role admin, because settings decide what may leave the host.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -77,7 +77,7 @@ class CollectionsAsyncStub(CollectionsStub):
 class CollectionsServicer(metaclass=_abc_1.ABCMeta):
     """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
     removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
-    it is deleted.
+    it is deleted. Create, Update and Delete need the role admin, because settings decide what may leave the host.
     """
 
     @_abc_1.abstractmethod

@@ -9,12 +9,15 @@ from pathlib import Path
 import grpc
 import pytest
 from click.testing import CliRunner
+from google.protobuf import field_mask_pb2
 
 from edge_rag.api.v1 import (
     access_pb2,
     access_pb2_grpc,
     admin_pb2,
     admin_pb2_grpc,
+    collections_pb2,
+    collections_pb2_grpc,
     documents_pb2,
     documents_pb2_grpc,
     rag_pb2,
@@ -111,6 +114,25 @@ def test_a_writer_of_one_collection_cannot_write_into_another(box: Box) -> None:
     with box.channel("admin") as channel:
         listed = documents_pb2_grpc.DocumentsStub(channel).List(documents_pb2.ListDocumentsRequest(collection="b"))
     assert [document.name for document in listed.documents] == ["reactor.txt"]
+
+
+def test_a_writer_decides_neither_what_leaves_the_host_nor_which_collections_there_are(box: Box) -> None:
+    with box.channel("admin") as admin, box.channel("writer-a") as channel:
+        there = collections_pb2_grpc.CollectionsStub(admin)
+        before = there.Get(collections_pb2.GetCollectionRequest(name="a"))
+        collections = collections_pb2_grpc.CollectionsStub(channel)
+        settings = collections_pb2.CollectionSettings(offload=collections_pb2.OFFLOAD_RULE_ALLOWED)
+        changed = collections_pb2.UpdateCollectionRequest(
+            name="a", settings=settings, update_mask=field_mask_pb2.FieldMask(paths=["offload"])
+        )
+        for error in (
+            refused(lambda: collections.Update(changed)),
+            refused(lambda: collections.Create(collections_pb2.CreateCollectionRequest(name="a", settings=settings))),
+            refused(lambda: collections.Delete(collections_pb2.DeleteCollectionRequest(name="a"))),
+        ):
+            assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+            assert "needs the role admin" in str(error.details())
+        assert there.Get(collections_pb2.GetCollectionRequest(name="a")) == before
 
 
 def test_jobs_of_other_collections_are_not_shown(box: Box) -> None:

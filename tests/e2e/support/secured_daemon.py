@@ -67,11 +67,11 @@ METHODS = {
 READ = {("Rag", "Ask"), ("Rag", "Search")}
 READ |= {(service, name) for service in ("Documents", "Collections") for name in ("Get", "List")}
 WRITE = {("Documents", name) for name in ("Ingest", "StartIngest", "WatchJob", "ListJobs", "CancelJob", "Delete")}
-WRITE |= {("Collections", name) for name in ("Create", "Update", "Delete")}
 OPERATE = {
     ("Admin", name)
     for name in ("GetStatus", "WatchStatus", "ListAuditEvents", "GetUsage", "UseModel", "MoveIndex", "Backup")
 }
+OPERATE |= {("Collections", name) for name in ("Create", "Update", "Delete")}
 BORROW = {("Generation", "Generate")}
 BORROW |= {("Encoding", name) for name in ("DescribeEncoders", "Embed", "Rerank")}
 ANYBODY = {("Access", "WhoAmI")}

@@ -209,7 +209,7 @@ def collections() -> None:
     """Creates, lists, changes, moves and deletes collections.
 
     Ingesting into a new name also creates a collection, which is deleted with its last document. A collection that was
-    created or changed here exists until it is deleted.
+    created or changed here exists until it is deleted. Over the network all but list and show need the role admin.
     """
 
 
