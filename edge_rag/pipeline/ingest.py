@@ -121,13 +121,9 @@ class IngestWorker:
         self._thread = threading.Thread(target=self._run, name="ingest-jobs", daemon=True)
         self._thread.start()
 
-    def start(self) -> Job:
-        """Creates a job.
-
-        Raises:
-            StorageError: The data directory failed.
-        """
-        return self._store.start()
+    def start(self, owner: str) -> Job:
+        """Creates a job of an identity, given by name; it is written with its first document."""
+        return self._store.start(owner)
 
     def accept(self, job_id: JobId, upload: Upload) -> JobDocument:
         """Accepts a document for later ingest; durable on return.

@@ -213,8 +213,8 @@ class JobStore(Protocol):
     Every method raises StorageError where the data directory fails, and methods with a job id raise JobNotFound.
     """
 
-    def start(self) -> Job:
-        """Creates a job."""
+    def start(self, owner: str) -> Job:
+        """Creates a job of an identity, given by name; it is durable from its first document on."""
         ...
 
     def accept(self, job_id: JobId, upload: Upload) -> JobDocument:
@@ -260,11 +260,11 @@ class JobStore(Protocol):
         ...
 
     def jobs(self, limit: int, within: frozenset[str] | None = None) -> tuple[Job, ...]:
-        """Returns the latest jobs, the newest first.
+        """Returns the latest jobs that have documents, the newest first.
 
         Args:
             limit: Maximum number of jobs.
-            within: Only jobs that have documents, all in these collections; None for all jobs.
+            within: Only jobs whose documents are all in these collections; None for all jobs.
         """
         ...
 

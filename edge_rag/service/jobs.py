@@ -30,7 +30,7 @@ async def start_ingest(call: Call, uploads: Uploads) -> AsyncGenerator[Job | Job
         NotReady: The daemon is shutting down.
     """
     jobs = call.backend.jobs
-    job = await asyncio.to_thread(jobs.start)
+    job = jobs.start(call.identity.name)
     try:
         yield job
         async for upload in uploads:

@@ -10,7 +10,7 @@ import json
 import secrets
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -96,7 +96,13 @@ _DOCUMENTS: Final = (
     "SELECT d.ticket, d.collection, d.name, d.size_bytes, d.state, d.reason, d.document_id, d.change, "
     "s.chunks, s.pages FROM job_documents d LEFT JOIN documents s ON s.id = d.document_id"
 )
-_MAX_FINISHED_JOBS: Final = 100
+MAX_FINISHED_JOBS: Final = 100
+"""Finished jobs that are kept of one owner."""
+
+MAX_FINISHED_JOBS_OF_ALL: Final = 1000
+"""Finished jobs that are kept in all; beyond it the owner with the most loses its oldest."""
+
+_MAX_EMPTY_JOBS: Final = 100
 _QUEUED: Final = JobDocumentState.QUEUED.value
 
 
@@ -109,8 +115,19 @@ class Accepted:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class _EmptyJob:
+    """A job that has accepted no document."""
+
+    owner: str
+    job: Job
+
+
 class JobStore:
     """Implements the pipeline's ``JobStore``. May be used from any thread; every change is durable on return.
+
+    A job is written with its first document. One without documents exists in memory only, and the latest hundred of
+    them are remembered, so that starting jobs costs nobody a record.
 
     Args:
         database: Holds the jobs.
@@ -123,6 +140,8 @@ class JobStore:
         self._spool = spool
         self._spool_bytes = spool_bytes
         self._accepting = threading.Lock()
+        self._empty_lock = threading.Lock()
+        self._empty: dict[JobId, _EmptyJob] = {}
 
     def recover(self) -> None:
         """Ends the uploads of jobs that an earlier process left open, and removes spool files of no queued document."""
@@ -135,19 +154,17 @@ class JobStore:
             rows = connection.execute("SELECT spooled FROM job_documents WHERE state = ?", (_QUEUED,)).fetchall()
         self._spool.keep_only(frozenset(name for (name,) in rows))
 
-    def start(self) -> Job:
-        """Starts a job; deletes the oldest finished jobs beyond the number kept."""
+    def start(self, owner: str) -> Job:
+        """Starts a job.
+
+        Args:
+            owner: Name of the identity that starts it.
+        """
         job_id = JobId(secrets.token_hex(8))
-        with self._database.writing() as connection:
-            connection.execute(
-                "INSERT INTO jobs (id, state, started_at) VALUES (?, ?, ?)",
-                (job_id, JobState.RUNNING.value, datetime.now(UTC).isoformat()),
-            )
-            connection.execute(
-                "DELETE FROM jobs WHERE state <> ? AND job <= (SELECT max(job) FROM jobs) - ?",
-                (JobState.RUNNING.value, _MAX_FINISHED_JOBS),
-            )
-        return self.job(job_id)
+        job = Job(job_id, JobState.RUNNING, datetime.now(UTC), None, frozenset(), {}, 0, 0)
+        with self._empty_lock:
+            self._empty[job_id] = _EmptyJob(owner, job)
+        return job
 
     def accept(self, job_id: JobId, upload: Upload) -> JobDocument:
         """Queues a document durably: it will be stored even if this process ends.
@@ -168,12 +185,13 @@ class JobStore:
             spooled = self._spool.put(upload.content)
             try:
                 with self._database.writing() as connection:
-                    job = _require_running(connection, job_id)
+                    job, owner = self._written(connection, job_id)
                     connection.execute(
-                        "INSERT INTO job_documents (job, collection, name, media_type, metadata, size_bytes, sha256, "
-                        "spooled, state, reason, change) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?)",
+                        "INSERT INTO job_documents (job, owner, collection, name, media_type, metadata, size_bytes, "
+                        "sha256, spooled, state, reason, change) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?)",
                         (
                             job,
+                            owner,
                             upload.collection,
                             upload.name,
                             upload.media_type,
@@ -191,6 +209,8 @@ class JobStore:
             except BaseException:
                 self._spool.discard(spooled)
                 raise
+        with self._empty_lock:
+            self._empty.pop(job_id, None)
         return _document(row)
 
     def has_space(self, size_bytes: int) -> bool:
@@ -201,7 +221,10 @@ class JobStore:
     def finish_uploads(self, job_id: JobId) -> None:
         """Records that a job gets no further documents."""
         with self._database.writing() as connection:
-            job = _require(connection, job_id)
+            job = _find(connection, job_id)
+            if job is None:
+                self._end_empty(job_id, JobState.FINISHED)
+                return
             connection.execute("UPDATE jobs SET handed_over = 1 WHERE job = ?", (job,))
             finish_if_done(connection, job)
 
@@ -248,7 +271,9 @@ class JobStore:
             JobNotFound: There is no such job.
         """
         with self._database.writing() as connection:
-            job = _require(connection, job_id)
+            job = _find(connection, job_id)
+            if job is None:
+                return self._end_empty(job_id, JobState.CANCELLED)
             waiting = connection.execute(
                 "SELECT ticket, spooled FROM job_documents WHERE job = ? AND state = ?", (job, _QUEUED)
             ).fetchall()
@@ -269,20 +294,22 @@ class JobStore:
         Raises:
             JobNotFound: There is no such job.
         """
+        empty = self._empty_job(job_id)
+        if empty is not None:
+            return empty
         with self._database.snapshot() as connection:
             return _job(connection, _require(connection, job_id))
 
     def jobs(self, limit: int, within: frozenset[str] | None = None) -> tuple[Job, ...]:
-        """Returns the latest jobs, newest first.
+        """Returns the latest jobs that have documents, newest first.
 
         Args:
             limit: Most jobs.
-            within: Only jobs whose documents, at least one, are all for these collections; None for all jobs.
+            within: Only jobs whose documents are all for these collections; None for all jobs.
         """
         with self._database.snapshot() as connection:
             rows = connection.execute(
-                "SELECT job FROM jobs j WHERE :all OR EXISTS (SELECT 1 FROM job_documents d WHERE d.job = j.job) "
-                "AND NOT EXISTS (SELECT 1 FROM job_documents d WHERE d.job = j.job "
+                "SELECT job FROM jobs j WHERE :all OR NOT EXISTS (SELECT 1 FROM job_documents d WHERE d.job = j.job "
                 "AND d.collection NOT IN (SELECT value FROM json_each(:within))) ORDER BY job DESC LIMIT :limit",
                 {"all": within is None, "within": json.dumps(sorted(within or ())), "limit": limit},
             ).fetchall()
@@ -294,6 +321,9 @@ class JobStore:
         Raises:
             JobNotFound: There is no such job.
         """
+        empty = self._empty_job(job_id)
+        if empty is not None:
+            return empty, ()
         with self._database.snapshot() as connection:
             job = _require(connection, job_id)
             rows = connection.execute(
@@ -309,19 +339,74 @@ class JobStore:
             ).fetchone()
         return int(size)
 
+    def _written(self, connection: apsw.Connection, job_id: JobId) -> tuple[int, str]:
+        """Returns the row of a running job, and its owner; writes it if this is its first document."""
+        row = connection.execute("SELECT job, owner, state FROM jobs WHERE id = ?", (job_id,)).fetchone()
+        if row is not None:
+            job, owner, state = row
+            if state != JobState.RUNNING.value:
+                raise JobClosed(job_id)
+            return int(job), str(owner)
+        with self._empty_lock:
+            empty = self._empty.get(job_id)
+        if empty is None:
+            raise JobNotFound(job_id)
+        if empty.job.state is not JobState.RUNNING:
+            raise JobClosed(job_id)
+        connection.execute(
+            "INSERT INTO jobs (id, owner, state, started_at) VALUES (?, ?, ?, ?)",
+            (job_id, empty.owner, JobState.RUNNING.value, empty.job.started_at.isoformat()),
+        )
+        job = connection.last_insert_rowid()
+        _delete_old_jobs(connection, empty.owner)
+        return job, empty.owner
+
+    def _empty_job(self, job_id: JobId) -> Job | None:
+        with self._empty_lock:
+            empty = self._empty.get(job_id)
+        return None if empty is None else empty.job
+
+    def _end_empty(self, job_id: JobId, state: JobState) -> Job:
+        """Ends a job without documents, and forgets the oldest such jobs."""
+        with self._empty_lock:
+            empty = self._empty.pop(job_id, None)
+            if empty is None:
+                raise JobNotFound(job_id)
+            if empty.job.state is JobState.RUNNING:
+                empty = replace(empty, job=replace(empty.job, state=state, finished_at=datetime.now(UTC)))
+            self._empty[job_id] = empty
+            ended = [known for known, other in self._empty.items() if other.job.finished_at is not None]
+            for known in ended[:-_MAX_EMPTY_JOBS]:
+                del self._empty[known]
+        return empty.job
+
+
+def _delete_old_jobs(connection: apsw.Connection, owner: str) -> None:
+    """Deletes the oldest finished jobs beyond the number kept of an owner and in all."""
+    running = JobState.RUNNING.value
+    connection.execute(
+        "DELETE FROM jobs WHERE job IN (SELECT job FROM jobs WHERE owner = ? AND state <> ? ORDER BY job DESC "
+        "LIMIT -1 OFFSET ?)",
+        (owner, running, MAX_FINISHED_JOBS),
+    )
+    (finished,) = connection.execute("SELECT count(*) FROM jobs WHERE state <> ?", (running,)).fetchone()
+    for _ in range(finished - MAX_FINISHED_JOBS_OF_ALL):
+        (oldest,) = connection.execute(
+            "SELECT min(job) FROM jobs WHERE state <> ? GROUP BY owner ORDER BY count(*) DESC, min(job) LIMIT 1",
+            (running,),
+        ).fetchone()
+        connection.execute("DELETE FROM jobs WHERE job = ?", (oldest,))
+
+
+def _find(connection: Any, job_id: JobId) -> int | None:
+    row = connection.execute("SELECT job FROM jobs WHERE id = ?", (job_id,)).fetchone()
+    return None if row is None else int(row[0])
+
 
 def _require(connection: Any, job_id: JobId) -> int:
-    row = connection.execute("SELECT job FROM jobs WHERE id = ?", (job_id,)).fetchone()
-    if row is None:
+    job = _find(connection, job_id)
+    if job is None:
         raise JobNotFound(job_id)
-    return int(row[0])
-
-
-def _require_running(connection: Any, job_id: JobId) -> int:
-    job = _require(connection, job_id)
-    (state,) = connection.execute("SELECT state FROM jobs WHERE job = ?", (job,)).fetchone()
-    if state != JobState.RUNNING.value:
-        raise JobClosed(job_id)
     return job
 
 

@@ -165,6 +165,15 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "ALTER TABLE collections ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0",
     ),
     (_remove_foreign_words,),
+    (
+        # The identity that started a job: documents are chosen fairly by owner, and finished jobs are kept by owner.
+        "ALTER TABLE jobs ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE job_documents ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+        "DELETE FROM jobs WHERE job NOT IN (SELECT job FROM job_documents)",
+        "CREATE INDEX jobs_of_owner ON jobs (owner, job)",
+        "CREATE INDEX job_documents_waiting_by_owner ON job_documents (owner, collection, ticket) "
+        "WHERE state = 'queued'",
+    ),
 )
 
 

@@ -13,7 +13,7 @@ from edge_rag.core.documents.jobs import JobDocumentState, JobId, JobState
 from edge_rag.errors import JobClosed, JobNotFound, StorageCorrupt, StorageFull
 from edge_rag.pipeline import ports
 from edge_rag.storage.database import Database
-from edge_rag.storage.jobs import JobStore
+from edge_rag.storage.jobs import MAX_FINISHED_JOBS, MAX_FINISHED_JOBS_OF_ALL, JobStore
 from edge_rag.storage.spool import Spool
 
 _LIMIT = 1000
@@ -35,7 +35,7 @@ def upload(name: str, size: int = 10) -> Upload:
 
 
 def test_a_queued_document_is_returned_unchanged_and_in_order(jobs: ports.JobStore) -> None:
-    job = jobs.start()
+    job = jobs.start("ada")
     accepted = [jobs.accept(job.job_id, upload(name)) for name in ("b.txt", "a.txt")]
 
     assert [document.state for document in accepted] == [JobDocumentState.QUEUED] * 2
@@ -49,7 +49,7 @@ def test_a_queued_document_is_returned_unchanged_and_in_order(jobs: ports.JobSto
 
 
 def test_a_job_ends_with_its_last_document_once_it_is_handed_over(jobs: ports.JobStore) -> None:
-    job = jobs.start()
+    job = jobs.start("ada")
     first, second = (jobs.accept(job.job_id, upload(name)) for name in ("a", "b"))
     jobs.complete(first.ticket, JobDocumentState.REJECTED, "it is damaged")
     jobs.finish_uploads(job.job_id)
@@ -64,7 +64,7 @@ def test_a_job_ends_with_its_last_document_once_it_is_handed_over(jobs: ports.Jo
 
 
 def test_a_cancelled_job_takes_no_further_document(jobs: ports.JobStore) -> None:
-    job = jobs.start()
+    job = jobs.start("ada")
     jobs.cancel(job.job_id)
 
     with pytest.raises(JobClosed):
@@ -73,14 +73,14 @@ def test_a_cancelled_job_takes_no_further_document(jobs: ports.JobStore) -> None
 
 
 def test_a_job_without_documents_ends_when_it_is_handed_over(jobs: ports.JobStore) -> None:
-    job = jobs.start()
+    job = jobs.start("ada")
     jobs.finish_uploads(job.job_id)
 
     assert jobs.job(job.job_id).state is JobState.FINISHED
 
 
 def test_changes_are_reported_once_each_and_in_order(jobs: ports.JobStore) -> None:
-    job = jobs.start()
+    job = jobs.start("ada")
     tickets = [jobs.accept(job.job_id, upload(str(number))).ticket for number in range(4)]
     _, seen = jobs.changes(job.job_id, 0, 3)
     assert [document.name for document in seen] == ["0", "1", "2"]
@@ -92,7 +92,7 @@ def test_changes_are_reported_once_each_and_in_order(jobs: ports.JobStore) -> No
 
 
 def test_a_final_state_stays(jobs: ports.JobStore) -> None:
-    job = jobs.start()
+    job = jobs.start("ada")
     document = jobs.accept(job.job_id, upload("a"))
     jobs.complete(document.ticket, JobDocumentState.ADDED)
     jobs.complete(document.ticket, JobDocumentState.REJECTED, "too late")
@@ -101,7 +101,7 @@ def test_a_final_state_stays(jobs: ports.JobStore) -> None:
 
 
 def test_a_cancelled_job_has_nothing_left_to_do(jobs: ports.JobStore, tmp_path: Path) -> None:
-    job = jobs.start()
+    job = jobs.start("ada")
     stored, waiting = (jobs.accept(job.job_id, upload(name)) for name in ("a", "b"))
     jobs.complete(stored.ticket, JobDocumentState.ADDED)
 
@@ -116,7 +116,7 @@ def test_a_cancelled_job_has_nothing_left_to_do(jobs: ports.JobStore, tmp_path: 
 
 
 def test_what_waits_is_bounded_and_a_single_large_document_still_passes(jobs: ports.JobStore) -> None:
-    job = jobs.start()
+    job = jobs.start("ada")
     large = jobs.accept(job.job_id, upload("large", 2 * _LIMIT))
     assert not jobs.has_space(1)
     with pytest.raises(StorageFull, match=r"ingest\.spool_mib"):
@@ -140,40 +140,86 @@ def test_an_unknown_job_is_not_found(jobs: ports.JobStore) -> None:
             call()
 
 
-def test_the_newest_jobs_come_first(jobs: ports.JobStore) -> None:
-    started = [jobs.start().job_id for _ in range(4)]
+def started(jobs: ports.JobStore, owner: str = "ada", count: int = 1) -> list[JobId]:
+    """Starts jobs of one document each."""
+    ids = [jobs.start(owner).job_id for _ in range(count)]
+    for job_id in ids:
+        jobs.accept(job_id, upload("a.txt", 1))
+    return ids
 
-    assert [job.job_id for job in jobs.jobs(3)] == started[:0:-1]
+
+def finished(database: Database, owner: str, count: int) -> list[JobId]:
+    """Writes finished jobs without passing through the store, which would sync the disk for each."""
+    ids = [JobId(f"{owner}-{number}") for number in range(count)]
+    with database.writing() as connection:
+        connection.executemany(
+            "INSERT INTO jobs (id, owner, state, handed_over, started_at, finished_at) VALUES (?, ?, ?, 1, ?, ?)",
+            [(job_id, owner, JobState.FINISHED.value, *["2026-01-01T00:00:00+00:00"] * 2) for job_id in ids],
+        )
+    return ids
+
+
+def test_the_newest_jobs_come_first(jobs: ports.JobStore) -> None:
+    ids = started(jobs, count=4)
+
+    assert [job.job_id for job in jobs.jobs(3)] == ids[:0:-1]
 
 
 def test_jobs_of_other_collections_do_not_count_among_the_newest(jobs: ports.JobStore) -> None:
-    seen = jobs.start()
+    seen = jobs.start("ada")
     jobs.accept(seen.job_id, upload("a.txt"))
     for collection in ("others", "manuals"):
-        hidden = jobs.start()
+        hidden = jobs.start("ada")
         jobs.accept(hidden.job_id, Upload("others", "b.txt", "text/plain", b"b", {}))
         jobs.accept(hidden.job_id, Upload(collection, "c.txt", "text/plain", b"c", {}))
-    jobs.start()
 
     assert [job.job_id for job in jobs.jobs(1, frozenset({"manuals"}))] == [seen.job_id]
     assert [job.job_id for job in jobs.jobs(9, frozenset({"manuals"}))] == [seen.job_id]
     assert jobs.jobs(9, frozenset()) == ()
-    assert len(jobs.jobs(9)) == 4
+    assert len(jobs.jobs(9)) == 3
 
 
-def test_of_jobs_that_are_over_the_last_hundred_are_kept_and_all_that_run(jobs: ports.JobStore) -> None:
-    running = jobs.start()
-    for _ in range(110):
-        jobs.finish_uploads(jobs.start().job_id)
+def test_of_each_owner_the_last_hundred_finished_jobs_are_kept_and_all_that_run(
+    jobs: ports.JobStore, database: Database
+) -> None:
+    (running,) = started(jobs)
+    mine, others = finished(database, "ada", 3), finished(database, "eve", 105)
+    (latest,) = started(jobs, "eve")
 
-    kept = {job.job_id for job in jobs.jobs(1000)}
+    kept = [job.job_id for job in jobs.jobs(1000)]
 
-    assert running.job_id in kept
-    assert 100 <= len(kept) <= 102
+    assert kept == [latest, *others[:4:-1], *mine[::-1], running]
+
+
+def test_beyond_the_number_kept_in_all_the_owner_with_the_most_loses_its_oldest(
+    jobs: ports.JobStore, database: Database
+) -> None:
+    few = finished(database, "ada", 60)
+    for number in range(MAX_FINISHED_JOBS_OF_ALL // MAX_FINISHED_JOBS + 1):
+        finished(database, f"writer-{number}", MAX_FINISHED_JOBS)
+    started(jobs, "bob")
+
+    kept = {job.job_id for job in jobs.jobs(10_000)}
+
+    assert len(kept) == MAX_FINISHED_JOBS_OF_ALL + 1
+    assert kept >= set(few)
+
+
+def test_jobs_without_documents_erase_no_record_and_leave_none(jobs: ports.JobStore, database: Database) -> None:
+    mine = finished(database, "ada", 3)
+    ids = [jobs.start("eve").job_id for _ in range(105)]
+    for job_id in ids:
+        jobs.finish_uploads(job_id)
+
+    assert [job.job_id for job in jobs.jobs(1000)] == mine[::-1]
+    assert jobs.changes(ids[-1], 0, 10) == (jobs.job(ids[-1]), ())
+    assert jobs.job(ids[-1]).state is JobState.FINISHED
+    with pytest.raises(JobNotFound):
+        jobs.job(ids[0])
 
 
 def test_flipped_or_missing_bytes_of_a_waiting_document_are_refused(jobs: ports.JobStore, tmp_path: Path) -> None:
-    job = jobs.start()
+    job = jobs.start("ada")
     flipped = jobs.accept(job.job_id, upload("flipped"))
     (file,) = (tmp_path / "spool").iterdir()
     content = bytearray(file.read_bytes())
@@ -190,14 +236,14 @@ def test_flipped_or_missing_bytes_of_a_waiting_document_are_refused(jobs: ports.
 
 def test_recovery_ends_open_uploads_and_removes_unused_spool_files(database: Database, tmp_path: Path) -> None:
     store = JobStore(database, Spool(tmp_path / "spool"), _LIMIT)
-    job, other = store.start(), store.start()
+    job, other = store.start("ada"), store.start("ada")
     store.accept(job.job_id, upload("a"))
     (tmp_path / "spool" / "ffff.part").write_bytes(b"half")
 
     store.recover()
 
     assert len(list((tmp_path / "spool").iterdir())) == 1
-    assert store.job(other.job_id).state is JobState.FINISHED
+    assert store.job(other.job_id).state is JobState.RUNNING
     following = store.next()
     assert following is not None
     store.complete(following.ticket, JobDocumentState.ADDED)

@@ -115,7 +115,8 @@ class DocumentsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Lists the latest jobs, the newest first. The last hundred that have ended are kept.
+        """Lists the latest jobs that have documents, the newest first. Of each client the last hundred that have ended are
+        kept, and a thousand in all.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -55,7 +55,9 @@ class DocumentsStub:
     shutting down; the job continues after the restart.
     """
     ListJobs: _grpc.UnaryUnaryMultiCallable[_documents_pb2.ListJobsRequest, _documents_pb2.ListJobsResponse]
-    """Lists the latest jobs, the newest first. The last hundred that have ended are kept."""
+    """Lists the latest jobs that have documents, the newest first. Of each client the last hundred that have ended are
+    kept, and a thousand in all.
+    """
     CancelJob: _grpc.UnaryUnaryMultiCallable[_documents_pb2.CancelJobRequest, _documents_pb2.CancelJobResponse]
     """Cancels a job: its documents that are not stored yet are discarded, stored ones stay. A job that has ended does not
     change. NOT_FOUND: no such job.
@@ -98,7 +100,9 @@ class DocumentsAsyncStub(DocumentsStub):
     shutting down; the job continues after the restart.
     """
     ListJobs: _aio.UnaryUnaryMultiCallable[_documents_pb2.ListJobsRequest, _documents_pb2.ListJobsResponse]  # type: ignore[assignment]
-    """Lists the latest jobs, the newest first. The last hundred that have ended are kept."""
+    """Lists the latest jobs that have documents, the newest first. Of each client the last hundred that have ended are
+    kept, and a thousand in all.
+    """
     CancelJob: _aio.UnaryUnaryMultiCallable[_documents_pb2.CancelJobRequest, _documents_pb2.CancelJobResponse]  # type: ignore[assignment]
     """Cancels a job: its documents that are not stored yet are discarded, stored ones stay. A job that has ended does not
     change. NOT_FOUND: no such job.
@@ -162,7 +166,9 @@ class DocumentsServicer(metaclass=_abc_1.ABCMeta):
         request: _documents_pb2.ListJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_documents_pb2.ListJobsResponse, _abc.Awaitable[_documents_pb2.ListJobsResponse]]:
-        """Lists the latest jobs, the newest first. The last hundred that have ended are kept."""
+        """Lists the latest jobs that have documents, the newest first. Of each client the last hundred that have ended are
+        kept, and a thousand in all.
+        """
 
     @_abc_1.abstractmethod
     def CancelJob(

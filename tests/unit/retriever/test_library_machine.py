@@ -62,7 +62,7 @@ class LibraryMachine(RuleBasedStateMachine):
     @rule(place=_PLACES, name=_NAMES, word=st.sampled_from(_WORDS))
     def accept(self, place: str, name: str, word: str) -> None:
         jobs = self.directory.jobs
-        job = jobs.start().job_id
+        job = jobs.start("ada").job_id
         document = jobs.accept(job, Upload(place, name, "text/plain", text_of(word).encode()))
         jobs.finish_uploads(job)
         self.waiting.append((document.ticket, (place, name), word))
