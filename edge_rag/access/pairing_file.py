@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import secrets
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,8 +26,6 @@ from edge_rag.errors import AccessError
 
 MAX_TRIES: Final = 5
 """Number of wrong secrets that voids a code."""
-
-_DUMMY_DIGEST: Final = hashlib.sha256(secrets.token_bytes(32)).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +119,9 @@ class PairingFile:
     def __init__(self, path: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._path = path
         self._now = now
+        self._lock = threading.Lock()
+        self._file_state: tuple[int, int, int] | None = None
+        self._pairings: dict[str, Pairing] = {}
 
     def open_pairings(self) -> tuple[Pairing, ...]:
         """Returns the codes that can be redeemed.
@@ -129,7 +130,16 @@ class PairingFile:
             AccessError: The file cannot be read or is damaged.
         """
         now = self._now()
-        return tuple(known for known in self._read().values() if known.is_open(now))
+        return tuple(known for known in self._current().values() if known.is_open(now))
+
+    def is_open(self, key: str) -> bool:
+        """Whether an open code has a key. Reads the file only if it has changed.
+
+        Raises:
+            AccessError: The file cannot be read or is damaged.
+        """
+        known = self._current().get(key)
+        return known is not None and known.is_open(self._now())
 
     def add(self, new: Pairing) -> None:
         """Adds a code, durable on return; replaces one with the same name or key.
@@ -157,9 +167,7 @@ class PairingFile:
             AccessError: The file cannot be changed.
         """
         presented, now = _digest(secret), self._now()
-        known = self._read().get(key)
-        if known is None or not known.is_open(now):
-            hmac.compare_digest(presented, _DUMMY_DIGEST)
+        if not self.is_open(key):
             return None
         with self._update() as pairings:
             known = pairings.get(key)
@@ -172,6 +180,20 @@ class PairingFile:
             else:
                 del pairings[key]
             return None
+
+    def _current(self) -> dict[str, Pairing]:
+        with self._lock:
+            try:
+                status = self._path.stat()
+            except FileNotFoundError:
+                self._file_state, self._pairings = None, {}
+                return self._pairings
+            except OSError as error:
+                raise AccessError(f"{self._path}: cannot be read: {error.strerror}") from error
+            seen = (status.st_ino, status.st_mtime_ns, status.st_size)
+            if seen != self._file_state:
+                self._pairings, self._file_state = self._read(), seen
+            return self._pairings
 
     def _read(self) -> dict[str, Pairing]:
         try:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
+from typing import Final
 
 from edge_rag.core.identity import Identity, Quota
 from edge_rag.errors import QuotaExceeded
@@ -13,6 +14,10 @@ from edge_rag.errors import QuotaExceeded
 _MINUTE_S = 60.0
 _BUSY_RETRY_S = 1.0
 _UNLIMITED = Quota()
+
+ANONYMOUS_ACCOUNTS: Final = 4096
+"""Accounts of callers without a role that are kept, about 0.5 KiB each; beyond that the least recently used is dropped,
+which gives its caller a full quota again. Other accounts are as many as there are tokens."""
 
 
 @dataclass(slots=True)
@@ -51,6 +56,12 @@ class QuotaLedger:
         self._clock = clock
         self._lock = threading.Lock()
         self._accounts: dict[str, _Account] = {}
+        self._anonymous: dict[str, _Account] = {}
+
+    @property
+    def accounts(self) -> int:
+        """Accounts in memory."""
+        return len(self._accounts) + len(self._anonymous)
 
     def acquire(self, identity: Identity) -> None:
         """Starts a call; pair it with ``release``.
@@ -83,7 +94,7 @@ class QuotaLedger:
         if identity.quota == _UNLIMITED:
             return
         with self._lock:
-            self._accounts[identity.name].in_flight -= 1
+            self._table(identity)[identity.name].in_flight -= 1
 
     def charge(self, identity: Identity, tokens: int) -> None:
         """Charges tokens to a caller."""
@@ -97,10 +108,16 @@ class QuotaLedger:
             account.tokens.level -= tokens
 
     def _account(self, identity: Identity, now: float) -> _Account:
-        account = self._accounts.get(identity.name)
-        if account is None:
-            quota = identity.quota
-            account = self._accounts[identity.name] = _Account(
-                _Bucket(quota.requests_per_minute or 0, now), _Bucket(quota.tokens_per_minute or 0, now)
-            )
+        table, quota = self._table(identity), identity.quota
+        account = table.pop(identity.name, None) or _Account(
+            _Bucket(quota.requests_per_minute or 0, now), _Bucket(quota.tokens_per_minute or 0, now)
+        )
+        table[identity.name] = account  # the most recently used is the last
+        if table is self._anonymous and len(table) > ANONYMOUS_ACCOUNTS:
+            idle = next((name for name, other in table.items() if not other.in_flight and other is not account), None)
+            if idle is not None:
+                del table[idle]
         return account
+
+    def _table(self, identity: Identity) -> dict[str, _Account]:
+        return self._accounts if identity.roles else self._anonymous

@@ -1,13 +1,52 @@
-"""Where a daemon listens and clients call unless they are configured otherwise, and the network of an address."""
+"""Default addresses, names of peers, and the network that an address is counted by."""
 
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
+from urllib.parse import unquote
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7421"
 ADDRESS_VARIABLE: Final = "EDGE_RAG_SERVER"
 """Environment variable with the address that clients call."""
+
+
+UNIX: Final = "unix"
+"""Network of all clients over Unix sockets."""
+
+Peer = tuple[str, int]
+"""Address and port."""
+
+
+def peer_of(name: str) -> Peer | None:
+    """Parses gRPC's name of a peer; returns None for a Unix socket.
+
+    Examples of names: ``ipv4:192.0.2.7:5000``, ``ipv6:%5B2001:db8::7%5D:5000``.
+    """
+    scheme, _, rest = name.partition(":")
+    host, _, port = rest.rpartition(":")
+    if scheme not in ("ipv4", "ipv6") or not port.isdigit():
+        return None
+    return unquote(host).strip("[]"), int(port)
+
+
+def network_of_peer(name: str) -> str:
+    """Returns the network of a peer by gRPC's name of it; ``UNIX`` for Unix sockets."""
+    peer = peer_of(name)
+    return UNIX if peer is None else network_of(peer[0])
+
+
+def is_local_peer(name: str) -> bool:
+    """Returns whether a peer is on this host: over a Unix socket or a loopback address."""
+    peer = peer_of(name)
+    if peer is None:
+        return True
+    try:
+        address = ip_address(peer[0])
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def network_of(host: str) -> str:

@@ -13,6 +13,7 @@ import structlog
 from edge_rag.access.certificates import ServerIdentity
 from edge_rag.access.pairing_file import PairingFile
 from edge_rag.access.tokens import TokenFile, new_token
+from edge_rag.core.address import is_local_peer, network_of_peer
 from edge_rag.core.identity import Identity, Quota, local_identity
 from edge_rag.core.pairing_code import is_key, is_secret
 from edge_rag.errors import InvalidRequest, PermissionDenied, Unauthenticated
@@ -21,8 +22,12 @@ from edge_rag.service.call import Call, Credentials, Operation
 WHO_AM_I: Final = Operation("WhoAmI", None)
 PAIR: Final = Operation("Pair", None, anonymous=True)
 
-ANONYMOUS: Final = Identity("anonymous client", frozenset(), frozenset(), quota=Quota(60, None, 4))
-"""The identity of all clients that pair. It has no role, and one quota for all of them. No token can have this name."""
+PAIRING_QUOTA: Final = Quota(requests_per_minute=10, concurrent_requests=2)
+"""Attempts to pair from one network: an IPv4 address, or the /64 of an IPv6 address. No quota is shared by networks, so
+that strangers cannot use up that of others."""
+
+LOCAL_PAIRING_QUOTA: Final = Quota(requests_per_minute=60, concurrent_requests=4)
+"""Attempts to pair from one address of this host."""
 
 log = structlog.get_logger()
 
@@ -62,6 +67,14 @@ class PairingService:
         self._introduction = server_identity
         self._box = box
 
+    def is_open(self, key: str) -> bool:
+        """Whether an open code has a key; cheap, because strangers may ask as often as they like.
+
+        Raises:
+            AccessError: The file of codes is unusable.
+        """
+        return self._pairings.is_open(key)
+
     def pair(self, key: str, secret: str) -> PairedClient:
         """Creates a token for a code. The code is invalidated first: a failure after that costs the code.
 
@@ -76,14 +89,19 @@ class PairingService:
         server_identity = self._introduction()
         redeemed = self._pairings.redeem(key, secret)
         if redeemed is None:
-            raise Unauthenticated(
-                "the code is not valid here: it is wrong, used or expired; make another with `edge-rag pair` on the box"
-            )
+            raise wrong_code()
         now = datetime.now(UTC)
         expires = None if redeemed.token_days is None else now + timedelta(days=redeemed.token_days)
         token, text = new_token(redeemed.identity, now, expires)
         self._tokens.add(token)
         return PairedClient(redeemed.identity, text, server_identity, self._box)
+
+
+def wrong_code() -> Unauthenticated:
+    """Returns the error of a code that is not open here; it does not say why."""
+    return Unauthenticated(
+        "the code is not valid here: it is wrong, used or expired; make another with `edge-rag pair` on the box"
+    )
 
 
 class Authenticator:
@@ -107,14 +125,17 @@ class Authenticator:
         self.pairing = pairing
 
     def anonymous(self, credentials: Credentials) -> Identity:
-        """Returns the identity of a client without credentials.
+        """Returns the identity of a client without credentials: it has no role, and is named after its network.
 
         Raises:
             PermissionDenied: The connection has no TLS, so that a token sent over it could be read by others.
         """
         if not credentials.tls:
             raise PermissionDenied("this needs TLS")
-        return ANONYMOUS
+        # No token can have a name with spaces.
+        name = f"anonymous client at {network_of_peer(credentials.peer)}"
+        quota = LOCAL_PAIRING_QUOTA if is_local_peer(credentials.peer) else PAIRING_QUOTA
+        return Identity(name, frozenset(), frozenset(), quota=quota)
 
     def authenticate(self, credentials: Credentials) -> Identity:
         """Returns the caller's identity.
@@ -151,7 +172,10 @@ async def pair(call: Call, pairing: PairingService, key: str, secret: str) -> Pa
     if not is_secret(secret):
         raise InvalidRequest("secret", "must be the 12 symbols of a code's secret")
     try:
-        # The token is written and synced before the reply.
+        # Most wrong codes end here, without a thread and without the disk, which a right one must not wait for.
+        if not pairing.is_open(key):
+            raise wrong_code()
+        # The count of tries, or the token, is synced before the reply.
         paired = await asyncio.to_thread(pairing.pair, key, secret)
     except Unauthenticated:
         log.warning("wrong pairing code", peer=call.peer)

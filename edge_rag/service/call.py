@@ -47,7 +47,7 @@ class Operation:
         name: Its name in metrics, traces, logs and errors, for example ``Ask``.
         role: The role that it needs; None if any authenticated caller may use it.
         long: Whether its duration depends on the amount of data, so that ``limits.long_call_seconds`` applies.
-        anonymous: Whether it needs no credentials. All anonymous callers together share one quota.
+        anonymous: Whether it needs no credentials. Anonymous callers have a quota by network.
     """
 
     name: str

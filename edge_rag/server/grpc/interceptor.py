@@ -10,9 +10,10 @@ from typing import Any, Final, TypeAlias, cast
 
 import grpc
 
+from edge_rag.core.address import network_of_peer
 from edge_rag.errors import CallTimeout, EdgeRagError, InvalidRequest, SlowConsumer
 from edge_rag.server.grpc.call import REQUEST_ID, ServicerContext, error_status, grpc_status, metadata_value
-from edge_rag.server.limits.connections import CancelRateLimiter, Connections, address_of
+from edge_rag.server.limits.connections import CancelRateLimiter, Connections
 from edge_rag.service.call import CallContext, CallFailed
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -82,7 +83,7 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
         if method == _HEALTH_CHECK:
             await self._serve(method, handler, context)
             return
-        client = address_of(context.peer())
+        client = network_of_peer(context.peer())
         try:
             if self._cancels.is_abusive(client):
                 await asyncio.sleep(_CANCEL_DELAY_S)

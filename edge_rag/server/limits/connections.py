@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from time import monotonic
 from typing import Final
-from urllib.parse import unquote
 
 import structlog
 
+from edge_rag.core.address import Peer, peer_of
 from edge_rag.server.limits.socket_filter import attach_filter
 
 _OPEN_FILES: Final = "/dev/fd"
@@ -32,28 +32,7 @@ BAN_S: Final = 10.0
 _MAPPED: Final = "::ffff:"
 """Prefix of an IPv4 address on a dual-stack socket; gRPC omits it."""
 
-Peer = tuple[str, int]
-"""Address and port."""
-
 log = structlog.get_logger()
-
-
-def peer_of(peer: str) -> Peer | None:
-    """Parses gRPC's name of a peer; returns None for a Unix socket.
-
-    Examples of names: ``ipv4:192.0.2.7:5000``, ``ipv6:%5B2001:db8::7%5D:5000``.
-    """
-    scheme, _, rest = peer.partition(":")
-    host, _, port = rest.rpartition(":")
-    if scheme not in ("ipv4", "ipv6") or not port.isdigit():
-        return None
-    return unquote(host).strip("[]"), int(port)
-
-
-def address_of(peer: str) -> str:
-    """Returns the key that calls are counted by: the address, or ``unix`` for all Unix sockets."""
-    parsed = peer_of(peer)
-    return "unix" if parsed is None else parsed[0]
 
 
 class Connections:

@@ -25,7 +25,7 @@ from edge_rag.client.pairing import pair
 from edge_rag.config.paths import pairing_path, token_path
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.pairing_code import SYMBOLS, PairingCode
-from edge_rag.service.access import ANONYMOUS
+from edge_rag.service.access import LOCAL_PAIRING_QUOTA
 from tests.e2e.support.interceptor import Interceptor
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon, status_of
 
@@ -206,14 +206,14 @@ def test_a_code_and_what_is_known_of_its_tries_outlast_a_restart(
     assert pair(second.running.address, good, TIMEOUT_S).box == "engine-room"
 
 
-def test_strangers_together_may_try_so_often_and_clients_are_not_kept_waiting_for_them(
+def test_a_stranger_may_try_so_often_and_clients_are_not_kept_waiting_for_them(
     start: Callable[..., RunningDaemon], tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
     on_box("tls", "init", "--host", "127.0.0.1", data=data)
     token = on_box("token", "create", "--name", "somebody", data=data).stdout.strip()
     box = Box(start(config=TLS), data)
-    codes = [box.refusal("0000", "0" * 12)[0] for _ in range(ANONYMOUS.quota.requests_per_minute or 0)]
+    codes = [box.refusal("0000", "0" * 12)[0] for _ in range(LOCAL_PAIRING_QUOTA.requests_per_minute or 0)]
     assert set(codes) == {grpc.StatusCode.UNAUTHENTICATED}
     while (refused := box.refusal("0000", "0" * 12)[0]) is grpc.StatusCode.UNAUTHENTICATED:
         pass  # of those that came back meanwhile

@@ -166,3 +166,27 @@ class Codes(RuleBasedStateMachine):
 
 TestCodes = Codes.TestCase
 TestCodes.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
+
+
+def test_a_wrong_key_costs_no_change_and_no_reading_of_the_file(
+    file: PairingFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = made(file)
+    assert file.is_open(code.key)
+    path = tmp_path / "access" / "pairings.json"
+    before = path.stat()
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("the file was read"))
+    wrong = "0000" if code.key != "0000" else "1111"
+    for _ in range(1000):
+        assert file.redeem(wrong, WRONG) is None
+    after = path.stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_a_code_that_another_process_makes_or_uses_up_is_seen_at_once(file: PairingFile, tmp_path: Path) -> None:
+    daemon = PairingFile(tmp_path / "access" / "pairings.json", lambda: NOW)
+    assert not daemon.is_open("0000")
+    code = made(file)
+    assert daemon.is_open(code.key)
+    assert file.redeem(code.key, code.secret) is not None
+    assert not daemon.is_open(code.key)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.access.quotas import QuotaLedger
+from edge_rag.access.quotas import ANONYMOUS_ACCOUNTS, QuotaLedger
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.errors import QuotaExceeded
 
@@ -91,3 +91,27 @@ def test_without_a_quota_nothing_is_counted() -> None:
     ledger, identity = QuotaLedger(Clock()), caller(Quota())
     for _ in range(1000):
         ledger.acquire(identity)
+
+
+def test_strangers_have_an_account_each_and_no_number_of_them_takes_more_memory_or_a_tokens_account() -> None:
+    clock = Clock()
+    ledger, known = QuotaLedger(clock), caller(Quota(requests_per_minute=1))
+    ledger.acquire(known)
+    ledger.release(known)
+    busy = stranger("busy")
+    ledger.acquire(busy)
+    for number in range(ANONYMOUS_ACCOUNTS + 10):
+        ledger.acquire(stranger(str(number)))
+        ledger.release(stranger(str(number)))
+    with pytest.raises(QuotaExceeded):
+        ledger.acquire(known)
+    with pytest.raises(QuotaExceeded, match="a minute"):
+        ledger.acquire(stranger(str(ANONYMOUS_ACCOUNTS)))
+    with pytest.raises(QuotaExceeded):
+        ledger.acquire(busy)
+    ledger.release(busy)
+    assert ledger.accounts == ANONYMOUS_ACCOUNTS + 1
+
+
+def stranger(name: str) -> Identity:
+    return Identity(name, frozenset(), frozenset(), quota=Quota(requests_per_minute=1, concurrent_requests=1))

@@ -7,24 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge_rag.server.limits.connections import BAN_S, Connections, address_of, peer_of
+from edge_rag.server.limits.connections import BAN_S, Connections
 from tests.unit.server.limits.test_socket_filter import is_taken
-
-
-@pytest.mark.parametrize(
-    ("peer", "there"),
-    [
-        ("ipv4:192.0.2.7:5000", ("192.0.2.7", 5000)),
-        ("ipv6:%5B2001:db8::7%5D:5000", ("2001:db8::7", 5000)),
-        ("ipv6:[::1]:5000", ("::1", 5000)),
-        ("unix:", None),
-        ("unix:/run/edge-rag/socket", None),
-        ("", None),
-    ],
-)
-def test_names_of_peers_are_parsed_as_grpc_writes_them(peer: str, there: tuple[str, int] | None) -> None:
-    assert peer_of(peer) == there
-    assert address_of(peer) == ("unix" if there is None else there[0])
 
 
 class Server:
