@@ -17,11 +17,11 @@ from edge_rag.core.ports import AuditSink
 from edge_rag.discovery.announcer import Announcement, Announcer
 from edge_rag.errors import AccessError
 from edge_rag.server.grpc.listeners import Listeners, TlsOptions, bind, is_local
-from edge_rag.server.limits.transport import TransportLimits
+from edge_rag.server.limits.transport import BUFFERED_BYTES, TransportLimits
 from edge_rag.service.access import Authenticator, PairingService
 from edge_rag.service.call import CallContext
 from edge_rag.service.lifecycle import Lifecycle
-from edge_rag.service.limits import ConcurrencyLimiter, Timeouts
+from edge_rag.service.limits import ANONYMOUS_CALLS, ConcurrencyLimiter, Timeouts
 from edge_rag.service.refusals import RefusalRecorder
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.tracing import Traces
@@ -108,7 +108,7 @@ def transport_limits(settings: Settings) -> TransportLimits:
     """Returns the limits of messages and connections."""
     limits = settings.limits
     return TransportLimits(
-        message_bytes=limits.message_mib << 20,
+        message_bytes=limits.message_kib << 10,
         metadata_bytes=limits.metadata_kib << 10,
         streams=limits.streams_per_connection,
         connections=limits.connections,
@@ -118,6 +118,17 @@ def transport_limits(settings: Settings) -> TransportLimits:
         ping_s=limits.min_ping_interval_seconds,
         idle_s=limits.idle_seconds,
     )
+
+
+def message_memory_bytes(settings: Settings) -> int:
+    """Returns the most memory that messages in both directions take, for the memory plan.
+
+    Callers that are not identified have no share of the budget; each of their few calls may receive one message.
+    """
+    limits = settings.limits
+    calls = limits.concurrent_calls + ANONYMOUS_CALLS
+    received = ANONYMOUS_CALLS * (limits.message_kib << 10)
+    return (limits.message_memory_mib << 20) + received + calls * BUFFERED_BYTES
 
 
 def tls_options(settings: Settings) -> TlsOptions | None:

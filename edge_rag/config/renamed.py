@@ -14,6 +14,7 @@ RENAMED: Final[Mapping[str, str]] = MappingProxyType(
         "generator.anticipate": "generator.prefetch",
         "limits.unread_seconds": "limits.slow_client_seconds",
         "limits.unread_events": "limits.event_buffer",
+        "limits.message_mib": "limits.message_kib",
         "limits.ping_seconds": "limits.min_ping_interval_seconds",
         "offload.first_text_seconds": "offload.first_token_timeout_seconds",
         "offload.failures": "offload.breaker_failures",

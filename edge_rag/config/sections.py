@@ -200,7 +200,8 @@ class LimitSettings(Section):
     concurrent_calls: int = Field(
         default=256,
         ge=1,
-        description="Calls served at once. One address gets at most three times the number of free places.",
+        description="Calls of identified callers served at once. One caller gets at most three times the number of "
+        "free places.",
     )
     slow_client_seconds: float = Field(
         default=30, gt=0, le=3600, description="Time a client may leave data unread before its call ends, seconds."
@@ -212,7 +213,16 @@ class LimitSettings(Section):
         description="Events of an answer that are buffered for a slow client. When the buffer is full, generation"
         " pauses.",
     )
-    message_mib: int = Field(default=16, ge=1, le=1024, description="Largest request message, MiB.")
+    message_kib: int = Field(
+        default=1024, ge=512, le=65_536, description="Largest request message, KiB. Documents are sent in pieces."
+    )
+    message_memory_mib: int = Field(
+        default=32,
+        ge=4,
+        le=65_536,
+        description="Memory for messages that are being received and for answers that clients have not read, MiB. "
+        "One caller gets at most as much as is free.",
+    )
     metadata_kib: int = Field(default=16, ge=4, le=1024, description="Largest metadata of a call, KiB.")
     streams_per_connection: int = Field(
         default=384, ge=1, description="Concurrent calls on one connection; the client queues further calls."

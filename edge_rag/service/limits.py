@@ -1,9 +1,11 @@
-"""Limits of concurrent calls and of a call's duration."""
+"""Limits of concurrent calls, of messages in memory and of a call's duration."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
@@ -12,6 +14,9 @@ from edge_rag.errors import Overloaded
 
 _SHARE: Final = 3
 """A client may hold up to this many times the free slots; a lone client gets three quarters of all slots."""
+
+ANONYMOUS_CALLS: Final = 32
+"""Calls of callers that are not identified, at once."""
 
 
 class ConcurrencyLimiter:
@@ -61,6 +66,96 @@ class ConcurrencyLimiter:
         self._by_client[client] -= 1
         if not self._by_client[client]:
             del self._by_client[client]
+
+
+_MESSAGE_RETRY_S: Final = 1.0
+"""When a caller whose message found no memory may try again, seconds."""
+
+
+class MessageBudget:
+    """Bytes of messages in memory: requests that are being received, and responses that clients have not read yet.
+
+    For one event loop. An account gets bytes while it holds fewer than are free (dynamic thresholds as in
+    ``ConcurrencyLimiter``, with a factor of 1): a lone account gets half, and half of the rest remains for the next.
+    One that is over its share waits, and others pass it.
+
+    Args:
+        capacity_bytes: Bytes in total, at least 1.
+    """
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.capacity_bytes = capacity_bytes
+        self._held: Counter[str] = Counter()
+        self._free = capacity_bytes
+        self._waiting: list[_Waiting] = []
+
+    @property
+    def in_use(self) -> int:
+        """Bytes in use."""
+        return self.capacity_bytes - self._free
+
+    async def reserve(self, account: str, wanted_bytes: int, wait_s: float) -> int:
+        """Reserves memory for a message; pair it with ``release``.
+
+        Args:
+            account: Whose share it comes from.
+            wanted_bytes: Size of the message. One that is larger than the budget takes all of it.
+            wait_s: How long to wait for it, seconds.
+
+        Returns:
+            The bytes to release.
+
+        Raises:
+            Overloaded: The time is over.
+        """
+        bytes_ = min(wanted_bytes, self.capacity_bytes)
+        if self._fits(account, bytes_):
+            self._take(account, bytes_)
+            return bytes_
+        waiting = _Waiting(account, bytes_, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        try:
+            async with asyncio.timeout(wait_s):
+                await waiting.granted
+        except BaseException as ended:
+            if waiting.granted.done() and not waiting.granted.cancelled():
+                self.release(account, bytes_)
+            else:
+                self._waiting.remove(waiting)
+            if isinstance(ended, TimeoutError):
+                raise Overloaded("message", _MESSAGE_RETRY_S) from None
+            raise
+        return bytes_
+
+    def release(self, account: str, bytes_: int) -> None:
+        """Returns reserved memory, or a part of it, and grants what fits to those who wait, the oldest first."""
+        self._free += bytes_
+        self._held[account] -= bytes_
+        if not self._held[account]:
+            del self._held[account]
+        if self._waiting:
+            self._waiting = [waiting for waiting in self._waiting if not self._grant(waiting)]
+
+    def _grant(self, waiting: _Waiting) -> bool:
+        if waiting.granted.done() or not self._fits(waiting.account, waiting.bytes):
+            return False
+        self._take(waiting.account, waiting.bytes)
+        waiting.granted.set_result(None)
+        return True
+
+    def _fits(self, account: str, bytes_: int) -> bool:
+        return bytes_ <= self._free and self._held[account] < self._free
+
+    def _take(self, account: str, bytes_: int) -> None:
+        self._free -= bytes_
+        self._held[account] += bytes_
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    account: str
+    bytes: int
+    granted: asyncio.Future[None]
 
 
 class Timeouts:

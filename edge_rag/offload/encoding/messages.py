@@ -25,8 +25,8 @@ MAX_HEADINGS: Final = 64
 MAX_TERMS: Final = 1024
 MAX_TERM_CHARACTERS: Final = 1024
 MAX_TEXT_CHARACTERS: Final = 65_536
-MAX_CHARACTERS: Final = 1 << 18
-"""Most characters in one request."""
+MAX_CHARACTERS: Final = 240_000
+"""Most characters in one request. At four bytes each they fit the largest message that a daemon takes, 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True)

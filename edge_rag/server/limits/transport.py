@@ -21,6 +21,12 @@ _PENDING_CALLS: Final = 4096
 """Calls that may wait to be accepted, about 15 KiB each; beyond that gRPC cancels arbitrary ones. A reset call stays in
 this queue, so that a flood of resets fills it until the address is banned; one connection holds at most ``streams``."""
 
+_WINDOW_BYTES: Final = 16 << 10
+"""What a client may send of a call that is not read (the HTTP/2 window of a stream), and what may wait to be sent."""
+
+BUFFERED_BYTES: Final = 2 * _WINDOW_BYTES
+"""Most bytes that gRPC holds of a call besides the message that is being received or sent."""
+
 
 @dataclass(frozen=True, slots=True)
 class TransportLimits:
@@ -54,6 +60,10 @@ class TransportLimits:
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", self.message_bytes),
             ("grpc.max_send_message_length", -1),
+            # Windows do not grow with the bandwidth (BDP probing): what nobody reads stays small.
+            ("grpc.http2.bdp_probe", 0),
+            ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
+            ("grpc.http2.write_buffer_size", _WINDOW_BYTES),
             # Between the soft and the hard limit gRPC refuses at random; equal limits make it deterministic.
             ("grpc.max_metadata_size", self.metadata_bytes),
             ("grpc.absolute_max_metadata_size", self.metadata_bytes),

@@ -34,7 +34,7 @@ LIMITS = f"""
 [limits]
 concurrent_calls = 8
 metadata_kib = 8
-message_mib = 1
+message_kib = 1024
 connections_per_address = {MOST_CONNECTIONS}
 slow_client_seconds = 6
 event_buffer = 16
