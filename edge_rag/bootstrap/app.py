@@ -309,6 +309,7 @@ def _retriever_options(settings: Settings, plan: MemoryPlan) -> RetrieverOptions
         parsing=ParsingLimits(
             max_bytes=settings.document_bytes,
             wall_seconds=settings.ingest.parse_seconds,
+            cpu_seconds=settings.ingest.parse_seconds,
             memory_bytes=min(settings.ingest.parse_memory_mib * _MIB, parsing_bytes(plan)),
         ),
         scan_languages=settings.ingest.scan_languages,

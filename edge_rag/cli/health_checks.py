@@ -62,11 +62,12 @@ class Check:
 
 
 def installation_checks() -> Iterator[Check]:
-    """Checks what does not depend on settings: Python, libraries, the compiled ops."""
+    """Checks what does not depend on settings: Python, libraries, the compiled ops, the document parser."""
     yield python_check(sys.version_info[:3], platform.machine())
     yield _onnxruntime()
     yield _faiss()
     yield _ops_library()
+    yield _document_parser()
 
 
 def settings_checks(settings: Settings) -> Iterator[Check]:
@@ -176,6 +177,30 @@ def _ops_library() -> Check:
     except (ImportError, EdgeRagError, OSError, AttributeError) as error:
         return Check("ops", Verdict.FAIL, str(error), "install edge-rag again; a C++ compiler is needed")
     return Check("ops", Verdict.OK, str(library))
+
+
+def _document_parser() -> Check:
+    """Starts the parser process and reports how far this host lets it confine itself."""
+    from edge_rag.errors import DocumentRejected
+    from edge_rag.ingest.parsing.document_format import ParsingLimits
+    from edge_rag.ingest.parsing.sandbox.confinement import Protection
+    from edge_rag.ingest.parsing.sandbox.process import ParserProcess
+
+    parser = ParserProcess(ParsingLimits())
+    try:
+        missing = parser.missing
+    except DocumentRejected as error:
+        return Check("parser", Verdict.FAIL, str(error), "install edge-rag again")
+    finally:
+        parser.close()
+    in_force = ", ".join(each.value for each in Protection if each not in missing)
+    if not missing:
+        return Check("parser", Verdict.OK, f"confined by {in_force}")
+    detail = f"confined by {in_force or 'nothing'}; without {', '.join(each.value for each in missing)}"
+    if {Protection.SYSTEM_CALL_FILTER, Protection.LANDLOCK} & set(missing):
+        advice = "a document that takes the parser over reaches more; use a kernel with Landlock and seccomp filters"
+        return Check("parser", Verdict.WARN, detail, advice)
+    return Check("parser", Verdict.OK, detail)
 
 
 def _models(settings: Settings) -> Iterator[Check]:

@@ -146,7 +146,12 @@ class IngestSettings(Section):
     spool_mib: int = Field(
         default=1024, ge=1, description="Disk space of documents that jobs have accepted and not yet stored, MiB."
     )
-    parse_seconds: int = Field(default=60, ge=1, description="Longest time to parse one document, seconds.")
+    parse_seconds: int = Field(
+        default=60,
+        ge=1,
+        description="Longest time to parse one document, seconds. A document of less than 5 MiB gets less processor "
+        "time: 10 s and 10 s per MiB.",
+    )
     parse_memory_mib: int = Field(default=1024, ge=128, description="Most memory to parse one document, MiB.")
     scan_languages: str = Field(
         default="eng",

@@ -136,7 +136,7 @@ class LocalDocumentLibrary:
             return IngestOutcome(upload.name, IngestStatus.UNCHANGED, present)
         progress(IngestPhase.PARSING, 0, 0)
         try:
-            media_type, parsed = self._parser.read(upload.name, upload.media_type, upload.content)
+            media_type, parsed = self._parser.read(upload.name, upload.media_type, upload.content, upload.collection)
             metadata = _merged(parsed.metadata, given)
         except DocumentRejected as error:
             return IngestOutcome(upload.name, IngestStatus.REJECTED, reason=str(error))

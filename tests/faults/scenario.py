@@ -84,7 +84,7 @@ class ReadBefore:
             for text in TEXTS.values():
                 cls.answers[text.encode()] = parser.read("any.txt", "text/plain", text.encode())
 
-    def read(self, name: str, media_type: str, content: bytes) -> tuple[str, ParsedDocument]:
+    def read(self, name: str, media_type: str, content: bytes, collection: str) -> tuple[str, ParsedDocument]:
         return self.answers[content]
 
     def close(self) -> None:

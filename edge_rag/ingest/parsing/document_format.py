@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 
 from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.ingest.parsing.pdf.ocr import Recognizer
+
+_MIB = 2**20
 
 AttachmentReader = Callable[[str, str, bytes], ParsedDocument]
 """Reads a document inside another one by name, media type and content, or raises DocumentRejected."""
@@ -25,7 +28,9 @@ class ParsingLimits:
         max_scanned_pages: Most scanned pages of a document.
         max_scan_pixels: Most pixels that a scanned page is rendered with.
         wall_seconds: Longest time; each scanned page adds some, and OCR does not count.
-        cpu_seconds: Most processor time.
+        cpu_seconds: Most processor time, whatever the size.
+        base_cpu_seconds: Processor time that any document may take.
+        cpu_seconds_per_mib: Processor time that each MiB adds.
         memory_bytes: Address space of the parser process, about 100 MB of its own included.
         documents_per_process: Documents after which a new process is started, to bound leaks.
     """
@@ -38,9 +43,19 @@ class ParsingLimits:
     max_scanned_pages: int = 500
     max_scan_pixels: int = 25_000_000
     wall_seconds: int = 60
-    cpu_seconds: int = 30
+    cpu_seconds: int = 60
+    base_cpu_seconds: int = 10
+    cpu_seconds_per_mib: int = 10
     memory_bytes: int = 2**30
     documents_per_process: int = 500
+
+    def processor_seconds(self, size: int) -> int:
+        """Returns the most processor time, seconds, for parsing a document of a size in bytes, with all inside it.
+
+        An ordinary document takes at most 6 s per MiB on a desktop processor (a PDF of text; most formats take less
+        than 1 s), and up to five times as much on a small board.
+        """
+        return min(self.cpu_seconds, self.base_cpu_seconds + ceil(self.cpu_seconds_per_mib * size / _MIB))
 
 
 @dataclass(frozen=True, slots=True)

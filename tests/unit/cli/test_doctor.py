@@ -83,6 +83,7 @@ def test_this_installation_is_whole() -> None:
         "onnxruntime": Verdict.OK,
         "faiss": Verdict.OK,
         "ops": Verdict.OK,
+        "parser": Verdict.OK,
     }
 
 

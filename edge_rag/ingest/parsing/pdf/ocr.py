@@ -1,8 +1,9 @@
 """OCR of scanned pages with Tesseract, if that program is installed.
 
 The daemon runs Tesseract with one page at a time as grey levels on standard input and reads the words from standard
-output, so no files are involved. Tesseract runs at low priority, with one thread, with resource limits, and without
-rights to write files or to use the network. The parser process requests the words of a page and makes lines of them.
+output, so no files are involved. Tesseract runs at low priority, with one thread, with resource limits, and with rights
+to read only its own files and those of the system: a picture that takes it over finds neither the data directory nor
+the network. The parser process requests the words of a page and makes lines of them.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
 
+import edge_rag
 from edge_rag.ingest.parsing.pdf.layout import Line
 from edge_rag.ingest.parsing.sandbox import confinement
 
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "TESSDATA_PREFIX")
+_SYSTEM_FOLDERS = ("/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d")
+"""What every program needs: libraries and the search paths of the loader."""
 _LIST_SECONDS = 20.0
 _LANGUAGE_CACHE_SECONDS = 60.0
 _PAGE_SECONDS = 120.0
@@ -111,9 +115,10 @@ class TesseractOcr:
         )
 
     def _run(self, program: str, arguments: list[str], sent: bytes, seconds: float) -> bytes:
-        limits = json.dumps({str(kind): value for kind, value in _LIMITS.items()})
-        command = [sys.executable, "-I", "-S", str(Path(confinement.__file__)), limits, program, *arguments]
+        settings = json.dumps({"limits": _LIMITS, "readable": _readable(program)})
+        command = [sys.executable, "-P", "-s", "-S", "-m", confinement.__name__, settings, program, *arguments]
         environment = {key: os.environ[key] for key in _INHERITED if key in os.environ}
+        environment["PYTHONPATH"] = str(Path(edge_rag.__file__).parents[1])
         with self._lock:
             if self._ended:
                 return b""
@@ -137,6 +142,13 @@ class TesseractOcr:
             with self._lock:
                 self._running = None
         return answer if process.returncode == 0 else b""
+
+
+def _readable(program: str) -> list[str]:
+    """Returns the files and folders that Tesseract may read."""
+    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    own = (program, os.path.realpath(program), os.environ.get("TESSDATA_PREFIX", ""))
+    return [path for path in (*_SYSTEM_FOLDERS, *own, *libraries) if path]
 
 
 _WORD_LEVEL = "5"

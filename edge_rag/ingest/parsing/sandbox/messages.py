@@ -30,6 +30,7 @@ from edge_rag.errors import (
 from edge_rag.ingest.parsing.document_builder import LONGEST_TITLE
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.pdf.ocr import Scan
+from edge_rag.ingest.parsing.sandbox.confinement import Protection
 
 _LENGTH_BYTES = 8
 _ANSWER, _SCAN = b"A", b"S"
@@ -81,21 +82,23 @@ def read_message(stream: IO[bytes], limit: int) -> bytes | None:
     return body if len(body) == length else None
 
 
-def encode_ready(media_types: Collection[str]) -> bytes:
-    """Encodes the first message of a process: the media types that its answers may have."""
-    return json.dumps(sorted(media_types)).encode()
+def encode_ready(media_types: Collection[str], missing: Collection[Protection]) -> bytes:
+    """Encodes the first message of a process: media types that its answers may have, protections that it lacks."""
+    return json.dumps({"media_types": sorted(media_types), "missing": list(missing)}).encode()
 
 
-def decode_ready(body: bytes) -> frozenset[str]:
+def decode_ready(body: bytes) -> tuple[frozenset[str], tuple[Protection, ...]]:
     """Decodes the first message of a process.
 
     Raises:
         ValueError: It is not such a message.
     """
-    media_types = json.loads(body)
-    if not isinstance(media_types, list) or not all(isinstance(each, str) for each in media_types):
-        raise ValueError("the first message is not a list of media types")
-    return frozenset(media_types)
+    ready = json.loads(body)
+    try:
+        media_types, missing = frozenset(ready["media_types"]), tuple(map(Protection, ready["missing"]))
+    except (KeyError, TypeError) as error:
+        raise ValueError("the first message is not one of a parser process") from error
+    return media_types, missing
 
 
 def encode_parsed(media_type: str, parsed: ParsedDocument) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import secrets
 import signal
 import subprocess
@@ -13,13 +14,17 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from math import ceil
 from pathlib import Path
+
+import structlog
 
 import edge_rag
 from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentRejected, DocumentTooLarge
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.pdf.ocr import TesseractOcr
+from edge_rag.ingest.parsing.sandbox.confinement import Protection
 from edge_rag.ingest.parsing.sandbox.messages import (
     OUT_OF_MEMORY,
     decode_answer,
@@ -35,13 +40,19 @@ _READY_LIMIT_BYTES = 16 * 1024
 _GRACE_SECONDS = 1.0
 _TOKEN_BYTES = 16
 _SECONDS_A_SCAN = 5.0
+_PROCESSOR_SECONDS_A_SCAN = 10
+_PROCESS_CLOCK = 2
+"""Clock of a process's processor time in ``clockid_t``, below the id (Linux, CPUCLOCK_SCHED)."""
+
+_log = structlog.get_logger(__name__)
 
 
 class ParserProcess:
     """Reads documents in a process of its own, one at a time. May be called from any thread.
 
-    The process is a new interpreter, never a fork. It is started for the first document and kept for the next ones. The
-    process may start no other program, so the daemon runs OCR of scanned pages for it.
+    The process is a new interpreter, never a fork. It is started for the first document and kept for the next ones of
+    the same collection; another collection gets a new process. The process may start no other program, so the daemon
+    runs OCR of scanned pages for it. The daemon also sets its limit of processor time, for each document by its size.
 
     Args:
         limits: What reading one document may cost.
@@ -55,7 +66,27 @@ class ParserProcess:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._documents = 0
+        self._collection = ""
+        self._processor_seconds = 0
         self._media_types: frozenset[str] = frozenset()
+        self._missing: tuple[Protection, ...] | None = None
+
+    @property
+    def collection(self) -> str:
+        """Collection of the documents that the running process has read; empty before the first one."""
+        return self._collection
+
+    @property
+    def missing(self) -> tuple[Protection, ...]:
+        """Protections that this host does not give the process; starts it if none was started yet.
+
+        Raises:
+            DocumentRejected: The process could not be started.
+        """
+        with self._lock:
+            if self._missing is None:
+                self._running(self._collection)
+            return self._missing or ()
 
     @property
     def pid(self) -> int | None:
@@ -63,8 +94,14 @@ class ParserProcess:
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
-    def read(self, name: str, media_type: str, content: bytes) -> tuple[str, ParsedDocument]:
+    def read(self, name: str, media_type: str, content: bytes, collection: str = "") -> tuple[str, ParsedDocument]:
         """Reads a document; returns its media type and the document.
+
+        Args:
+            name: Name of the document.
+            media_type: What the client states, or empty.
+            content: The bytes.
+            collection: Collection that it is for.
 
         Raises:
             DocumentRejected: It cannot be read, or reading it reached a limit or ended the process.
@@ -72,7 +109,7 @@ class ParserProcess:
         if len(content) > self._limits.max_bytes:
             raise DocumentTooLarge(f"it has {len(content):,} bytes, at most {self._limits.max_bytes:,} are allowed")
         with self._lock:
-            process = self._running()
+            process = self._running(collection)
             body = self._exchange(process, name, media_type, content)
             self._documents += 1
             if body is None:
@@ -95,11 +132,14 @@ class ParserProcess:
         with self._lock:
             self._stop()
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self, collection: str) -> subprocess.Popen[bytes]:
         if self._process is not None and (
-            self._process.poll() is not None or self._documents >= self._limits.documents_per_process
+            self._process.poll() is not None
+            or self._documents >= self._limits.documents_per_process
+            or (self._documents and self._collection != collection)
         ):
             self._stop()
+        self._collection = collection
         if self._process is None:
             self._process = self._start()
             self._documents = 0
@@ -134,12 +174,15 @@ class ParserProcess:
             watchdog.stop()
         try:
             # The process has not read any document yet, so this message can be trusted.
-            self._media_types = decode_ready(ready or b"")
+            self._media_types, missing = decode_ready(ready or b"")
         except ValueError:
             _end(process)
             raise DocumentRejected(
                 f"the parser process ended at its start (exit status {process.returncode})"
             ) from None
+        if missing and self._missing is None:
+            _log.warning("document parser not fully confined", missing=[each.value for each in missing])
+        self._missing = missing
         return process
 
     def _exchange(self, process: subprocess.Popen[bytes], name: str, media_type: str, content: bytes) -> bytes | None:
@@ -149,8 +192,12 @@ class ParserProcess:
         request = {"name": name, "media_type": media_type, "token": token, "ocr_install_command": install_command}
         sent: tuple[bytes, ...] = (json.dumps(request).encode(), content)
         seconds = float(self._limits.wall_seconds)
+        allowed = self._processor_seconds = self._limits.processor_seconds(len(content))
         for _ in range(self._limits.max_scanned_pages + 1):
             started = time.monotonic()
+            if not _allow_processor_time(process.pid, allowed):
+                return None
+            allowed = _PROCESSOR_SECONDS_A_SCAN
             body = self._send(process, sent, seconds)
             if body is None or not body.startswith(token.encode()):
                 return None
@@ -182,7 +229,10 @@ class ParserProcess:
         if self._timed_out:
             return DocumentTooLarge(f"reading it takes longer than {self._limits.wall_seconds} s")
         if process.returncode == -signal.SIGXCPU:
-            return DocumentTooLarge(f"reading it takes more than {self._limits.cpu_seconds} s of processor time")
+            return DocumentTooLarge(
+                f"it needs more than {self._processor_seconds} s of parsing, the most processor time for its size; "
+                "split it, or save it in a simpler format"
+            )
         if process.returncode == -signal.SIGABRT:
             return DocumentTooLarge("the parser gave up on it: it takes more memory than is allowed, or is damaged")
         if process.returncode < 0:
@@ -212,6 +262,17 @@ class _Watchdog:
     def _fire(self) -> None:
         self.fired = True
         self._process.kill()
+
+
+def _allow_processor_time(pid: int, seconds: int) -> bool:
+    """Lets a process take so many seconds of processor time from now on; returns whether it still runs."""
+    try:
+        used = time.clock_gettime(~pid << 3 | _PROCESS_CLOCK)
+        _, hard = resource.prlimit(pid, resource.RLIMIT_CPU)
+        resource.prlimit(pid, resource.RLIMIT_CPU, (ceil(used) + seconds, hard))
+    except OSError:
+        return False
+    return True
 
 
 def _receive(process: subprocess.Popen[bytes], limit: int) -> bytes | None:

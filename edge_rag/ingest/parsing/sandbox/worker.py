@@ -1,15 +1,14 @@
 """Entry point of the parser process: parses documents one after another until its input ends.
 
-Before the first document the process drops rights it does not need, for good (only root can raise a hard limit again):
+Before the first document the process drops rights it does not need, for good:
 
 - no new file descriptors, so no files and no sockets;
-- no writing to files, no new processes (not enforced for root), no core dumps;
-- address space of at most ``ParsingLimits.memory_bytes``, processor time per document of at most ``cpu_seconds``;
-- where the kernel supports it, what ``confinement`` lists: no removing or renaming of files, no signals to other
-  processes, no capabilities.
+- no writing to files, no new processes, no core dumps; address space of at most ``ParsingLimits.memory_bytes``;
+- what ``confinement`` lists, as far as the kernel has it: of system calls only those that computing takes.
 
-Not restricted: the process runs as the daemon's user and may make any system call that needs no new descriptor. It gets
-none of the daemon's descriptors, ``/`` as its working directory, and only the search paths of the daemon's environment.
+The daemon limits the processor time of each document, because it can do so from outside. The process gets none of the
+daemon's descriptors, ``/`` as its working directory, and only the search paths of the daemon's environment. It serves
+documents of one collection, so that a document that takes it over sees no text of other collections.
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ import codecs
 import json
 import resource
 import sys
-import time
 from importlib.machinery import BuiltinImporter, FrozenImporter
-from math import ceil
 from typing import IO
 
 from charset_normalizer.constant import IANA_SUPPORTED
@@ -30,7 +27,7 @@ from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.formats import FORMATS
 from edge_rag.ingest.parsing.parser import read_document
 from edge_rag.ingest.parsing.pdf.ocr import Recognizer, Scan
-from edge_rag.ingest.parsing.sandbox.confinement import confine, set_limits
+from edge_rag.ingest.parsing.sandbox.confinement import Protection, confine
 from edge_rag.ingest.parsing.sandbox.messages import (
     OUT_OF_MEMORY,
     encode_parsed,
@@ -43,7 +40,6 @@ from edge_rag.ingest.parsing.sandbox.messages import (
 
 _MAX_HEADER_BYTES = 64 * 1024
 _MAX_WORDS_BYTES = 16 * 2**20
-_CPU_SECONDS_A_SCAN = 10
 _MAIL = b"""Subject: =?utf-8?q?=C3=B6?= =?utf-8?b?w7Y=?=
 Date: Mon, 12 Jan 2026 10:00:00 +0100
 Content-Type: multipart/mixed; boundary=a
@@ -77,14 +73,13 @@ def main() -> None:
     limits = ParsingLimits(**json.loads(sys.argv[1]))
     _import_everything(limits)
     _disable_imports()
-    _drop_rights(limits)
+    missing = _drop_rights(limits)
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    write_message(answers, encode_ready([each.media_type for each in FORMATS]))
+    write_message(answers, encode_ready([each.media_type for each in FORMATS], missing))
     while (header := read_message(requests, _MAX_HEADER_BYTES)) is not None:
         content = read_message(requests, limits.max_bytes)
         if content is None:
             return
-        _allow_processor_time(limits.cpu_seconds)
         request = json.loads(header)
         token = request["token"].encode()
         out_of_memory = token + OUT_OF_MEMORY
@@ -110,7 +105,6 @@ def _recognizer(request: dict[str, str], requests: IO[bytes], answers: IO[bytes]
         words = read_message(requests, _MAX_WORDS_BYTES)
         if words is None:
             raise BrokenDocument("reading it was interrupted")
-        _allow_processor_time(_CPU_SECONDS_A_SCAN)
         return words
 
     return Recognizer(request["ocr_install_command"], recognize)
@@ -135,26 +129,16 @@ def _disable_imports() -> None:
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder in (BuiltinImporter, FrozenImporter)]
 
 
-def _drop_rights(limits: ParsingLimits) -> None:
-    confine(may_read=False)
-    scans = limits.max_scanned_pages * _CPU_SECONDS_A_SCAN
-    set_limits(
+def _drop_rights(limits: ParsingLimits) -> tuple[Protection, ...]:
+    return confine(
         {
             resource.RLIMIT_AS: limits.memory_bytes,
-            resource.RLIMIT_CPU: limits.documents_per_process * (limits.cpu_seconds + 1) + scans,
             resource.RLIMIT_FSIZE: 0,
             resource.RLIMIT_CORE: 0,
             resource.RLIMIT_NPROC: 0,
             resource.RLIMIT_NOFILE: 0,
         }
     )
-
-
-def _allow_processor_time(seconds: int) -> None:
-    """Sets the processor time limit to so many seconds from now."""
-    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    wanted = ceil(time.process_time()) + seconds
-    resource.setrlimit(resource.RLIMIT_CPU, (min(hard, wanted), hard))
 
 
 if __name__ == "__main__":
