@@ -18,7 +18,7 @@ from edge_rag.client import Client, ClientError
 from scripts.bench.harness.processors import on
 
 SAMPLES = Path(__file__).parents[3] / "deploy" / "samples"
-_EDGE_RAG = (sys.executable, "-m", "edge_rag")
+_MODULE = ("-m", "edge_rag")
 _ADDED = "measured"
 _MIB = 1 << 20
 _STOP_S = 60
@@ -92,6 +92,7 @@ def running(
     listen: str | None = "127.0.0.1:0",
     prefix: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
+    tree: Path | None = None,
 ) -> Iterator[Daemon]:
     """Runs a daemon until the end of the block. Settings in the environment are not passed on.
 
@@ -101,6 +102,7 @@ def running(
         listen: Its address; None to listen on the socket only.
         prefix: Command that starts it, for example in another network namespace.
         variables: Settings as environment variables.
+        tree: Another checkout, with its own `.venv`, that it runs from; None for this one.
 
     Raises:
         DaemonFailed: It did not start.
@@ -113,7 +115,8 @@ def running(
         environment["EDGE_RAG_LOCAL_LISTEN"] = local
     command = [
         *prefix,
-        *_EDGE_RAG,
+        sys.executable if tree is None else str(tree / ".venv" / "bin" / "python"),
+        *_MODULE,
         "serve",
         "--config",
         str(file),
@@ -123,7 +126,7 @@ def running(
         listen or local,
     ]
     with log.open("w") as output:
-        started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, text=True, env=environment)
+        started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, text=True, env=environment, cwd=tree)
     try:
         assert started.stdout is not None
         line = next((line for line in started.stdout if "serving on" in line), None)
@@ -172,5 +175,5 @@ def ingest_samples(address: str) -> None:
 
 
 def _add(generator: Path, data: Path) -> None:
-    command = [*_EDGE_RAG, "models", "add", str(generator), "--name", _ADDED, "--data-dir", str(data)]
+    command = [sys.executable, *_MODULE, "models", "add", str(generator), "--name", _ADDED, "--data-dir", str(data)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
