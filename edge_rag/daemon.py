@@ -67,7 +67,7 @@ def run(settings: Settings, read: Callable[[], Settings]) -> int:
     configure_logging(settings.log.level.value, settings.log.format is LogFormat.JSON, settings.log.text)
     limit_malloc_arenas()
     raise_gc_threshold()
-    raise_file_limit(settings.limits.connections)
+    raise_file_limit(transport_limits(settings).accepted_connections)
     audit = settings.audit
     audit_file = None if audit.file is None else AuditLogFile(audit.file, audit.file_mib * _MIB, audit.files_kept)
     manager = SystemdNotifier.of(os.environ)

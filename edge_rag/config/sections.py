@@ -227,9 +227,17 @@ class LimitSettings(Section):
     streams_per_connection: int = Field(
         default=384, ge=1, description="Concurrent calls on one connection; the client queues further calls."
     )
-    connections: int = Field(default=1024, ge=1, description="Open connections; further ones are closed.")
+    connections: int = Field(
+        default=1024,
+        ge=1,
+        description="Open connections from other hosts. Half of them may be without an authenticated call; the oldest "
+        "of these are closed.",
+    )
     connections_per_address: int = Field(
-        default=128, ge=1, description="Open connections from one address; the newest are closed."
+        default=128,
+        ge=1,
+        description="Open connections from one address, or one /64 of IPv6. The oldest ones without an authenticated "
+        "call are closed first, then the newest.",
     )
     keepalive_seconds: float = Field(
         default=60,

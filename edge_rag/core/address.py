@@ -37,12 +37,15 @@ def network_of_peer(name: str) -> str:
 
 
 def is_local_peer(name: str) -> bool:
-    """Returns whether a peer is on this host: over a Unix socket or a loopback address."""
+    """Returns whether a peer is on this host, by gRPC's name of it: over a Unix socket or a loopback address."""
     peer = peer_of(name)
-    if peer is None:
-        return True
+    return peer is None or is_loopback(peer[0])
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether an address without a port is a loopback address; False for names."""
     try:
-        address = ip_address(peer[0])
+        address = ip_address(host)
     except ValueError:
         return False
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None

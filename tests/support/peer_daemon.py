@@ -98,7 +98,7 @@ def serve_generator(generator: AnswerGenerator, tokens: Path) -> Iterator[str]:
             Metrics(CollectorRegistry(), Latencies()),
             RefusalRecorder(AuditLog(100)),
         )
-        service = GenerationService(GrpcCalls(calls), RequestLimits(8192, AnswerMode.QUOTE, 4))
+        service = GenerationService(GrpcCalls(calls, lambda _: None), RequestLimits(8192, AnswerMode.QUOTE, 4))
         generation_pb2_grpc.add_GenerationServicer_to_server(service, server)
 
     with serving(register) as address:

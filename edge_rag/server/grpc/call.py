@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -31,10 +31,12 @@ class GrpcCalls:
 
     Args:
         calls: The call context.
+        identified: Called with the name of the peer when a call was authenticated.
     """
 
-    def __init__(self, calls: CallContext) -> None:
+    def __init__(self, calls: CallContext, identified: Callable[[str], None]) -> None:
         self._calls = calls
+        self._identified = identified
 
     @asynccontextmanager
     async def handle(self, operation: Operation, context: ServicerContext, request_id: str = "") -> AsyncIterator[Call]:
@@ -54,6 +56,8 @@ class GrpcCalls:
         status: tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]] | None = None
         try:
             with self._calls.handle(operation, request) as call:
+                if not operation.anonymous:
+                    self._identified(call.peer)
                 await context.send_initial_metadata(((REQUEST_ID, call.request_id),))
                 yield call
         except CallFailed as failed:

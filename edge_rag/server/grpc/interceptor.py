@@ -13,7 +13,7 @@ import grpc
 from edge_rag.core.address import network_of_peer
 from edge_rag.errors import CallTimeout, EdgeRagError, InvalidRequest, SlowConsumer
 from edge_rag.server.grpc.call import REQUEST_ID, ServicerContext, error_status, grpc_status, metadata_value
-from edge_rag.server.limits.connections import CancelRateLimiter, Connections
+from edge_rag.server.limits.connections import Connections
 from edge_rag.service.call import CallContext, CallFailed
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -54,7 +54,6 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
         self._slow_client_s = slow_client_s
         self._long_methods = long_methods
         self._connections = connections
-        self._cancels = CancelRateLimiter()
         self._wrapped: dict[str, Handler] = {}
 
     async def intercept_service(  # noqa: D102 - described by gRPC
@@ -85,12 +84,11 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
             return
         client = network_of_peer(context.peer())
         try:
-            if self._cancels.is_abusive(client):
+            if self._connections.is_cancelling(context.peer()):
                 await asyncio.sleep(_CANCEL_DELAY_S)
             await self._serve_in_slot(client, method, handler, context)
         except asyncio.CancelledError:
-            if self._cancels.cancelled(client):
-                self._connections.ban(context.peer(), "it cancels too many calls")
+            self._connections.call_cancelled(context.peer())
             raise
 
     async def _serve_in_slot(self, client: str, method: str, handler: Handler, context: ServicerContext) -> None:

@@ -37,6 +37,7 @@ from edge_rag.server.grpc.interceptor import AdmissionInterceptor
 from edge_rag.server.grpc.listeners import Listeners, ServedCertificates, TlsOptions
 from edge_rag.server.grpc.peers_service import EncodingService, GenerationService
 from edge_rag.server.grpc.rag_service import RagService
+from edge_rag.server.limits.connection_table import ConnectionLimits
 from edge_rag.server.limits.connections import Connections
 from edge_rag.server.limits.transport import TransportLimits
 from edge_rag.service import access, ask, collections, documents, jobs, peers, status
@@ -116,12 +117,12 @@ class GrpcServer:
         transport: TransportLimits,
     ) -> None:
         self._listeners = listeners
-        self._connections = Connections(transport.connections_per_address)
+        self._connections = Connections(ConnectionLimits(transport.connections, transport.connections_per_address))
         self._enforcing: asyncio.Task[None] | None = None
         interceptor = AdmissionInterceptor(calls, slow_client_s, _LONG_METHODS, self._connections)
         self._server = grpc.aio.server(interceptors=(interceptor,), options=transport.options())
         self._certificates = None if listeners.tls is None else ServedCertificates(listeners.tls)
-        grpc_calls = GrpcCalls(calls)
+        grpc_calls = GrpcCalls(calls, self._connections.identified)
         self._rag = RagService(grpc_calls, limits)
         rag_pb2_grpc.add_RagServicer_to_server(self._rag, self._server)
         documents_pb2_grpc.add_DocumentsServicer_to_server(DocumentsService(grpc_calls), self._server)

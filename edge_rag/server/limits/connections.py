@@ -1,36 +1,39 @@
-"""Connection limits per address, bans, and the rate limit of cancelled calls.
-
-gRPC limits the number of connections in total, but neither counts them by address nor closes a single one from Python.
-Connections and listening sockets are therefore found among the open files of the process. Each is accessed through a
-duplicate, which stays the same socket even if gRPC closes its own meanwhile and the number is reused.
-"""
+"""The connections of the server: closes those that exceed the limits or cancel too many calls, and bans networks."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from ipaddress import ip_address
+from collections import deque
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_network
 from time import monotonic
 from typing import Final
 
 import structlog
 
-from edge_rag.core.address import Peer, peer_of
+from edge_rag.core.address import UNIX, Peer, is_loopback, network_of, network_of_peer, peer_of
+from edge_rag.server.limits.cancel_rate import KNOWN, UNKNOWN, CancelLimits, CancelRateLimiter
+from edge_rag.server.limits.connection_table import BAN_S, ConnectionLimits, ConnectionTable
+from edge_rag.server.limits.open_sockets import OpenSockets, count_open_files
 from edge_rag.server.limits.socket_filter import attach_filter
 
-_OPEN_FILES: Final = "/dev/fd"
-_CHECK_INTERVAL_S: Final = 0.5
+_QUIET_S: Final = 0.5
+"""Interval of looking at the connections while few are unidentified, seconds."""
+
+_BUSY_S: Final = 0.05
+"""Interval of counting open files, and of looking at the connections while many are unidentified, seconds."""
+
+_BUSY_SHARE: Final = 0.1
+"""Largest share of time spent on looking."""
+
+_MANY: Final = 32
+"""Unidentified connections that are many; also newly opened files that are a reason to look at the connections."""
+
+_REPORT_S: Final = 10.0
+"""Interval of lines in the log on closed connections, seconds."""
+
 _RECENTLY_CUT: Final = 16
-
-BAN_S: Final = 10.0
-"""How long an address is banned, seconds."""
-
-_MAPPED: Final = "::ffff:"
-"""Prefix of an IPv4 address on a dual-stack socket; gRPC omits it."""
 
 log = structlog.get_logger()
 
@@ -39,89 +42,146 @@ class Connections:
     """The connections of this process's server. Used from one event loop.
 
     Args:
-        per_address: Maximum number of connections of one address.
+        limits: Numbers of connections.
         clock: Monotonic seconds.
+        is_local: Whether an address is one of this host.
     """
 
-    def __init__(self, per_address: int, clock: Callable[[], float] = monotonic) -> None:
-        self._per_address = per_address
-        self._ports: frozenset[int] = frozenset()
-        self._known: frozenset[Peer] = frozenset()
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        clock: Callable[[], float] = monotonic,
+        is_local: Callable[[str], bool] = is_loopback,
+    ) -> None:
+        self._clock = clock
+        self._is_local = is_local
+        self._table = ConnectionTable(limits, clock, is_local)
+        self._sockets = OpenSockets()
+        self._cancels = CancelRateLimiter(clock)
         # Each of a hundred calls on a connection may request that it is closed.
         self._cut: deque[Peer] = deque(maxlen=_RECENTLY_CUT)
-        self._clock = clock
-        self._banned: dict[str, float] = {}  # address to the end of its ban
+        self._unreported: list[str] = []
+        self._reported_at = -_REPORT_S
 
     def set_ports(self, ports: frozenset[int]) -> None:
         """Sets the ports on which the server listens."""
-        self._ports = ports
+        self._sockets.set_ports(ports)
+
+    def identified(self, peer: str) -> None:
+        """Notes that a call was authenticated: its connection need not make room for those of strangers.
+
+        Args:
+            peer: gRPC's name of the peer.
+        """
+        connection = peer_of(peer)
+        if connection is not None:
+            self._table.identified(connection)
 
     async def enforce(self) -> None:
-        """Closes excess connections and lifts expired bans at a fixed interval, until cancelled."""
-        while True:
-            await asyncio.sleep(_CHECK_INTERVAL_S)
-            self.lift_expired_bans()
-            await asyncio.to_thread(self.close_excess)
+        """Closes excess connections and lifts expired bans, until cancelled."""
+        loop = asyncio.get_running_loop()
+        files, due_at, pause_s = 0, 0.0, _BUSY_S
+        # A thread of its own: those of the default executor have a lower priority, and other work waits there.
+        with ThreadPoolExecutor(1, "connections") as thread:
+            while True:
+                await asyncio.sleep(pause_s)
+                self.lift_expired_bans()
+                self._report()
+                now, count = self._clock(), count_open_files()
+                if now < due_at and count < files + _MANY:
+                    continue
+                excess = self._update(await loop.run_in_executor(thread, self._sockets.peers), now)
+                if excess:
+                    await loop.run_in_executor(thread, self._sockets.shut, excess)
+                files = count
+                pause_s = max(_BUSY_S, (self._clock() - now) / _BUSY_SHARE)
+                due_at = now + (_BUSY_S if excess or self._table.unidentified >= _MANY else _QUIET_S)
 
     def close_excess(self) -> int:
-        """Closes the newest connections of addresses over the limit; returns how many."""
-        if not self._ports or len(_open_files()) <= self._per_address:
-            return 0
-        present = {peer for peer, _ in self._all()}
-        # Older connections take precedence over newer ones.
-        counted: Counter[str] = Counter(host for host, _ in present & self._known)
-        excess = set()
-        for peer in present - self._known:
-            counted[peer[0]] += 1
-            if counted[peer[0]] > self._per_address:
-                excess.add(peer)
-        for peer, connection in self._all() if excess else ():
-            if peer in excess:
-                _shut(connection)
-        for host in sorted({host for host, _ in excess}):
-            log.warning("connections over the limit of their address closed", address=host, limit=self._per_address)
-        self._known = frozenset(present - excess)
+        """Closes connections that exceed the limits; returns how many."""
+        now = self._clock()
+        excess = self._update(self._sockets.peers(), now)
+        self._sockets.shut(excess)
         return len(excess)
 
-    def ban(self, peer: str, reason: str) -> None:
-        """Closes all connections of a peer's address and accepts none from it for ``BAN_S``.
+    def _update(self, present: Collection[Peer], seen_at: float) -> Collection[Peer]:
+        excess = self._table.update(present, seen_at)
+        if excess.banned:
+            self._apply_bans()
+            log.warning("networks banned", networks=len(excess.banned), example=min(excess.banned), seconds=BAN_S)
+        self._unreported += [peer[0] for peer in excess.peers]
+        return excess.peers
 
-        Does nothing for a Unix socket. A peer with a link-local address (``fe80::7%eth0``) only loses its connection.
+    def _report(self) -> None:
+        """Logs one line for many connections, so that strangers cannot fill the log."""
+        if not self._unreported or self._clock() < self._reported_at + _REPORT_S:
+            return
+        hosts, self._unreported, self._reported_at = self._unreported, [], self._clock()
+        log.warning("connections over the limits closed", connections=len(hosts), example=hosts[-1])
+
+    def is_cancelling(self, peer: str) -> bool:
+        """Returns whether the next call of a peer's network is likely to be cancelled."""
+        network = network_of_peer(peer)
+        return self._cancels.is_abusive(network, self._cancel_limits(peer, network))
+
+    def call_cancelled(self, peer: str) -> None:
+        """Counts a cancelled call; closes the connections of clients that cancel too many.
+
+        A network from which no authenticated call came recently is banned. Of a known network, of which a stranger may
+        be the neighbour of a client, only the connection that cancels is closed. The same holds for this host.
+
+        Args:
+            peer: gRPC's name of the peer.
+        """
+        network = network_of_peer(peer)
+        if not self._cancels.cancelled(network, peer, self._cancel_limits(peer, network)) or network == UNIX:
+            return
+        if not self.ban(peer, "it cancels too many calls") and self._cancels.is_offender(network, peer):
+            self.cut(peer, "it cancels too many calls")
+
+    def _cancel_limits(self, peer: str, network: str) -> CancelLimits:
+        connection = peer_of(peer)
+        if connection is None or self._is_local(connection[0]) or self._table.is_known(network):
+            return KNOWN
+        return UNKNOWN
+
+    def ban(self, peer: str, reason: str) -> bool:
+        """Closes all connections of a peer's network and accepts none from it for ``BAN_S``, unless it is known.
 
         Args:
             peer: gRPC's name of the peer.
             reason: For the log.
+
+        Returns:
+            Whether the network is banned now. This host, known networks and link-local addresses never are.
         """
-        target = peer_of(peer)
-        if target is None:
-            return
-        host = target[0]
-        if host in self._banned or "%" in host:
+        connection = peer_of(peer)
+        if connection is None:
+            return False
+        network = network_of(connection[0])
+        if network in self._table.banned:
             self.cut(peer, reason)
-            return
-        self._banned[host] = self._clock() + BAN_S
+            return True
+        if not self._table.ban(connection):
+            return False
         self._apply_bans()
-        for (address, _), connection in self._all():
-            if address == host:
-                _shut(connection)
-        log.warning("address banned", address=host, seconds=BAN_S, reason=reason)
+        self._sockets.shut([other for other in self._sockets.peers() if network_of(other[0]) == network])
+        log.warning("network banned", network=network, seconds=BAN_S, reason=reason)
+        return True
 
     def lift_expired_bans(self) -> None:
-        """Accepts connections again from addresses whose ban has expired."""
-        over = [host for host, until in self._banned.items() if until <= self._clock()]
-        for host in over:
-            del self._banned[host]
-        if over:
+        """Accepts connections again from networks whose ban has expired."""
+        if self._table.lift_expired_bans():
             self._apply_bans()
 
     def _apply_bans(self) -> None:
-        banned = [ip_address(host) for host in self._banned]
+        banned = [ip_network(network) for network in self._table.banned]
         try:
-            for listening in self._listening():
+            for listening in self._sockets.listening():
                 attach_filter(listening, banned)
         except OSError as error:
             log.warning(
-                "the kernel refuses the socket filter; connections of banned addresses are closed after they open",
+                "the kernel refuses the socket filter; connections of banned networks are closed after they open",
                 error=str(error),
             )
 
@@ -136,100 +196,5 @@ class Connections:
         if target is None or target in self._cut:
             return
         self._cut.append(target)
-        for found, connection in self._all():
-            if found == target:
-                _shut(connection)
-                log.warning("connection closed", address=target[0], reason=reason)
-
-    def _listening(self) -> Iterator[socket.socket]:
-        """Yields the server's listening sockets; each is valid until the next one."""
-        for name in _open_files():
-            with _duplicate(int(name)) as found:
-                if found is None or not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                    continue
-                if found.getsockname()[1] in self._ports:
-                    yield found
-
-    def _all(self) -> Iterator[tuple[Peer, socket.socket]]:
-        """Yields the connections with their peers; each socket is valid until the next one."""
-        for name in _open_files():
-            with _duplicate(int(name)) as found:
-                if found is None:
-                    continue
-                with suppress(OSError):
-                    local = found.getsockname()
-                    if isinstance(local, tuple) and local[1] in self._ports:
-                        host, port = found.getpeername()[:2]
-                        yield (host.removeprefix(_MAPPED), port), found
-
-
-def _open_files() -> list[str]:
-    return os.listdir(_OPEN_FILES)  # noqa: PTH208 - a thousand names twice a second, without an object for each
-
-
-@contextmanager
-def _duplicate(number: int) -> Iterator[socket.socket | None]:
-    """Yields a duplicate of an open file as a socket; None if it is not a TCP socket or is closed."""
-    try:
-        copy = os.dup(number)
-    except OSError:
-        yield None
-        return
-    try:
-        duplicate = socket.socket(fileno=copy)
-    except OSError:
-        os.close(copy)
-        yield None
-        return
-    with duplicate:
-        yield duplicate if duplicate.family in (socket.AF_INET, socket.AF_INET6) else None
-
-
-def _shut(connection: socket.socket) -> None:
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-
-
-_PER_SECOND: Final = 100.0
-"""Calls that a client may cancel per second, on average."""
-
-_BURST: Final = 300.0
-"""Calls that it may cancel at once."""
-
-_ABUSIVE: Final = 30.0
-"""Recent cancellations from which on a client's next call is likely to be cancelled too."""
-
-_CLIENTS: Final = 4096
-"""Clients whose rates are kept; beyond that, the one with the oldest cancellation is dropped."""
-
-
-class CancelRateLimiter:
-    """Limits the rate of cancelled calls by client (HTTP/2 rapid reset), as token buckets.
-
-    Turner, New Directions in Communications, 1986.
-
-    Args:
-        clock: Monotonic seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._left: dict[str, tuple[float, float]] = {}
-
-    def cancelled(self, client: str) -> bool:
-        """Counts a cancelled call; returns whether the client is over the limit."""
-        left = self._allowed(client) - 1
-        self._left.pop(client, None)
-        self._left[client] = max(left, 0.0), self._clock()
-        if len(self._left) > _CLIENTS:
-            del self._left[next(iter(self._left))]
-        return left < 0
-
-    def is_abusive(self, client: str) -> bool:
-        """Returns whether the client's next call is likely to be cancelled too."""
-        return self._allowed(client) < _BURST - _ABUSIVE
-
-    def _allowed(self, client: str) -> float:
-        now = self._clock()
-        left, at = self._left.get(client, (_BURST, now))
-        return min(_BURST, left + (now - at) * _PER_SECOND)
+        self._sockets.shut([target])
+        log.warning("connection closed", address=target[0], reason=reason)

@@ -17,6 +17,9 @@ _PING_STRIKES: Final = 2
 _REQUESTS_PER_READ: Final = 16
 """Streams that one read of a connection may open; the rest waits until other connections are read."""
 
+_ACCEPTED: Final = 4
+"""Connections that gRPC accepts for each one that is allowed to stay."""
+
 _PENDING_CALLS: Final = 4096
 """Calls that may wait to be accepted, about 15 KiB each; beyond that gRPC cancels arbitrary ones. A reset call stays in
 this queue, so that a flood of resets fills it until the address is banned; one connection holds at most ``streams``."""
@@ -30,14 +33,14 @@ BUFFERED_BYTES: Final = 2 * _WINDOW_BYTES
 
 @dataclass(frozen=True, slots=True)
 class TransportLimits:
-    """Limits of messages and connections. gRPC enforces all but ``connections_per_address``.
+    """Limits of messages and connections. gRPC enforces all but the numbers of connections.
 
     Attributes:
         message_bytes: Largest message received.
         metadata_bytes: Size of a call's metadata, keys and values.
         streams: Concurrent calls of one connection; clients queue further ones (HTTP/2).
-        connections: Concurrent connections of one listening address.
-        connections_per_address: Concurrent connections from one client address.
+        connections: Concurrent connections from other hosts.
+        connections_per_address: Concurrent connections from one network: an IPv4 address or the /64 of an IPv6 address.
         keepalive_s: Idle time after which the server pings a connection, seconds.
         keepalive_timeout_s: Time after which a connection without a reply to the ping is closed, seconds.
         ping_s: Minimum interval between a client's pings, seconds.
@@ -54,6 +57,14 @@ class TransportLimits:
     ping_s: float
     idle_s: float
 
+    @property
+    def accepted_connections(self) -> int:
+        """Concurrent connections that gRPC accepts on one listening address; it refuses the newest, whoever opens them.
+
+        Far above ``connections``, so that there is room for newcomers until unidentified connections are closed.
+        """
+        return self.connections * _ACCEPTED
+
     def options(self) -> tuple[tuple[str, int], ...]:
         """Returns gRPC's server options."""
         return (
@@ -68,7 +79,7 @@ class TransportLimits:
             ("grpc.max_metadata_size", self.metadata_bytes),
             ("grpc.absolute_max_metadata_size", self.metadata_bytes),
             ("grpc.max_concurrent_streams", self.streams),
-            ("grpc.max_allowed_incoming_connections", self.connections),
+            ("grpc.max_allowed_incoming_connections", self.accepted_connections),
             ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
             ("grpc.keepalive_time_ms", _milliseconds(self.keepalive_s)),
             ("grpc.keepalive_timeout_ms", _milliseconds(self.keepalive_timeout_s)),

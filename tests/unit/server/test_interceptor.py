@@ -14,6 +14,7 @@ from edge_rag.access.quotas import QuotaLedger
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.server.grpc.call import REQUEST_ID
 from edge_rag.server.grpc.interceptor import AdmissionInterceptor
+from edge_rag.server.limits.connection_table import ConnectionLimits
 from edge_rag.server.limits.connections import Connections
 from edge_rag.service.call import CallContext
 from edge_rag.service.lifecycle import Lifecycle
@@ -54,7 +55,7 @@ async def address(limiter: ConcurrencyLimiter, audit: AuditLog) -> AsyncIterator
     calls = CallContext(
         Lifecycle(), cast(Any, None), QuotaLedger(), limiter, Timeouts(60, 60), metrics, RefusalRecorder(audit)
     )
-    interceptor = AdmissionInterceptor(calls, 60, frozenset(), Connections(10))
+    interceptor = AdmissionInterceptor(calls, 60, frozenset(), Connections(ConnectionLimits(100, 10)))
     server = grpc.aio.server(interceptors=[interceptor])
     server.add_generic_rpc_handlers((Echo(),))
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from time import monotonic
 
 import pytest
 
-from edge_rag.server.limits.connections import BAN_S, Connections
+from edge_rag.core.address import is_loopback
+from edge_rag.server.limits.connection_table import BAN_S, ConnectionLimits
+from edge_rag.server.limits.connections import Connections
 from tests.unit.server.limits.test_socket_filter import is_taken
 
 
@@ -50,26 +53,41 @@ def server() -> Iterator[Server]:
     one.close()
 
 
-def connections(server: Server, most: int) -> Connections:
-    made = Connections(most)
+def connections(
+    server: Server, most: int, clock: Callable[[], float] = monotonic, local: Callable[[str], bool] = is_loopback
+) -> Connections:
+    made = Connections(ConnectionLimits(100, most), clock, local)
     made.set_ports(frozenset({server.port}))
     return made
 
 
-def test_the_newest_connections_over_the_limit_are_closed_and_other_addresses_keep_theirs(server: Server) -> None:
+def nobody(_: str) -> bool:
+    """Makes loopback addresses those of other hosts."""
+    return False
+
+
+def peer(client: socket.socket) -> str:
+    host, port = client.getsockname()
+    return f"ipv4:{host}:{port}"
+
+
+def test_unidentified_connections_over_the_limit_are_closed_the_oldest_first_then_the_newest(server: Server) -> None:
     kept = connections(server, 3)
-    first = [server.connect() for _ in range(2)]
+    known = [server.connect() for _ in range(2)]
     other = [server.connect("127.0.0.2") for _ in range(3)]
+    for each in (*known, *other):
+        kept.identified(peer(each))
     assert kept.close_excess() == 0
-    for _ in range(4):
-        server.connect()
-    assert kept.close_excess() == 3
-    still = server.open()
-    assert set(first) | set(other) <= set(still)
-    assert len(still) == 6
-    for accepted in server.accepted[-3:]:
-        accepted.close()
+    server.connect()
     assert kept.close_excess() == 0
+    last = server.connect()
+    assert kept.close_excess() == 1
+    assert set(server.open()) == {*known, *other, last}
+    server.accepted[-2].close()
+    kept.identified(peer(last))
+    kept.identified(peer(server.connect()))
+    assert kept.close_excess() == 1
+    assert set(server.open()) == {*known, *other, last}
 
 
 def test_a_closed_connection_makes_room_for_another(server: Server) -> None:
@@ -87,7 +105,7 @@ def test_a_closed_connection_makes_room_for_another(server: Server) -> None:
 def test_only_the_named_peers_connection_is_closed(server: Server) -> None:
     kept = connections(server, 100)
     one, two = server.connect(), server.connect()
-    kept.cut(f"ipv4:127.0.0.1:{one.getsockname()[1]}", "a test")
+    kept.cut(peer(one), "a test")
     kept.cut("unix:", "a test")
     assert server.open() == [two]
 
@@ -98,30 +116,56 @@ def test_connections_to_other_ports_are_neither_counted_nor_closed(server: Serve
     server.connect()
     two = server.connect()
     assert elsewhere.close_excess() == 0
-    elsewhere.cut(f"ipv4:127.0.0.1:{two.getsockname()[1]}", "a test")
+    elsewhere.cut(peer(two), "a test")
     assert len(server.open()) == 2
 
 
-def test_a_banned_address_loses_its_connections_and_gets_none_until_the_ban_ends(server: Server) -> None:
+def cancel(kept: Connections, client: socket.socket, calls: int = 400) -> None:
+    for _ in range(calls):
+        kept.call_cancelled(peer(client))
+
+
+def test_a_stranger_that_cancels_many_calls_is_banned_with_all_its_connections_until_the_ban_ends(
+    server: Server,
+) -> None:
     now = [0.0]
-    made = Connections(9, clock=lambda: now[0])
-    made.set_ports(frozenset({server.port}))
+    kept = connections(server, 9, lambda: now[0], nobody)
     other, one, two = server.connect("127.0.0.8"), server.connect("127.0.0.9"), server.connect("127.0.0.9")
-    made.ban(f"ipv4:127.0.0.9:{one.getsockname()[1]}", "it floods")
+    cancel(kept, one)
     assert server.open() == [other]
-    made.ban(f"ipv4:127.0.0.9:{two.getsockname()[1]}", "it floods")
+    cancel(kept, two)
     for at, is_in in ((0.0, False), (BAN_S - 0.1, False), (BAN_S, True)):
         now[0] = at
-        made.lift_expired_bans()
+        kept.lift_expired_bans()
         assert is_taken(server.listener, "127.0.0.9") is is_in
         assert is_taken(server.listener, "127.0.0.8")
 
 
-def test_a_peer_that_cannot_be_banned_only_loses_its_connection(server: Server) -> None:
-    made = connections(server, most=9)
-    server.connect()
-    made.ban("unix:", "it floods")
-    made.ban("ipv6:%5Bfe80::7%25eth0%5D:5000", "it floods")
-    made.lift_expired_bans()
+def test_of_an_address_with_a_known_client_only_the_connection_that_cancels_is_closed(server: Server) -> None:
+    kept = connections(server, 9, local=nobody)
+    neighbour, hasty = server.connect("127.0.0.9"), server.connect("127.0.0.9")
+    kept.identified(peer(neighbour))
+    cancel(kept, hasty)
+    cancel(kept, neighbour, 1)
+    assert server.open() == [neighbour]
+    assert is_taken(server.listener, "127.0.0.9")
+
+
+def test_this_host_is_never_banned_and_a_unix_socket_is_not_even_closed(server: Server) -> None:
+    kept = connections(server, most=9)
+    neighbour, hasty = server.connect(), server.connect()
+    cancel(kept, hasty)
+    for name in ("unix:", "ipv6:%5Bfe80::7%25eth0%5D:5000"):
+        for _ in range(400):
+            kept.call_cancelled(name)
     assert is_taken(server.listener, "127.0.0.1")
-    assert len(server.open()) == 1
+    assert server.open() == [neighbour]
+
+
+def test_a_network_whose_connections_are_closed_again_and_again_is_banned(server: Server) -> None:
+    kept = connections(server, 1, local=nobody)
+    for _ in range(70):
+        server.connect("127.0.0.9")
+    assert kept.close_excess() == 70
+    assert not is_taken(server.listener, "127.0.0.9")
+    assert is_taken(server.listener, "127.0.0.8")

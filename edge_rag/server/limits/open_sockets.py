@@ -1,0 +1,144 @@
+"""The TCP sockets of this process that belong to its server.
+
+gRPC's Python API gives no access to them, so they are found among the open files. Each is accessed through a duplicate,
+which stays the same socket even if gRPC closes its own meanwhile and the number is reused.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from edge_rag.core.address import Peer
+
+_OPEN_FILES: Final = "/dev/fd"
+
+_MAPPED: Final = "::ffff:"
+"""Prefix of an IPv4 address on a dual-stack socket; gRPC omits it."""
+
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
+"""Closing resets the connection, so that the kernel keeps nothing of it; see ``SO_LINGER`` in socket(7)."""
+
+
+def count_open_files() -> int:
+    """Returns how many files are open in this process."""
+    return len(_open_files())
+
+
+class OpenSockets:
+    """Finds connections and listening sockets. Any thread.
+
+    A look at connections that were there before costs one system call each.
+    """
+
+    def __init__(self) -> None:
+        self._ports: frozenset[int] = frozenset()
+        self._seen: dict[int, tuple[int, Peer | None]] = {}  # number to inode and peer; None for all other files
+        self._listening: list[tuple[int, int]] = []  # number and inode
+
+    def set_ports(self, ports: frozenset[int]) -> None:
+        """Sets the ports on which the server listens."""
+        self._ports, self._seen, self._listening = ports, {}, []
+
+    def peers(self) -> list[Peer]:
+        """Returns the peers of all connections, those accepted first mostly first.
+
+        Each processor numbers the inodes of new sockets from a range of its own.
+        """
+        connections = self._connections()
+        return sorted(connections, key=connections.__getitem__)
+
+    def shut(self, peers: Collection[Peer]) -> None:
+        """Closes the connections of these peers."""
+        wanted = frozenset(peers)
+        for peer, (_, number) in self._connections().items() if wanted else ():
+            if peer not in wanted:
+                continue
+            with _duplicate(number) as found:
+                if found is not None and self._peer(found) == peer:
+                    with suppress(OSError):
+                        found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+                        found.shutdown(socket.SHUT_RDWR)
+
+    def listening(self) -> Iterator[socket.socket]:
+        """Yields the server's listening sockets; each is valid until the next one."""
+        if not self._listening:
+            self._listening = [(number, _inode(number)) for number in _open_files() if self._is_listening(number)]
+        for number, inode in self._listening:
+            with _duplicate(number) as found:
+                if found is not None and _inode(found.fileno()) == inode:
+                    yield found
+
+    def _is_listening(self, number: int) -> bool:
+        with _duplicate(number) as found:
+            return (
+                found is not None
+                and bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+                and found.getsockname()[1] in self._ports
+            )
+
+    def _connections(self) -> dict[Peer, tuple[int, int]]:
+        """Returns the inodes and the numbers of the connections' files by peer."""
+        seen: dict[int, tuple[int, Peer | None]] = {}
+        found: dict[Peer, tuple[int, int]] = {}
+        for number in _open_files():
+            try:
+                status = os.fstat(number)
+            except OSError:
+                continue
+            known = self._seen.get(number)
+            if known is None or known[0] != status.st_ino:
+                known = status.st_ino, self._peer_of_file(number) if stat.S_ISSOCK(status.st_mode) else None
+            seen[number] = known
+            if known[1] is not None:
+                found[known[1]] = status.st_ino, number
+        self._seen = seen
+        return found
+
+    def _peer_of_file(self, number: int) -> Peer | None:
+        with _duplicate(number) as found:
+            return None if found is None else self._peer(found)
+
+    def _peer(self, found: socket.socket) -> Peer | None:
+        try:
+            if found.getsockname()[1] not in self._ports:
+                return None
+            host, port = found.getpeername()[:2]
+        except OSError:  # listening, or closed by its peer
+            return None
+        return host.removeprefix(_MAPPED), port
+
+
+def _open_files() -> list[int]:
+    return [int(name) for name in os.listdir(_OPEN_FILES)]  # noqa: PTH208 - thousands, without an object for each
+
+
+def _inode(number: int) -> int:
+    """Returns the inode of an open file; -1 if it is closed."""
+    try:
+        return os.fstat(number).st_ino
+    except OSError:
+        return -1
+
+
+@contextmanager
+def _duplicate(number: int) -> Iterator[socket.socket | None]:
+    """Yields a duplicate of an open file as a socket; None if it is not a TCP socket or is closed."""
+    try:
+        copy = os.dup(number)
+    except OSError:
+        yield None
+        return
+    try:
+        duplicate = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        yield None
+        return
+    with duplicate:
+        yield duplicate if duplicate.family in (socket.AF_INET, socket.AF_INET6) else None
