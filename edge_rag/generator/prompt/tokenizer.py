@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from edge_rag.errors import ModelFolderInvalid
+from edge_rag.runtime.model_folder.special_tokens import read_special_tokens_as_text
 
 
 class Detokenizer:
@@ -72,7 +73,7 @@ class ChatTokenizer:
             self._tokenizer = Tokenizer.from_str(json.dumps(parsed))
         except Exception as error:
             raise ModelFolderInvalid(f"tokenizer.json: {error}") from error
-        self._tokenizer.encode_special_tokens = True
+        read_special_tokens_as_text(self._tokenizer)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._parts = _template_parts(_render(template, variables), added)

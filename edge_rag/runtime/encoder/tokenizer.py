@@ -13,6 +13,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 from tokenizers import Encoding, Tokenizer
 
 from edge_rag.errors import InferenceFailed, ModelFolderInvalid
+from edge_rag.runtime.model_folder.special_tokens import read_special_tokens_as_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,13 @@ class TextTokenizer:
         Args:
             tokenizer: Must not be used elsewhere: it is reconfigured.
             max_tokens: Most tokens the model takes, special tokens included.
+
+        Raises:
+            ModelFolderInvalid: Text can become a special token.
         """
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        tokenizer.encode_special_tokens = True
+        read_special_tokens_as_text(tokenizer)
         self._tokenizer = tokenizer
         self.max_tokens = max_tokens
         self._single_extra = tokenizer.num_special_tokens_to_add(False)
