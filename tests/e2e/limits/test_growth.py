@@ -16,7 +16,7 @@ from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, rag_pb2, rag_pb2_grpc
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents, start_daemon
 
 LONG = "EDGE_RAG_SOAK_SECONDS" in os.environ
-WARM_UP = 400 if LONG else 150
+WARM_UP = 4_000 if LONG else 150
 ASKS, CANCELLED = (5_000, 500) if LONG else (200, 40)
 QUESTIONS = (
     "How often must the pump bearings be greased?",

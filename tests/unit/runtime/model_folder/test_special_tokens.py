@@ -24,7 +24,7 @@ def unigram() -> Tokenizer:
 
 def unigram_without_a_pre_tokenizer() -> Tokenizer:
     tokenizer = unigram()
-    tokenizer.pre_tokenizer = None  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = None
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
     return tokenizer
 
@@ -67,7 +67,7 @@ def word_level() -> Tokenizer:
 KINDS = (unigram, unigram_without_a_pre_tokenizer, sentencepiece_bpe, byte_level_bpe, word_piece, word_level)
 
 
-def protected(kind: Callable[[], Tokenizer]) -> tuple[Tokenizer, set[int]]:
+def protected(kind: Callable[[], Tokenizer]) -> tuple[Tokenizer, set[int | None]]:
     tokenizer = kind()
     tokenizer.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
     read_special_tokens_as_text(tokenizer)
