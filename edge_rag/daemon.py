@@ -156,6 +156,7 @@ async def _serve(
                 app.ingest_stage,
                 app.ingest_worker,
                 app.directory.library,
+                app.directory.spool,
                 settings.document_bytes,
                 lambda: collector.status(lifecycle.state),
                 audit,
@@ -195,6 +196,7 @@ async def _serve(
         lifecycle.drain()
         unannounced = asyncio.create_task(asyncio.to_thread(_close_announcer, announcer))
         audit.close()
+        app.directory.spool.drain()
         app.ingest_worker.drain()
         await server.draining()
         try:

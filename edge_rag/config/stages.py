@@ -144,7 +144,9 @@ class IngestSettings(Section):
     queue: int = Field(default=64, ge=1, description="Documents that may wait.")
     document_mib: int = Field(default=64, ge=1, le=1024, description="Largest document, MiB.")
     spool_mib: int = Field(
-        default=1024, ge=1, description="Disk space of documents that jobs have accepted and not yet stored, MiB."
+        default=1024,
+        ge=1,
+        description="Disk space of documents that arrive or wait to be stored, shared by uploaders, MiB.",
     )
     parse_seconds: int = Field(
         default=60,

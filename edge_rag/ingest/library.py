@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -20,7 +19,7 @@ from edge_rag.core.ids import DocumentId
 from edge_rag.core.monitoring.status import IndexInUse
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.ports import Embedder, Embedding
-from edge_rag.errors import CollectionNotFound, DocumentRejected, InvalidRequest
+from edge_rag.errors import CollectionNotFound, DocumentRejected, InvalidRequest, StorageCorrupt
 from edge_rag.index.manager import VectorIndexes
 from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits, chunk_document, index_text
 from edge_rag.ingest.embedding import LocalEmbedding
@@ -129,14 +128,14 @@ class LocalDocumentLibrary:
         require_collection_name(upload.collection)
         require_document_name(upload.name)
         given = validate_metadata(upload.metadata)
-        sha256 = hashlib.sha256(upload.content).hexdigest()
+        sha256 = upload.content.sha256
         present = self._store.find(upload.collection, upload.name)
         limits = self._limits_in(upload.collection)
         if present is not None and present.sha256 == sha256 and self._is_unchanged(present, given, limits):
             return IngestOutcome(upload.name, IngestStatus.UNCHANGED, present)
         progress(IngestPhase.PARSING, 0, 0)
         try:
-            media_type, parsed = self._parser.read(upload.name, upload.media_type, upload.content, upload.collection)
+            media_type, parsed = self._parser.read(upload.name, upload.media_type, _read(upload), upload.collection)
             metadata = _merged(parsed.metadata, given)
         except DocumentRejected as error:
             return IngestOutcome(upload.name, IngestStatus.REJECTED, reason=str(error))
@@ -149,7 +148,7 @@ class LocalDocumentLibrary:
             name=upload.name,
             media_type=media_type,
             sha256=sha256,
-            size_bytes=len(upload.content),
+            size_bytes=upload.content.size_bytes,
             parsed=parsed,
             chunks=chunks,
             embedder=self._embedder.name,
@@ -268,6 +267,13 @@ class LocalDocumentLibrary:
 
 def _ignore(phase: IngestPhase, done: int, total: int) -> None:
     pass
+
+
+def _read(upload: Upload) -> bytes:
+    try:
+        return upload.content.read()
+    except StorageCorrupt as error:
+        raise DocumentRejected(str(error)) from error
 
 
 def _merged(found: Metadata, given: Metadata) -> dict[str, MetadataValue]:

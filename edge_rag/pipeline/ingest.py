@@ -29,7 +29,7 @@ from edge_rag.core.documents.jobs import (
 )
 from edge_rag.core.ids import require_recognized
 from edge_rag.core.monitoring.status import StageSnapshot
-from edge_rag.errors import EdgeRagError, NotReady, StorageCorrupt, StorageError
+from edge_rag.errors import EdgeRagError, NotReady, StorageError
 from edge_rag.pipeline.ports import AcceptedDocument, DocumentLibrary, JobStore
 from edge_rag.pipeline.stage import Stage
 from edge_rag.telemetry.tracing import UNTRACED, CallTrace, times
@@ -76,7 +76,7 @@ class IngestStage:
         with trace.stage("ingest") as span:
             timed = await asyncio.wrap_future(self._stage.submit(upload, deadline=None))
             span.note(times(timed.queue_s, timed.compute_s))
-            span.note({"edge_rag.outcome": timed.value.status.value, "edge_rag.bytes": len(upload.content)})
+            span.note({"edge_rag.outcome": timed.value.status.value, "edge_rag.bytes": upload.content.size_bytes})
             return timed.value
 
     def snapshot(self) -> StageSnapshot:
@@ -168,13 +168,6 @@ class IngestWorker:
         """Returns the latest jobs, the newest first; see ``JobStore.jobs`` for ``within``."""
         return self._store.jobs(limit, within)
 
-    async def wait_for_space(self, size_bytes: int) -> None:
-        """Waits until the store has space for a document of that size, or the daemon drains."""
-        with self._wakeup() as woken:
-            while not await asyncio.to_thread(self._store.has_space, size_bytes) and not self._draining:
-                await woken.wait()
-                woken.clear()
-
     async def follow(self, job_id: JobId, cursor: int) -> AsyncGenerator[JobPage, None]:
         """Yields a job's history as it happens; ends with the job.
 
@@ -263,11 +256,7 @@ class IngestWorker:
         """
         work = IngestWork(accepted.job_id, accepted.name, IngestPhase.PARSING)
         self._set_work(work)
-        try:
-            upload = self._store.upload(accepted.ticket)
-        except StorageCorrupt as error:
-            self._complete(accepted.ticket, IngestOutcome(accepted.name, IngestStatus.REJECTED, reason=str(error)))
-            return
+        upload = self._store.upload(accepted.ticket)
 
         def progress(phase: IngestPhase, done: int, total: int) -> None:
             self._set_work(replace(work, phase=phase, chunks_done=done, chunks=total))

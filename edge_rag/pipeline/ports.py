@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
-from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, Upload
+from edge_rag.core.documents.document import Content, DocumentInfo, IngestOutcome, Upload
 from edge_rag.core.documents.jobs import IngestPhase, Job, JobDocument, JobDocumentState, JobId, Ticket
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.ids import DocumentId
@@ -188,6 +189,57 @@ class DocumentLibrary(Protocol):
         ...
 
 
+class IncomingDocument(Protocol):
+    """A document that is being received. Any thread."""
+
+    @property
+    def granted(self) -> Future[None]:
+        """Done when there is room for the document, which may not be written before.
+
+        Its exception is NotReady if the daemon is shutting down.
+        """
+        ...
+
+    def write(self, piece: bytes) -> None:
+        """Writes the next bytes.
+
+        Raises:
+            StorageFull: The disk is full.
+            StorageError: The disk failed.
+        """
+        ...
+
+    def finish(self) -> Content:
+        """Ends the document and returns its bytes, which can be read until ``discard``.
+
+        Raises:
+            StorageFull: The disk is full.
+            StorageError: The disk failed.
+        """
+        ...
+
+    def discard(self) -> None:
+        """Deletes the document, unless a job has accepted it; idempotent."""
+        ...
+
+
+class UploadSpool(Protocol):
+    """Receives documents to disk within a bound that those who upload share. Any thread."""
+
+    def receive(self, owner: str, size_bytes: int) -> IncomingDocument:
+        """Begins a document, which ``discard`` must end.
+
+        Args:
+            owner: Name of the identity that uploads it.
+            size_bytes: Its size, or the largest that it may have.
+        """
+        ...
+
+    def drain(self) -> None:
+        """Refuses documents that wait for room, now and later; those that are being received go on."""
+        ...
+
+
 class AcceptedDocument(Protocol):
     """The accepted document to store next."""
 
@@ -218,15 +270,11 @@ class JobStore(Protocol):
         ...
 
     def accept(self, job_id: JobId, upload: Upload) -> JobDocument:
-        """Stores a document's bytes until it is ingested.
+        """Keeps a document's bytes until it is ingested.
 
         Raises:
             StorageFull: The spool or the disk is full; the document was not accepted.
         """
-        ...
-
-    def has_space(self, size_bytes: int) -> bool:
-        """Returns whether a document of that size would be accepted now."""
         ...
 
     def finish_uploads(self, job_id: JobId) -> None:
@@ -238,11 +286,7 @@ class JobStore(Protocol):
         ...
 
     def upload(self, ticket: Ticket) -> Upload:
-        """Returns an accepted document with its bytes.
-
-        Raises:
-            StorageCorrupt: The bytes are missing or damaged.
-        """
+        """Returns an accepted document; its bytes are read on use."""
         ...
 
     def complete(

@@ -27,7 +27,7 @@ from edge_rag.storage.database import Database
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.filter_sql import AllowedChunks
 from edge_rag.storage.jobs import JobStore
-from edge_rag.storage.spool import Spool
+from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.vectors import StoredVectors
 
 
@@ -68,7 +68,7 @@ class RetrieverOptions:
         depth: Depth of the two searches.
         indexes: Limits of exact search.
         milvus: A Milvus server that collections can be moved to.
-        spool_bytes: Most bytes of all queued documents together.
+        spool_bytes: Most bytes of all documents together that arrive or are queued.
     """
 
     chunk_tokens: int = 120
@@ -90,6 +90,7 @@ class OpenDirectory:
         retriever: Finds passages.
         indexes: The vector indexes of both.
         jobs: Ingest jobs and queued documents.
+        spool: Bytes of documents that arrive or are queued.
         backups: Makes backups.
         collections: Creates, changes and removes collections.
     """
@@ -102,6 +103,7 @@ class OpenDirectory:
         retriever: HybridRetriever,
         indexes: VectorIndexes,
         jobs: JobStore,
+        spool: Spool,
         backups: Backups,
         collections: LocalCollectionLibrary,
         resources: ExitStack,
@@ -113,6 +115,7 @@ class OpenDirectory:
         self.retriever = retriever
         self.indexes = indexes
         self.jobs = jobs
+        self.spool = spool
         self.backups = backups
         self._resources = resources
 
@@ -166,7 +169,8 @@ def open_data_directory(
         resources.enter_context(DataDirectory(path))
         database = Database(path / "documents.sqlite3")
         resources.callback(database.close)
-        store = DocumentStore(database)
+        spool = Spool(path / "spool", options.spool_bytes)
+        store = DocumentStore(database, spool)
         stored = StoredVectors(database)
         reembed(database, store.collections(), embedder, embedding or LocalEmbedding(embedder))
         vectors = VectorIndexes(_backends(path, embedder, stored, options), stored, embedder.dimension)
@@ -178,16 +182,15 @@ def open_data_directory(
         library = LocalDocumentLibrary(
             store, vectors, parser, embedder, limits, yield_to_queries, on_removed, working, embedding
         )
-        spool = Spool(path / "spool")
-        jobs = JobStore(database, spool, options.spool_bytes)
+        jobs = JobStore(database, spool)
         jobs.recover()
         bm25 = Bm25Index(database)
         allowed = AllowedChunks(database)
         retriever = HybridRetriever(embedder, store, vectors, bm25, allowed, options.depth, embedding)
-        collections = LocalCollectionLibrary(CollectionStore(database), library)
+        collections = LocalCollectionLibrary(CollectionStore(database, spool), library)
         backups = Backups(path, database, spool)
         return OpenDirectory(
-            identity, store, library, retriever, vectors, jobs, backups, collections, resources.pop_all()
+            identity, store, library, retriever, vectors, jobs, spool, backups, collections, resources.pop_all()
         )
 
 

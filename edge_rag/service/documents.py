@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -12,6 +13,7 @@ from edge_rag.core.documents.metadata import MetadataValue
 from edge_rag.core.identity import Role
 from edge_rag.core.ids import DocumentId
 from edge_rag.errors import InvalidRequest
+from edge_rag.pipeline.ports import IncomingDocument
 from edge_rag.service.call import Call, Operation
 
 INGEST: Final = Operation("Ingest", Role.WRITER, long=True)
@@ -46,12 +48,17 @@ class UploadEnd:
 UploadPart: TypeAlias = UploadHeader | bytes | UploadEnd
 """A part of a stream of uploads: for each document a header, its content in pieces, and its end."""
 
-Uploads: TypeAlias = AsyncIterator[Upload | IngestOutcome]
+Uploads: TypeAlias = AsyncGenerator[Upload | IngestOutcome, None]
 """Complete documents, and outcomes of documents that were rejected while they arrived."""
 
+_MAX_PIECE_BYTES: Final = 1 << 20
+"""Largest piece of a document's content, as the API states."""
 
-async def assemble(call: Call, parts: AsyncIterator[UploadPart]) -> AsyncGenerator[Upload | IngestOutcome, None]:
-    """Assembles documents from their parts; holds at most one in memory.
+
+async def receive(call: Call, parts: AsyncIterator[UploadPart]) -> Uploads:
+    """Receives documents to the spool, one at a time; waits while the caller's share of it is full.
+
+    A document's bytes are deleted when the next one begins or the generator is closed, unless a job has accepted it.
 
     Yields:
         Each document when it is complete, or a rejection as soon as the document exceeds the size limit or ends with
@@ -59,30 +66,89 @@ async def assemble(call: Call, parts: AsyncIterator[UploadPart]) -> AsyncGenerat
 
     Raises:
         CollectionNotFound: A collection does not exist for the caller.
-        InvalidRequest: Content came before a header.
+        InvalidRequest: Content came before a header, or in too large a piece.
+        StorageFull: The disk is full.
+        StorageError: The data directory failed.
+        NotReady: The daemon is shutting down.
     """
     most = call.backend.document_bytes
-    header: UploadHeader | None = None
-    content = bytearray()
-    rejected = False
-    async for part in parts:
-        if isinstance(part, UploadHeader):
-            call.check_collection(part.collection)
-            header, content = part, bytearray()
-            rejected = (part.size_bytes or 0) > most
-            if rejected:
-                yield _too_large(header, f"{part.size_bytes:,} bytes", most)
-        elif header is None:
-            raise InvalidRequest("header", "must come before the content of a document")
-        elif rejected:
-            continue
-        elif isinstance(part, UploadEnd):
-            yield _complete(header, content)
-        elif len(content) + len(part) <= most:
-            content += part
-        else:
-            yield _too_large(header, "more", most)
-            rejected, content = True, bytearray()
+    started = False
+    document: _Reception | None = None  # None also while the rest of a rejected one is skipped
+    try:
+        async for part in parts:
+            if isinstance(part, UploadHeader):
+                call.check_collection(part.collection)
+                if document is not None:
+                    await document.close()
+                started, document = True, None
+                if (part.size_bytes or 0) > most:
+                    yield _too_large(part, f"{part.size_bytes:,} bytes", most)
+                else:
+                    document = await _Reception.open(call, part)
+            elif not started:
+                raise InvalidRequest("header", "must come before the content of a document")
+            elif document is None:
+                continue
+            elif isinstance(part, UploadEnd):
+                yield await document.finish()
+            else:
+                await document.write(part)
+                if document.size_bytes > most:
+                    await document.close()
+                    yield _too_large(document.header, "more", most)
+                    document = None
+    finally:
+        if document is not None:
+            await document.close()
+
+
+class _Reception:
+    """A document that is being received.
+
+    Attributes:
+        header: Its header.
+        size_bytes: Size of its content so far.
+    """
+
+    def __init__(self, header: UploadHeader, incoming: IncomingDocument, owner: str, most: int) -> None:
+        self.header = header
+        self.size_bytes = 0
+        self._incoming = incoming
+        self._owner = owner
+        self._most = most if header.size_bytes is None else header.size_bytes
+
+    @classmethod
+    async def open(cls, call: Call, header: UploadHeader) -> _Reception:
+        """Waits for room in the spool."""
+        owner, most = call.identity.name, call.backend.document_bytes
+        incoming = call.backend.spool.receive(owner, most if header.size_bytes is None else header.size_bytes)
+        try:
+            await asyncio.wrap_future(incoming.granted)
+        except BaseException:
+            incoming.discard()
+            raise
+        return cls(header, incoming, owner, most)
+
+    async def write(self, piece: bytes) -> None:
+        """Writes the next bytes; those beyond the announced or the allowed size are only counted."""
+        if len(piece) > _MAX_PIECE_BYTES:
+            raise InvalidRequest("content", f"has {len(piece):,} bytes, at most {_MAX_PIECE_BYTES:,} per message")
+        self.size_bytes += len(piece)
+        if self.size_bytes <= self._most:
+            await asyncio.to_thread(self._incoming.write, piece)
+
+    async def finish(self) -> Upload | IngestOutcome:
+        """Returns the document, or its rejection if it has another size than announced."""
+        header = self.header
+        if header.size_bytes is not None and self.size_bytes != header.size_bytes:
+            reason = f"{self.size_bytes:,} bytes came, {header.size_bytes:,} were announced; send it again"
+            return IngestOutcome(header.name, IngestStatus.REJECTED, reason=reason)
+        content = await asyncio.to_thread(self._incoming.finish)
+        return Upload(header.collection, header.name, header.media_type, content, header.metadata, self._owner)
+
+    async def close(self) -> None:
+        """Deletes what was received, unless a job has accepted it; idempotent."""
+        await asyncio.shield(asyncio.to_thread(self._incoming.discard))
 
 
 async def ingest(call: Call, uploads: Uploads) -> list[IngestOutcome]:
@@ -90,13 +156,15 @@ async def ingest(call: Call, uploads: Uploads) -> list[IngestOutcome]:
 
     Raises:
         Overloaded: Too many documents wait.
+        StorageFull: The disk is full; documents before that are stored.
         StorageError: The data directory failed; documents before that are stored.
         NotReady: The daemon is shutting down.
     """
-    return [
-        await call.backend.ingest.ingest(upload, call.trace) if isinstance(upload, Upload) else upload
-        async for upload in uploads
-    ]
+    async with aclosing(uploads):
+        return [
+            await call.backend.ingest.ingest(upload, call.trace) if isinstance(upload, Upload) else upload
+            async for upload in uploads
+        ]
 
 
 async def get(call: Call, collection: str, document: str) -> tuple[DocumentInfo, str]:
@@ -130,13 +198,6 @@ async def delete(call: Call, collection: str, document: str) -> DocumentInfo:
     """
     call.check_collection(collection)
     return await asyncio.to_thread(call.backend.library.delete, collection, document)
-
-
-def _complete(header: UploadHeader, content: bytearray) -> Upload | IngestOutcome:
-    if header.size_bytes is not None and len(content) != header.size_bytes:
-        reason = f"{len(content):,} bytes came, {header.size_bytes:,} were announced; send it again"
-        return IngestOutcome(header.name, IngestStatus.REJECTED, reason=reason)
-    return Upload(header.collection, header.name, header.media_type, bytes(content), header.metadata)
 
 
 def _too_large(header: UploadHeader, size: str, most: int) -> IngestOutcome:

@@ -24,7 +24,7 @@ async def start_ingest(call: Call, uploads: Uploads) -> AsyncGenerator[Job | Job
     """Creates a job for documents; yields the job, then each document as accepted or its rejection.
 
     Raises:
-        StorageFull: The spool or the disk is full.
+        StorageFull: The disk is full.
         JobClosed: The job was cancelled.
         StorageError: The data directory failed.
         NotReady: The daemon is shutting down.
@@ -33,12 +33,12 @@ async def start_ingest(call: Call, uploads: Uploads) -> AsyncGenerator[Job | Job
     job = jobs.start(call.identity.name)
     try:
         yield job
-        async for upload in uploads:
-            if isinstance(upload, Upload):
-                await jobs.wait_for_space(len(upload.content))
-                yield await asyncio.to_thread(jobs.accept, job.job_id, upload)
-            else:
-                yield upload
+        async with aclosing(uploads):
+            async for upload in uploads:
+                if isinstance(upload, Upload):
+                    yield await asyncio.to_thread(jobs.accept, job.job_id, upload)
+                else:
+                    yield upload
     finally:
         # Also if the client disconnects: the accepted documents are stored, and the job ends with the last one.
         await asyncio.shield(asyncio.to_thread(jobs.finish_uploads, job.job_id))

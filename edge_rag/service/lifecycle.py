@@ -11,7 +11,7 @@ from edge_rag.errors import NotReady
 from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.pipeline.ingest import IngestStage, IngestWorker
 from edge_rag.pipeline.pipeline import Pipeline
-from edge_rag.pipeline.ports import CollectionLibrary, DocumentLibrary
+from edge_rag.pipeline.ports import CollectionLibrary, DocumentLibrary, UploadSpool
 from edge_rag.pipeline.shared_encoders import EncoderService
 from edge_rag.telemetry.audit_log import AuditLog
 from edge_rag.telemetry.usage import UsageMeter
@@ -26,6 +26,7 @@ class Backend:
         ingest: The stage for direct ingest.
         jobs: The worker for ingest as jobs.
         library: Documents.
+        spool: Receives uploaded documents.
         document_bytes: Largest document, bytes.
         status: Returns the daemon's status.
         audit: The audit log.
@@ -41,6 +42,7 @@ class Backend:
     ingest: IngestStage
     jobs: IngestWorker
     library: DocumentLibrary
+    spool: UploadSpool
     document_bytes: int
     status: Callable[[], DaemonStatus]
     audit: AuditLog

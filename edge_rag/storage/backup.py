@@ -24,7 +24,7 @@ import apsw
 import edge_rag
 from edge_rag.errors import BackupInvalid, NotReady, StorageCorrupt, StorageError
 from edge_rag.storage.database import Database, load_page_checksums, vacuum_into
-from edge_rag.storage.spool import Spool
+from edge_rag.storage.spool.files import Spool
 
 DATABASE: Final = "documents.sqlite3"
 SPOOL: Final = "spool"

@@ -13,6 +13,7 @@ from edge_rag.core.documents.collection import CollectionInfo, CollectionSetting
 from edge_rag.errors import CollectionExists
 from edge_rag.storage.database import Database
 from edge_rag.storage.jobs import supersede_all
+from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.statements import (
     decode_settings,
     drop_collection,
@@ -29,10 +30,16 @@ _INFO: Final = (
 
 
 class CollectionStore:
-    """Reads and writes collections. May be used from any thread; every write is one transaction, durable on return."""
+    """Reads and writes collections. May be used from any thread; every write is one transaction, durable on return.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: Holds the collections.
+        spool: Holds the bytes of queued documents; those of superseded ones are deleted.
+    """
+
+    def __init__(self, database: Database, spool: Spool) -> None:
         self._database = database
+        self._spool = spool
 
     def create(self, name: str, settings: CollectionSettings) -> CollectionInfo:
         """Creates an empty collection that is kept without documents.
@@ -96,8 +103,9 @@ class CollectionStore:
             for (document,) in documents:
                 remove_document(connection, number, document)
             epoch = drop_collection(connection, number)
-            supersede_all(connection, name, "the collection was deleted")
-            return number, info, epoch
+            superseded = supersede_all(connection, name, "the collection was deleted")
+        self._spool.discard(*superseded)
+        return number, info, epoch
 
 
 def _info(connection: apsw.Connection, name: str) -> CollectionInfo:

@@ -19,6 +19,7 @@ from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
 from edge_rag.storage.database import Database
 from edge_rag.storage.jobs import complete, is_queued, supersede
+from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.statements import (
     COLLECTIONS,
     INFO,
@@ -45,10 +46,16 @@ _BATCH_ROWS = 500
 
 
 class DocumentStore:
-    """Reads and writes documents. May be used from any thread; every write is one transaction, durable on return."""
+    """Reads and writes documents. May be used from any thread; every write is one transaction, durable on return.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: Holds the documents.
+        spool: Holds the bytes of queued documents; those of superseded ones are deleted.
+    """
+
+    def __init__(self, database: Database, spool: Spool) -> None:
         self._database = database
+        self._spool = spool
 
     def collections(self) -> tuple[Collection, ...]:
         """Returns all collections, by name."""
@@ -130,8 +137,10 @@ class DocumentStore:
         Queued documents of that name are superseded.
         """
         with self._database.writing() as connection:
-            supersede(connection, document.collection, document.name, None, "a newer one was ingested")
-            return _write(connection, document)
+            superseded = supersede(connection, document.collection, document.name, None, "a newer one was ingested")
+            change = _write(connection, document)
+        self._spool.discard(*superseded)
+        return change
 
     def put_accepted(self, document: NewDocument, ticket: Ticket) -> Change | None:
         """Writes a document that was queued, and completes its ticket in the same transaction.
@@ -142,10 +151,11 @@ class DocumentStore:
         with self._database.writing() as connection:
             if not is_queued(connection, ticket):
                 return None
-            supersede(connection, document.collection, document.name, ticket, "a newer one was ingested")
+            superseded = supersede(connection, document.collection, document.name, ticket, "a newer one was ingested")
             change = _write(connection, document)
             state = JobDocumentState.REPLACED if change.removed else JobDocumentState.ADDED
             complete(connection, ticket, state, document.parsed.note, change.info.document_id)
+        self._spool.discard(*superseded)
         return change
 
     def supersede_queued(self, collection: str, document: str) -> None:
@@ -157,7 +167,8 @@ class DocumentStore:
             ).fetchone()
         if waiting is not None:
             with self._database.writing() as connection:
-                supersede(connection, collection, document, None, "a newer one was ingested")
+                superseded = supersede(connection, collection, document, None, "a newer one was ingested")
+            self._spool.discard(*superseded)
 
     def delete(self, collection: str, document: str) -> Change:
         """Removes a document, and its collection with the last document unless the collection is kept.
@@ -172,7 +183,7 @@ class DocumentStore:
                 f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE d.document = ?", (number,)
             ).fetchone()
             removed = remove_document(connection, stored.number, number)
-            supersede(connection, collection, info_of(row).name, None, "the document was deleted")
+            superseded = supersede(connection, collection, info_of(row).name, None, "the document was deleted")
             (remaining,) = connection.execute(
                 "SELECT EXISTS (SELECT 1 FROM documents WHERE collection = ?)", (stored.number,)
             ).fetchone()
@@ -181,6 +192,7 @@ class DocumentStore:
             dropped = not remaining and not stored.kept
             if dropped:
                 after = replace(after, epoch=drop_collection(connection, stored.number))
+        self._spool.discard(*superseded)
         return Change(after, removed, (), info_of(row), dropped=dropped)
 
     def passages(self, chunks: Sequence[ChunkId]) -> dict[ChunkId, StoredPassage]:

@@ -5,7 +5,6 @@ The functions run inside a transaction of their caller; ``JobStore`` opens its o
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import threading
@@ -20,9 +19,9 @@ from edge_rag.core.documents.document import Upload
 from edge_rag.core.documents.jobs import Job, JobDocument, JobDocumentState, JobId, JobState, Ticket
 from edge_rag.core.documents.metadata import decode_metadata, encode_metadata
 from edge_rag.core.ids import DocumentId
-from edge_rag.errors import JobClosed, JobNotFound, StorageFull
+from edge_rag.errors import JobClosed, JobNotFound
 from edge_rag.storage.database import Database
-from edge_rag.storage.spool import Spool
+from edge_rag.storage.spool.files import Spool, SpooledContent
 
 
 def is_queued(connection: apsw.Connection, ticket: Ticket) -> bool:
@@ -49,7 +48,9 @@ def complete(
     finish_if_done(connection, job)
 
 
-def supersede(connection: apsw.Connection, collection: str, name: str, before: Ticket | None, reason: str) -> None:
+def supersede(
+    connection: apsw.Connection, collection: str, name: str, before: Ticket | None, reason: str
+) -> tuple[str, ...]:
     """Supersedes queued documents of a name, because a later operation decided what is stored under it.
 
     Args:
@@ -58,22 +59,30 @@ def supersede(connection: apsw.Connection, collection: str, name: str, before: T
         name: Name of the document.
         before: Only documents accepted before this ticket; None for all.
         reason: Reason recorded with them.
+
+    Returns:
+        Names of their spool files, to be discarded after the commit.
     """
     waiting = connection.execute(
-        "SELECT ticket FROM job_documents WHERE collection = ? AND name = ? AND state = 'queued' AND ticket < ?",
+        "SELECT ticket, spooled FROM job_documents WHERE collection = ? AND name = ? AND state = 'queued' "
+        "AND ticket < ?",
         (collection, name, (1 << 62) if before is None else before),
     ).fetchall()
-    for (ticket,) in waiting:
-        complete(connection, Ticket(ticket), JobDocumentState.SUPERSEDED, reason)
+    return _supersede(connection, waiting, reason)
 
 
-def supersede_all(connection: apsw.Connection, collection: str, reason: str) -> None:
-    """Supersedes all documents queued for a collection."""
+def supersede_all(connection: apsw.Connection, collection: str, reason: str) -> tuple[str, ...]:
+    """Supersedes all documents queued for a collection; returns the names of their spool files, as ``supersede``."""
     waiting = connection.execute(
-        "SELECT ticket FROM job_documents WHERE collection = ? AND state = 'queued'", (collection,)
+        "SELECT ticket, spooled FROM job_documents WHERE collection = ? AND state = 'queued'", (collection,)
     ).fetchall()
-    for (ticket,) in waiting:
+    return _supersede(connection, waiting, reason)
+
+
+def _supersede(connection: apsw.Connection, waiting: Sequence[tuple[Any, ...]], reason: str) -> tuple[str, ...]:
+    for ticket, _ in waiting:
         complete(connection, Ticket(ticket), JobDocumentState.SUPERSEDED, reason)
+    return tuple(spooled for _, spooled in waiting)
 
 
 def next_change(connection: apsw.Connection, job: int) -> int:
@@ -132,14 +141,11 @@ class JobStore:
     Args:
         database: Holds the jobs.
         spool: Holds the bytes of queued documents.
-        spool_bytes: Most bytes of all queued documents together. A larger document is accepted if nothing is queued.
     """
 
-    def __init__(self, database: Database, spool: Spool, spool_bytes: int) -> None:
+    def __init__(self, database: Database, spool: Spool) -> None:
         self._database = database
         self._spool = spool
-        self._spool_bytes = spool_bytes
-        self._accepting = threading.Lock()
         self._empty_lock = threading.Lock()
         self._empty: dict[JobId, _EmptyJob] = {}
 
@@ -151,8 +157,10 @@ class JobStore:
                 connection.execute("UPDATE jobs SET handed_over = 1 WHERE job = ?", (job,))
                 finish_if_done(connection, job)
         with self._database.reading() as connection:
-            rows = connection.execute("SELECT spooled FROM job_documents WHERE state = ?", (_QUEUED,)).fetchall()
-        self._spool.keep_only(frozenset(name for (name,) in rows))
+            rows = connection.execute(
+                "SELECT spooled, owner, size_bytes FROM job_documents WHERE state = ?", (_QUEUED,)
+            ).fetchall()
+        self._spool.keep_only({name: (owner, size_bytes) for name, owner, size_bytes in rows})
 
     def start(self, owner: str) -> Job:
         """Starts a job.
@@ -169,54 +177,47 @@ class JobStore:
     def accept(self, job_id: JobId, upload: Upload) -> JobDocument:
         """Queues a document durably: it will be stored even if this process ends.
 
+        Bytes that were received by the spool of this store are committed, others are added to it.
+
         Raises:
-            StorageFull: Too many bytes are queued, or the disk is full; the document was not accepted.
+            StorageFull: The spool has no room for added bytes, or the disk is full; the document was not accepted.
             JobNotFound: There is no such job.
             JobClosed: The job was cancelled.
             StorageError: The data directory failed; the document was not accepted.
         """
-        with self._accepting:
-            waiting = self._waiting_bytes()
-            if waiting and waiting + len(upload.content) > self._spool_bytes:
-                raise StorageFull(
-                    f"{waiting:,} bytes of accepted documents are waiting to be stored, the limit is "
-                    f"{self._spool_bytes:,} (ingest.spool_mib); send the rest when these are stored"
+        content = upload.content
+        if not isinstance(content, SpooledContent):
+            content = self._spool.add(upload.owner, content.read())
+        spooled = self._spool.commit(content)
+        try:
+            with self._database.writing() as connection:
+                job, owner = self._written(connection, job_id)
+                connection.execute(
+                    "INSERT INTO job_documents (job, owner, collection, name, media_type, metadata, size_bytes, "
+                    "sha256, spooled, state, reason, change) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?)",
+                    (
+                        job,
+                        owner,
+                        upload.collection,
+                        upload.name,
+                        upload.media_type,
+                        encode_metadata(upload.metadata),
+                        content.size_bytes,
+                        content.sha256,
+                        spooled,
+                        _QUEUED,
+                        next_change(connection, job),
+                    ),
                 )
-            spooled = self._spool.put(upload.content)
-            try:
-                with self._database.writing() as connection:
-                    job, owner = self._written(connection, job_id)
-                    connection.execute(
-                        "INSERT INTO job_documents (job, owner, collection, name, media_type, metadata, size_bytes, "
-                        "sha256, spooled, state, reason, change) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?)",
-                        (
-                            job,
-                            owner,
-                            upload.collection,
-                            upload.name,
-                            upload.media_type,
-                            encode_metadata(upload.metadata),
-                            len(upload.content),
-                            hashlib.sha256(upload.content).hexdigest(),
-                            spooled,
-                            _QUEUED,
-                            next_change(connection, job),
-                        ),
-                    )
-                    row = connection.execute(
-                        f"{_DOCUMENTS} WHERE d.ticket = ?", (connection.last_insert_rowid(),)
-                    ).fetchone()
-            except BaseException:
-                self._spool.discard(spooled)
-                raise
+                row = connection.execute(
+                    f"{_DOCUMENTS} WHERE d.ticket = ?", (connection.last_insert_rowid(),)
+                ).fetchone()
+        except BaseException:
+            self._spool.discard(spooled)
+            raise
         with self._empty_lock:
             self._empty.pop(job_id, None)
         return _document(row)
-
-    def has_space(self, size_bytes: int) -> bool:
-        """Whether a document of that size would be accepted now."""
-        waiting = self._waiting_bytes()
-        return not waiting or waiting + size_bytes <= self._spool_bytes
 
     def finish_uploads(self, job_id: JobId) -> None:
         """Records that a job gets no further documents."""
@@ -238,17 +239,15 @@ class JobStore:
         return None if row is None else Accepted(JobId(row[0]), Ticket(row[1]), row[2])
 
     def upload(self, ticket: Ticket) -> Upload:
-        """Returns a queued document with its bytes.
-
-        Raises:
-            StorageCorrupt: The bytes are missing or damaged.
-        """
+        """Returns a queued document; its bytes are read from the spool on use."""
         with self._database.reading() as connection:
-            collection, name, media_type, metadata, sha256, spooled = connection.execute(
-                "SELECT collection, name, media_type, metadata, sha256, spooled FROM job_documents WHERE ticket = ?",
+            collection, name, media_type, metadata, size_bytes, sha256, spooled, owner = connection.execute(
+                "SELECT collection, name, media_type, metadata, size_bytes, sha256, spooled, owner FROM job_documents "
+                "WHERE ticket = ?",
                 (ticket,),
             ).fetchone()
-        return Upload(collection, name, media_type, self._spool.get(spooled, sha256), decode_metadata(metadata))
+        content = self._spool.open(spooled, size_bytes, sha256)
+        return Upload(collection, name, media_type, content, decode_metadata(metadata), owner)
 
     def complete(
         self,
@@ -284,8 +283,7 @@ class JobStore:
             )
             for ticket, _ in waiting:
                 complete(connection, Ticket(ticket), JobDocumentState.CANCELLED)
-        for _, spooled in waiting:
-            self._spool.discard(spooled)
+        self._spool.discard(*(spooled for _, spooled in waiting))
         return self.job(job_id)
 
     def job(self, job_id: JobId) -> Job:
@@ -331,13 +329,6 @@ class JobStore:
                 (job, after, limit),
             ).fetchall()
             return _job(connection, job), tuple(_document(row) for row in rows)
-
-    def _waiting_bytes(self) -> int:
-        with self._database.reading() as connection:
-            (size,) = connection.execute(
-                "SELECT coalesce(sum(size_bytes), 0) FROM job_documents WHERE state = 'queued'"
-            ).fetchone()
-        return int(size)
 
     def _written(self, connection: apsw.Connection, job_id: JobId) -> tuple[int, str]:
         """Returns the row of a running job, and its owner; writes it if this is its first document."""

@@ -64,7 +64,9 @@ def library(directory: OpenDirectory) -> CollectionLibrary:
 
 
 def ingest(directory: OpenDirectory, collection: str, text: str = "a bearing") -> IngestStatus:
-    return require_recognized(directory.library.ingest(Upload(collection, "a.txt", "text/plain", text.encode())).status)
+    return require_recognized(
+        directory.library.ingest(Upload.of_bytes(collection, "a.txt", "text/plain", text.encode())).status
+    )
 
 
 def test_a_collection_is_as_it_was_made(library: CollectionLibrary) -> None:

@@ -41,7 +41,7 @@ def library(opened: OpenDirectory) -> DocumentLibrary:
 
 def put(library: DocumentLibrary, name: str, content: str | bytes, collection: str = "manuals") -> IngestOutcome:
     raw = content.encode() if isinstance(content, str) else content
-    return library.ingest(Upload(collection, name, "", raw))
+    return library.ingest(Upload.of_bytes(collection, name, "", raw))
 
 
 def found(opened: OpenDirectory, question: str, collection: str = "manuals") -> list[str]:

@@ -46,7 +46,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDirectory]:
         ("site", "safety.md", _SAFETY),
         ("other", "note.txt", "The bearings of the gate are painted blue."),
     ):
-        directory.library.ingest(Upload(collection, name, "", text.encode()))
+        directory.library.ingest(Upload.of_bytes(collection, name, "", text.encode()))
     yield directory
     directory.close()
 

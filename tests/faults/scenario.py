@@ -43,7 +43,9 @@ Act = Callable[[OpenDirectory], None]
 
 
 def put(directory: OpenDirectory, name: str, text: str) -> None:
-    outcome: IngestOutcome = directory.library.ingest(Upload("default", name, "text/plain", TEXTS[text].encode()))
+    outcome: IngestOutcome = directory.library.ingest(
+        Upload.of_bytes("default", name, "text/plain", TEXTS[text].encode())
+    )
     if outcome.status is IngestStatus.REJECTED:
         raise AssertionError(outcome.reason)
 

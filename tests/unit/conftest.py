@@ -29,4 +29,4 @@ def open_directory(tmp_path: Path) -> Iterator[Opener]:
 
 
 def ingest(directory: OpenDirectory, name: str, text: str, collection: str = "default") -> IngestOutcome:
-    return directory.library.ingest(Upload(collection, name, "text/plain", text.encode()))
+    return directory.library.ingest(Upload.of_bytes(collection, name, "text/plain", text.encode()))

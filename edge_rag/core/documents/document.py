@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from typing import Protocol
 
 from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.ids import DocumentId, Unrecognized
@@ -115,6 +117,50 @@ class DocumentInfo:
     metadata: Metadata = field(default_factory=dict, hash=False)
 
 
+class Content(Protocol):
+    """The bytes of an uploaded document, which may be on disk until they are read."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Number of bytes."""
+        ...
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the bytes, lower-case hex."""
+        ...
+
+    def read(self) -> bytes:
+        """Returns the bytes.
+
+        Raises:
+            StorageCorrupt: They are missing or damaged.
+            StorageError: They could not be read.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BytesContent:
+    """Content in memory."""
+
+    content: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Number of bytes."""
+        return len(self.content)
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the bytes, lower-case hex."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    def read(self) -> bytes:
+        """Returns the bytes."""
+        return self.content
+
+
 @dataclass(frozen=True, slots=True)
 class Upload:
     """A document as uploaded by a client.
@@ -123,15 +169,24 @@ class Upload:
         collection: Name of the collection; created if it does not exist.
         name: 1 to 1,024 characters, no control characters; a document of that name in the collection is replaced.
         media_type: Media type stated by the client, or empty for detection.
-        content: The bytes.
+        content: The bytes, read when the document is processed.
         metadata: Metadata given by the client; replaces values found in the document.
+        owner: Name of the identity that uploads it; shares of the spool are counted by it.
     """
 
     collection: str
     name: str
     media_type: str
-    content: bytes
+    content: Content
     metadata: Metadata = field(default_factory=dict, hash=False)
+    owner: str = ""
+
+    @classmethod
+    def of_bytes(
+        cls, collection: str, name: str, media_type: str, content: bytes, metadata: Metadata | None = None
+    ) -> Upload:
+        """Returns a document whose bytes are in memory."""
+        return cls(collection, name, media_type, BytesContent(content), metadata or {})
 
 
 class IngestStatus(Enum):

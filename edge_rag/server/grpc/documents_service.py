@@ -35,14 +35,14 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
         self, request_iterator: AsyncIterator[documents_pb2.IngestRequest], context: ServicerContext
     ) -> documents_pb2.IngestResponse:
         async with self._calls.handle(documents.INGEST, context) as call:
-            outcomes = await documents.ingest(call, documents.assemble(call, _parts(request_iterator)))
+            outcomes = await documents.ingest(call, documents.receive(call, _parts(request_iterator)))
             return documents_pb2.IngestResponse(outcomes=[messages.outcome_to_message(each) for each in outcomes])
 
     async def StartIngest(  # noqa: N802, D102 - named and described by the proto
         self, request_iterator: AsyncIterator[documents_pb2.IngestRequest], context: ServicerContext
     ) -> AsyncIterator[documents_pb2.StartIngestResponse]:
         async with self._calls.handle(jobs.START_INGEST, context) as call:
-            uploads = documents.assemble(call, _parts(request_iterator))
+            uploads = documents.receive(call, _parts(request_iterator))
             async with aclosing(jobs.start_ingest(call, uploads)) as events:
                 async for event in events:
                     yield _start_response(event)

@@ -54,7 +54,7 @@ def documents(encoder: TextEncoder, count: int) -> list[Upload]:
     paragraphs = corpora.get("paragraphs", []) + corpora["chunks"]
     draw = random.Random(7)
     return [
-        Upload(
+        Upload.of_bytes(
             "default",
             f"{number}.txt",
             "text/plain",
@@ -70,7 +70,7 @@ def passages(uploads: list[Upload], encoder: TextEncoder) -> list[str]:
     limits = ChunkLimits(settings.chunk_tokens, settings.context_tokens)
     found = []
     for upload in uploads:
-        _, parsed = read_document(upload.name, upload.media_type, upload.content, settings.parsing)
+        _, parsed = read_document(upload.name, upload.media_type, upload.content.read(), settings.parsing)
         chunks = chunk_document(parsed, limits, encoder.count_tokens)
         found += [index_text(chunk.context, chunk.text) for chunk in chunks]
     return found
@@ -79,7 +79,9 @@ def passages(uploads: list[Upload], encoder: TextEncoder) -> list[str]:
 def ingest(uploads: list[Upload], encoder: TextEncoder, expected: int) -> float:
     """Has the product take the documents; returns the seconds that took."""
     with tempfile.TemporaryDirectory() as folder, closing(open_data_directory(Path(folder), encoder)) as directory:
-        directory.library.ingest(Upload("warm-up", "warm-up.txt", "text/plain", b"Starts the parser's process."))
+        directory.library.ingest(
+            Upload.of_bytes("warm-up", "warm-up.txt", "text/plain", b"Starts the parser's process.")
+        )
         began = time.perf_counter()
         for upload in uploads:
             outcome = directory.library.ingest(upload)
@@ -131,7 +133,7 @@ def main() -> None:
     report = {
         "documents": len(uploads),
         "passages": len(texts),
-        "bytes": sum(len(upload.content) for upload in uploads),
+        "bytes": sum(upload.content.size_bytes for upload in uploads),
         "threads": arguments.threads,
         "peer_weights": "trained" if trained else "random, of the same shape",
         "product_passages_per_second": len(texts) / product,

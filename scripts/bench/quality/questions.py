@@ -95,7 +95,7 @@ def find_cases(encoder: TextEncoder, collection: Collection, passages: int, cons
 def _ingest(directory: OpenDirectory, collection: Collection, console: Console) -> None:
     kinds = {".pdf": "application/pdf", ".html": "text/html", ".md": "text/markdown", ".txt": "text/plain"}
     for name, content in track(collection.documents.items(), f"{collection.name}: ingesting", console=console):
-        outcome = directory.library.ingest(Upload(COLLECTION, name, kinds[Path(name).suffix], content))
+        outcome = directory.library.ingest(Upload.of_bytes(COLLECTION, name, kinds[Path(name).suffix], content))
         if outcome.status is not IngestStatus.ADDED:
             raise SystemExit(f"{name} was not taken: {outcome}")
 

@@ -47,7 +47,7 @@ def opened_collection(
         present = directory.library.collections().get(COLLECTION, 0)
         if present < len(texts):
             for name, text in track(texts.items(), f"ingesting into {folder.name}", console=console):
-                outcome = directory.library.ingest(Upload(COLLECTION, name, "text/plain", text.encode()))
+                outcome = directory.library.ingest(Upload.of_bytes(COLLECTION, name, "text/plain", text.encode()))
                 if outcome.status is IngestStatus.REJECTED:
                     raise SystemExit(f"{name} was not taken: {outcome.reason}")
         yield directory

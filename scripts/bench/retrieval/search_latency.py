@@ -31,6 +31,7 @@ from rich.table import Table
 from edge_rag.index.local import IndexLimits, LocalIndexes
 from edge_rag.storage.database import Database
 from edge_rag.storage.documents import DocumentStore
+from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.vectors import StoredVectors
 from scripts.bench.retrieval.vector_search import EMBEDDER, densified, embedded, fill
 
@@ -87,7 +88,7 @@ def compare(folder: Path, vectors: NDArray[np.float32], questions: NDArray[np.fl
     fill(folder, vectors)
     database = Database(folder / "documents.sqlite3")
     indexes = LocalIndexes(folder / "vectors", EMBEDDER, vectors.shape[1], StoredVectors(database), IndexLimits())
-    (collection,) = DocumentStore(database).collections()
+    (collection,) = DocumentStore(database, Spool(folder / "spool", 1 << 30)).collections()
     indexes.load((collection,))
     report = indexes.describe(collection)
     _, places = _faiss.knn(questions, vectors, limit, metric=_faiss.METRIC_INNER_PRODUCT)

@@ -48,7 +48,7 @@ def test_a_data_directory_that_is_a_file_fails(tmp_path: Path) -> None:
 def test_documents_are_read_whole_and_damage_fails_the_check(tmp_path: Path) -> None:
     assert documents_check(tmp_path).verdict is Verdict.OK
     directory = open_data_directory(tmp_path, HashedWords())
-    directory.library.ingest(Upload("default", "a.txt", "", b"The seal of the inlet valve is checked. " * 500))
+    directory.library.ingest(Upload.of_bytes("default", "a.txt", "", b"The seal of the inlet valve is checked. " * 500))
     assert documents_check(tmp_path).detail.startswith("1 documents")
     directory.close()
     database = tmp_path / "documents.sqlite3"

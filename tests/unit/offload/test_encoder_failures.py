@@ -353,7 +353,7 @@ def test_reembedding_offloads_only_allowed_collections(stack: ExitStack, local: 
         for rule in OffloadRule:
             directory.collections.create(rule.value, CollectionSettings(offload=rule))
             text = f"The {rule.value} pump is greased every hour."
-            directory.library.ingest(Upload(rule.value, "note.txt", "text/plain", text.encode()))
+            directory.library.ingest(Upload.of_bytes(rule.value, "note.txt", "text/plain", text.encode()))
     box, remote = box_with_remote(stack, local, correct_replies(local), timeout_s=60)
     with closing(open_data_directory(tmp_path / "data", local, embedding=box.embedding)) as directory:
         for rule in OffloadRule:

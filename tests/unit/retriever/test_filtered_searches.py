@@ -42,6 +42,7 @@ from edge_rag.storage.collections import CollectionStore
 from edge_rag.storage.database import Database
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.filter_sql import AllowedChunks, condition
+from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.statements import NewDocument
 from edge_rag.storage.vectors import StoredVectors
 from tests.unit.retriever.hashed_words import HashedWords
@@ -90,7 +91,7 @@ class Library:
 def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     folder = tmp_path_factory.mktemp("data")
     database = Database(folder / "documents.sqlite3")
-    store, stored = DocumentStore(database), StoredVectors(database)
+    store, stored = DocumentStore(database, Spool(folder / "spool", 1 << 30)), StoredVectors(database)
     vectors = VectorIndexes(
         {BackendKind.FAISS: LocalIndexes(folder / "vectors", _EMBEDDER.name, _EMBEDDER.dimension, stored)},
         stored,
@@ -102,7 +103,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
         collection = "other" if number % 5 == 0 else "site"
         chunks += [chunk for chunk in _put(store, vectors, collection, number, draw) if collection == "site"]
     everything_apart = {"merge_neighbours": False, "drop_duplicates": False}
-    CollectionStore(database).update("site", everything_apart)
+    CollectionStore(database, Spool(folder / "spool", 1 << 30)).update("site", everything_apart)
     yield Library(store, vectors, database, tuple(chunks))
     database.close()
 

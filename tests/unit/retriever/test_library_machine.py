@@ -38,7 +38,7 @@ class LibraryMachine(RuleBasedStateMachine):
 
     @rule(place=_PLACES, name=_NAMES, word=st.sampled_from(_WORDS))
     def ingest(self, place: str, name: str, word: str) -> None:
-        outcome = self.directory.library.ingest(Upload(place, name, "text/plain", text_of(word).encode()))
+        outcome = self.directory.library.ingest(Upload.of_bytes(place, name, "text/plain", text_of(word).encode()))
         before = self.stored.get((place, name))
         expected = (
             IngestStatus.ADDED
@@ -63,7 +63,7 @@ class LibraryMachine(RuleBasedStateMachine):
     def accept(self, place: str, name: str, word: str) -> None:
         jobs = self.directory.jobs
         job = jobs.start("ada").job_id
-        document = jobs.accept(job, Upload(place, name, "text/plain", text_of(word).encode()))
+        document = jobs.accept(job, Upload.of_bytes(place, name, "text/plain", text_of(word).encode()))
         jobs.finish_uploads(job)
         self.waiting.append((document.ticket, (place, name), word))
 

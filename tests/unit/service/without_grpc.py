@@ -86,6 +86,7 @@ def open_backend(folder: Path, metrics: Metrics, audit: AuditLog, opened: ExitSt
             "ingest": ingest,
             "jobs": worker,
             "library": directory.library,
+            "spool": directory.spool,
             "document_bytes": 1 << 20,
             "audit": audit,
         }
@@ -106,12 +107,12 @@ async def upload(name: str, *content: bytes) -> AsyncIterator[UploadPart]:
 async def drive(calls: CallContext, audit: AuditLog, writer: str, reader: str) -> None:
     with calls.handle(documents.INGEST, request(writer)) as call:
         parts = upload("pump.txt", b"Grease both bearings every 2,000 hours. ", b"Use lithium grease, grade 2.")
-        (outcome,) = await documents.ingest(call, documents.assemble(call, parts))
+        (outcome,) = await documents.ingest(call, documents.receive(call, parts))
         assert outcome.status is IngestStatus.ADDED
 
     with calls.handle(jobs.START_INGEST, request(writer)) as call:
         parts = upload("valve.txt", b"Close the drain valve before the pump is filled.")
-        events = [each async for each in jobs.start_ingest(call, documents.assemble(call, parts))]
+        events = [each async for each in jobs.start_ingest(call, documents.receive(call, parts))]
         assert isinstance(events[0], Job)
         assert not any(isinstance(each, IngestOutcome) for each in events)
         pages = [page async for page in jobs.watch(call, events[0].job_id, 0)]

@@ -39,7 +39,7 @@ number = int(sys.argv[2])
 while True:
     name = f"doc{number % 40}.txt"
     text = "".join(f"Sentence {part} of version{number} speaks of unique{number}. \\n\\n" * 20 for part in range(3))
-    library.ingest(Upload("default", name, "", text.encode()))
+    library.ingest(Upload.of_bytes("default", name, "", text.encode()))
     acknowledge(name, number)
     if number % 7 == 0:
         library.delete("default", name)
@@ -163,7 +163,7 @@ def test_a_document_that_cannot_be_read_leaves_the_older_version_as_it_was(open_
     ingest(directory, "a.txt", "The bearing of the pump")
     before = directory.library.get("default", "a.txt")
 
-    outcome = directory.library.ingest(Upload("default", "a.txt", "", bytes(range(256))))
+    outcome = directory.library.ingest(Upload.of_bytes("default", "a.txt", "", bytes(range(256))))
 
     assert outcome.reason
     assert directory.library.get("default", "a.txt") == before

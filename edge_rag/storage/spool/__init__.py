@@ -1,0 +1,1 @@
+"""The bytes of documents that arrive or wait to be stored."""
