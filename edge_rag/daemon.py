@@ -29,6 +29,7 @@ from edge_rag.server.grpc.server import GrpcServer
 from edge_rag.server.limits.transport import raise_file_limit
 from edge_rag.service.lifecycle import Backend, Lifecycle
 from edge_rag.service.status import StatusCollector
+from edge_rag.storage.data_directory import PRIVATE_UMASK, make_private
 from edge_rag.telemetry.activity import Activity, Latencies
 from edge_rag.telemetry.audit_log import AuditLog, AuditLogFile
 from edge_rag.telemetry.engine_observer import EngineObserver, LivenessMonitor
@@ -65,6 +66,8 @@ def run(settings: Settings, read: Callable[[], Settings]) -> int:
         EdgeRagError: The daemon could not start; nothing is left running.
     """
     configure_logging(settings.log.level.value, settings.log.format is LogFormat.JSON, settings.log.text)
+    os.umask(PRIVATE_UMASK)
+    make_private(settings.data_directory)  # before tokens and keys in it are believed
     limit_malloc_arenas()
     raise_gc_threshold()
     raise_file_limit(transport_limits(settings).accepted_connections)

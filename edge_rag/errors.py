@@ -41,6 +41,7 @@ EdgeRagError
 │   └── InferenceFailed     ONNX Runtime failed
 └── StorageError
     ├── DataDirectoryInUse  another daemon holds it
+    ├── DataDirectoryNotPrivate  other users can reach it
     ├── StorageFull
     ├── StorageCorrupt
     └── BackupInvalid       not a complete backup, or not one that can be restored here
@@ -352,6 +353,10 @@ class StorageError(EdgeRagError):
 
 class DataDirectoryInUse(StorageError):
     """Another daemon holds the data directory."""
+
+
+class DataDirectoryNotPrivate(StorageError):
+    """The data directory, or something in it, belongs to another user or cannot be closed to other users."""
 
 
 class StorageFull(StorageError):

@@ -23,7 +23,7 @@ from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.placing import expected_provider
 from edge_rag.device.profile import DeviceProfile, ProfileChoice
-from edge_rag.errors import DataDirectoryInUse, EdgeRagError
+from edge_rag.errors import DataDirectoryInUse, DataDirectoryNotPrivate, EdgeRagError
 
 if TYPE_CHECKING:
     from edge_rag.bootstrap.device import DeviceReport
@@ -96,6 +96,14 @@ def data_directory_check(directory: Path) -> Check:
             f"{directory} cannot be written to",
             "set data_directory or its owner (serve --data-dir)",
         )
+    if directory.exists() and directory.stat().st_uid != os.geteuid():
+        owner = directory.stat().st_uid
+        return Check(
+            "data",
+            Verdict.WARN,
+            f"{directory} belongs to another user, and only that user's daemon starts in it",
+            f"run this command and the daemon as the owner, for example with `sudo -u '#{owner}'`",
+        )
     free = shutil.disk_usage(existing).free
     state = "" if directory.exists() else ", will be created"
     detail = f"{directory}{state}, {free / _GIB:.1f} GiB free"
@@ -114,7 +122,7 @@ def documents_check(directory: Path) -> Check:
     if not database.exists():
         return Check("documents", Verdict.OK, "none yet")
     try:
-        with suppress(DataDirectoryInUse), DataDirectory(directory):
+        with suppress(DataDirectoryInUse, DataDirectoryNotPrivate), DataDirectory(directory):
             require_whole_log(database)
         _, documents, waiting = check_database(database)
     except EdgeRagError as error:

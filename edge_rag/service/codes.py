@@ -69,6 +69,7 @@ CODES: Final[dict[type[errors.EdgeRagError], Code]] = {
     errors.InferenceFailed: Code.INTERNAL,
     errors.StorageError: Code.INTERNAL,
     errors.DataDirectoryInUse: Code.FAILED_PRECONDITION,
+    errors.DataDirectoryNotPrivate: Code.FAILED_PRECONDITION,
     errors.StorageFull: Code.RESOURCE_EXHAUSTED,
     errors.StorageCorrupt: Code.DATA_LOSS,
     errors.BackupInvalid: Code.FAILED_PRECONDITION,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import tarfile
@@ -131,7 +132,7 @@ def _copy(content: IO[bytes], to: Path | None) -> tuple[int, str]:
     target = None
     if to is not None:
         to.parent.mkdir(mode=0o700, exist_ok=True)
-        target = to.open("xb")
+        target = os.fdopen(os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
     try:
         while block := content.read(_BLOCK_BYTES):
             digest.update(block)

@@ -1,14 +1,28 @@
-"""Exclusive use of a data directory by one daemon."""
+"""Exclusive and private use of a data directory by one daemon."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import pwd
+import stat
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
-from edge_rag.errors import DataDirectoryInUse, StorageError
+import structlog
+
+from edge_rag.errors import DataDirectoryInUse, DataDirectoryNotPrivate, StorageError
+
+PRIVATE_UMASK: Final = 0o077
+"""File mode creation mask of every process that writes to a data directory: no rights for group and others."""
+
+_OTHERS = 0o077
+_ROOT = 0
+
+_log = structlog.get_logger(__name__)
 
 
 class DataDirectory:
@@ -22,19 +36,20 @@ class DataDirectory:
     """
 
     def __init__(self, path: Path) -> None:
-        """Locks the directory; creates it, readable by its owner only, if necessary.
+        """Locks the directory; creates it if necessary and makes it private.
 
         Raises:
             DataDirectoryInUse: Another daemon holds it.
+            DataDirectoryNotPrivate: It belongs to another user, or its mode cannot be changed.
             StorageError: It cannot be created or written to.
         """
         self.path = path
         lock = path / "lock"
+        make_private(path)
         try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StorageError(f"the data directory {path} cannot be used: {error.strerror}") from error
+            raise _unusable(path, error) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(self._descriptor, 0)
@@ -63,3 +78,72 @@ class DataDirectory:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def make_private(path: Path) -> None:
+    """Creates a data directory if necessary, and takes all rights to it and to what is in it from other users.
+
+    Rights are taken from the directory first, so that nobody changes it meanwhile; a directory that was open is logged
+    with the number of its open entries. Files that have further names elsewhere keep their mode, because it is the mode
+    of those names too, and files of root keep theirs.
+
+    Raises:
+        DataDirectoryNotPrivate: It or an entry belongs to another user, or a mode cannot be changed.
+        StorageError: It cannot be created.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        was_open = _take_rights(path, path.stat(), (os.geteuid(),))
+        owners = (os.geteuid(), _ROOT)
+        entries = sum(_take_rights(entry, found, owners) for entry, found in _entries(path))
+    except OSError as error:
+        raise _unusable(path, error) from error
+    if was_open:
+        _log.warning("data directory was open to other users and is private now", path=str(path), entries=entries)
+
+
+def _entries(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yields all entries of a directory, each folder before its own entries; folders of root stay closed."""
+    for folder, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            with suppress(FileNotFoundError):  # removed meanwhile, by a command that needs no lock
+                entry = Path(folder) / name
+                yield entry, entry.lstat()
+
+
+def _take_rights(path: Path, found: os.stat_result, owners: Collection[int]) -> bool:
+    """Takes the rights of group and others from an entry; returns whether they had any."""
+    user = os.geteuid()
+    if found.st_uid not in owners:
+        raise DataDirectoryNotPrivate(
+            f"{path} belongs to the user {_name(found.st_uid)} and edge-rag runs as {_name(user)}; run it as "
+            f"{_name(found.st_uid)}, or give the whole data directory to {_name(user)} with `chown -R`"
+        )
+    if found.st_uid != user:
+        return False
+    shared = found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode)
+    if stat.S_ISLNK(found.st_mode) or shared or not found.st_mode & _OTHERS:
+        return False
+    try:
+        path.chmod(stat.S_IMODE(found.st_mode) & ~_OTHERS)
+        remaining = path.stat().st_mode & _OTHERS
+        reason = "its file system does not keep modes"
+    except OSError as error:
+        remaining, reason = _OTHERS, error.strerror or str(error)
+    if remaining:
+        raise DataDirectoryNotPrivate(
+            f"{path} is open to other users and its mode cannot be changed ({reason}); run `chmod -R go= ` on the data "
+            "directory, or choose another directory"
+        )
+    return True
+
+
+def _name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
+
+
+def _unusable(path: Path, error: OSError) -> StorageError:
+    return StorageError(f"the data directory {path} cannot be used: {error.strerror}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
@@ -33,7 +34,7 @@ def backup(file: Path, force: bool, server: str | None, timeout_s: float | None,
         raise click.ClickException(f"{file} exists; name another file or give --force")
     partial = file.with_name(f"{file.name}.part")
     try:
-        with partial.open("wb") as target, options.open_client(server, timeout_s) as client:
+        with _create(partial) as target, options.open_client(server, timeout_s) as client:
             client.backup(target)
             target.flush()
             os.fsync(target.fileno())
@@ -55,6 +56,12 @@ def backup(file: Path, force: bool, server: str | None, timeout_s: float | None,
     else:
         note(f"{manifest.documents} documents, {size:,} bytes, checked: {file}")
     return ExitCode.OK
+
+
+def _create(path: Path) -> BinaryIO:
+    """Creates a file, readable by its owner only: a backup holds the text of all collections."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
 
 
 @click.command(epilog="\b\nExamples:\n  edge-rag restore monday.edge-rag\n  edge-rag restore --replace monday.edge-rag")
