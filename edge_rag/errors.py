@@ -2,6 +2,7 @@
 
 EdgeRagError
 ├── InvalidRequest          a field of a request is invalid; names the field
+│   └── UndecodableMessage  a message is not of the operation's type
 ├── NotFound                names what does not exist
 │   ├── CollectionNotFound
 │   ├── DocumentNotFound
@@ -154,6 +155,13 @@ class Unauthenticated(EdgeRagError):
 
 class PermissionDenied(EdgeRagError):
     """The caller's role does not allow this."""
+
+
+class UndecodableMessage(InvalidRequest):
+    """A message of the client is not one of the operation's type."""
+
+    def __init__(self) -> None:
+        super().__init__("request", "could not be decoded")
 
 
 class RequestTooLarge(EdgeRagError):

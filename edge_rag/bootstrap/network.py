@@ -21,7 +21,14 @@ from edge_rag.server.limits.transport import BUFFERED_BYTES, TransportLimits
 from edge_rag.service.access import Authenticator, PairingService
 from edge_rag.service.call import CallContext
 from edge_rag.service.lifecycle import Lifecycle
-from edge_rag.service.limits import ANONYMOUS_CALLS, ConcurrencyLimiter, Timeouts
+from edge_rag.service.limits import (
+    ANONYMOUS_CALLS,
+    AnonymousPool,
+    CallLimits,
+    ConcurrencyLimiter,
+    MessageBudget,
+    Timeouts,
+)
 from edge_rag.service.refusals import RefusalRecorder
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.tracing import Traces
@@ -57,7 +64,11 @@ def make_call_context(
         lifecycle,
         authenticator,
         QuotaLedger(),
-        ConcurrencyLimiter(limits.concurrent_calls),
+        CallLimits(
+            ConcurrencyLimiter(limits.concurrent_calls),
+            AnonymousPool(),
+            MessageBudget(limits.message_memory_mib << 20),
+        ),
         Timeouts(limits.request_seconds, limits.long_call_seconds),
         metrics,
         RefusalRecorder(audit),

@@ -10,28 +10,33 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import structlog
 
 from edge_rag.access.quotas import QuotaLedger
+from edge_rag.core.address import network_of_peer
 from edge_rag.core.answer import Finished, Usage
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import RequestId, is_request_id
 from edge_rag.errors import (
+    AccessError,
     CollectionNotFound,
     EdgeRagError,
     InvalidRequest,
     NotReady,
     Overloaded,
     PermissionDenied,
+    Unauthenticated,
+    UndecodableMessage,
 )
 from edge_rag.service.codes import CODES, Code
 from edge_rag.service.lifecycle import Backend, Lifecycle
-from edge_rag.service.limits import ConcurrencyLimiter, Timeouts
+from edge_rag.service.limits import CallLimits, Timeouts
 from edge_rag.service.refusals import RefusalRecorder
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.tracing import UNTRACED, CallTrace, Traces
@@ -48,12 +53,14 @@ class Operation:
         role: The role that it needs; None if any authenticated caller may use it.
         long: Whether its duration depends on the amount of data, so that ``limits.long_call_seconds`` applies.
         anonymous: Whether it needs no credentials. Anonymous callers have a quota by network.
+        probe: Whether it tells only whether the daemon serves; identified callers need no slot for it.
     """
 
     name: str
     role: Role | None
     long: bool = False
     anonymous: bool = False
+    probe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +94,31 @@ class CallRequest:
         request_id: Id that the client chose; empty for none. Validated in ``CallContext.handle``.
         timeout_s: Remaining time that the client allows, seconds; None for no bound.
         metadata: Metadata or headers, for trace contexts.
+        identity: The caller, if ``CallContext.admit`` has identified it for this operation.
     """
 
     credentials: Credentials
     request_id: str = ""
     timeout_s: float | None = None
     metadata: Sequence[tuple[str, str | bytes]] = ()
+    identity: Identity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The slot of a call that ``CallContext.admit`` let in.
+
+    Attributes:
+        identity: The caller; None if it is not identified.
+        account: Whose share of the message budget its messages take; None if they need none.
+        release: Returns the slot.
+        keep: Says that its request has come, so that no other call displaces it.
+    """
+
+    identity: Identity | None
+    account: str | None
+    release: Callable[[], None]
+    keep: Callable[[], None]
 
 
 class CallFailed(Exception):
@@ -179,7 +205,7 @@ class CallContext:
         lifecycle: Readiness of the daemon.
         authentication: Authenticates callers.
         quotas: Usage of quotas.
-        limiter: Limits concurrent calls.
+        limits: Limits of concurrent calls and of messages in memory.
         timeouts: Maximum durations.
         metrics: Counts calls.
         refusals: Records refused calls in the audit log.
@@ -191,7 +217,7 @@ class CallContext:
         lifecycle: Lifecycle,
         authentication: Authentication,
         quotas: QuotaLedger,
-        limiter: ConcurrencyLimiter,
+        limits: CallLimits,
         timeouts: Timeouts,
         metrics: Metrics,
         refusals: RefusalRecorder,
@@ -200,40 +226,67 @@ class CallContext:
         self.lifecycle = lifecycle
         self.quotas = quotas
         self.timeouts = timeouts
+        self.messages = limits.messages
         self.metrics = metrics
         self._authentication = authentication
-        self._limiter = limiter
+        self._limits = limits
         self._refusals = refusals
         self._traces = traces
 
-    def acquire(self, method: str, client: str, peer: str, request_id: str = "") -> None:
-        """Takes a slot for a call, before its request is read or its caller is authenticated; pair with ``release``.
+    def admit(
+        self, operation: Operation, credentials: Credentials, request_id: str, displace: Callable[[], None]
+    ) -> Admission:
+        """Identifies the caller of a call and takes a slot, before its request is read; pair with the slot's release.
 
-        A refusal costs one count, one audit event at a limited rate and no reference cycle.
+        An identified caller takes one of the slots for concurrent calls, counted by its name. Others, who may use
+        anonymous operations only, take one of a small pool, counted by their network. A refusal costs one count, one
+        audit event at a limited rate and no reference cycle.
 
         Args:
-            method: Name of the RPC, for metrics.
-            client: Key that slots are counted by.
-            peer: The other end of the connection.
+            operation: What the caller wants.
+            credentials: The caller's credentials.
             request_id: Id that the client chose; empty for none.
+            displace: Ends the call; called when another call takes its slot.
 
         Raises:
-            CallFailed: No slot is free for this client, or the daemon is shutting down.
+            CallFailed: The caller is not known or not permitted, no slot is free, or the daemon is shutting down.
         """
+        client = credentials.address
         try:
-            self._limiter.acquire(client)
-        except Overloaded as refusal:
+            identity = self._known(operation, credentials)
+            if identity is None:
+                slot = self._limits.anonymous.acquire(network_of_peer(credentials.peer), displace)
+                return Admission(None, None, slot.release, slot.keep)
+            client = name = identity.name
+            if operation.probe:
+                return Admission(identity, name if credentials.tls else None, _nothing, _nothing)
+            self._limits.calls.acquire(name)
+            return Admission(identity, name, partial(self._limits.calls.release, name), _nothing)
+        except EdgeRagError as refusal:
             # No variable of this frame may hold the error: its traceback holds the frame.
-            raise self._refused(
-                method,
-                peer,
+            raise self.refused(
+                operation,
+                client,
                 request_id,
-                NotReady("the daemon is shutting down") if self.lifecycle.draining else refusal,
+                NotReady("the daemon is shutting down")
+                if self.lifecycle.draining and isinstance(refusal, Overloaded)
+                else refusal,
             ) from None
 
-    def release(self, client: str) -> None:
-        """Returns the slot of a call."""
-        self._limiter.release(client)
+    def refused(self, operation: Operation, client: str, request_id: str, error: EdgeRagError) -> CallFailed:
+        """Counts and records the refusal of a call that did not reach ``handle``; returns what the transport reports.
+
+        Args:
+            operation: What the caller wants.
+            client: Its name or address.
+            request_id: Id that the client chose; empty for none.
+            error: Why it is refused.
+        """
+        code = CODES[type(error)]
+        call_id = RequestId(request_id) if is_request_id(request_id) else _new_request_id()
+        self.metrics.requests.labels(operation.name, code.name).inc()
+        self._record(operation, call_id, client, error)
+        return CallFailed(code, str(error), call_id, retry_after_s(error))
 
     @contextmanager
     def handle(self, operation: Operation, request: CallRequest) -> Iterator[Call]:
@@ -259,7 +312,7 @@ class CallContext:
             call_id = _request_id(request.request_id) or call_id
             # Each call runs in a task, and therefore a context, of its own.
             structlog.contextvars.bind_contextvars(request_id=call_id)
-            identity = self._identify(operation, request.credentials)
+            identity = self._identify(operation, request)
             with self._admitted(identity) as backend:
                 admitted = True
                 peer = request.credentials.peer
@@ -270,9 +323,9 @@ class CallContext:
             failure = str(error if sees_all else CollectionNotFound(error.collection, None)), None
         except EdgeRagError as error:
             code, failure = CODES[type(error)], (str(error), retry_after_s(error))
-            if not admitted and not isinstance(error, InvalidRequest):
+            if isinstance(error, UndecodableMessage) or not (admitted or isinstance(error, InvalidRequest)):
                 client = request.credentials.address if identity is None else identity.name
-                self._refusals.record(operation.name, call_id, client, error)
+                self._record(operation, call_id, client, error)
         except (asyncio.CancelledError, GeneratorExit):
             code = Code.CANCELLED if time.monotonic() < deadline else Code.DEADLINE_EXCEEDED
             raise
@@ -290,21 +343,30 @@ class CallContext:
         if failure is not None:  # after the call is counted
             raise CallFailed(code, failure[0], call_id, failure[1])
 
-    def _refused(self, method: str, peer: str, request_id: str, error: EdgeRagError) -> CallFailed:
-        code = CODES[type(error)]
-        call_id = RequestId(request_id) if is_request_id(request_id) else _new_request_id()
-        self.metrics.requests.labels(method, code.name).inc()
-        self._refusals.record(method, call_id, address_without_port(peer), error)
-        return CallFailed(code, str(error), call_id, retry_after_s(error))
+    def _record(self, operation: Operation, call_id: RequestId, client: str, error: EdgeRagError) -> None:
+        recorded = self._refusals.record(operation.name, call_id, client, error)
+        if recorded and isinstance(error, UndecodableMessage):
+            log.warning("a message could not be decoded", method=operation.name, request_id=call_id, client=client)
 
-    def _identify(self, operation: Operation, credentials: Credentials) -> Identity:
-        if operation.anonymous:
-            return self._authentication.anonymous(credentials)
-        identity = self._authentication.authenticate(credentials)
+    def _known(self, operation: Operation, credentials: Credentials) -> Identity | None:
+        """Returns the caller's identity, which may use the operation; None for an unknown one that needs none."""
+        try:
+            identity = self._authentication.authenticate(credentials)
+        except (Unauthenticated, AccessError):
+            if operation.anonymous:
+                return None
+            raise
         if operation.role is not None and not identity.is_a(operation.role):
             raise PermissionDenied(
                 f"{operation.name} needs the role {operation.role.value}; {identity.name} does not have it"
             )
+        return identity
+
+    def _identify(self, operation: Operation, request: CallRequest) -> Identity:
+        if operation.anonymous:
+            return self._authentication.anonymous(request.credentials)
+        identity = request.identity or self._known(operation, request.credentials)
+        assert identity is not None, "only anonymous operations need no identity"
         return identity
 
     @contextmanager
@@ -328,6 +390,10 @@ def retry_after_s(error: EdgeRagError) -> float | None:
 def address_without_port(peer: str) -> str:
     """Returns gRPC's name of a peer without the port: ``ipv4:192.0.2.7`` of ``ipv4:192.0.2.7:5000``."""
     return peer.rsplit(":", 1)[0] if peer.startswith(("ipv4:", "ipv6:")) else peer
+
+
+def _nothing() -> None:
+    pass
 
 
 def _new_request_id() -> RequestId:

@@ -30,6 +30,7 @@ class Code(Enum):
 CODES: Final[dict[type[errors.EdgeRagError], Code]] = {
     errors.EdgeRagError: Code.INTERNAL,
     errors.InvalidRequest: Code.INVALID_ARGUMENT,
+    errors.UndecodableMessage: Code.INVALID_ARGUMENT,
     errors.NotFound: Code.NOT_FOUND,
     errors.CollectionNotFound: Code.NOT_FOUND,
     errors.DocumentNotFound: Code.NOT_FOUND,

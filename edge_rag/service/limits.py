@@ -18,6 +18,15 @@ _SHARE: Final = 3
 ANONYMOUS_CALLS: Final = 32
 """Calls of callers that are not identified, at once."""
 
+_ANONYMOUS_CALLS_PER_NETWORK: Final = 4
+"""Those of one network, at once."""
+
+_ANONYMOUS_RETRY_S: Final = 1.0
+"""When a caller that is not identified may try again, seconds."""
+
+ANONYMOUS_S: Final = 120.0
+"""Longest duration of a call of such a caller, seconds."""
+
 
 class ConcurrencyLimiter:
     """Counts calls by client. For one event loop.
@@ -66,6 +75,91 @@ class ConcurrencyLimiter:
         self._by_client[client] -= 1
         if not self._by_client[client]:
             del self._by_client[client]
+
+
+class AnonymousPool:
+    """Slots for calls of callers that are not identified. For one event loop.
+
+    Whoever waits for nothing, holds on to its slot or comes in numbers loses it to a newcomer: a call displaces the
+    oldest one of its own network if that has all it may have, else, in a full pool, the oldest one of the network with
+    the most calls. Only calls at work (``AnonymousSlot.keep``) stay, which are short.
+
+    Args:
+        capacity: Concurrent calls, at least 1.
+        per_network: Concurrent calls of one network, at least 1; see ``core.address.network_of``.
+    """
+
+    def __init__(self, capacity: int = ANONYMOUS_CALLS, per_network: int = _ANONYMOUS_CALLS_PER_NETWORK) -> None:
+        self._capacity = capacity
+        self._per_network = per_network
+        self._slots: dict[AnonymousSlot, None] = {}  # the oldest first
+        self._by_network: Counter[str] = Counter()
+
+    @property
+    def in_use(self) -> int:
+        """Slots in use."""
+        return len(self._slots)
+
+    def acquire(self, network: str, displace: Callable[[], None]) -> AnonymousSlot:
+        """Takes a slot; pair it with ``AnonymousSlot.release``.
+
+        Args:
+            network: Where the caller is.
+            displace: Ends the call; called when another one takes its slot.
+
+        Raises:
+            Overloaded: All calls that would have to make room are at work.
+        """
+        if self._by_network[network] >= self._per_network:
+            self._displace([slot for slot in self._slots if slot.network == network])
+        elif len(self._slots) >= self._capacity:
+            # Sorting is stable: among equals, the oldest stays first.
+            self._displace(sorted(self._slots, key=lambda slot: -self._by_network[slot.network]))
+        slot = AnonymousSlot(network, displace, self.release)
+        self._slots[slot] = None
+        self._by_network[network] += 1
+        return slot
+
+    def release(self, slot: AnonymousSlot) -> None:
+        """Returns a slot; does nothing if another call has taken it."""
+        if slot in self._slots:
+            del self._slots[slot]
+            self._by_network[slot.network] -= 1
+            if not self._by_network[slot.network]:
+                del self._by_network[slot.network]
+
+    def _displace(self, candidates: list[AnonymousSlot]) -> None:
+        for slot in candidates:
+            if not slot.at_work:
+                self.release(slot)
+                slot.displace()
+                return
+        raise Overloaded("call", _ANONYMOUS_RETRY_S)
+
+
+@dataclass(slots=True, eq=False)
+class AnonymousSlot:
+    """A slot of an ``AnonymousPool``.
+
+    Attributes:
+        network: Where its caller is.
+        displace: Ends the call.
+        on_release: Returns the slot to the pool.
+        at_work: Whether the call cannot be displaced.
+    """
+
+    network: str
+    displace: Callable[[], None]
+    on_release: Callable[[AnonymousSlot], None]
+    at_work: bool = False
+
+    def keep(self) -> None:
+        """Says that the request has come and is being worked on: the call is not displaced any more."""
+        self.at_work = True
+
+    def release(self) -> None:
+        """Returns the slot."""
+        self.on_release(self)
 
 
 _MESSAGE_RETRY_S: Final = 1.0
@@ -158,6 +252,21 @@ class _Waiting:
     granted: asyncio.Future[None]
 
 
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """What calls share.
+
+    Attributes:
+        calls: Slots of identified callers.
+        anonymous: Slots of the others.
+        messages: Memory for messages of identified callers.
+    """
+
+    calls: ConcurrencyLimiter
+    anonymous: AnonymousPool
+    messages: MessageBudget
+
+
 class Timeouts:
     """Maximum durations of calls. They apply if a client sets none or a longer one.
 
@@ -175,12 +284,15 @@ class Timeouts:
         self.request_s = request_s
         self.long_call_s = long_call_s
 
-    def seconds(self, long: bool, client_timeout_s: float | None) -> float:
+    def seconds(self, long: bool, client_timeout_s: float | None, anonymous: bool = False) -> float:
         """Returns the maximum duration of a call, seconds.
 
         Args:
             long: Whether the operation is a long one.
             client_timeout_s: Timeout that the client has set, seconds, or None.
+            anonymous: Whether the caller is not identified.
         """
         most = self.long_call_s if long else self.request_s
+        if anonymous:
+            most = min(most, ANONYMOUS_S)
         return most if client_timeout_s is None else min(most, client_timeout_s)

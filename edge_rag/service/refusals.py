@@ -10,7 +10,15 @@ from typing import Final
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.ports import AuditSink
-from edge_rag.errors import EdgeRagError, NotReady, Overloaded, PermissionDenied, QuotaExceeded, Unauthenticated
+from edge_rag.errors import (
+    EdgeRagError,
+    NotReady,
+    Overloaded,
+    PermissionDenied,
+    QuotaExceeded,
+    Unauthenticated,
+    UndecodableMessage,
+)
 
 _PER_CLIENT_S: Final = 10.0
 """Audit events of one client, per second on average."""
@@ -63,8 +71,8 @@ class RefusalRecorder:
         self._total = _Bucket(_TOTAL_BURST, clock())
         self._clients: dict[str, _Bucket] = {}
 
-    def record(self, method: str, request_id: RequestId, client: str, error: EdgeRagError) -> None:
-        """Records the refusal of a call, unless the rate limit omits it.
+    def record(self, method: str, request_id: RequestId, client: str, error: EdgeRagError) -> bool:
+        """Records the refusal of a call, unless the rate limit omits it; returns whether it did.
 
         Args:
             method: Name of the operation or RPC.
@@ -79,7 +87,7 @@ class RefusalRecorder:
             del self._clients[next(iter(self._clients))]
         if not (bucket.take(_PER_CLIENT_S, _CLIENT_BURST, now) and self._total.take(_TOTAL_S, _TOTAL_BURST, now)):
             bucket.omitted += 1
-            return
+            return False
         numbers: dict[str, float] = {}
         if isinstance(error, Overloaded):
             numbers["retry_after_s"] = error.retry_after_s
@@ -88,6 +96,7 @@ class RefusalRecorder:
             bucket.omitted = 0
         reason = f"{method}: {_reason(error)}"
         self._audit.record(AuditEvent(AuditEventKind.REFUSED, request_id, client, None, reason, numbers, now))
+        return True
 
 
 def _reason(error: EdgeRagError) -> str:
@@ -102,5 +111,7 @@ def _reason(error: EdgeRagError) -> str:
             return "the client is not permitted"
         case Unauthenticated():
             return "the client is not authenticated"
+        case UndecodableMessage():
+            return "a message could not be decoded"
         case _:
             return "the call is refused"

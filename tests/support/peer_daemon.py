@@ -19,11 +19,14 @@ from edge_rag.core.query import AnswerMode
 from edge_rag.generator.generator import AnswerGenerator
 from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.server.grpc.call import GrpcCalls
+from edge_rag.server.grpc.interceptor import AdmissionInterceptor
 from edge_rag.server.grpc.peers_service import GenerationService
+from edge_rag.server.limits.connection_table import ConnectionLimits
+from edge_rag.server.limits.connections import Connections
 from edge_rag.service.access import Authenticator
 from edge_rag.service.call import CallContext
 from edge_rag.service.lifecycle import Backend, Lifecycle
-from edge_rag.service.limits import ConcurrencyLimiter, Timeouts
+from edge_rag.service.limits import AnonymousPool, CallLimits, ConcurrencyLimiter, MessageBudget, Timeouts
 from edge_rag.service.refusals import RefusalRecorder
 from edge_rag.telemetry.activity import Latencies
 from edge_rag.telemetry.audit_log import AuditLog
@@ -54,18 +57,21 @@ class LoopThread:
 
 @contextmanager
 def serving(
-    register: Callable[[grpc.aio.Server], None], credentials: grpc.ServerCredentials | None = None
+    register: Callable[[grpc.aio.Server], None],
+    credentials: grpc.ServerCredentials | None = None,
+    interceptor: AdmissionInterceptor | None = None,
 ) -> Iterator[str]:
     """Serves over gRPC on loopback, on a thread of its own, and yields the address.
 
     Args:
         register: Adds the services; called on that thread.
         credentials: To serve TLS with.
+        interceptor: Admits the calls.
     """
     thread = LoopThread()
 
     async def start() -> tuple[grpc.aio.Server, int]:
-        server = grpc.aio.server()
+        server = grpc.aio.server(interceptors=() if interceptor is None else (interceptor,))
         register(server)
         place = "127.0.0.1:0"
         port = server.add_insecure_port(place) if credentials is None else server.add_secure_port(place, credentials)
@@ -86,22 +92,25 @@ def serve_generator(generator: AnswerGenerator, tokens: Path) -> Iterator[str]:
     unused: dict[str, Any] = dict.fromkeys(Backend.__dataclass_fields__)
     backend = Backend(**unused | {"generator": cast(ModelSwapper, generator)})
 
+    lifecycle = Lifecycle()
+    lifecycle.open(backend)
+    calls = CallContext(
+        lifecycle,
+        Authenticator(TokenFile(tokens), cast(Any, None)),
+        QuotaLedger(),
+        CallLimits(ConcurrencyLimiter(256), AnonymousPool(), MessageBudget(1 << 25)),
+        Timeouts(300, 300),
+        Metrics(CollectorRegistry(), Latencies()),
+        RefusalRecorder(AuditLog(100)),
+    )
+
     def register(server: grpc.aio.Server) -> None:
-        lifecycle = Lifecycle()
-        lifecycle.open(backend)
-        calls = CallContext(
-            lifecycle,
-            Authenticator(TokenFile(tokens), cast(Any, None)),
-            QuotaLedger(),
-            ConcurrencyLimiter(256),
-            Timeouts(300, 300),
-            Metrics(CollectorRegistry(), Latencies()),
-            RefusalRecorder(AuditLog(100)),
-        )
-        service = GenerationService(GrpcCalls(calls, lambda _: None), RequestLimits(8192, AnswerMode.QUOTE, 4))
+        service = GenerationService(GrpcCalls(calls), RequestLimits(8192, AnswerMode.QUOTE, 4))
         generation_pb2_grpc.add_GenerationServicer_to_server(service, server)
 
-    with serving(register) as address:
+    with serving(
+        register, None, AdmissionInterceptor(calls, 30, 1 << 20, Connections(ConnectionLimits(100, 64)))
+    ) as address:
         yield address
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edge_rag.api.v1 import access_pb2, access_pb2_grpc
-from edge_rag.server.grpc.call import GrpcCalls, ServicerContext
+from edge_rag.server.grpc.call import GrpcCalls, ServicerContext, serves
 from edge_rag.service.access import PAIR, WHO_AM_I, Authenticator, pair
 from edge_rag.wire.admin import identity_to_message
 
@@ -20,16 +20,18 @@ class AccessService(access_pb2_grpc.AccessServicer):
         self._calls = calls
         self._authenticator = authenticator
 
+    @serves(WHO_AM_I)
     async def WhoAmI(  # noqa: N802, D102 - named and described by the proto
         self, request: access_pb2.WhoAmIRequest, context: ServicerContext
     ) -> access_pb2.WhoAmIResponse:
-        async with self._calls.handle(WHO_AM_I, context) as call:
+        async with self._calls.handle(context) as call:
             return identity_to_message(call.identity)
 
+    @serves(PAIR)
     async def Pair(  # noqa: N802, D102 - named and described by the proto
         self, request: access_pb2.PairRequest, context: ServicerContext
     ) -> access_pb2.PairResponse:
-        async with self._calls.handle(PAIR, context) as call:
+        async with self._calls.handle(context) as call:
             paired = await pair(call, self._authenticator.pairing, request.key, request.secret)
             return access_pb2.PairResponse(
                 name=paired.identity.name,

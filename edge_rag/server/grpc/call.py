@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
 
 import grpc
 
 from edge_rag import errors
+from edge_rag.core.identity import Identity
 from edge_rag.service.call import Call, CallContext, CallFailed, CallRequest, Credentials, Operation, retry_after_s
 from edge_rag.service.codes import CODES, Code
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
+Metadata = tuple[tuple[str, str | bytes], ...]
+GrpcStatus = tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]
+"""Status, message and trailing metadata of a failed call."""
 
 REQUEST_ID: Final = "edge-rag-request-id"
 """Metadata key of the request id, in requests, replies (initial metadata) and failed calls (trailing metadata)."""
@@ -26,53 +32,81 @@ _AUTHORIZATION: Final = "authorization"
 _SCHEME: Final = "bearer "
 
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def serves(operation: Operation) -> Callable[[_Method], _Method]:
+    """Declares the operation of a servicer's method, which the interceptor admits its calls by."""
+
+    def declare(method: _Method) -> _Method:
+        cast(Any, method).operation = operation
+        return method
+
+    return declare
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedCall:
+    """What the interceptor knows of a call before its request is read.
+
+    Attributes:
+        operation: What the caller wants.
+        credentials: The caller's credentials.
+        metadata: Metadata of the call.
+        identity: The caller; None if it is not identified.
+    """
+
+    operation: Operation
+    credentials: Credentials
+    metadata: Metadata
+    identity: Identity | None
+
+
+ADMITTED: Final[ContextVar[AdmittedCall]] = ContextVar("admitted call")
+"""The call of the present task: each call runs in one of its own."""
+
+
 class GrpcCalls:
     """Opens a call context for a gRPC call.
 
     Args:
         calls: The call context.
-        identified: Called with the name of the peer when a call was authenticated.
     """
 
-    def __init__(self, calls: CallContext, identified: Callable[[str], None]) -> None:
+    def __init__(self, calls: CallContext) -> None:
         self._calls = calls
-        self._identified = identified
 
     @asynccontextmanager
-    async def handle(self, operation: Operation, context: ServicerContext, request_id: str = "") -> AsyncIterator[Call]:
-        """Runs the body of a call; ends the call with the status of the error that it raises.
+    async def handle(self, context: ServicerContext, request_id: str = "") -> AsyncIterator[Call]:
+        """Runs the body of a call that the interceptor admitted.
 
         Args:
-            operation: The operation that the call requests.
             context: The call.
             request_id: Id from the request message; empty for the one from the metadata, if any.
+
+        Raises:
+            CallFailed: The call is refused, or its body raised an error; the interceptor sends the status.
         """
+        admitted = ADMITTED.get()
         request = CallRequest(
-            credentials(context),
-            request_id or metadata_value(context, REQUEST_ID) or "",
+            admitted.credentials,
+            request_id or metadata_value(admitted.metadata, REQUEST_ID) or "",
             context.time_remaining(),
-            tuple(context.invocation_metadata() or ()),
+            admitted.metadata,
+            admitted.identity,
         )
-        status: tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]] | None = None
-        try:
-            with self._calls.handle(operation, request) as call:
-                if not operation.anonymous:
-                    self._identified(call.peer)
-                await context.send_initial_metadata(((REQUEST_ID, call.request_id),))
-                yield call
-        except CallFailed as failed:
-            status = grpc_status(failed)
-        if status is not None:
-            await context.abort(*status)
+        with self._calls.handle(admitted.operation, request) as call:
+            await context.send_initial_metadata(((REQUEST_ID, call.request_id),))
+            yield call
 
 
-def grpc_status(failed: CallFailed) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:
+def grpc_status(failed: CallFailed) -> GrpcStatus:
     """Returns status, message and trailing metadata of a failed call."""
     trailers = ((REQUEST_ID, failed.request_id), *pushback(failed.retry_after_s))
     return _status(failed.code), failed.message, trailers
 
 
-def error_status(error: errors.EdgeRagError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:
+def error_status(error: errors.EdgeRagError) -> GrpcStatus:
     """Returns status, message and trailing metadata of an error outside a call context."""
     return STATUS[type(error)], str(error), pushback(retry_after_s(error))
 
@@ -82,27 +116,27 @@ def pushback(seconds: float | None) -> tuple[tuple[str, str], ...]:
     return () if seconds is None else (("grpc-retry-pushback-ms", str(round(seconds * 1000))),)
 
 
-def credentials(context: ServicerContext) -> Credentials:
+def credentials(context: ServicerContext, metadata: Metadata) -> Credentials:
     """Returns the credentials of a call."""
     peer = context.auth_context()
     return Credentials(
         peer=context.peer(),
         tls=b"ssl" in tuple(peer.get("transport_security_type", ())),
-        token=_bearer(context),
+        token=_bearer(metadata),
         certificate_names=tuple(name.decode("utf-8", "replace") for name in peer.get("x509_common_name", ())),
     )
 
 
-def metadata_value(context: ServicerContext, name: str) -> str | None:
+def metadata_value(metadata: Metadata, name: str) -> str | None:
     """Returns the first value of a key in the metadata of a call; None without one."""
-    for key, value in context.invocation_metadata() or ():
+    for key, value in metadata:
         if key == name:
             return value if isinstance(value, str) else value.decode("latin-1")
     return None
 
 
-def _bearer(context: ServicerContext) -> str | None:
-    text = metadata_value(context, _AUTHORIZATION)
+def _bearer(metadata: Metadata) -> str | None:
+    text = metadata_value(metadata, _AUTHORIZATION)
     if text is None:
         return None
     return text[len(_SCHEME) :].strip() if text.lower().startswith(_SCHEME) else text

@@ -12,7 +12,7 @@ from edge_rag.core.documents.document import IngestOutcome
 from edge_rag.core.documents.jobs import Job, JobDocument
 from edge_rag.core.ids import DocumentId
 from edge_rag.errors import InvalidRequest
-from edge_rag.server.grpc.call import GrpcCalls, ServicerContext
+from edge_rag.server.grpc.call import GrpcCalls, ServicerContext, serves
 from edge_rag.service import documents, jobs
 from edge_rag.service.documents import UploadEnd, UploadHeader, UploadPart
 from edge_rag.wire import answers as messages
@@ -31,56 +31,63 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
     def __init__(self, calls: GrpcCalls) -> None:
         self._calls = calls
 
+    @serves(documents.INGEST)
     async def Ingest(  # noqa: N802, D102 - named and described by the proto
         self, request_iterator: AsyncIterator[documents_pb2.IngestRequest], context: ServicerContext
     ) -> documents_pb2.IngestResponse:
-        async with self._calls.handle(documents.INGEST, context) as call:
+        async with self._calls.handle(context) as call:
             outcomes = await documents.ingest(call, documents.receive(call, _parts(request_iterator)))
             return documents_pb2.IngestResponse(outcomes=[messages.outcome_to_message(each) for each in outcomes])
 
+    @serves(jobs.START_INGEST)
     async def StartIngest(  # noqa: N802, D102 - named and described by the proto
         self, request_iterator: AsyncIterator[documents_pb2.IngestRequest], context: ServicerContext
     ) -> AsyncIterator[documents_pb2.StartIngestResponse]:
-        async with self._calls.handle(jobs.START_INGEST, context) as call:
+        async with self._calls.handle(context) as call:
             uploads = documents.receive(call, _parts(request_iterator))
             async with aclosing(jobs.start_ingest(call, uploads)) as events:
                 async for event in events:
                     yield _start_response(event)
 
+    @serves(jobs.WATCH_JOB)
     async def WatchJob(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.WatchJobRequest, context: ServicerContext
     ) -> AsyncIterator[documents_pb2.WatchJobResponse]:
-        async with self._calls.handle(jobs.WATCH_JOB, context) as call:
+        async with self._calls.handle(context) as call:
             async with aclosing(jobs.watch(call, wire.parse_job_id(request.job_id), request.cursor)) as pages:
                 async for page in pages:
                     yield job_messages.job_page_to_message(page)
 
+    @serves(jobs.LIST_JOBS)
     async def ListJobs(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.ListJobsRequest, context: ServicerContext
     ) -> documents_pb2.ListJobsResponse:
-        async with self._calls.handle(jobs.LIST_JOBS, context) as call:
+        async with self._calls.handle(context) as call:
             latest = await jobs.list_latest(call, wire.parse_job_limit(request))
             return documents_pb2.ListJobsResponse(jobs=[job_messages.job_to_message(job) for job in latest])
 
+    @serves(jobs.CANCEL_JOB)
     async def CancelJob(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.CancelJobRequest, context: ServicerContext
     ) -> documents_pb2.CancelJobResponse:
-        async with self._calls.handle(jobs.CANCEL_JOB, context) as call:
+        async with self._calls.handle(context) as call:
             job = await jobs.cancel(call, wire.parse_job_id(request.job_id))
             return documents_pb2.CancelJobResponse(job=job_messages.job_to_message(job))
 
+    @serves(documents.GET_DOCUMENT)
     async def Get(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.GetDocumentRequest, context: ServicerContext
     ) -> documents_pb2.GetDocumentResponse:
-        async with self._calls.handle(documents.GET_DOCUMENT, context) as call:
+        async with self._calls.handle(context) as call:
             collection = wire.parse_collection(request.collection)
             info, text = await documents.get(call, collection, wire.parse_document_name("document", request.document))
             return documents_pb2.GetDocumentResponse(document=messages.document_to_message(info), text=text)
 
+    @serves(documents.LIST_DOCUMENTS)
     async def List(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.ListDocumentsRequest, context: ServicerContext
     ) -> documents_pb2.ListDocumentsResponse:
-        async with self._calls.handle(documents.LIST_DOCUMENTS, context) as call:
+        async with self._calls.handle(context) as call:
             size, after = wire.parse_page_size(request), _parse_page_token(request.page_token)
             page, last = await documents.list_page(call, wire.parse_collection(request.collection), after, size)
             return documents_pb2.ListDocumentsResponse(
@@ -88,10 +95,11 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
                 next_page_token="" if last is None else _page_token(last),
             )
 
+    @serves(documents.DELETE_DOCUMENT)
     async def Delete(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.DeleteDocumentRequest, context: ServicerContext
     ) -> documents_pb2.DeleteDocumentResponse:
-        async with self._calls.handle(documents.DELETE_DOCUMENT, context) as call:
+        async with self._calls.handle(context) as call:
             collection = wire.parse_collection(request.collection)
             info = await documents.delete(call, collection, wire.parse_document_name("document", request.document))
             return documents_pb2.DeleteDocumentResponse(document=messages.document_to_message(info))

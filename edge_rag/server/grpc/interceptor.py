@@ -6,15 +6,27 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 import grpc
 
-from edge_rag.core.address import network_of_peer
-from edge_rag.errors import CallTimeout, EdgeRagError, InvalidRequest, SlowConsumer
-from edge_rag.server.grpc.call import REQUEST_ID, ServicerContext, error_status, grpc_status, metadata_value
+from edge_rag.errors import CallTimeout, EdgeRagError, InvalidRequest, Overloaded, SlowConsumer, UndecodableMessage
+from edge_rag.server.grpc.call import (
+    ADMITTED,
+    REQUEST_ID,
+    AdmittedCall,
+    GrpcStatus,
+    ServicerContext,
+    credentials,
+    error_status,
+    grpc_status,
+    metadata_value,
+)
+from edge_rag.server.grpc.messages import CallMessages
 from edge_rag.server.limits.connections import Connections
-from edge_rag.service.call import CallContext, CallFailed
+from edge_rag.service.call import Admission, CallContext, CallFailed, Operation
+from edge_rag.service.codes import Code
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
@@ -30,29 +42,47 @@ _CANCEL_DELAY_S: Final = 0.01
 _STAGES_FIRST_S: Final = 0.5
 """How much longer a call may take than its stages, seconds; their errors say more precisely where the time went."""
 
-_HEALTH_CHECK: Final = "Check"
-"""Health checks bypass admission control."""
+_DISPLACED_RETRY_S: Final = 1.0
+"""When a caller without identity whose call was displaced may try again, seconds."""
+
+
+_OF_IDENTIFIED: Final = (Code.PERMISSION_DENIED, Code.RESOURCE_EXHAUSTED)
+"""Why a call whose caller was identified is refused at admission."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """A method of a service.
+
+    Attributes:
+        operation: What it does.
+        handler: Its handler.
+        function: The servicer's method.
+    """
+
+    operation: Operation
+    handler: Handler
+    function: Callable[[Any, ServicerContext], Any]
 
 
 class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Wraps the handlers of all services, health and reflection included.
 
-    Every handler is called as a bidirectional stream. This allows refusing a call before its request is read, and
-    ending one whose request never arrives.
+    Every handler is called as a bidirectional stream of bytes. This allows identifying the caller and refusing a call
+    before its request is read, and ending one whose request never arrives.
 
     Args:
         calls: Admits calls.
         slow_client_s: How long a client may leave a message unread, seconds.
-        long_methods: Names of the RPCs that ``limits.long_call_seconds`` applies to.
-        connections: Closes connections of clients that do not read even the status, or cancel too many calls.
+        message_bytes: Largest message received.
+        connections: Learns which connections are identified, and closes those of clients that do not read even the
+            status, or cancel too many calls.
     """
 
-    def __init__(
-        self, calls: CallContext, slow_client_s: float, long_methods: frozenset[str], connections: Connections
-    ) -> None:
+    def __init__(self, calls: CallContext, slow_client_s: float, message_bytes: int, connections: Connections) -> None:
         self._calls = calls
         self._slow_client_s = slow_client_s
-        self._long_methods = long_methods
+        self._message_bytes = message_bytes
         self._connections = connections
         self._wrapped: dict[str, Handler] = {}
 
@@ -67,100 +97,168 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
             handler = await continuation(handler_call_details)
             if handler is None:
                 return None  # type: ignore[return-value]
-            wrapped = self._wrapped[path] = self._wrap(path.rpartition("/")[2], handler)
+            wrapped = self._wrapped[path] = self._wrap(handler)
         return wrapped
 
-    def _wrap(self, method: str, handler: Handler) -> Handler:
+    def _wrap(self, handler: Handler) -> Handler:
+        function = _function(handler)
+        rpc = Rpc(cast(Any, function).operation, handler, function)
+
         async def serve(_: AsyncIterator[Any], context: ServicerContext) -> None:
-            await self._admit(method, handler, context)
+            await self._admit(rpc, context)
 
-        return grpc.stream_stream_rpc_method_handler(
-            cast(Any, serve), handler.request_deserializer, handler.response_serializer
-        )
+        return grpc.stream_stream_rpc_method_handler(cast(Any, serve))
 
-    async def _admit(self, method: str, handler: Handler, context: ServicerContext) -> None:
-        if method == _HEALTH_CHECK:
-            await self._serve(method, handler, context)
-            return
-        client = network_of_peer(context.peer())
+    async def _admit(self, rpc: Rpc, context: ServicerContext) -> None:
+        metadata = tuple(context.invocation_metadata() or ())
+        known = credentials(context, metadata)
+        peer = known.peer
         try:
-            if self._connections.is_cancelling(context.peer()):
+            if self._connections.is_cancelling(peer):
                 await asyncio.sleep(_CANCEL_DELAY_S)
-            await self._serve_in_slot(client, method, handler, context)
+            displacing = _Displacing()
+            request_id = metadata_value(metadata, REQUEST_ID) or ""
+            try:
+                admission = self._calls.admit(rpc.operation, known, request_id, displacing)
+            except CallFailed as refusal:
+                if refusal.code in _OF_IDENTIFIED and not rpc.operation.anonymous:
+                    self._connections.identified(peer)
+                _set_status(context, grpc_status(refusal))
+                return
+            if admission.identity is not None:
+                self._connections.identified(peer)
+            ending = _Ending(admission)
+            # The slot is held until the status is sent: what a client does not read is in memory until then.
+            cast("asyncio.Task[None]", asyncio.current_task()).add_done_callback(ending.ended)
+            ADMITTED.set(AdmittedCall(rpc.operation, known, metadata, admission.identity))
+            await self._serve(rpc, admission, displacing, context)
+            ending.limit(_STATUS_S, lambda: self._connections.cut(peer, "it does not read the status of its call"))
         except asyncio.CancelledError:
-            self._connections.call_cancelled(context.peer())
+            self._connections.call_cancelled(peer)
             raise
 
-    async def _serve_in_slot(self, client: str, method: str, handler: Handler, context: ServicerContext) -> None:
+    async def _serve(self, rpc: Rpc, admission: Admission, displacing: _Displacing, context: ServicerContext) -> None:
+        timeouts, anonymous = self._calls.timeouts, admission.identity is None
+        seconds = timeouts.seconds(rpc.operation.long, context.time_remaining(), anonymous)
+        silent_s = timeouts.request_s if rpc.handler.request_streaming else _FIRST_MESSAGE_S
+        messages = CallMessages(
+            context,
+            rpc.handler,
+            self._calls.messages,
+            admission.account,
+            self._message_bytes,
+            silent_s,
+            self._slow_client_s,
+        )
         try:
-            self._calls.acquire(method, client, context.peer(), metadata_value(context, REQUEST_ID) or "")
-        except CallFailed as refusal:
-            _set_status(context, refusal)
-            return
-        try:
-            await self._serve(method, handler, context)
-        finally:
-            self._calls.release(client)
-
-    async def _serve(self, method: str, handler: Handler, context: ServicerContext) -> None:
-        seconds = self._calls.timeouts.seconds(method in self._long_methods, context.time_remaining())
-        try:
-            async with asyncio.timeout(seconds + _STAGES_FIRST_S):
-                await self._run(handler, context)
+            async with asyncio.timeout(seconds + _STAGES_FIRST_S) as timeout:
+                displacing.timeout = timeout
+                await self._run(rpc, admission, messages, context)
         except TimeoutError:
-            await self._end(context, CallTimeout(f"the call took longer than {seconds:g} s"))
-        except (CallTimeout, InvalidRequest, SlowConsumer) as error:
-            await self._end(context, error)
+            error = CallTimeout(f"the call took longer than {seconds:g} s")
+            ended = Overloaded("call", _DISPLACED_RETRY_S) if displacing.displaced else error
+            _set_status(context, error_status(ended))
+        except CallFailed as failed:
+            _set_status(context, grpc_status(failed))
+        except (UndecodableMessage, Overloaded) as refusal:
+            _set_status(context, grpc_status(self._refused(rpc, refusal)))
+        except EdgeRagError as failed:
+            _set_status(context, error_status(failed))
+        finally:
+            displacing.timeout = None
+            messages.close()
 
-    async def _run(self, handler: Handler, context: ServicerContext) -> None:
-        silent_s = self._calls.timeouts.request_s if handler.request_streaming else _FIRST_MESSAGE_S
-        async with aclosing(received(context, silent_s)) as messages:
-            request = messages if handler.request_streaming else await anext(messages, None)
-            if request is None:
-                raise InvalidRequest("request", "is missing or could not be decoded")
-            function = _function(handler)
-            if not handler.response_streaming:
-                await self._write(context, await function(request, context))
-            elif inspect.isasyncgenfunction(function):
-                await self._stream(function(request, context), context)
-            else:
-                await function(request, context)
+    def _refused(self, rpc: Rpc, error: EdgeRagError) -> CallFailed:
+        call = ADMITTED.get()
+        client = call.credentials.address if call.identity is None else call.identity.name
+        return self._calls.refused(rpc.operation, client, metadata_value(call.metadata, REQUEST_ID) or "", error)
 
-    async def _stream(self, responses: AsyncGenerator[Any, None], context: ServicerContext) -> None:
+    async def _run(self, rpc: Rpc, admission: Admission, messages: CallMessages, context: ServicerContext) -> None:
+        if rpc.handler.request_streaming:
+            async with aclosing(messages.requests()) as requests:
+                await self._respond(rpc, requests, messages, context)
+            return
+        request = await messages.receive()
+        if request is grpc.aio.EOF:  # type: ignore[attr-defined]
+            raise InvalidRequest("request", "is missing")
+        if not rpc.handler.response_streaming:
+            admission.keep()
+        await self._respond(rpc, request, messages, context)
+
+    async def _respond(self, rpc: Rpc, request: Any, messages: CallMessages, context: ServicerContext) -> None:
+        if not rpc.handler.response_streaming:
+            await messages.send(await rpc.function(request, context))
+        elif inspect.isasyncgenfunction(rpc.function):
+            await self._stream(rpc.function(request, context), messages)
+        else:
+            await rpc.function(request, cast(ServicerContext, _Writer(messages)))
+
+    async def _stream(self, responses: AsyncGenerator[Any, None], messages: CallMessages) -> None:
         async with aclosing(responses):
             async for response in responses:
                 try:
-                    await self._write(context, response)
-                except SlowConsumer as error:
-                    await self._send_status(context, responses.athrow(error))
-
-    async def _write(self, context: ServicerContext, response: Any) -> None:
-        try:
-            async with asyncio.timeout(self._slow_client_s):
-                await context.write(response)
-        except TimeoutError:
-            raise SlowConsumer(self._slow_client_s) from None
-
-    async def _end(self, context: ServicerContext, error: EdgeRagError) -> None:
-        if not context.done():
-            await self._send_status(context, context.abort(*error_status(error)))
-
-    async def _send_status(self, context: ServicerContext, ending: Awaitable[object]) -> None:
-        """Ends a call; closes the connection of a client that does not receive the status."""
-        try:
-            async with asyncio.timeout(_STATUS_S):
-                await ending
-        except TimeoutError:
-            self._connections.cut(context.peer(), "it does not read the status of its call")
+                    await messages.send(response)
+                except (SlowConsumer, Overloaded) as error:
+                    await responses.athrow(error)
 
 
-def _set_status(context: ServicerContext, refusal: CallFailed) -> None:
+class _Writer:
+    """The context of a method that writes its responses itself, as the library's health service does.
+
+    Args:
+        messages: The messages of the call.
+    """
+
+    def __init__(self, messages: CallMessages) -> None:
+        self.write = messages.send
+
+
+class _Displacing:
+    """Ends a call whose slot another one takes."""
+
+    __slots__ = ("displaced", "timeout")
+
+    def __init__(self) -> None:
+        self.timeout: asyncio.Timeout | None = None
+        self.displaced = False
+
+    def __call__(self) -> None:
+        self.displaced = True
+        if self.timeout is not None and not self.timeout.expired():
+            self.timeout.reschedule(0)
+
+
+class _Ending:
+    """Returns the slot of a call once its status is sent, and limits how long that takes.
+
+    Args:
+        admission: The slot.
+    """
+
+    __slots__ = ("_release", "_timer")
+
+    def __init__(self, admission: Admission) -> None:
+        self._release = admission.release
+        self._timer: asyncio.TimerHandle | None = None
+
+    def limit(self, seconds: float, cut: Callable[[], None]) -> None:
+        """Calls back if the status is not sent within the time, seconds."""
+        self._timer = asyncio.get_running_loop().call_later(seconds, cut)
+
+    def ended(self, _: asyncio.Task[None]) -> None:
+        """Takes the end of the call's task."""
+        self._release()
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _set_status(context: ServicerContext, status: GrpcStatus) -> None:
     """Sets the status with which a call ends when its handler returns.
 
     ``context.abort`` raises, and its exception and frames form a reference cycle with the call, which only a garbage
     collection frees. At a thousand refusals a second all threads waited 0.1 s for one every other second.
     """
-    code, details, trailers = grpc_status(refusal)
+    code, details, trailers = status
     context.set_code(code)
     context.set_details(details)
     context.set_trailing_metadata(trailers)
@@ -173,26 +271,3 @@ def _function(handler: Handler) -> Callable[[Any, ServicerContext], Any]:
     else:
         function = handler.unary_stream if handler.response_streaming else handler.unary_unary
     return cast(Callable[[Any, ServicerContext], Any], function)
-
-
-async def received(context: ServicerContext, silent_s: float) -> AsyncGenerator[Any, None]:
-    """Yields the messages of a client.
-
-    gRPC's own iterator forms a reference cycle with its call, which only a garbage collection frees.
-
-    Args:
-        context: The call.
-        silent_s: How long the client may take between two messages, seconds.
-
-    Raises:
-        CallTimeout: It took longer.
-    """
-    while True:
-        try:
-            async with asyncio.timeout(silent_s):
-                message = await context.read()
-        except TimeoutError:
-            raise CallTimeout(f"nothing came from the client for {silent_s:g} s") from None
-        if message is grpc.aio.EOF:  # type: ignore[attr-defined]
-            return
-        yield message

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from edge_rag.api.v1 import encoding_pb2, encoding_pb2_grpc, generation_pb2, generation_pb2_grpc
 from edge_rag.core.generation import GeneratorLoad
-from edge_rag.server.grpc.call import GrpcCalls, ServicerContext
+from edge_rag.server.grpc.call import GrpcCalls, ServicerContext, serves
 from edge_rag.service import peers
 from edge_rag.wire.encoding import parse_embed_request, parse_rerank_request, ranks_to_message, vectors_to_message
 from edge_rag.wire.generation import chunk_to_message, load_to_message, parse_generate_request
@@ -26,10 +26,11 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
         self._calls = calls
         self.limits = limits
 
+    @serves(peers.GENERATE)
     async def Generate(  # noqa: N802, D102 - named and described by the proto
         self, request: generation_pb2.GenerateRequest, context: ServicerContext
     ) -> AsyncIterator[generation_pb2.GenerateResponse]:
-        async with self._calls.handle(peers.GENERATE, context, request.request_id) as call:
+        async with self._calls.handle(context, request.request_id) as call:
             parsed = parse_generate_request(request, call.request_id, call.identity, call.deadline, self.limits)
             async with aclosing(peers.generate(call, parsed, request.vocabulary)) as events:
                 async for event in events:
@@ -51,27 +52,30 @@ class EncodingService(encoding_pb2_grpc.EncodingServicer):
         self._calls = calls
         self.limits = limits
 
+    @serves(peers.DESCRIBE_ENCODERS)
     async def DescribeEncoders(  # noqa: N802, D102 - named and described by the proto
         self, request: encoding_pb2.DescribeEncodersRequest, context: ServicerContext
     ) -> encoding_pb2.DescribeEncodersResponse:
-        async with self._calls.handle(peers.DESCRIBE_ENCODERS, context) as call:
+        async with self._calls.handle(context) as call:
             encoders = call.backend.encoders
             return encoding_pb2.DescribeEncodersResponse(
                 embedder=encoders.embedder, dimension=encoders.dimension, reranker=encoders.reranker
             )
 
+    @serves(peers.EMBED)
     async def Embed(  # noqa: N802, D102 - named and described by the proto
         self, request: encoding_pb2.EmbedRequest, context: ServicerContext
     ) -> encoding_pb2.EmbedResponse:
-        async with self._calls.handle(peers.EMBED, context, request.request_id) as call:
+        async with self._calls.handle(context, request.request_id) as call:
             texts, questions = parse_embed_request(request)
             vectors = await peers.embed(call, request.embedder, texts, questions)
             return vectors_to_message(request.embedder, vectors.value, vectors.queue_s, vectors.compute_s)
 
+    @serves(peers.RERANK)
     async def Rerank(  # noqa: N802, D102 - named and described by the proto
         self, request: encoding_pb2.RerankRequest, context: ServicerContext
     ) -> encoding_pb2.RerankResponse:
-        async with self._calls.handle(peers.RERANK, context, request.request_id) as call:
+        async with self._calls.handle(context, request.request_id) as call:
             parsed = parse_rerank_request(request, call.identity, self.limits)
             ranked = await peers.rerank(call, request.reranker, parsed)
             return ranks_to_message(request.reranker, ranked.value, ranked.queue_s, ranked.compute_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
-from edge_rag.server.grpc.call import GrpcCalls, ServicerContext
+from edge_rag.server.grpc.call import GrpcCalls, ServicerContext, serves
 from edge_rag.service.ask import ASK, SEARCH, ask, search
 from edge_rag.wire import answers as messages
 from edge_rag.wire import requests as wire
@@ -23,20 +23,22 @@ class RagService(rag_pb2_grpc.RagServicer):
         self._calls = calls
         self.limits = limits
 
+    @serves(ASK)
     async def Ask(  # noqa: N802, D102 - named and described by the proto
         self, request: rag_pb2.AskRequest, context: ServicerContext
     ) -> AsyncIterator[rag_pb2.AskResponse]:
-        async with self._calls.handle(ASK, context, request.request_id) as call:
+        async with self._calls.handle(context, request.request_id) as call:
             collection = wire.parse_collection(request.collection)
             query = wire.parse_query(request, call.request_id, collection, call.identity, call.deadline, self.limits)
             async with ask(call, query) as events:
                 async for event in events:
                     yield messages.event_to_message(event)
 
+    @serves(SEARCH)
     async def Search(  # noqa: N802, D102 - named and described by the proto
         self, request: rag_pb2.SearchRequest, context: ServicerContext
     ) -> rag_pb2.SearchResponse:
-        async with self._calls.handle(SEARCH, context, request.request_id) as call:
+        async with self._calls.handle(context, request.request_id) as call:
             collection = wire.parse_collection(request.collection)
             found = await search(
                 call, wire.parse_search_query(request, call.request_id, collection, call.deadline, self.limits)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_health.v1.health import aio as aio_health  # type: ignore[attr-defined]
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from edge_rag.api.v1 import (
     access_pb2,
@@ -27,10 +29,10 @@ from edge_rag.api.v1 import (
     rag_pb2,
     rag_pb2_grpc,
 )
-from edge_rag.errors import ConfigurationError
+from edge_rag.errors import ConfigurationError, NotFound
 from edge_rag.server.grpc.access_service import AccessService
 from edge_rag.server.grpc.admin_service import AdminService
-from edge_rag.server.grpc.call import GrpcCalls
+from edge_rag.server.grpc.call import GrpcCalls, ServicerContext, serves
 from edge_rag.server.grpc.collections_service import CollectionsService
 from edge_rag.server.grpc.documents_service import DocumentsService
 from edge_rag.server.grpc.interceptor import AdmissionInterceptor
@@ -40,10 +42,14 @@ from edge_rag.server.grpc.rag_service import RagService
 from edge_rag.server.limits.connection_table import ConnectionLimits
 from edge_rag.server.limits.connections import Connections
 from edge_rag.server.limits.transport import TransportLimits
-from edge_rag.service import access, ask, collections, documents, jobs, peers, status
 from edge_rag.service.access import Authenticator
 from edge_rag.service.call import CallContext, Operation
 from edge_rag.wire.requests import RequestLimits
+
+_CHECK: Final = Operation("Check", None, anonymous=True, probe=True)
+_WATCH: Final = Operation("Watch", None, long=True, anonymous=True)
+_LIST: Final = Operation("HealthList", None, anonymous=True)
+_REFLECTION: Final = Operation("ServerReflectionInfo", None, anonymous=True)
 
 
 class HealthService(aio_health.HealthServicer):  # type: ignore[misc]
@@ -64,12 +70,42 @@ class HealthService(aio_health.HealthServicer):  # type: ignore[misc]
         for service in self._services:
             await self.set(service, state)
 
+    @serves(_CHECK)
+    async def Check(  # noqa: N802 - named by the proto
+        self, request: health_pb2.HealthCheckRequest, context: ServicerContext
+    ) -> health_pb2.HealthCheckResponse:
+        """Returns the status of a service. The library's method aborts for an unknown one, which leaves garbage."""
+        if request.service not in self._services:
+            raise NotFound("the service is not known")
+        return health_pb2.HealthCheckResponse(status=self._state)
+
+    @serves(_WATCH)
+    async def Watch(  # noqa: N802 - named by the proto
+        self, request: health_pb2.HealthCheckRequest, context: ServicerContext
+    ) -> None:
+        """Writes the status of a service, and each change."""
+        await super().Watch(request, context)
+
+    @serves(_LIST)
     async def List(  # noqa: N802 - named by the proto
-        self, request: health_pb2.HealthListRequest, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: health_pb2.HealthListRequest, context: ServicerContext
     ) -> health_pb2.HealthListResponse:
         """Returns the status of all services; the library's servicer lacks this RPC."""
         status = health_pb2.HealthCheckResponse(status=self._state)
         return health_pb2.HealthListResponse(statuses=dict.fromkeys(self._services, status))
+
+
+class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc, name-defined]
+    """The standard reflection service."""
+
+    @serves(_REFLECTION)
+    async def ServerReflectionInfo(  # noqa: N802 - named by the proto
+        self, request_iterator: AsyncIterator[Any], context: ServicerContext
+    ) -> AsyncIterator[Any]:
+        """Describes services and messages."""
+        async with aclosing(super().ServerReflectionInfo(request_iterator, context)) as responses:
+            async for response in responses:
+                yield response
 
 
 _SERVICES: Final = tuple(
@@ -84,15 +120,6 @@ _SERVICES: Final = tuple(
         (encoding_pb2, "Encoding"),
     )
 )
-
-
-_LONG_METHODS: Final = frozenset(
-    operation.name
-    for module in (access, ask, collections, documents, jobs, peers, status)
-    for operation in vars(module).values()
-    if isinstance(operation, Operation) and operation.long
-) | {"Watch", "ServerReflectionInfo"}
-"""Names of the RPCs that ``limits.long_call_seconds`` applies to, those of health and reflection included."""
 
 
 class GrpcServer:
@@ -119,10 +146,10 @@ class GrpcServer:
         self._listeners = listeners
         self._connections = Connections(ConnectionLimits(transport.connections, transport.connections_per_address))
         self._enforcing: asyncio.Task[None] | None = None
-        interceptor = AdmissionInterceptor(calls, slow_client_s, _LONG_METHODS, self._connections)
+        interceptor = AdmissionInterceptor(calls, slow_client_s, transport.message_bytes, self._connections)
         self._server = grpc.aio.server(interceptors=(interceptor,), options=transport.options())
         self._certificates = None if listeners.tls is None else ServedCertificates(listeners.tls)
-        grpc_calls = GrpcCalls(calls, self._connections.identified)
+        grpc_calls = GrpcCalls(calls)
         self._rag = RagService(grpc_calls, limits)
         rag_pb2_grpc.add_RagServicer_to_server(self._rag, self._server)
         documents_pb2_grpc.add_DocumentsServicer_to_server(DocumentsService(grpc_calls), self._server)
@@ -135,7 +162,8 @@ class GrpcServer:
         encoding_pb2_grpc.add_EncodingServicer_to_server(self._encoding, self._server)
         self._health = HealthService(_SERVICES)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection((*_SERVICES, HEALTH_SERVICE, reflection.SERVICE_NAME), self._server)
+        described = ReflectionService((*_SERVICES, HEALTH_SERVICE, reflection.SERVICE_NAME))
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(described, self._server)
 
     async def start(self) -> tuple[str, ...]:
         """Binds and starts; health checks return NOT_SERVING until ``serving``.

@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry
 from edge_rag.access.quotas import QuotaLedger
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.monitoring.event import AuditEventKind
-from edge_rag.errors import CollectionNotFound, DocumentNotFound, Overloaded, PermissionDenied
-from edge_rag.service.call import CallContext, CallFailed, CallRequest, Credentials, Operation
+from edge_rag.errors import CollectionNotFound, DocumentNotFound, Overloaded, PermissionDenied, Unauthenticated
+from edge_rag.service.call import Admission, CallContext, CallFailed, CallRequest, Credentials, Operation
 from edge_rag.service.codes import Code
 from edge_rag.service.lifecycle import Backend, Lifecycle
-from edge_rag.service.limits import ConcurrencyLimiter, Timeouts
+from edge_rag.service.limits import AnonymousPool, CallLimits, ConcurrencyLimiter, MessageBudget, Timeouts
 from edge_rag.service.refusals import RefusalRecorder
 from edge_rag.telemetry.activity import Latencies
 from edge_rag.telemetry.audit_log import AuditLog
@@ -23,16 +23,19 @@ from edge_rag.telemetry.metrics.calls import Metrics
 READ = Operation("Read", Role.READER)
 WRITE = Operation("Write", Role.WRITER)
 REGISTER = Operation("Register", None, anonymous=True)
+PROBE = Operation("Probe", None, anonymous=True, probe=True)
 REQUEST = CallRequest(Credentials("ipv4:192.0.2.7:5000", tls=True), "chosen-id")
 
 
 class Fixed:
-    """Authenticates every caller as one identity, and refuses anonymous ones."""
+    """Authenticates every caller as one identity, or none, and refuses anonymous ones."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: Identity | None) -> None:
         self._identity = identity
 
     def authenticate(self, credentials: Credentials) -> Identity:
+        if self._identity is None:
+            raise Unauthenticated("credentials are needed")
         return self._identity
 
     def anonymous(self, credentials: Credentials) -> Identity:
@@ -42,22 +45,36 @@ class Fixed:
 class Context:
     """A call context over parts that tests read."""
 
-    def __init__(self, quota: Quota = Quota(), collections: frozenset[str] | None = None) -> None:  # noqa: B008 - frozen
+    def __init__(
+        self,
+        quota: Quota = Quota(),  # noqa: B008 - frozen
+        collections: frozenset[str] | None = None,
+        known: bool = True,
+    ) -> None:
         self.audit = AuditLog(100)
         self.registry = CollectorRegistry()
         self.lifecycle = Lifecycle()
         self.lifecycle.open(cast(Backend, object()))
         identity = Identity("reader", frozenset({Role.READER}), collections, quota=quota)
         self.limiter = ConcurrencyLimiter(1)
+        self.anonymous = AnonymousPool(2, 1)
         self.calls = CallContext(
             self.lifecycle,
-            Fixed(identity),
+            Fixed(identity if known else None),
             QuotaLedger(),
-            self.limiter,
+            CallLimits(self.limiter, self.anonymous, MessageBudget(1 << 20)),
             Timeouts(60, 600),
             Metrics(self.registry, Latencies()),
             RefusalRecorder(self.audit),
         )
+
+        self.displaced = 0
+
+    def admit(self, operation: Operation) -> Admission:
+        return self.calls.admit(operation, REQUEST.credentials, "", self._displace)
+
+    def _displace(self) -> None:
+        self.displaced += 1
 
     def count(self, method: str, code: Code) -> float | None:
         return self.registry.get_sample_value("edge_rag_requests_total", {"method": method, "status": code.name})
@@ -96,14 +113,53 @@ async def test_a_call_over_its_quota_is_recorded_once_with_its_id() -> None:
     assert context.count("Read", Code.RESOURCE_EXHAUSTED) == 1
 
 
-async def test_a_call_without_a_slot_is_recorded_with_the_address_of_its_client() -> None:
+async def test_a_call_without_a_slot_is_recorded_with_the_name_of_its_client() -> None:
     context = Context()
     context.limiter.acquire("another client")
     with pytest.raises(CallFailed) as failed:
-        context.calls.acquire("Ask", "192.0.2.7", "ipv4:192.0.2.7:5000")
+        context.admit(READ)
     (entry,) = context.audit.entries(failed.value.request_id).entries
-    assert (entry.event.client, entry.event.kind) == ("ipv4:192.0.2.7", AuditEventKind.REFUSED)
-    assert context.count("Ask", Code.RESOURCE_EXHAUSTED) == 1
+    assert (entry.event.client, entry.event.kind) == ("reader", AuditEventKind.REFUSED)
+    assert context.count("Read", Code.RESOURCE_EXHAUSTED) == 1
+
+
+async def test_slots_of_identified_callers_cannot_be_taken_by_others() -> None:
+    context = Context(known=False)
+    for _ in range(3):
+        context.admit(REGISTER)
+    assert context.anonymous.in_use == 1, "one network has one"
+    assert context.displaced == 2
+    assert context.limiter.in_use == 0
+    with pytest.raises(CallFailed) as failed:
+        context.admit(READ)
+    assert failed.value.code is Code.UNAUTHENTICATED
+    (entry,) = context.audit.entries(failed.value.request_id).entries
+    assert (entry.event.client, entry.event.reason) == ("ipv4:192.0.2.7", "Read: the client is not authenticated")
+
+
+async def test_a_caller_without_the_role_is_refused_before_its_request_is_read() -> None:
+    context = Context()
+    with pytest.raises(CallFailed) as failed:
+        context.admit(WRITE)
+    assert failed.value.code is Code.PERMISSION_DENIED
+    assert context.reasons() == ["Write: the client is not permitted"]
+    assert context.limiter.in_use == 0
+
+
+async def test_an_identified_caller_takes_a_slot_of_its_name_even_where_none_is_needed() -> None:
+    context = Context()
+    admission = context.admit(REGISTER)
+    assert (admission.identity and admission.identity.name, admission.account) == ("reader", "reader")
+    assert (context.limiter.in_use, context.anonymous.in_use) == (1, 0)
+    admission.release()
+    assert context.limiter.in_use == 0
+
+
+async def test_a_probe_of_an_identified_caller_needs_no_slot() -> None:
+    context = Context()
+    context.limiter.acquire("another client")
+    context.admit(PROBE).release()
+    assert context.limiter.in_use == 1
 
 
 @pytest.mark.parametrize(

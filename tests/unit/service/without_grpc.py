@@ -41,7 +41,7 @@ from edge_rag.service.call import CallContext, CallFailed, CallRequest, Credenti
 from edge_rag.service.codes import Code
 from edge_rag.service.documents import UploadEnd, UploadHeader, UploadPart
 from edge_rag.service.lifecycle import Backend, Lifecycle
-from edge_rag.service.limits import ConcurrencyLimiter, Timeouts
+from edge_rag.service.limits import AnonymousPool, CallLimits, ConcurrencyLimiter, MessageBudget, Timeouts
 from edge_rag.service.refusals import RefusalRecorder
 from edge_rag.telemetry.activity import Latencies
 from edge_rag.telemetry.audit_log import AuditLog
@@ -186,7 +186,7 @@ def main(folder: Path) -> None:
                 lifecycle,
                 Authenticator(tokens, None),  # type: ignore[arg-type]  # nothing pairs here
                 QuotaLedger(),
-                ConcurrencyLimiter(8),
+                CallLimits(ConcurrencyLimiter(8), AnonymousPool(), MessageBudget(1 << 20)),
                 Timeouts(60, 600),
                 metrics,
                 RefusalRecorder(audit),

@@ -1,0 +1,133 @@
+"""The messages of a call: received and sent within the message budget, and decoded here instead of in gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from edge_rag.errors import CallTimeout, SlowConsumer, UndecodableMessage
+from edge_rag.server.grpc.call import ServicerContext
+from edge_rag.service.limits import MessageBudget
+
+_SMALL_BYTES: Final = 16 << 10
+"""Messages up to this size are not counted once they are received, nor when sent: they fit gRPC's own buffers."""
+
+_MEMORY_WAIT_S: Final = 20.0
+"""How long a message waits for memory before its call is refused, seconds."""
+
+_UPLOADS: Final = " (uploads)"
+_ANSWERS: Final = " (answers)"
+"""Accounts of their own: open uploads that wait for their clients, and answers that nobody reads, leave room for the
+other calls of the same caller."""
+
+
+class CallMessages:
+    """The messages of one call. Pair with ``close``.
+
+    A message is received only after memory for the largest one is reserved, because gRPC tells its size when it has
+    all of it. A stream keeps that memory: otherwise a stream that sends would wait for those that do not. An error of
+    the decoder inside gRPC would end the call with the status UNKNOWN and a traceback.
+
+    Args:
+        context: The call.
+        handler: Has the types of the messages.
+        budget: Memory for messages.
+        account: Whose share of the budget they take; None if they need none.
+        message_bytes: Largest message received.
+        silent_s: How long the client may take between two messages, seconds.
+        slow_client_s: How long the client may leave a message unread, seconds.
+    """
+
+    def __init__(
+        self,
+        context: ServicerContext,
+        handler: grpc.RpcMethodHandler[Any, Any],
+        budget: MessageBudget,
+        account: str | None,
+        message_bytes: int,
+        silent_s: float,
+        slow_client_s: float,
+    ) -> None:
+        self._context = context
+        self._handler = handler
+        self._budget = budget
+        self._answers = None if account is None else account + _ANSWERS
+        self._account = account + _UPLOADS if account is not None and handler.request_streaming else account
+        self._message_bytes = message_bytes
+        self._silent_s = silent_s
+        self._slow_client_s = slow_client_s
+        self._held = 0  # bytes reserved for what is or was received
+
+    async def receive(self) -> Any:
+        """Returns the next message; ``grpc.aio.EOF`` after the last one.
+
+        gRPC's own iterator forms a reference cycle with its call, which only a garbage collection frees.
+
+        Raises:
+            CallTimeout: It took too long.
+            Overloaded: There is no memory for it.
+            UndecodableMessage: It is not of the method's type.
+        """
+        if self._account is not None and not self._held:
+            self._held = await self._budget.reserve(self._account, self._message_bytes, _MEMORY_WAIT_S)
+        try:
+            async with asyncio.timeout(self._silent_s):
+                data = await self._context.read()
+        except TimeoutError:
+            raise CallTimeout(f"nothing came from the client for {self._silent_s:g} s") from None
+        if data is grpc.aio.EOF:  # type: ignore[attr-defined]
+            self.close()
+            return data
+        if not self._handler.request_streaming:
+            self._shrink(len(data) if len(data) > _SMALL_BYTES else 0)
+        decode = self._handler.request_deserializer
+        try:
+            return data if decode is None else decode(data)
+        except (DecodeError, ValueError, RecursionError):
+            raise UndecodableMessage from None
+
+    async def requests(self) -> AsyncGenerator[Any, None]:
+        """Yields the messages of the client; see ``receive``."""
+        while (message := await self.receive()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
+            yield message
+
+    async def send(self, response: Any) -> None:
+        """Sends a message.
+
+        Raises:
+            SlowConsumer: The client does not read what was sent before.
+            Overloaded: There is no memory for it.
+        """
+        encode = self._handler.response_serializer
+        data = response if encode is None else encode(response)
+        if self._answers is None or len(data) <= _SMALL_BYTES:
+            await self._write(data)
+            return
+        if not self._handler.request_streaming:
+            # It has read its request; while it waits for memory, others must not wait for that.
+            self.close()
+        reserved = await self._budget.reserve(self._answers, len(data), _MEMORY_WAIT_S)
+        try:
+            await self._write(data)
+        finally:
+            self._budget.release(self._answers, reserved)
+
+    def close(self) -> None:
+        """Returns the memory of what was received."""
+        self._shrink(0)
+
+    def _shrink(self, size: int) -> None:
+        if self._account is not None and self._held > size:
+            self._budget.release(self._account, self._held - size)
+            self._held = size
+
+    async def _write(self, data: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._slow_client_s):
+                await self._context.write(data)
+        except TimeoutError:
+            raise SlowConsumer(self._slow_client_s) from None
