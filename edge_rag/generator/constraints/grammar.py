@@ -1,15 +1,18 @@
 """Compiles answer formats (JSON schema, regular expression) to constraints with llguidance.
 
 Constraint states are immutable, but an llguidance matcher changes in place. States share one matcher as long as each is
-followed once, as the engine does; following a state a second time copies the matcher and rolls it back. Limits stop
-hostile formats at compilation or in a step.
+followed once, as the engine does; following a state a second time copies the matcher and rolls it back.
+
+Hostile formats are stopped by bounds of their size before compilation, by llguidance's limits during compilation and in
+a step, and by an allowance of processor time for all steps of a request.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -21,6 +24,8 @@ from edge_rag.core.answer import FinishReason
 from edge_rag.core.query import AnswerFormat, JsonSchema
 from edge_rag.engine.constraint import Ended, Forced, Masked, NextTokens, OneOf
 from edge_rag.errors import InvalidRequest, ModelFolderInvalid
+from edge_rag.generator.constraints.regex_size import regex_size
+from edge_rag.generator.constraints.schema_size import schema_size
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -32,6 +37,18 @@ _FEW = 1024
 _NO_TEXT = "no text can satisfy it"
 
 _MAX_REASON = 300
+
+LONGEST_FORCED: Final = 16_384
+"""Most bytes that a format may ask for in one piece: no answer is longer, and llguidance takes memory for each byte."""
+
+LARGEST_MULTIPLE: Final = 10_000
+"""Largest ``multipleOf``, and least common multiple of several: an automaton has a state for each remainder."""
+
+FIRST_ALLOWANCE_S: Final = 1.0
+"""Processor seconds that the constraint of a request may take in any case."""
+
+TOKEN_ALLOWANCE_S: Final = 0.02
+"""Processor seconds that it may take besides for each token; a mask of a sound format takes less than a tenth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +73,27 @@ class GrammarMatcher:
         matcher: Of a compiled grammar; owned by this object.
         rules: Rules of the answer.
         consumed: Tokens consumed.
+        used_s: Processor seconds already used.
+        clock: Processor seconds of the calling thread.
     """
 
-    def __init__(self, matcher: LLMatcher, rules: GrammarRules, consumed: int = 0) -> None:
+    def __init__(
+        self,
+        matcher: LLMatcher,
+        rules: GrammarRules,
+        consumed: int = 0,
+        used_s: float = 0.0,
+        clock: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._matcher = matcher
         self._rules = rules
         self.consumed = consumed
+        self._used_s = used_s
+        self._clock = clock
 
     def fork(self, consumed: int) -> GrammarMatcher:
         """Returns a copy, rolled back to a number of consumed tokens."""
-        fork = GrammarMatcher(self._matcher.deep_copy(), self._rules, consumed)
+        fork = GrammarMatcher(self._matcher.deep_copy(), self._rules, consumed, self._used_s, self._clock)
         fork._matcher.rollback(self.consumed - consumed)
         fork._check()
         return fork
@@ -76,9 +104,11 @@ class GrammarMatcher:
         Raises:
             InvalidRequest: A token is not allowed, or the grammar exceeded its limits.
         """
+        started = self._clock()
         self._matcher.consume_tokens(list(tokens))
         self._check()
         self.consumed += len(tokens)
+        self._used_s += self._clock() - started
 
     def move(self) -> NextTokens:
         """Returns the allowed next tokens.
@@ -86,6 +116,14 @@ class GrammarMatcher:
         Raises:
             InvalidRequest: No token is allowed and the text is not complete, or the grammar exceeded its limits.
         """
+        started = self._clock()
+        move = self._move()
+        self._used_s += self._clock() - started
+        if self._used_s > FIRST_ALLOWANCE_S + TOKEN_ALLOWANCE_S * self.consumed:
+            raise InvalidRequest(self._rules.field, "takes too much time to enforce; use a simpler one")
+        return move
+
+    def _move(self) -> NextTokens:
         self._check()
         if self._matcher.is_stopped():
             return Ended(FinishReason.STOP)
@@ -161,7 +199,7 @@ _JSON: Final[JsonCompileOptions] = {
 }
 """Overrides a schema's ``x-guidance``. Flexible white space would let a model generate white space for ever."""
 
-_LIMITS: Final = LLParserLimits(
+COMPILER_LIMITS: Final = LLParserLimits(
     max_items_in_row=500,
     initial_lexer_fuel=500_000,
     step_lexer_fuel=50_000,
@@ -208,12 +246,10 @@ class GrammarCompiler:
         Raises:
             InvalidRequest: The format cannot be enforced; has the field and the reason.
         """
-        if isinstance(form, JsonSchema):
-            field, grammar = "json_schema", _schema_grammar(form.schema)
-        else:
-            field, grammar = "regex", _regex_grammar(form.pattern)
+        grammar = grammar_text(form)
+        field = "json_schema" if isinstance(form, JsonSchema) else "regex"
         rules = GrammarRules(field, self._end_tokens, self._vocabulary_size)
-        matcher = GrammarMatcher(LLMatcher(self._tokenizer, grammar, log_level=0, limits=_LIMITS), rules)
+        matcher = GrammarMatcher(LLMatcher(self._tokenizer, grammar, log_level=0, limits=COMPILER_LIMITS), rules)
         return Grammar(matcher, 0, matcher.move())
 
 
@@ -235,6 +271,15 @@ class _Vocabulary:
         return self._encode(text.decode("utf-8"))
 
 
+def grammar_text(form: AnswerFormat) -> str:
+    """Returns a format as llguidance compiles it.
+
+    Raises:
+        InvalidRequest: It is not a schema or an expression, or too large to compile; has the field and the reason.
+    """
+    return _schema_grammar(form.schema) if isinstance(form, JsonSchema) else _regex_grammar(form.pattern)
+
+
 def _schema_grammar(schema: str) -> str:
     # Parsed first because llguidance inserts the text into a larger JSON text unchecked.
     try:
@@ -245,10 +290,31 @@ def _schema_grammar(schema: str) -> str:
         raise InvalidRequest("json_schema", f"is not JSON: {error}") from error
     if not isinstance(parsed, dict):
         raise InvalidRequest("json_schema", "must be an object; {} allows any JSON")
+    _check_schema(parsed)
     try:
         return LLMatcher.grammar_from_json_schema(json.dumps(parsed), overrides=_JSON)
     except ValueError as error:
         raise InvalidRequest("json_schema", short_reason(str(error))) from error
+
+
+def _check_schema(schema: Mapping[str, object]) -> None:
+    try:
+        size = schema_size(schema)
+    except ValueError as error:
+        raise InvalidRequest("json_schema", str(error)) from error
+    if size.shortest > LONGEST_FORCED:
+        raise InvalidRequest(
+            "json_schema",
+            f"asks for a string of up to {size.shortest:,} bytes in one piece, at most {LONGEST_FORCED:,} are "
+            "possible; lower minLength or the counts in patterns (those of several patterns for one string multiply), "
+            "or shorten const and enum",
+        )
+    if size.multiple > LARGEST_MULTIPLE:
+        raise InvalidRequest(
+            "json_schema",
+            f"multipleOf, or several for one number together, is {size.multiple:,}; at most {LARGEST_MULTIPLE:,} is "
+            "possible",
+        )
 
 
 def _regex_grammar(pattern: str) -> str:
@@ -257,6 +323,16 @@ def _regex_grammar(pattern: str) -> str:
         raise InvalidRequest("regex", r"must be one line; \n stands for a newline")
     if (len(pattern) - len(pattern.rstrip("\\"))) % 2:
         raise InvalidRequest("regex", "ends in the middle of an escape")
+    try:
+        shortest = regex_size(pattern).shortest
+    except ValueError as error:
+        raise InvalidRequest("regex", str(error)) from error
+    if shortest > LONGEST_FORCED:
+        raise InvalidRequest(
+            "regex",
+            f"asks for a text of up to {shortest:,} bytes in one piece, at most {LONGEST_FORCED:,} are possible; lower "
+            "the counts in braces: those of nested groups multiply",
+        )
     return LLMatcher.grammar_from_regex(pattern)
 
 

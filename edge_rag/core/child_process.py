@@ -1,0 +1,285 @@
+"""Child processes that compute something hostile input may make expensive, and that never outlive their parent.
+
+A child is a new interpreter, never a fork. The kernel kills it when the thread that started it ends
+(``PR_SET_PDEATHSIG``), and it kills its process group when its standard input ends, which covers its own children. This
+module runs in the child too: as a program it applies the limits and serves requests, or runs another module.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import resource
+import runpy
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from enum import Enum
+from math import ceil
+from pathlib import Path
+from typing import IO, Final
+
+_PARENT_DEATH_SIGNAL: Final = 1
+_NO_NEW_PRIVILEGES: Final = 38
+_INHERITED: Final = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
+_HEADER: Final = struct.Struct("<Qd")  # bytes of the body, processor seconds
+_OUT_OF_MEMORY: Final = 77
+_START_SECONDS: Final = 60.0
+_NICE: Final = 10
+_THIS: Final = "edge_rag.core.child_process"
+
+
+@dataclass(frozen=True, slots=True)
+class ChildLimits:
+    """What one request may cost.
+
+    Attributes:
+        memory_bytes: Address space beyond that of the idle process.
+        cpu_seconds: Processor time.
+        wall_seconds: Time until the answer.
+        answer_bytes: Longest answer.
+    """
+
+    memory_bytes: int
+    cpu_seconds: int
+    wall_seconds: float
+    answer_bytes: int
+
+
+class ChildFailure(Enum):
+    """Why there is no answer."""
+
+    TIME = "it takes too much time"
+    MEMORY = "it takes too much memory"
+    SIZE = "its result is too large"
+    CRASH = "computing it ended the process"
+    START = "no process could be started for it"
+
+
+@dataclass(frozen=True, slots=True)
+class ChildAnswer:
+    """The outcome of a request.
+
+    Attributes:
+        body: The answer, or why there is none.
+        cpu_s: Processor seconds it took; those allowed, if they were exceeded.
+    """
+
+    body: bytes | ChildFailure
+    cpu_s: float
+
+
+class ChildProcess:
+    """Computes answers in a process of its own, one at a time; started by the first request, replaced after a failure.
+
+    Any thread; the process ends with the thread whose request started it.
+
+    Args:
+        handler: ``module:function`` in the child; takes and returns bytes. All imports must happen with the module's.
+        limits: What one request may cost.
+    """
+
+    def __init__(self, handler: str, limits: ChildLimits) -> None:
+        self._handler = handler
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Id of the running process, or None."""
+        process = self._process
+        return None if process is None else process.pid
+
+    def call(self, request: bytes) -> ChildAnswer:
+        """Returns the answer to a request."""
+        with self._lock:
+            if self._process is not None and self._process.poll() is not None:
+                self._end()
+            try:
+                process = self._process = self._process or self._start()
+            except OSError:
+                return ChildAnswer(ChildFailure.START, 0.0)
+            answer = self._exchange(process, request)
+            if isinstance(answer.body, ChildFailure):
+                self._end()
+            return answer
+
+    def kill(self) -> None:
+        """Ends the process at once; a request in progress fails. ``close`` must follow."""
+        if (process := self._process) is not None:
+            process.kill()
+
+    def close(self) -> None:
+        """Ends the process; the next request starts another one."""
+        with self._lock:
+            self._end()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = {key: os.environ[key] for key in _INHERITED if key in os.environ}
+        environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+        process = subprocess.Popen(
+            [*python_command(), "serve", self._handler, json.dumps(asdict(self._limits))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            cwd="/",
+            start_new_session=True,
+        )
+        if isinstance(_receive(process, _START_SECONDS, 0).body, ChildFailure):
+            _kill(process)
+            raise ChildProcessError(self._handler)
+        return process
+
+    def _exchange(self, process: subprocess.Popen[bytes], request: bytes) -> ChildAnswer:
+        limits = self._limits
+        with suppress(BrokenPipeError):
+            _write(process.stdin, request, 0.0)
+        answer = _receive(process, limits.wall_seconds, limits.answer_bytes)
+        if not isinstance(answer.body, ChildFailure):
+            return answer
+        return ChildAnswer(answer.body, limits.cpu_seconds if answer.body is ChildFailure.TIME else answer.cpu_s)
+
+    def _end(self) -> None:
+        if self._process is not None:
+            _kill(self._process)
+            self._process = None
+
+
+def python_command() -> list[str]:
+    """Returns the command that runs this module in a child of this process; the arguments of ``main`` follow."""
+    return [sys.executable, "-P", "-m", _THIS, str(os.getpid())]
+
+
+def _receive(process: subprocess.Popen[bytes], seconds: float, longest: int) -> ChildAnswer:
+    """Reads a message. The process is killed when the time is up, which ends the read."""
+    timed_out = threading.Event()
+
+    def expire() -> None:
+        timed_out.set()
+        process.kill()
+
+    timer = threading.Timer(seconds, expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        found = _read(process.stdout, longest)
+    except ValueError:
+        return ChildAnswer(ChildFailure.SIZE, 0.0)
+    finally:
+        timer.cancel()
+        timer.join()
+    if found is not None:
+        return ChildAnswer(*found)
+    status = process.wait()
+    if timed_out.is_set() or status == -signal.SIGXCPU:
+        return ChildAnswer(ChildFailure.TIME, 0.0)
+    # Libraries in C++ and Rust abort when memory runs out.
+    out_of_memory = status in (_OUT_OF_MEMORY, -signal.SIGABRT)
+    return ChildAnswer(ChildFailure.MEMORY if out_of_memory else ChildFailure.CRASH, 0.0)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with suppress(OSError):
+                stream.close()
+
+
+def _write(stream: IO[bytes] | None, body: bytes, cpu_s: float) -> None:
+    if stream is not None:
+        stream.write(_HEADER.pack(len(body), cpu_s) + body)
+        stream.flush()
+
+
+def _read(stream: IO[bytes] | None, longest: int | None) -> tuple[bytes, float] | None:
+    """Reads a message; None at the end of the stream."""
+    header = b"" if stream is None else stream.read(_HEADER.size)
+    if stream is None or len(header) < _HEADER.size:
+        return None
+    length, cpu_s = _HEADER.unpack(header)
+    if longest is not None and length > longest:
+        raise ValueError(f"a message of {length} bytes")
+    body = stream.read(length)
+    return (body, cpu_s) if len(body) == length else None
+
+
+def _end_with(parent: int) -> None:
+    """Makes the kernel kill this process when its parent ends."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before the kernel was told
+        os._exit(1)
+
+
+def _serve(handler: str, limits: ChildLimits) -> None:
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    module, _, function = handler.partition(":")
+    handle: Callable[[bytes], bytes] = getattr(importlib.import_module(module), function)
+    with suppress(OSError):
+        os.nice(_NICE)
+    _limit(
+        {
+            resource.RLIMIT_AS: _address_space() + limits.memory_bytes,
+            resource.RLIMIT_FSIZE: 0,
+            resource.RLIMIT_CORE: 0,
+            resource.RLIMIT_NOFILE: 0,
+        }
+    )
+    _write(answers, b"", 0.0)
+    while (request := _read(requests, None)) is not None:
+        started = time.process_time()
+        _, most = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (ceil(started) + limits.cpu_seconds, most))
+        try:
+            answer = handle(request[0])
+        except MemoryError:
+            os._exit(_OUT_OF_MEMORY)
+        _write(answers, answer, time.process_time() - started)
+
+
+def _limit(limits: Mapping[int, int]) -> None:
+    for kind, value in limits.items():
+        _, allowed = resource.getrlimit(kind)
+        least = value if allowed == resource.RLIM_INFINITY else min(value, allowed)
+        resource.setrlimit(kind, (least, least))
+
+
+def _address_space() -> int:
+    """Returns the address space of this process, bytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * resource.getpagesize()
+
+
+def _kill_group_at_end_of_input() -> None:
+    sys.stdin.buffer.read()
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def main(arguments: list[str]) -> None:
+    """Serves ``PARENT serve MODULE:FUNCTION LIMITS``, or runs ``PARENT run MODULE ARGUMENT...``."""
+    _end_with(int(arguments[0]))
+    if arguments[1] == "serve":
+        _serve(arguments[2], ChildLimits(**json.loads(arguments[3])))
+        return
+    threading.Thread(target=_kill_group_at_end_of_input, daemon=True).start()
+    sys.argv = arguments[2:]
+    runpy.run_module(arguments[2], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
