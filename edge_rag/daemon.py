@@ -169,6 +169,7 @@ async def _serve(
                 app.directory.collections,
                 app.generator,
                 app.encoder_service,
+                app.formats,
             )
         )
         if signals.stop:

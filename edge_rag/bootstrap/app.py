@@ -24,6 +24,7 @@ from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile, ProfileChoice
 from edge_rag.errors import ConfigurationError, InvalidRequest
+from edge_rag.generator.constraints.format_check import FormatChecker
 from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.index.local import IndexLimits
 from edge_rag.ingest.embedding import BATCH_TEXTS
@@ -64,6 +65,7 @@ class App:
         generators: Makes generators.
         pipeline: The query path.
         encoder_service: Embeds and reranks for peers.
+        formats: Checks answer formats.
         remote_encoders: Embedder and reranker that use peers; empty without such peers.
         ingest_yield: Makes ingest yield to queries.
         ingest_stage: Ingest of single documents.
@@ -82,6 +84,7 @@ class App:
     generators: GeneratorFactory
     pipeline: Pipeline
     encoder_service: EncoderService
+    formats: FormatChecker
     remote_encoders: tuple[OffloadingEmbedding | OffloadingReranker, ...]
     ingest_yield: IngestYield
     ingest_stage: IngestStage
@@ -158,6 +161,7 @@ class App:
         self.ingest_stage.close()
         self.encoder_service.close()
         self.pipeline.close()
+        self.formats.close()
         for encoder in self.remote_encoders:
             encoder.close()
         if self.offloading is not None:
@@ -270,6 +274,8 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
             EncoderServiceLimits(reranks=plan.sizes.questions),
         )
         built.callback(encoder_service.close)
+        formats = FormatChecker()
+        built.callback(formats.close)
         ingest_stage = IngestStage(directory.library, settings.ingest.queue, metrics.ingested)
         built.callback(ingest_stage.close)
         ingest_worker = IngestWorker(directory.jobs, directory.library, metrics.ingested)
@@ -291,6 +297,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         generators=generators,
         pipeline=pipeline,
         encoder_service=encoder_service,
+        formats=formats,
         remote_encoders=tuple(each for each in (remote_embedder, remote_reranker) if each is not None),
         ingest_yield=ingest_yield,
         ingest_stage=ingest_stage,

@@ -34,6 +34,7 @@ async def ask(call: Call, query: Query) -> AsyncIterator[AsyncIterator[AnswerEve
         EdgeRagError: The request failed.
     """
     call.check_collection(query.collection)
+    await call.check_format(query.format)
     log.debug("question", question=query.question, characters=len(query.question))
     answer = _Answer(call, call.backend.pipeline.ask(query, call.trace))
     try:

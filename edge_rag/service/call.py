@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from math import ceil
+from typing import Final, Protocol
 
 import structlog
 
@@ -23,6 +24,7 @@ from edge_rag.core.address import network_of_peer
 from edge_rag.core.answer import Finished, Usage
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import RequestId, is_request_id
+from edge_rag.core.query import AnswerFormat
 from edge_rag.errors import (
     AccessError,
     CollectionNotFound,
@@ -42,6 +44,11 @@ from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.tracing import UNTRACED, CallTrace, Traces
 
 log = structlog.get_logger()
+
+TOKENS_PER_CPU_SECOND: Final = 100
+"""Tokens that a second of processor time outside the generator counts as in quotas: about what the default model
+generates in it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +194,19 @@ class Call:
     def charge(self, tokens: int) -> None:
         """Charges tokens to the caller's quota."""
         self.context.quotas.charge(self.identity, tokens)
+
+    async def check_format(self, form: AnswerFormat | None) -> None:
+        """Checks the format of an answer; the caller is charged for the processor time that this takes.
+
+        Raises:
+            InvalidRequest: It cannot be used.
+            Overloaded: Too many formats of this caller are waiting.
+        """
+        if form is not None:
+            await self.backend.formats.check(form, self.identity.name, self._charge_seconds)
+
+    def _charge_seconds(self, seconds: float) -> None:
+        self.charge(ceil(seconds * TOKENS_PER_CPU_SECOND))
 
     def charge_usage(self, usage: Usage) -> None:
         """Charges prompt and generated tokens to the caller's quota."""

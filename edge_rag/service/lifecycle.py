@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from edge_rag.core.monitoring.status import DaemonState, DaemonStatus, ModelInUse
 from edge_rag.errors import NotReady
+from edge_rag.generator.constraints.format_check import FormatChecker
 from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.pipeline.ingest import IngestStage, IngestWorker
 from edge_rag.pipeline.pipeline import Pipeline
@@ -36,6 +37,7 @@ class Backend:
         collections: Collections.
         generator: This machine's generator.
         encoders: This machine's encoders, for peers.
+        formats: Checks answer formats.
     """
 
     pipeline: Pipeline
@@ -52,6 +54,7 @@ class Backend:
     collections: CollectionLibrary
     generator: ModelSwapper
     encoders: EncoderService
+    formats: FormatChecker
 
 
 class Lifecycle:

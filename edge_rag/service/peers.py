@@ -60,6 +60,7 @@ async def generate(
     chunks = EventBuffer[ChunkEvent](asyncio.get_running_loop(), _EVENT_BUFFER)
     engine = generator.stats()
     yield GeneratorLoad(engine.waiting, engine.slots_busy, engine.slots, generator.vocabulary)
+    await call.check_format(request.format)
     submitting = asyncio.ensure_future(asyncio.to_thread(generator.submit_chunks, request, vocabulary, chunks.put))
     try:
         chunks.attach(await asyncio.shield(submitting))

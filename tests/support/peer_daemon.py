@@ -16,6 +16,7 @@ from edge_rag.access.quotas import QuotaLedger
 from edge_rag.access.tokens import TokenFile
 from edge_rag.api.v1 import generation_pb2_grpc
 from edge_rag.core.query import AnswerMode
+from edge_rag.generator.constraints.format_check import FormatChecker
 from edge_rag.generator.generator import AnswerGenerator
 from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.server.grpc.call import GrpcCalls
@@ -90,7 +91,7 @@ def serving(
 def serve_generator(generator: AnswerGenerator, tokens: Path) -> Iterator[str]:
     """Serves a generator's Generation service on loopback and yields its address."""
     unused: dict[str, Any] = dict.fromkeys(Backend.__dataclass_fields__)
-    backend = Backend(**unused | {"generator": cast(ModelSwapper, generator)})
+    backend = Backend(**unused | {"generator": cast(ModelSwapper, generator), "formats": FormatChecker(idle_s=1.0)})
 
     lifecycle = Lifecycle()
     lifecycle.open(backend)

@@ -11,6 +11,7 @@ import hashlib
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Final
 
 from edge_rag.core.child_process import ChildAnswer, ChildFailure, ChildLimits, ChildProcess
@@ -97,7 +98,7 @@ class FormatChecker:
 
     async def _checked(self, key: bytes, message: bytes, client: str, charge: Callable[[float], None]) -> str:
         # A caller that has gone is charged all the same, and the next check waits for the end of this one.
-        trying = asyncio.get_running_loop().run_in_executor(self._thread, self._try, message)
+        trying = asyncio.get_running_loop().run_in_executor(self._thread, self._twice, message)
         gone: asyncio.CancelledError | None = None
         try:
             answer = await asyncio.shield(trying)
@@ -109,14 +110,21 @@ class FormatChecker:
             raise gone
         if answer.body is ChildFailure.START:
             raise Overloaded("format check", _RETRY_S)
-        if isinstance(answer.body, ChildFailure):
-            problem = f"cannot be compiled: {answer.body.value}; use a simpler one"
-        else:
-            problem = answer.body.decode("utf-8", "replace")[:_LONGEST_PROBLEM]
+        if isinstance(answer.body, ChildFailure):  # not cached: the machine may just be short of time or memory
+            return f"cannot be compiled: {answer.body.value}; use a simpler one"
+        problem = answer.body.decode("utf-8", "replace")[:_LONGEST_PROBLEM]
         self._verdicts[key] = problem
         if len(self._verdicts) > CACHED_VERDICTS:
             self._verdicts.popitem(last=False)
         return problem
+
+    def _twice(self, message: bytes) -> ChildAnswer:
+        """Tries a format, and again if the process was ended: it may not have been because of the format."""
+        answer = self._try(message)
+        if answer.body is not ChildFailure.CRASH:
+            return answer
+        again = self._try(message)
+        return replace(again, cpu_s=answer.cpu_s + again.cpu_s)
 
     async def _turn(self, client: str) -> None:
         """Waits until it is this caller's turn."""
