@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
-from edge_rag.core.child_process import ChildAnswer, ChildFailure, ChildLimits, ChildProcess
+from edge_rag.core.limited_process import LimitedProcess, ProcessAnswer, ProcessFailure, ProcessLimits
 from edge_rag.core.query import AnswerFormat, JsonSchema
 from edge_rag.errors import InvalidRequest, Overloaded
 from edge_rag.generator.constraints.trial import encode_trial
 
-CHECK_LIMITS: Final = ChildLimits(memory_bytes=128 << 20, cpu_seconds=3, wall_seconds=20.0, answer_bytes=8192)
+CHECK_LIMITS: Final = ProcessLimits(memory_bytes=128 << 20, cpu_seconds=3, wall_seconds=20.0, answer_bytes=8192)
 """What one check may cost. The costliest formats that the bounds of size let through take a tenth of it."""
 
 MOST_WAITING: Final = 8
@@ -44,8 +44,10 @@ class FormatChecker:
         idle_s: Time after the last check until the process is ended, seconds.
     """
 
-    def __init__(self, try_format: Callable[[bytes], ChildAnswer] | None = None, idle_s: float = IDLE_SECONDS) -> None:
-        self._process = ChildProcess(_TRIAL, CHECK_LIMITS)
+    def __init__(
+        self, try_format: Callable[[bytes], ProcessAnswer] | None = None, idle_s: float = IDLE_SECONDS
+    ) -> None:
+        self._process = LimitedProcess(_TRIAL, CHECK_LIMITS)
         self._try = try_format or self._process.call
         self._idle_s = idle_s
         self._thread = ThreadPoolExecutor(1, "format-check")
@@ -108,9 +110,9 @@ class FormatChecker:
         charge(answer.cpu_s)
         if gone is not None:
             raise gone
-        if answer.body is ChildFailure.START:
+        if answer.body is ProcessFailure.START:
             raise Overloaded("format check", _RETRY_S)
-        if isinstance(answer.body, ChildFailure):  # not cached: the machine may just be short of time or memory
+        if isinstance(answer.body, ProcessFailure):  # not cached: the machine may just be short of time or memory
             return f"cannot be compiled: {answer.body.value}; use a simpler one"
         problem = answer.body.decode("utf-8", "replace")[:_LONGEST_PROBLEM]
         self._verdicts[key] = problem
@@ -118,10 +120,10 @@ class FormatChecker:
             self._verdicts.popitem(last=False)
         return problem
 
-    def _twice(self, message: bytes) -> ChildAnswer:
+    def _twice(self, message: bytes) -> ProcessAnswer:
         """Tries a format, and again if the process was ended: it may not have been because of the format."""
         answer = self._try(message)
-        if answer.body is not ChildFailure.CRASH:
+        if answer.body is not ProcessFailure.CRASH:
             return answer
         again = self._try(message)
         return replace(again, cpu_s=answer.cpu_s + again.cpu_s)

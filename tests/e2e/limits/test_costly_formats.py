@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import psutil
@@ -36,9 +37,8 @@ COSTLY = [
 
 def ask(address: str, **fields: str) -> tuple[grpc.StatusCode, str]:
     with grpc.insecure_channel(address) as channel:
-        request = rag_pb2.AskRequest(
-            question="How often are bearings greased?", mode=rag_pb2.ANSWER_MODE_FREE, **fields
-        )
+        form: Any = fields
+        request = rag_pb2.AskRequest(question="How often?", mode=rag_pb2.ANSWER_MODE_FREE, **form)
         request.sampling.max_tokens = 24
         try:
             events = list(rag_pb2_grpc.RagStub(channel).Ask(request, timeout=120))

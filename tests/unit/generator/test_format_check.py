@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 import psutil
 import pytest
 
-from edge_rag.core.child_process import ChildAnswer, ChildFailure
+from edge_rag.core.limited_process import ProcessAnswer, ProcessFailure
 from edge_rag.core.query import JsonSchema, Regex
 from edge_rag.errors import InvalidRequest, Overloaded
 from edge_rag.generator.constraints.format_check import MOST_WAITING, FormatChecker
@@ -25,13 +25,13 @@ class Trials:
         self.cost_s: dict[str, float] = {}
         self.gate = asyncio.Event()
         self.loop = asyncio.get_running_loop()
-        self.body: bytes | ChildFailure = b""
+        self.body: bytes | ProcessFailure = b""
 
-    def __call__(self, message: bytes) -> ChildAnswer:
+    def __call__(self, message: bytes) -> ProcessAnswer:
         pattern = str(json.loads(message)["regex"])
         self.order.append(pattern)
         asyncio.run_coroutine_threadsafe(self.gate.wait(), self.loop).result(60)
-        return ChildAnswer(self.body, self.cost_s.get(pattern[0], 0.0))
+        return ProcessAnswer(self.body, self.cost_s.get(pattern[0], 0.0))
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ async def test_verdicts_are_cached_and_cost_nothing_again() -> None:
 async def test_a_reached_limit_is_a_refusal_and_charged() -> None:
     trials = Trials()
     trials.gate.set()
-    trials.body, trials.cost_s = ChildFailure.MEMORY, {"a": 3.0}
+    trials.body, trials.cost_s = ProcessFailure.MEMORY, {"a": 3.0}
     checker = FormatChecker(trials)
     charged: list[float] = []
     with pytest.raises(InvalidRequest, match="regex: cannot be compiled: it takes too much memory"):

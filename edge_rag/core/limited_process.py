@@ -34,11 +34,11 @@ _HEADER: Final = struct.Struct("<Qd")  # bytes of the body, processor seconds
 _OUT_OF_MEMORY: Final = 77
 _START_SECONDS: Final = 60.0
 _NICE: Final = 10
-_THIS: Final = "edge_rag.core.child_process"
+_THIS: Final = "edge_rag.core.limited_process"
 
 
 @dataclass(frozen=True, slots=True)
-class ChildLimits:
+class ProcessLimits:
     """What one request may cost.
 
     Attributes:
@@ -54,7 +54,7 @@ class ChildLimits:
     answer_bytes: int
 
 
-class ChildFailure(Enum):
+class ProcessFailure(Enum):
     """Why there is no answer."""
 
     TIME = "it takes too much time"
@@ -65,7 +65,7 @@ class ChildFailure(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ChildAnswer:
+class ProcessAnswer:
     """The outcome of a request.
 
     Attributes:
@@ -73,11 +73,11 @@ class ChildAnswer:
         cpu_s: Processor seconds it took; those allowed, if they were exceeded.
     """
 
-    body: bytes | ChildFailure
+    body: bytes | ProcessFailure
     cpu_s: float
 
 
-class ChildProcess:
+class LimitedProcess:
     """Computes answers in a process of its own, one at a time; started by the first request, replaced after a failure.
 
     Any thread; the process ends with the thread whose request started it.
@@ -87,7 +87,7 @@ class ChildProcess:
         limits: What one request may cost.
     """
 
-    def __init__(self, handler: str, limits: ChildLimits) -> None:
+    def __init__(self, handler: str, limits: ProcessLimits) -> None:
         self._handler = handler
         self._limits = limits
         self._lock = threading.Lock()
@@ -99,7 +99,7 @@ class ChildProcess:
         process = self._process
         return None if process is None else process.pid
 
-    def call(self, request: bytes) -> ChildAnswer:
+    def call(self, request: bytes) -> ProcessAnswer:
         """Returns the answer to a request."""
         with self._lock:
             if self._process is not None and self._process.poll() is not None:
@@ -107,9 +107,9 @@ class ChildProcess:
             try:
                 process = self._process = self._process or self._start()
             except OSError:
-                return ChildAnswer(ChildFailure.START, 0.0)
+                return ProcessAnswer(ProcessFailure.START, 0.0)
             answer = self._exchange(process, request)
-            if isinstance(answer.body, ChildFailure):
+            if isinstance(answer.body, ProcessFailure):
                 self._end()
             return answer
 
@@ -135,19 +135,19 @@ class ChildProcess:
             cwd="/",
             start_new_session=True,
         )
-        if isinstance(_receive(process, _START_SECONDS, 0).body, ChildFailure):
+        if isinstance(_receive(process, _START_SECONDS, 0).body, ProcessFailure):
             _kill(process)
-            raise ChildProcessError(self._handler)
+            raise OSError(self._handler)
         return process
 
-    def _exchange(self, process: subprocess.Popen[bytes], request: bytes) -> ChildAnswer:
+    def _exchange(self, process: subprocess.Popen[bytes], request: bytes) -> ProcessAnswer:
         limits = self._limits
         with suppress(BrokenPipeError):
             _write(process.stdin, request, 0.0)
         answer = _receive(process, limits.wall_seconds, limits.answer_bytes)
-        if not isinstance(answer.body, ChildFailure):
+        if not isinstance(answer.body, ProcessFailure):
             return answer
-        return ChildAnswer(answer.body, limits.cpu_seconds if answer.body is ChildFailure.TIME else answer.cpu_s)
+        return ProcessAnswer(answer.body, limits.cpu_seconds if answer.body is ProcessFailure.TIME else answer.cpu_s)
 
     def _end(self) -> None:
         if self._process is not None:
@@ -160,7 +160,7 @@ def python_command() -> list[str]:
     return [sys.executable, "-P", "-m", _THIS, str(os.getpid())]
 
 
-def _receive(process: subprocess.Popen[bytes], seconds: float, longest: int) -> ChildAnswer:
+def _receive(process: subprocess.Popen[bytes], seconds: float, longest: int) -> ProcessAnswer:
     """Reads a message. The process is killed when the time is up, which ends the read."""
     timed_out = threading.Event()
 
@@ -174,18 +174,18 @@ def _receive(process: subprocess.Popen[bytes], seconds: float, longest: int) -> 
     try:
         found = _read(process.stdout, longest)
     except ValueError:
-        return ChildAnswer(ChildFailure.SIZE, 0.0)
+        return ProcessAnswer(ProcessFailure.SIZE, 0.0)
     finally:
         timer.cancel()
         timer.join()
     if found is not None:
-        return ChildAnswer(*found)
+        return ProcessAnswer(*found)
     status = process.wait()
     if timed_out.is_set() or status == -signal.SIGXCPU:
-        return ChildAnswer(ChildFailure.TIME, 0.0)
+        return ProcessAnswer(ProcessFailure.TIME, 0.0)
     # Libraries in C++ and Rust abort when memory runs out.
     out_of_memory = status in (_OUT_OF_MEMORY, -signal.SIGABRT)
-    return ChildAnswer(ChildFailure.MEMORY if out_of_memory else ChildFailure.CRASH, 0.0)
+    return ProcessAnswer(ProcessFailure.MEMORY if out_of_memory else ProcessFailure.CRASH, 0.0)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -226,7 +226,7 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
 
-def _serve(handler: str, limits: ChildLimits) -> None:
+def _serve(handler: str, limits: ProcessLimits) -> None:
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     module, _, function = handler.partition(":")
     handle: Callable[[bytes], bytes] = getattr(importlib.import_module(module), function)
@@ -274,7 +274,7 @@ def main(arguments: list[str]) -> None:
     """Serves ``PARENT serve MODULE:FUNCTION LIMITS``, or runs ``PARENT run MODULE ARGUMENT...``."""
     _end_with(int(arguments[0]))
     if arguments[1] == "serve":
-        _serve(arguments[2], ChildLimits(**json.loads(arguments[3])))
+        _serve(arguments[2], ProcessLimits(**json.loads(arguments[3])))
         return
     threading.Thread(target=_kill_group_at_end_of_input, daemon=True).start()
     sys.argv = arguments[2:]
