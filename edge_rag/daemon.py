@@ -67,7 +67,9 @@ def run(settings: Settings, read: Callable[[], Settings]) -> int:
     """
     configure_logging(settings.log.level.value, settings.log.format is LogFormat.JSON, settings.log.text)
     os.umask(PRIVATE_UMASK)
-    make_private(settings.data_directory)  # before tokens and keys in it are believed
+    if opened := make_private(settings.data_directory):  # before tokens and keys in it are believed
+        path = str(settings.data_directory)
+        log.warning("data directory was open to other users and is private now", path=path, entries=opened)
     limit_malloc_arenas()
     raise_gc_threshold()
     raise_file_limit(transport_limits(settings).accepted_connections)

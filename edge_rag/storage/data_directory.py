@@ -12,8 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-import structlog
-
 from edge_rag.errors import DataDirectoryInUse, DataDirectoryNotPrivate, StorageError
 
 PRIVATE_UMASK: Final = 0o077
@@ -21,8 +19,6 @@ PRIVATE_UMASK: Final = 0o077
 
 _OTHERS = 0o077
 _ROOT = 0
-
-_log = structlog.get_logger(__name__)
 
 
 class DataDirectory:
@@ -80,12 +76,14 @@ class DataDirectory:
         self.close()
 
 
-def make_private(path: Path) -> None:
+def make_private(path: Path) -> int:
     """Creates a data directory if necessary, and takes all rights to it and to what is in it from other users.
 
-    Rights are taken from the directory first, so that nobody changes it meanwhile; a directory that was open is logged
-    with the number of its open entries. Files that have further names elsewhere keep their mode, because it is the mode
-    of those names too, and files of root keep theirs.
+    Rights are taken from the directory first, so that nobody changes it meanwhile. Files that have further names
+    elsewhere keep their mode, because it is the mode of those names too, and files of root keep theirs.
+
+    Returns:
+        Number of entries that other users had rights to, the directory included; 0 if it was private itself.
 
     Raises:
         DataDirectoryNotPrivate: It or an entry belongs to another user, or a mode cannot be changed.
@@ -98,8 +96,7 @@ def make_private(path: Path) -> None:
         entries = sum(_take_rights(entry, found, owners) for entry, found in _entries(path))
     except OSError as error:
         raise _unusable(path, error) from error
-    if was_open:
-        _log.warning("data directory was open to other users and is private now", path=str(path), entries=entries)
+    return 1 + entries if was_open else 0
 
 
 def _entries(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
