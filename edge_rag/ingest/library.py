@@ -166,14 +166,23 @@ class LocalDocumentLibrary:
         status = IngestStatus.REPLACED if change.removed else IngestStatus.ADDED
         return IngestOutcome(change.info.name, status, change.info, note)
 
-    def get(self, collection: str, document: str) -> tuple[DocumentInfo, str]:
-        """Returns a document's record and stored text, by id or else by name.
+    def get(
+        self, collection: str, document: str, start: int = 0, end: int | None = None, max_bytes: int | None = None
+    ) -> tuple[DocumentInfo, str]:
+        """Returns a document's record and a range of its stored text, by id or else by name.
+
+        Args:
+            collection: Its collection.
+            document: Its id or name.
+            start: First character of the range.
+            end: One past the last character; None for the end of the text.
+            max_bytes: Most bytes of UTF-8; the range ends earlier if it has more. None for no bound.
 
         Raises:
             CollectionNotFound, DocumentNotFound: It does not exist.
             StorageError: The data directory failed.
         """
-        return self._store.get(collection, document)
+        return self._store.get(collection, document, start, end, max_bytes)
 
     def delete(self, collection: str, document: str) -> DocumentInfo:
         """Removes a document with its text, full text, vectors and cached results; durable on return.

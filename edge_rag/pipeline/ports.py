@@ -146,8 +146,12 @@ class DocumentLibrary(Protocol):
         """
         ...
 
-    def get(self, collection: str, document: str) -> tuple[DocumentInfo, str]:
-        """Returns a document's record and stored text, by id or by name.
+    def get(
+        self, collection: str, document: str, start: int = 0, end: int | None = None, max_bytes: int | None = None
+    ) -> tuple[DocumentInfo, str]:
+        """Returns a document's record and characters ``start`` to ``end`` of its stored text, by id or by name.
+
+        The range ends earlier if it has more than ``max_bytes`` in UTF-8.
 
         Raises:
             CollectionNotFound, DocumentNotFound: It does not exist.

@@ -51,8 +51,8 @@ UploadPart: TypeAlias = UploadHeader | bytes | UploadEnd
 Uploads: TypeAlias = AsyncGenerator[Upload | IngestOutcome, None]
 """Complete documents, and outcomes of documents that were rejected while they arrived."""
 
-_MAX_PIECE_BYTES: Final = 1 << 20
-"""Largest piece of a document's content, as the API states."""
+MAX_TEXT_BYTES: Final = 256 << 10
+"""Most bytes of a document's text in one response, in UTF-8."""
 
 
 async def receive(call: Call, parts: AsyncIterator[UploadPart]) -> Uploads:
@@ -66,7 +66,7 @@ async def receive(call: Call, parts: AsyncIterator[UploadPart]) -> Uploads:
 
     Raises:
         CollectionNotFound: A collection does not exist for the caller.
-        InvalidRequest: Content came before a header, or in too large a piece.
+        InvalidRequest: Content came before a header.
         StorageFull: The disk is full.
         StorageError: The data directory failed.
         NotReady: The daemon is shutting down.
@@ -131,8 +131,6 @@ class _Reception:
 
     async def write(self, piece: bytes) -> None:
         """Writes the next bytes; those beyond the announced or the allowed size are only counted."""
-        if len(piece) > _MAX_PIECE_BYTES:
-            raise InvalidRequest("content", f"has {len(piece):,} bytes, at most {_MAX_PIECE_BYTES:,} per message")
         self.size_bytes += len(piece)
         if self.size_bytes <= self._most:
             await asyncio.to_thread(self._incoming.write, piece)
@@ -167,14 +165,48 @@ async def ingest(call: Call, uploads: Uploads) -> list[IngestOutcome]:
         ]
 
 
-async def get(call: Call, collection: str, document: str) -> tuple[DocumentInfo, str]:
-    """Returns a document's record and text, by id or by name.
+@dataclass(frozen=True, slots=True)
+class DocumentText:
+    """A document's record and a range of its text.
+
+    Attributes:
+        info: The record.
+        text: At most ``MAX_TEXT_BYTES`` in UTF-8.
+        end: One past the last character in ``text``.
+    """
+
+    info: DocumentInfo
+    text: str
+    end: int
+
+
+async def get(
+    call: Call, collection: str, document: str, start: int | None = None, end: int | None = None
+) -> DocumentText:
+    """Returns a document, by id or by name, with a range of its text or as much of the range as a response holds.
+
+    Args:
+        call: The call.
+        collection: Its collection.
+        document: Its id or name.
+        start: First character; None for the whole text.
+        end: One past the last character; None for the end of the text. Without ``start`` it has no meaning.
 
     Raises:
         CollectionNotFound, DocumentNotFound: It does not exist.
+        InvalidRequest: The whole text is wanted and does not fit.
     """
     call.check_collection(collection)
-    return await asyncio.to_thread(call.backend.library.get, collection, document)
+    first, past = (0, None) if start is None else (start, end)
+    get_range = call.backend.library.get
+    info, text = await asyncio.to_thread(get_range, collection, document, first, past, MAX_TEXT_BYTES)
+    if start is None and len(text) < info.characters:
+        reason = (
+            f"is missing: the text has {info.characters:,} characters, and a response holds {MAX_TEXT_BYTES:,} bytes; "
+            "ask for ranges (a newer client does)"
+        )
+        raise InvalidRequest("start", reason)
+    return DocumentText(info, text, min(first, info.characters) + len(text))
 
 
 async def list_page(

@@ -41,6 +41,7 @@ from edge_rag.storage.statements import (
     require_document,
     stored_metadata,
 )
+from edge_rag.storage.texts import TextReader
 
 _BATCH_ROWS = 500
 
@@ -56,6 +57,7 @@ class DocumentStore:
     def __init__(self, database: Database, spool: Spool) -> None:
         self._database = database
         self._spool = spool
+        self._texts = TextReader()
 
     def collections(self) -> tuple[Collection, ...]:
         """Returns all collections, by name."""
@@ -102,8 +104,17 @@ class DocumentStore:
             ).fetchone()
         return ({}, None) if row is None else (stored_metadata(row[0]), row[1])
 
-    def get(self, collection: str, document: str) -> tuple[DocumentInfo, str]:
-        """Returns a document's record and stored text, by id or else by name.
+    def get(
+        self, collection: str, document: str, start: int = 0, end: int | None = None, max_bytes: int | None = None
+    ) -> tuple[DocumentInfo, str]:
+        """Returns a document's record and a range of its stored text, by id or else by name.
+
+        Args:
+            collection: Its collection.
+            document: Its id or name.
+            start: First character of the range.
+            end: One past the last character; None for the end of the text.
+            max_bytes: Most bytes of UTF-8; the range ends earlier if it has more. None for no bound.
 
         Raises:
             CollectionNotFound, DocumentNotFound: It does not exist.
@@ -111,10 +122,11 @@ class DocumentStore:
         with self._database.snapshot() as connection:
             number = require_document(connection, require_collection(connection, collection), document)
             row = connection.execute(
-                f"SELECT {INFO}, d.text FROM documents d JOIN collections c USING (collection) WHERE d.document = ?",
+                f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE d.document = ?",
                 (number,),
             ).fetchone()
-        return info_of(row[:-1]), row[-1]
+            text = self._texts.read(connection, number, start, end, max_bytes)
+        return info_of(row), text
 
     def list(self, collection: str, after: DocumentId | None, limit: int) -> tuple[DocumentInfo, ...]:
         """Returns up to ``limit`` records in order of id, after the given id.
@@ -215,12 +227,9 @@ class DocumentStore:
 
     def text_around(self, chunk: ChunkId, start: int, end: int) -> str | None:
         """Returns a range of the stored text of a chunk's document; None if the chunk is no longer stored."""
-        with self._database.reading() as connection:
-            row = connection.execute(
-                "SELECT substr(d.text, ?, ?) FROM chunks k JOIN documents d USING (document) WHERE k.chunk = ?",
-                (start + 1, end - start, chunk),
-            ).fetchone()
-        return None if row is None else str(row[0])
+        with self._database.snapshot() as connection:
+            row = connection.execute("SELECT document FROM chunks WHERE chunk = ?", (chunk,)).fetchone()
+            return None if row is None else self._texts.read(connection, row[0], start, end)
 
     def similarities(self, chunks: Sequence[ChunkId], question: NDArray[np.float32]) -> dict[ChunkId, float]:
         """Returns the cosine similarity of a question vector to the chunks that are still stored; vectors have length

@@ -172,6 +172,14 @@ def parse_page_size(request: documents_pb2.ListDocumentsRequest) -> int:
     return bounded_int("page_size", request.page_size if request.HasField("page_size") else 100, 1, 1000)
 
 
+def parse_text_range(request: documents_pb2.GetDocumentRequest) -> tuple[int | None, int | None]:
+    """Returns the first character of the wanted text and one past the last; None if the request does not say."""
+    return (
+        request.start if request.HasField("start") else None,
+        request.end if request.HasField("end") else None,
+    )
+
+
 def parse_job_id(value: str) -> JobId:
     """Returns a job's id.
 

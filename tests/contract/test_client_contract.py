@@ -393,6 +393,58 @@ def test_a_listing_follows_its_page_tokens(connect: Connect, scripted: ScriptedD
         assert [info.name for info in client.documents()] == ["a", "b", "c"]
 
 
+class StoredText:
+    """Answers ``Get`` with ranges of a text that end after ten characters."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.version = "first"
+        self.ranges: list[tuple[int, int | None]] = []
+
+    def __call__(self, request: documents_pb2.GetDocumentRequest, _: Any) -> documents_pb2.GetDocumentResponse:
+        end = request.end if request.HasField("end") else None
+        self.ranges.append((request.start, end))
+        part = self.text[request.start : end][:10]
+        document = documents_pb2.Document(name="a.md", sha256=self.version, characters=len(self.text))
+        return documents_pb2.GetDocumentResponse(document=document, text=part, end=request.start + len(part))
+
+
+def test_a_long_text_comes_in_ranges(connect: Connect, scripted: ScriptedDaemon) -> None:
+    stored = StoredText("".join(map(str, range(20))))
+    scripted.script("Get", *[stored] * 5)
+    with connect(scripted.address) as client:
+        assert client.document("a.md").text == stored.text
+        assert client.document("a.md", start=3, end=8).text == stored.text[3:8]
+        assert client.document("a.md", start=3, end=0).info.characters == len(stored.text)
+    assert stored.ranges == [(0, None), (10, None), (20, None), (3, 8), (3, 0)]
+
+
+def test_a_text_that_is_replaced_while_it_is_read_is_read_anew(connect: Connect, scripted: ScriptedDaemon) -> None:
+    stored = StoredText("the old text of it")
+
+    def replaced(request: documents_pb2.GetDocumentRequest, context: Any) -> documents_pb2.GetDocumentResponse:
+        stored.text, stored.version = "the new text of it", "second"
+        return stored(request, context)
+
+    scripted.script("Get", stored, replaced, stored, stored)
+    with connect(scripted.address) as client:
+        document = client.document("a.md")
+    assert (document.text, document.info.sha256) == ("the new text of it", "second")
+
+
+def test_a_whole_text_of_an_older_daemon_is_cut_to_the_range(connect: Connect, scripted: ScriptedDaemon) -> None:
+    whole = documents_pb2.GetDocumentResponse(document=documents_pb2.Document(characters=9), text="older one")
+    scripted.script("Get", *[lambda _, __: whole] * 2)
+    with connect(scripted.address) as client:
+        assert client.document("a.md").text == "older one"
+        assert client.document("a.md", start=6, end=8).text == "on"
+
+
+def test_a_negative_range_is_refused_without_a_call(connect: Connect, scripted: ScriptedDaemon) -> None:
+    with connect(scripted.address) as client, pytest.raises(InvalidArgument, match="start"):
+        client.document("a.md", start=-1)
+
+
 def test_waiting_ends_when_the_health_service_reports_serving(connect: Connect, scripted: ScriptedDaemon) -> None:
     scripted.health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
     with connect(scripted.address) as client:

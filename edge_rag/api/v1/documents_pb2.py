@@ -26,7 +26,7 @@ from edge_rag.api.v1 import metadata_pb2 as edge__rag_dot_v1_dot_metadata__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65\x64ge_rag/v1/documents.proto\x12\x0b\x65\x64ge_rag.v1\x1a\x1a\x65\x64ge_rag/v1/metadata.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf6\x02\n\x08\x44ocument\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\r\n\x05title\x18\x04 \x01(\t\x12\x12\n\nmedia_type\x18\x05 \x01(\t\x12\x0e\n\x06sha256\x18\x06 \x01(\t\x12\x12\n\nsize_bytes\x18\x07 \x01(\x04\x12\x12\n\ncharacters\x18\x08 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\t \x01(\r\x12\x12\n\x05pages\x18\n \x01(\rH\x00\x88\x01\x01\x12/\n\x0bingested_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x08metadata\x18\x0c \x03(\x0b\x32#.edge_rag.v1.Document.MetadataEntry\x1aK\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.edge_rag.v1.MetadataValue:\x02\x38\x01\x42\x08\n\x06_pages\"\xd8\x02\n\rIngestRequest\x12\x33\n\x06header\x18\x01 \x01(\x0b\x32!.edge_rag.v1.IngestRequest.HeaderH\x00\x12\x11\n\x07\x63ontent\x18\x02 \x01(\x0cH\x00\x1a\xf6\x01\n\x06Header\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\nmedia_type\x18\x03 \x01(\t\x12\x17\n\nsize_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x41\n\x08metadata\x18\x05 \x03(\x0b\x32/.edge_rag.v1.IngestRequest.Header.MetadataEntry\x1aK\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.edge_rag.v1.MetadataValue:\x02\x38\x01\x42\r\n\x0b_size_bytesB\x06\n\x04part\"\xd7\x01\n\x0eIngestResponse\x12\x35\n\x08outcomes\x18\x01 \x03(\x0b\x32#.edge_rag.v1.IngestResponse.Outcome\x1a\x8d\x01\n\x07Outcome\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\x06status\x18\x02 \x01(\x0e\x32\x19.edge_rag.v1.IngestStatus\x12,\n\x08\x64ocument\x18\x03 \x01(\x0b\x32\x15.edge_rag.v1.DocumentH\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x04 \x01(\tB\x0b\n\t_document\":\n\x12GetDocumentRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\"L\n\x13GetDocumentResponse\x12\'\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x15.edge_rag.v1.Document\x12\x0c\n\x04text\x18\x02 \x01(\t\"d\n\x14ListDocumentsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x16\n\tpage_size\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x12\n\npage_token\x18\x03 \x01(\tB\x0c\n\n_page_size\"Z\n\x15ListDocumentsResponse\x12(\n\tdocuments\x18\x01 \x03(\x0b\x32\x15.edge_rag.v1.Document\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"=\n\x15\x44\x65leteDocumentRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\"A\n\x16\x44\x65leteDocumentResponse\x12\'\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x15.edge_rag.v1.Document\"\xdb\x02\n\x03Job\x12\n\n\x02id\x18\x01 \x01(\t\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.edge_rag.v1.JobState\x12.\n\nstarted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x0b\x66inished_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12)\n\tdocuments\x18\x05 \x03(\x0b\x32\x16.edge_rag.v1.Job.Count\x12\x12\n\nsize_bytes\x18\x06 \x01(\x04\x12\x12\n\ndone_bytes\x18\x07 \x01(\x04\x12\x13\n\x0b\x63ollections\x18\x08 \x03(\t\x1a\x44\n\x05\x43ount\x12,\n\x05state\x18\x01 \x01(\x0e\x32\x1d.edge_rag.v1.JobDocumentState\x12\r\n\x05\x63ount\x18\x02 \x01(\rB\x0e\n\x0c_finished_at\"\xe9\x01\n\x0bJobDocument\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12,\n\x05state\x18\x04 \x01(\x0e\x32\x1d.edge_rag.v1.JobDocumentState\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x18\n\x0b\x64ocument_id\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06\x63hunks\x18\x07 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05pages\x18\x08 \x01(\rH\x02\x88\x01\x01\x42\x0e\n\x0c_document_idB\t\n\x07_chunksB\x08\n\x06_pages\"m\n\x13StartIngestResponse\x12\x1f\n\x03job\x18\x01 \x01(\x0b\x32\x10.edge_rag.v1.JobH\x00\x12,\n\x08\x64ocument\x18\x02 \x01(\x0b\x32\x18.edge_rag.v1.JobDocumentH\x00\x42\x07\n\x05\x65vent\"1\n\x0fWatchJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x04\"\xa3\x02\n\x10WatchJobResponse\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x10.edge_rag.v1.Job\x12+\n\tdocuments\x18\x02 \x03(\x0b\x32\x18.edge_rag.v1.JobDocument\x12\x0e\n\x06\x63ursor\x18\x03 \x01(\x04\x12\x35\n\x04work\x18\x04 \x01(\x0b\x32\".edge_rag.v1.WatchJobResponse.WorkH\x00\x88\x01\x01\x1as\n\x04Work\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x05phase\x18\x02 \x01(\x0e\x32\x18.edge_rag.v1.IngestPhase\x12\x13\n\x0b\x63hunks_done\x18\x03 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x04 \x01(\r\x12\x0f\n\x07problem\x18\x05 \x01(\tB\x07\n\x05_work\"/\n\x0fListJobsRequest\x12\x12\n\x05limit\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\x08\n\x06_limit\"2\n\x10ListJobsResponse\x12\x1e\n\x04jobs\x18\x01 \x03(\x0b\x32\x10.edge_rag.v1.Job\"\"\n\x10\x43\x61ncelJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"2\n\x11\x43\x61ncelJobResponse\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x10.edge_rag.v1.Job*\x9b\x01\n\x0cIngestStatus\x12\x1d\n\x19INGEST_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13INGEST_STATUS_ADDED\x10\x01\x12\x1a\n\x16INGEST_STATUS_REPLACED\x10\x02\x12\x1b\n\x17INGEST_STATUS_UNCHANGED\x10\x03\x12\x1a\n\x16INGEST_STATUS_REJECTED\x10\x04*m\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11JOB_STATE_RUNNING\x10\x01\x12\x16\n\x12JOB_STATE_FINISHED\x10\x02\x12\x17\n\x13JOB_STATE_CANCELLED\x10\x03*\x9c\x02\n\x10JobDocumentState\x12\"\n\x1eJOB_DOCUMENT_STATE_UNSPECIFIED\x10\x00\x12\x1d\n\x19JOB_DOCUMENT_STATE_QUEUED\x10\x01\x12\x1c\n\x18JOB_DOCUMENT_STATE_ADDED\x10\x02\x12\x1f\n\x1bJOB_DOCUMENT_STATE_REPLACED\x10\x03\x12 \n\x1cJOB_DOCUMENT_STATE_UNCHANGED\x10\x04\x12\x1f\n\x1bJOB_DOCUMENT_STATE_REJECTED\x10\x05\x12!\n\x1dJOB_DOCUMENT_STATE_SUPERSEDED\x10\x06\x12 \n\x1cJOB_DOCUMENT_STATE_CANCELLED\x10\x07*~\n\x0bIngestPhase\x12\x1c\n\x18INGEST_PHASE_UNSPECIFIED\x10\x00\x12\x18\n\x14INGEST_PHASE_PARSING\x10\x01\x12\x1a\n\x16INGEST_PHASE_EMBEDDING\x10\x02\x12\x1b\n\x17INGEST_PHASE_COMMITTING\x10\x03\x32\xed\x04\n\tDocuments\x12\x43\n\x06Ingest\x12\x1a.edge_rag.v1.IngestRequest\x1a\x1b.edge_rag.v1.IngestResponse(\x01\x12O\n\x0bStartIngest\x12\x1a.edge_rag.v1.IngestRequest\x1a .edge_rag.v1.StartIngestResponse(\x01\x30\x01\x12I\n\x08WatchJob\x12\x1c.edge_rag.v1.WatchJobRequest\x1a\x1d.edge_rag.v1.WatchJobResponse0\x01\x12G\n\x08ListJobs\x12\x1c.edge_rag.v1.ListJobsRequest\x1a\x1d.edge_rag.v1.ListJobsResponse\x12J\n\tCancelJob\x12\x1d.edge_rag.v1.CancelJobRequest\x1a\x1e.edge_rag.v1.CancelJobResponse\x12H\n\x03Get\x12\x1f.edge_rag.v1.GetDocumentRequest\x1a .edge_rag.v1.GetDocumentResponse\x12M\n\x04List\x12!.edge_rag.v1.ListDocumentsRequest\x1a\".edge_rag.v1.ListDocumentsResponse\x12Q\n\x06\x44\x65lete\x12\".edge_rag.v1.DeleteDocumentRequest\x1a#.edge_rag.v1.DeleteDocumentResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65\x64ge_rag/v1/documents.proto\x12\x0b\x65\x64ge_rag.v1\x1a\x1a\x65\x64ge_rag/v1/metadata.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf6\x02\n\x08\x44ocument\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\r\n\x05title\x18\x04 \x01(\t\x12\x12\n\nmedia_type\x18\x05 \x01(\t\x12\x0e\n\x06sha256\x18\x06 \x01(\t\x12\x12\n\nsize_bytes\x18\x07 \x01(\x04\x12\x12\n\ncharacters\x18\x08 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\t \x01(\r\x12\x12\n\x05pages\x18\n \x01(\rH\x00\x88\x01\x01\x12/\n\x0bingested_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x08metadata\x18\x0c \x03(\x0b\x32#.edge_rag.v1.Document.MetadataEntry\x1aK\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.edge_rag.v1.MetadataValue:\x02\x38\x01\x42\x08\n\x06_pages\"\xd8\x02\n\rIngestRequest\x12\x33\n\x06header\x18\x01 \x01(\x0b\x32!.edge_rag.v1.IngestRequest.HeaderH\x00\x12\x11\n\x07\x63ontent\x18\x02 \x01(\x0cH\x00\x1a\xf6\x01\n\x06Header\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\nmedia_type\x18\x03 \x01(\t\x12\x17\n\nsize_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x41\n\x08metadata\x18\x05 \x03(\x0b\x32/.edge_rag.v1.IngestRequest.Header.MetadataEntry\x1aK\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.edge_rag.v1.MetadataValue:\x02\x38\x01\x42\r\n\x0b_size_bytesB\x06\n\x04part\"\xd7\x01\n\x0eIngestResponse\x12\x35\n\x08outcomes\x18\x01 \x03(\x0b\x32#.edge_rag.v1.IngestResponse.Outcome\x1a\x8d\x01\n\x07Outcome\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\x06status\x18\x02 \x01(\x0e\x32\x19.edge_rag.v1.IngestStatus\x12,\n\x08\x64ocument\x18\x03 \x01(\x0b\x32\x15.edge_rag.v1.DocumentH\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x04 \x01(\tB\x0b\n\t_document\"r\n\x12GetDocumentRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\x12\x12\n\x05start\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x10\n\x03\x65nd\x18\x04 \x01(\x04H\x01\x88\x01\x01\x42\x08\n\x06_startB\x06\n\x04_end\"Y\n\x13GetDocumentResponse\x12\'\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x15.edge_rag.v1.Document\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x04\"d\n\x14ListDocumentsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x16\n\tpage_size\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x12\n\npage_token\x18\x03 \x01(\tB\x0c\n\n_page_size\"Z\n\x15ListDocumentsResponse\x12(\n\tdocuments\x18\x01 \x03(\x0b\x32\x15.edge_rag.v1.Document\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"=\n\x15\x44\x65leteDocumentRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\"A\n\x16\x44\x65leteDocumentResponse\x12\'\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x15.edge_rag.v1.Document\"\xdb\x02\n\x03Job\x12\n\n\x02id\x18\x01 \x01(\t\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.edge_rag.v1.JobState\x12.\n\nstarted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x0b\x66inished_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12)\n\tdocuments\x18\x05 \x03(\x0b\x32\x16.edge_rag.v1.Job.Count\x12\x12\n\nsize_bytes\x18\x06 \x01(\x04\x12\x12\n\ndone_bytes\x18\x07 \x01(\x04\x12\x13\n\x0b\x63ollections\x18\x08 \x03(\t\x1a\x44\n\x05\x43ount\x12,\n\x05state\x18\x01 \x01(\x0e\x32\x1d.edge_rag.v1.JobDocumentState\x12\r\n\x05\x63ount\x18\x02 \x01(\rB\x0e\n\x0c_finished_at\"\xe9\x01\n\x0bJobDocument\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12,\n\x05state\x18\x04 \x01(\x0e\x32\x1d.edge_rag.v1.JobDocumentState\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x18\n\x0b\x64ocument_id\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06\x63hunks\x18\x07 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05pages\x18\x08 \x01(\rH\x02\x88\x01\x01\x42\x0e\n\x0c_document_idB\t\n\x07_chunksB\x08\n\x06_pages\"m\n\x13StartIngestResponse\x12\x1f\n\x03job\x18\x01 \x01(\x0b\x32\x10.edge_rag.v1.JobH\x00\x12,\n\x08\x64ocument\x18\x02 \x01(\x0b\x32\x18.edge_rag.v1.JobDocumentH\x00\x42\x07\n\x05\x65vent\"1\n\x0fWatchJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x04\"\xa3\x02\n\x10WatchJobResponse\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x10.edge_rag.v1.Job\x12+\n\tdocuments\x18\x02 \x03(\x0b\x32\x18.edge_rag.v1.JobDocument\x12\x0e\n\x06\x63ursor\x18\x03 \x01(\x04\x12\x35\n\x04work\x18\x04 \x01(\x0b\x32\".edge_rag.v1.WatchJobResponse.WorkH\x00\x88\x01\x01\x1as\n\x04Work\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x05phase\x18\x02 \x01(\x0e\x32\x18.edge_rag.v1.IngestPhase\x12\x13\n\x0b\x63hunks_done\x18\x03 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x04 \x01(\r\x12\x0f\n\x07problem\x18\x05 \x01(\tB\x07\n\x05_work\"/\n\x0fListJobsRequest\x12\x12\n\x05limit\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\x08\n\x06_limit\"2\n\x10ListJobsResponse\x12\x1e\n\x04jobs\x18\x01 \x03(\x0b\x32\x10.edge_rag.v1.Job\"\"\n\x10\x43\x61ncelJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"2\n\x11\x43\x61ncelJobResponse\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x10.edge_rag.v1.Job*\x9b\x01\n\x0cIngestStatus\x12\x1d\n\x19INGEST_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13INGEST_STATUS_ADDED\x10\x01\x12\x1a\n\x16INGEST_STATUS_REPLACED\x10\x02\x12\x1b\n\x17INGEST_STATUS_UNCHANGED\x10\x03\x12\x1a\n\x16INGEST_STATUS_REJECTED\x10\x04*m\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11JOB_STATE_RUNNING\x10\x01\x12\x16\n\x12JOB_STATE_FINISHED\x10\x02\x12\x17\n\x13JOB_STATE_CANCELLED\x10\x03*\x9c\x02\n\x10JobDocumentState\x12\"\n\x1eJOB_DOCUMENT_STATE_UNSPECIFIED\x10\x00\x12\x1d\n\x19JOB_DOCUMENT_STATE_QUEUED\x10\x01\x12\x1c\n\x18JOB_DOCUMENT_STATE_ADDED\x10\x02\x12\x1f\n\x1bJOB_DOCUMENT_STATE_REPLACED\x10\x03\x12 \n\x1cJOB_DOCUMENT_STATE_UNCHANGED\x10\x04\x12\x1f\n\x1bJOB_DOCUMENT_STATE_REJECTED\x10\x05\x12!\n\x1dJOB_DOCUMENT_STATE_SUPERSEDED\x10\x06\x12 \n\x1cJOB_DOCUMENT_STATE_CANCELLED\x10\x07*~\n\x0bIngestPhase\x12\x1c\n\x18INGEST_PHASE_UNSPECIFIED\x10\x00\x12\x18\n\x14INGEST_PHASE_PARSING\x10\x01\x12\x1a\n\x16INGEST_PHASE_EMBEDDING\x10\x02\x12\x1b\n\x17INGEST_PHASE_COMMITTING\x10\x03\x32\xed\x04\n\tDocuments\x12\x43\n\x06Ingest\x12\x1a.edge_rag.v1.IngestRequest\x1a\x1b.edge_rag.v1.IngestResponse(\x01\x12O\n\x0bStartIngest\x12\x1a.edge_rag.v1.IngestRequest\x1a .edge_rag.v1.StartIngestResponse(\x01\x30\x01\x12I\n\x08WatchJob\x12\x1c.edge_rag.v1.WatchJobRequest\x1a\x1d.edge_rag.v1.WatchJobResponse0\x01\x12G\n\x08ListJobs\x12\x1c.edge_rag.v1.ListJobsRequest\x1a\x1d.edge_rag.v1.ListJobsResponse\x12J\n\tCancelJob\x12\x1d.edge_rag.v1.CancelJobRequest\x1a\x1e.edge_rag.v1.CancelJobResponse\x12H\n\x03Get\x12\x1f.edge_rag.v1.GetDocumentRequest\x1a .edge_rag.v1.GetDocumentResponse\x12M\n\x04List\x12!.edge_rag.v1.ListDocumentsRequest\x1a\".edge_rag.v1.ListDocumentsResponse\x12Q\n\x06\x44\x65lete\x12\".edge_rag.v1.DeleteDocumentRequest\x1a#.edge_rag.v1.DeleteDocumentResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,14 +37,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DOCUMENT_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_INGESTREQUEST_HEADER_METADATAENTRY']._loaded_options = None
   _globals['_INGESTREQUEST_HEADER_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_INGESTSTATUS']._serialized_start=2741
-  _globals['_INGESTSTATUS']._serialized_end=2896
-  _globals['_JOBSTATE']._serialized_start=2898
-  _globals['_JOBSTATE']._serialized_end=3007
-  _globals['_JOBDOCUMENTSTATE']._serialized_start=3010
-  _globals['_JOBDOCUMENTSTATE']._serialized_end=3294
-  _globals['_INGESTPHASE']._serialized_start=3296
-  _globals['_INGESTPHASE']._serialized_end=3422
+  _globals['_INGESTSTATUS']._serialized_start=2810
+  _globals['_INGESTSTATUS']._serialized_end=2965
+  _globals['_JOBSTATE']._serialized_start=2967
+  _globals['_JOBSTATE']._serialized_end=3076
+  _globals['_JOBDOCUMENTSTATE']._serialized_start=3079
+  _globals['_JOBDOCUMENTSTATE']._serialized_end=3363
+  _globals['_INGESTPHASE']._serialized_start=3365
+  _globals['_INGESTPHASE']._serialized_end=3491
   _globals['_DOCUMENT']._serialized_start=106
   _globals['_DOCUMENT']._serialized_end=480
   _globals['_DOCUMENT_METADATAENTRY']._serialized_start=395
@@ -60,39 +60,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INGESTRESPONSE_OUTCOME']._serialized_start=904
   _globals['_INGESTRESPONSE_OUTCOME']._serialized_end=1045
   _globals['_GETDOCUMENTREQUEST']._serialized_start=1047
-  _globals['_GETDOCUMENTREQUEST']._serialized_end=1105
-  _globals['_GETDOCUMENTRESPONSE']._serialized_start=1107
-  _globals['_GETDOCUMENTRESPONSE']._serialized_end=1183
-  _globals['_LISTDOCUMENTSREQUEST']._serialized_start=1185
-  _globals['_LISTDOCUMENTSREQUEST']._serialized_end=1285
-  _globals['_LISTDOCUMENTSRESPONSE']._serialized_start=1287
-  _globals['_LISTDOCUMENTSRESPONSE']._serialized_end=1377
-  _globals['_DELETEDOCUMENTREQUEST']._serialized_start=1379
-  _globals['_DELETEDOCUMENTREQUEST']._serialized_end=1440
-  _globals['_DELETEDOCUMENTRESPONSE']._serialized_start=1442
-  _globals['_DELETEDOCUMENTRESPONSE']._serialized_end=1507
-  _globals['_JOB']._serialized_start=1510
-  _globals['_JOB']._serialized_end=1857
-  _globals['_JOB_COUNT']._serialized_start=1773
-  _globals['_JOB_COUNT']._serialized_end=1841
-  _globals['_JOBDOCUMENT']._serialized_start=1860
-  _globals['_JOBDOCUMENT']._serialized_end=2093
-  _globals['_STARTINGESTRESPONSE']._serialized_start=2095
-  _globals['_STARTINGESTRESPONSE']._serialized_end=2204
-  _globals['_WATCHJOBREQUEST']._serialized_start=2206
-  _globals['_WATCHJOBREQUEST']._serialized_end=2255
-  _globals['_WATCHJOBRESPONSE']._serialized_start=2258
-  _globals['_WATCHJOBRESPONSE']._serialized_end=2549
-  _globals['_WATCHJOBRESPONSE_WORK']._serialized_start=2425
-  _globals['_WATCHJOBRESPONSE_WORK']._serialized_end=2540
-  _globals['_LISTJOBSREQUEST']._serialized_start=2551
-  _globals['_LISTJOBSREQUEST']._serialized_end=2598
-  _globals['_LISTJOBSRESPONSE']._serialized_start=2600
-  _globals['_LISTJOBSRESPONSE']._serialized_end=2650
-  _globals['_CANCELJOBREQUEST']._serialized_start=2652
-  _globals['_CANCELJOBREQUEST']._serialized_end=2686
-  _globals['_CANCELJOBRESPONSE']._serialized_start=2688
-  _globals['_CANCELJOBRESPONSE']._serialized_end=2738
-  _globals['_DOCUMENTS']._serialized_start=3425
-  _globals['_DOCUMENTS']._serialized_end=4046
+  _globals['_GETDOCUMENTREQUEST']._serialized_end=1161
+  _globals['_GETDOCUMENTRESPONSE']._serialized_start=1163
+  _globals['_GETDOCUMENTRESPONSE']._serialized_end=1252
+  _globals['_LISTDOCUMENTSREQUEST']._serialized_start=1254
+  _globals['_LISTDOCUMENTSREQUEST']._serialized_end=1354
+  _globals['_LISTDOCUMENTSRESPONSE']._serialized_start=1356
+  _globals['_LISTDOCUMENTSRESPONSE']._serialized_end=1446
+  _globals['_DELETEDOCUMENTREQUEST']._serialized_start=1448
+  _globals['_DELETEDOCUMENTREQUEST']._serialized_end=1509
+  _globals['_DELETEDOCUMENTRESPONSE']._serialized_start=1511
+  _globals['_DELETEDOCUMENTRESPONSE']._serialized_end=1576
+  _globals['_JOB']._serialized_start=1579
+  _globals['_JOB']._serialized_end=1926
+  _globals['_JOB_COUNT']._serialized_start=1842
+  _globals['_JOB_COUNT']._serialized_end=1910
+  _globals['_JOBDOCUMENT']._serialized_start=1929
+  _globals['_JOBDOCUMENT']._serialized_end=2162
+  _globals['_STARTINGESTRESPONSE']._serialized_start=2164
+  _globals['_STARTINGESTRESPONSE']._serialized_end=2273
+  _globals['_WATCHJOBREQUEST']._serialized_start=2275
+  _globals['_WATCHJOBREQUEST']._serialized_end=2324
+  _globals['_WATCHJOBRESPONSE']._serialized_start=2327
+  _globals['_WATCHJOBRESPONSE']._serialized_end=2618
+  _globals['_WATCHJOBRESPONSE_WORK']._serialized_start=2494
+  _globals['_WATCHJOBRESPONSE_WORK']._serialized_end=2609
+  _globals['_LISTJOBSREQUEST']._serialized_start=2620
+  _globals['_LISTJOBSREQUEST']._serialized_end=2667
+  _globals['_LISTJOBSRESPONSE']._serialized_start=2669
+  _globals['_LISTJOBSRESPONSE']._serialized_end=2719
+  _globals['_CANCELJOBREQUEST']._serialized_start=2721
+  _globals['_CANCELJOBREQUEST']._serialized_end=2755
+  _globals['_CANCELJOBRESPONSE']._serialized_start=2757
+  _globals['_CANCELJOBRESPONSE']._serialized_end=2807
+  _globals['_DOCUMENTS']._serialized_start=3494
+  _globals['_DOCUMENTS']._serialized_end=4115
 # @@protoc_insertion_point(module_scope)

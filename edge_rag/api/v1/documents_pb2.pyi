@@ -323,7 +323,9 @@ class IngestRequest(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     content: _builtins.bytes
-    """The next bytes of the document whose header was sent last; at most 1 MiB per message."""
+    """The next bytes of the document whose header was sent last. A message has at most 1 MiB in all
+    (`limits.message_kib`); 256 KiB is a good size.
+    """
     @_builtins.property
     def header(self) -> Global___IngestRequest.Header:
         """Starts a document."""
@@ -410,21 +412,40 @@ class GetDocumentRequest(_message.Message):
 
     COLLECTION_FIELD_NUMBER: _builtins.int
     DOCUMENT_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     """Name of the collection. Default `default`."""
     document: _builtins.str
     """Id or name. Required."""
+    start: _builtins.int
+    """First character of the text to return, counted in Unicode code points as in citations; behind the end, no text is
+    returned. Default: the whole text, if it has at most 262,144 bytes in UTF-8.
+    """
+    end: _builtins.int
+    """One past the last character to return; with `end = start` only the record is returned. Ignored without `start`.
+    Default: the end of the text.
+    """
     def __init__(
         self,
         *,
         collection: _builtins.str = ...,
         document: _builtins.str = ...,
+        start: _builtins.int | None = ...,
+        end: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end", b"_end", "_start", b"_start", "end", b"end", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "document", b"document"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end", b"_end", "_start", b"_start", "collection", b"collection", "document", b"document", "end", b"end", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__end: _TypeAlias = _typing.Literal["end"]  # noqa: Y015
+    _WhichOneofArgType__end: _TypeAlias = _typing.Literal["_end", b"_end"]  # noqa: Y015
+    _WhichOneofReturnType__start: _TypeAlias = _typing.Literal["start"]  # noqa: Y015
+    _WhichOneofArgType__start: _TypeAlias = _typing.Literal["_start", b"_start"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end) -> _WhichOneofReturnType__end | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__start) -> _WhichOneofReturnType__start | None: ...
 
 Global___GetDocumentRequest: _TypeAlias = GetDocumentRequest  # noqa: Y015
 
@@ -434,8 +455,15 @@ class GetDocumentResponse(_message.Message):
 
     DOCUMENT_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """Its stored text, which citations point into."""
+    """The requested range of its stored text, which citations point into, or the beginning of that range: at most 262,144
+    bytes in UTF-8.
+    """
+    end: _builtins.int
+    """One past the last character in `text`: if the requested range reaches further, it continues here. The record tells
+    whether the document was replaced between two calls.
+    """
     @_builtins.property
     def document(self) -> Global___Document:
         """Its record."""
@@ -445,10 +473,11 @@ class GetDocumentResponse(_message.Message):
         *,
         document: Global___Document | None = ...,
         text: _builtins.str = ...,
+        end: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "end", b"end", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

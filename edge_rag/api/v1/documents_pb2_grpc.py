@@ -131,7 +131,8 @@ class DocumentsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Get(self, request, context):
-        """Returns one document. NOT_FOUND: no such collection or document.
+        """Returns one document's record and a range of its text. NOT_FOUND: no such collection or document.
+        INVALID_ARGUMENT: the request has no `start`, and the text is longer than one response can hold.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -63,7 +63,9 @@ class DocumentsStub:
     change. NOT_FOUND: no such job.
     """
     Get: _grpc.UnaryUnaryMultiCallable[_documents_pb2.GetDocumentRequest, _documents_pb2.GetDocumentResponse]
-    """Returns one document. NOT_FOUND: no such collection or document."""
+    """Returns one document's record and a range of its text. NOT_FOUND: no such collection or document.
+    INVALID_ARGUMENT: the request has no `start`, and the text is longer than one response can hold.
+    """
     List: _grpc.UnaryUnaryMultiCallable[_documents_pb2.ListDocumentsRequest, _documents_pb2.ListDocumentsResponse]
     """Lists documents in order of id. NOT_FOUND: no such collection. INVALID_ARGUMENT: a page token that is not from this
     server.
@@ -108,7 +110,9 @@ class DocumentsAsyncStub(DocumentsStub):
     change. NOT_FOUND: no such job.
     """
     Get: _aio.UnaryUnaryMultiCallable[_documents_pb2.GetDocumentRequest, _documents_pb2.GetDocumentResponse]  # type: ignore[assignment]
-    """Returns one document. NOT_FOUND: no such collection or document."""
+    """Returns one document's record and a range of its text. NOT_FOUND: no such collection or document.
+    INVALID_ARGUMENT: the request has no `start`, and the text is longer than one response can hold.
+    """
     List: _aio.UnaryUnaryMultiCallable[_documents_pb2.ListDocumentsRequest, _documents_pb2.ListDocumentsResponse]  # type: ignore[assignment]
     """Lists documents in order of id. NOT_FOUND: no such collection. INVALID_ARGUMENT: a page token that is not from this
     server.
@@ -186,7 +190,9 @@ class DocumentsServicer(metaclass=_abc_1.ABCMeta):
         request: _documents_pb2.GetDocumentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_documents_pb2.GetDocumentResponse, _abc.Awaitable[_documents_pb2.GetDocumentResponse]]:
-        """Returns one document. NOT_FOUND: no such collection or document."""
+        """Returns one document's record and a range of its text. NOT_FOUND: no such collection or document.
+        INVALID_ARGUMENT: the request has no `start`, and the text is longer than one response can hold.
+        """
 
     @_abc_1.abstractmethod
     def List(

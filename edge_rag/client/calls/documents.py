@@ -9,6 +9,7 @@ from edge_rag.client.connection import AsyncConnection
 from edge_rag.client.errors import invalid_argument
 from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings
 from edge_rag.core.documents.document import DocumentInfo
+from edge_rag.errors import InvalidRequest
 from edge_rag.wire.answers import document_from_message, stored_document_from_message
 from edge_rag.wire.collections import collection_from_message, settings_to_message, update_to_message
 from edge_rag.wire.requests import sendable
@@ -18,15 +19,22 @@ from edge_rag.wire.types import StoredDocument
 class AsyncDocumentCalls(AsyncConnection):
     """Calls of the ``Documents`` service about stored documents, and of the ``Collections`` service."""
 
-    async def document(self, document: str, *, collection: str = "default") -> StoredDocument:
-        """Returns a document with its stored text, which citations point into.
+    async def document(
+        self, document: str, *, collection: str = "default", start: int = 0, end: int | None = None
+    ) -> StoredDocument:
+        """Returns a document with its stored text, which citations point into, or a range of it.
+
+        A long text comes in several calls; if the document is replaced between them, they begin anew.
 
         Args:
             document: Its id or its name.
             collection: Its collection.
+            start: First character of the text, at least 0; citations count likewise.
+            end: One past the last character; None for the end. With ``end=0`` there is only the record.
 
         Raises:
             NotFound: There is no such document or collection.
+            InvalidArgument: A name cannot be sent, or the range is negative.
             ClientError: The call failed otherwise.
 
         Example:
@@ -34,10 +42,29 @@ class AsyncDocumentCalls(AsyncConnection):
             >>> print(stored.text)
         """
         with invalid_argument():
+            if start < 0 or (end is not None and end < 0):
+                raise InvalidRequest("start" if start < 0 else "end", "must be at least 0")
             request = documents_pb2.GetDocumentRequest(
-                collection=sendable("collection", collection), document=sendable("document", document)
+                collection=sendable("collection", collection),
+                document=sendable("document", document),
+                start=start,
+                end=end,
             )
-        return stored_document_from_message(await self._call(self._transport.stubs.documents.Get, request))
+        get = self._transport.stubs.documents.Get
+        first = reply = await self._call(get, request)
+        if not first.end:  # an older daemon returns whole texts
+            first.text = first.text[start:end]
+            return stored_document_from_message(first)
+        wanted = first.document.characters if end is None else min(end, first.document.characters)
+        parts = [first.text]
+        while reply.text and reply.end < wanted:
+            request.start = reply.end
+            reply = await self._call(get, request)
+            if reply.document != first.document:
+                return await self.document(document, collection=collection, start=start, end=end)
+            parts.append(reply.text)
+        first.text = "".join(parts)
+        return stored_document_from_message(first)
 
     async def documents(self, *, collection: str = "default") -> AsyncGenerator[DocumentInfo, None]:
         """Yields the records of a collection's documents, in order of id.

@@ -80,8 +80,12 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
     ) -> documents_pb2.GetDocumentResponse:
         async with self._calls.handle(context) as call:
             collection = wire.parse_collection(request.collection)
-            info, text = await documents.get(call, collection, wire.parse_document_name("document", request.document))
-            return documents_pb2.GetDocumentResponse(document=messages.document_to_message(info), text=text)
+            name = wire.parse_document_name("document", request.document)
+            start, end = wire.parse_text_range(request)
+            found = await documents.get(call, collection, name, start, end)
+            return documents_pb2.GetDocumentResponse(
+                document=messages.document_to_message(found.info), text=found.text, end=found.end
+            )
 
     @serves(documents.LIST_DOCUMENTS)
     async def List(  # noqa: N802, D102 - named and described by the proto

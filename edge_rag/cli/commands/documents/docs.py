@@ -17,6 +17,7 @@ Examples:
   edge-rag docs list
   edge-rag docs show operating-manual.pdf
   edge-rag docs show --text parts-list.md
+  edge-rag docs show --text --start 1200 --end 1400 parts-list.md
   edge-rag docs delete maintenance-log.txt
 """
 
@@ -45,14 +46,24 @@ def list_documents(collection: str, server: str | None, timeout_s: float | None,
 @docs.command("show", epilog="\b\nExample:\n  edge-rag docs show operating-manual.pdf")
 @click.argument("document")
 @click.option("--text", "text_only", is_flag=True, help="Print the stored text that citations point into.")
+@click.option("--start", type=click.IntRange(0), default=0, help="First character of the text to show.")
+@click.option("--end", type=click.IntRange(0), help="One past the last character of the text to show.")
 @options.collection
 @options.connection
 def show_document(
-    document: str, text_only: bool, collection: str, server: str | None, timeout_s: float | None, as_json: bool
+    document: str,
+    text_only: bool,
+    start: int,
+    end: int | None,
+    collection: str,
+    server: str | None,
+    timeout_s: float | None,
+    as_json: bool,
 ) -> ExitCode:
     """Shows one document, named by name or id."""
+    first, past = (start, end) if text_only or as_json else (0, 0)
     with options.open_client(server, timeout_s) as client:
-        stored = client.document(document, collection=collection)
+        stored = client.document(document, collection=collection, start=first, end=past)
     if as_json:
         emit({"document": document_json(stored.info), "text": stored.text})
     elif text_only:
