@@ -11,7 +11,7 @@ from edge_rag.access.certificates import CertificateFolder, ServerIdentity, TlsF
 from edge_rag.access.pairing_file import PairingFile
 from edge_rag.access.quotas import QuotaLedger
 from edge_rag.access.tokens import TokenFile
-from edge_rag.config.paths import certificate_path, credential, pairing_path, token_path
+from edge_rag.config.paths import certificate_path, credential, pairing_path, socket_path, token_path
 from edge_rag.config.settings import Settings
 from edge_rag.core.ports import AuditSink
 from edge_rag.discovery.announcer import Announcement, Announcer
@@ -47,7 +47,8 @@ def make_access(settings: Settings) -> tuple[Listeners, Authenticator]:
     listeners = bind(
         settings.listen, settings.local_listen, settings.tls.always, tls_options(settings), has_credentials
     )
-    return listeners, Authenticator(tokens, pairing_service(settings))
+    own = socket_path(settings.data_directory)
+    return replace(listeners, socket=own), Authenticator(tokens, pairing_service(settings))
 
 
 def make_call_context(

@@ -46,8 +46,8 @@ server = click.option(
     metavar="HOST:PORT",
     envvar=ADDRESS_VARIABLE,
     callback=_select_server,
-    help=f"Daemon to call; also unix:PATH. [env: {ADDRESS_VARIABLE}; default: {DEFAULT_ADDRESS}, else the paired "
-    "server that is discovered]",
+    help=f"Daemon to call; also unix:PATH. [env: {ADDRESS_VARIABLE}; default: the Unix socket of the daemon on this "
+    f"host, else {DEFAULT_ADDRESS}, else the paired server that is discovered]",
 )
 timeout = click.option(
     "--timeout",
@@ -131,12 +131,21 @@ def open_client(server: str | None, timeout_s: float | None = None, retry_s: flo
     return Client(server, timeout_s=timeout_s, retry=RetryPolicy(max_backoff_s=retry_s))
 
 
+def local_address(settings: Settings) -> str:
+    """Returns the address at which commands on this host reach the daemon that has these settings."""
+    from edge_rag.cli.server_selection import answering
+    from edge_rag.config.paths import socket_path
+
+    own = answering([socket_path(settings.data_directory)])
+    return own or settings.local_listen or settings.listen
+
+
 def running_daemon(settings: Settings) -> DaemonStatus | None:
     """Returns the status of the daemon that uses the settings' data directory, None if none is running."""
     from edge_rag.client import ClientError
 
     try:
-        with open_client(settings.local_listen or settings.listen, _STATUS_TIMEOUT_S) as client:
+        with open_client(local_address(settings), _STATUS_TIMEOUT_S) as client:
             status = client.status()
     except ClientError:
         return None

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from edge_rag.cli.output.terminal import note
 from edge_rag.client import CallStatus, ClientError
 from edge_rag.client.credentials import KnownServer, KnownServers
 from edge_rag.client.pairing import host_and_port
 from edge_rag.client.server_identity import IdentifiedServer, IdentityStatus, identify, reachable
+from edge_rag.config.paths import SERVICE_SOCKET, default_data_directory, socket_path
 from edge_rag.core.address import DEFAULT_ADDRESS
 from edge_rag.discovery.announcer import FoundServer
 from edge_rag.errors import DiscoveryUnavailable
+from edge_rag.server.grpc.unix_socket import answers
 
 _LOCAL_TIMEOUT_S = 0.5
 _CONNECT_TIMEOUT_S = 2.0
@@ -22,13 +26,19 @@ _DISCOVERY_S = 3.0
 def select_server() -> str | None:
     """Returns the address to call; None for the default address.
 
-    A daemon on this machine comes first. Otherwise it is the only paired server that authenticates, at its last
-    address or at one that it announces, which is then stored.
+    A daemon on this machine comes first: on its Unix socket, to which no stranger on the network can bar the way, else
+    at the default address. The socket is that of the default data directory, else that of the service; one of another
+    user is passed over. Otherwise it is the only paired server that authenticates, at its last address or at one that
+    it announces, which is then stored.
 
     Raises:
         ClientError: INVALID_ARGUMENT, several servers answer; UNAUTHENTICATED, only an impostor answers; UNAVAILABLE,
             none answers.
     """
+    sockets = _local_sockets()
+    own = answering(sockets)
+    if own is not None:
+        return own
     if _local_daemon_answers():
         return None
     servers = KnownServers()
@@ -53,12 +63,27 @@ def select_server() -> str | None:
         if found.status is IdentityStatus.MISMATCH:
             raise ClientError(CallStatus.UNAUTHENTICATED, found.warning())
     listed = ", ".join(f"{server.box or 'unnamed'} (last at {server.address})" for server in paired)
+    tried = "".join(f" at unix:{path} or" for path in sockets if path.is_socket())
     raise ClientError(
         CallStatus.UNAVAILABLE,
-        f"no daemon answers at {DEFAULT_ADDRESS}, and no paired server answers: {listed}",
+        f"no daemon answers{tried} at {DEFAULT_ADDRESS}, and no paired server answers: {listed}",
         advice="`edge-rag discover` lists announced servers; --server names an address",
         connected=False,
     )
+
+
+def answering(sockets: Iterable[Path | None]) -> str | None:
+    """Returns the address of the first Unix socket on which a process accepts connections; None without one."""
+    for path in sockets:
+        if path is not None and path.is_socket() and answers(path, _LOCAL_TIMEOUT_S):
+            return f"unix:{path}"
+    return None
+
+
+def _local_sockets() -> list[Path]:
+    data = os.environ.get("EDGE_RAG_DATA_DIRECTORY")
+    own = socket_path(Path(data) if data else default_data_directory())
+    return [SERVICE_SOCKET] if own in (None, SERVICE_SOCKET) else [own, SERVICE_SOCKET]
 
 
 def _local_daemon_answers() -> bool:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
+from typing import Final
 
 import edge_rag
+
+SERVICE_SOCKET: Final = Path("/run/edge-rag/edge-rag.sock")
+"""Socket of the daemon that systemd starts."""
+
+_SOCKET_NAME: Final = "edge-rag.sock"
+
+_PATH_BYTES: Final = 107
+"""Longest path of a Unix socket; see unix(7)."""
 
 
 def default_data_directory() -> Path:
@@ -26,6 +36,27 @@ def default_models_directory() -> Path:
         if candidate.is_dir():
             return candidate
     return installed[0]
+
+
+def socket_path(data_directory: Path) -> Path | None:
+    """Returns the Unix socket that the daemon of a data directory opens for the user it runs as.
+
+    It lies in systemd's runtime directory if the process has one (``RuntimeDirectory=``), else in the data directory.
+    If that path is too long, it lies in the user's runtime directory (XDG), under a name made of the data directory's;
+    None if there is none.
+    """
+    runtime = os.environ.get("RUNTIME_DIRECTORY")
+    if runtime:
+        return Path(runtime.split(":")[0]) / _SOCKET_NAME
+    path = data_directory / _SOCKET_NAME
+    if len(os.fsencode(path)) <= _PATH_BYTES:
+        return path
+    user = os.environ.get("XDG_RUNTIME_DIR")
+    if not user:
+        return None
+    name = hashlib.sha256(os.fsencode(data_directory)).hexdigest()[:16]
+    path = Path(user) / f"edge-rag-{name}.sock"
+    return path if len(os.fsencode(path)) <= _PATH_BYTES else None
 
 
 def token_path(data_directory: Path) -> Path:

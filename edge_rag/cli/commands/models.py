@@ -152,7 +152,7 @@ def _swap_generator(settings: Settings, name: str) -> tuple[bool, str]:
         return False, ""
     try:
         with (
-            options.open_client(settings.local_listen or settings.listen) as client,
+            options.open_client(options.local_address(settings)) as client,
             error_console().status(f"loading {printable(name)}"),
         ):
             client.use_model("generator", name)

@@ -37,11 +37,13 @@ class Listeners:
         main: HOST:PORT or unix:PATH.
         tls: Its TLS; None without TLS.
         local: A second address without TLS for local clients, or None.
+        socket: A Unix socket for the user that the daemon runs as, besides these; None if there is no place for one.
     """
 
     main: str
     tls: TlsOptions | None
     local: str | None
+    socket: Path | None = None
 
 
 def bind(main: str, local: str | None, always_tls: bool, tls: TlsOptions | None, has_credentials: bool) -> Listeners:

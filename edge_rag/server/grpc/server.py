@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
+import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_health.v1.health import aio as aio_health  # type: ignore[attr-defined]
@@ -39,6 +41,7 @@ from edge_rag.server.grpc.interceptor import AdmissionInterceptor
 from edge_rag.server.grpc.listeners import Listeners, ServedCertificates, TlsOptions
 from edge_rag.server.grpc.peers_service import EncodingService, GenerationService
 from edge_rag.server.grpc.rag_service import RagService
+from edge_rag.server.grpc.unix_socket import UnixSocket
 from edge_rag.server.limits.connection_table import ConnectionLimits
 from edge_rag.server.limits.connections import Connections
 from edge_rag.server.limits.transport import TransportLimits
@@ -50,6 +53,8 @@ _CHECK: Final = Operation("Check", None, anonymous=True, probe=True)
 _WATCH: Final = Operation("Watch", None, long=True, anonymous=True)
 _LIST: Final = Operation("HealthList", None, anonymous=True)
 _REFLECTION: Final = Operation("ServerReflectionInfo", None, anonymous=True)
+
+log = structlog.get_logger()
 
 
 class HealthService(aio_health.HealthServicer):  # type: ignore[misc]
@@ -146,6 +151,7 @@ class GrpcServer:
         self._listeners = listeners
         self._connections = Connections(ConnectionLimits(transport.connections, transport.connections_per_address))
         self._enforcing: asyncio.Task[None] | None = None
+        self._unix_sockets: list[UnixSocket] = []
         interceptor = AdmissionInterceptor(calls, slow_client_s, transport.message_bytes, self._connections)
         self._server = grpc.aio.server(interceptors=(interceptor,), options=transport.options())
         self._certificates = None if listeners.tls is None else ServedCertificates(listeners.tls)
@@ -174,9 +180,12 @@ class GrpcServer:
         Raises:
             ConfigurationError: An address cannot be bound, or the certificate is unusable.
         """
-        bound = [self._bind(self._listeners.main, self._certificates)]
-        if self._listeners.local is not None:
-            bound.append(self._bind(self._listeners.local, None))
+        listeners = self._listeners
+        bound = [self._bind(listeners.main, self._certificates)]
+        if listeners.local is not None:
+            bound.append(self._bind(listeners.local, None))
+        if listeners.socket is not None and _unix(listeners.socket) not in bound:
+            bound += self._bind_own(listeners.socket)
         await self._health.set_all(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._server.start()
         self._connections.set_ports(frozenset(int(a.rpartition(":")[2]) for a in bound if not a.startswith("unix:")))
@@ -196,6 +205,8 @@ class GrpcServer:
         await self._server.stop(grace_s)
         if self._enforcing is not None:
             self._enforcing.cancel()
+        for held in self._unix_sockets:
+            held.release()
 
     def reload(self, limits: RequestLimits, tls: TlsOptions | None) -> None:
         """Applies other limits to later requests, and other certificates to new connections.
@@ -213,10 +224,32 @@ class GrpcServer:
 
     def _bind(self, address: str, certificates: ServedCertificates | None) -> str:
         try:
+            if address.startswith("unix:"):
+                path = Path(address.removeprefix("unix:"))
+                self._bind_unix(path, private=path == self._listeners.socket)
+                return address
             if certificates is None:
                 port = self._server.add_insecure_port(address)
             else:
                 port = self._server.add_secure_port(address, certificates.credentials())
         except RuntimeError as error:
             raise ConfigurationError(f"listen: {address} cannot be bound; is another daemon running there?") from error
-        return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+        return f"{address.rpartition(':')[0]}:{port}"
+
+    def _bind_own(self, path: Path) -> list[str]:
+        """Opens the socket for the user that the daemon runs as; without it, the other addresses still serve."""
+        try:
+            self._bind_unix(path, private=True)
+        except (ConfigurationError, RuntimeError) as error:
+            log.warning("no Unix socket for commands on this host", path=str(path), error=str(error))
+            return []
+        return [_unix(path)]
+
+    def _bind_unix(self, path: Path, private: bool) -> None:
+        held = UnixSocket(path)
+        self._unix_sockets.append(held)
+        held.bind(self._server.add_insecure_port, private)
+
+
+def _unix(path: Path) -> str:
+    return f"unix:{path}"

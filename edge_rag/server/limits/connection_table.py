@@ -31,7 +31,7 @@ _KNOWN_RESERVE: Final = 8
 _STRANGERS_SHARE: Final = 2
 """Half of all connections may be unidentified."""
 
-_NEWCOMERS_SHARE: Final = 8
+_RESERVED_SHARE: Final = 8
 """An eighth of all connections stays for connections that are not identified yet."""
 
 _CLOSED_BURST: Final = 64.0
@@ -61,7 +61,7 @@ class ConnectionLimits:
     @property
     def identified(self) -> int:
         """Connections that may be identified."""
-        return self.total - self.total // _NEWCOMERS_SHARE
+        return self.total - self.total // _RESERVED_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,7 @@ class _Connection:
 class _Members:
     """The connections of one network, the oldest first."""
 
+    local: bool = False
     identified: list[_Connection] = field(default_factory=list)
     unidentified: list[_Connection] = field(default_factory=list)
 
@@ -199,9 +200,10 @@ class ConnectionTable:
         by_network: defaultdict[str, _Members] = defaultdict(_Members)
         for each in self._connections.values():
             there = by_network[each.network]
+            there.local = each.local
             (there.identified if each.identified else there.unidentified).append(each)
         excess = [each for there in by_network.values() for each in self._over_their_network(there)]
-        others = [there for there in by_network.values() if not _is_local(there)]
+        others = [there for there in by_network.values() if not there.local]
         excess += _newest_identified(others, self._limits.identified)
         return excess + self._oldest_unidentified(others)
 
@@ -252,13 +254,6 @@ class ConnectionTable:
         if len(self._closed) > _KNOWN_NETWORKS:
             del self._closed[next(iter(self._closed))]
         return left < 0 and connection.network not in self._banned and self.ban(connection.peer)
-
-
-def _is_local(there: _Members) -> bool:
-    return (there.identified or there.unidentified or [_NOBODY])[0].local
-
-
-_NOBODY: Final = _Connection(("", 0), "", local=True, seen_at=0.0, order=0)
 
 
 def _newest_identified(others: list[_Members], most: int) -> list[_Connection]:

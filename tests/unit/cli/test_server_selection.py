@@ -94,6 +94,23 @@ def unused_default(monkeypatch: pytest.MonkeyPatch) -> str:
     return address
 
 
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The default data directory; that of whoever runs the tests is not looked at."""
+    monkeypatch.setenv("EDGE_RAG_DATA_DIRECTORY", str(tmp_path / "data"))
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+    monkeypatch.delenv("EDGE_RAG_SERVER", raising=False)
+    return tmp_path / "data"
+
+
+@pytest.fixture(autouse=True)
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The service's socket."""
+    path = tmp_path / "run" / "edge-rag.sock"
+    monkeypatch.setattr(server_selection, "SERVICE_SOCKET", path)
+    return path
+
+
 def selected(*arguments: str) -> str | None:
     @click.command()
     @options.server
@@ -121,6 +138,45 @@ def test_a_daemon_on_this_machine_comes_first(box: Callable[[str], TlsBox], monk
     with socket.create_server(("127.0.0.1", 0)) as local:
         monkeypatch.setattr(server_selection, "DEFAULT_ADDRESS", f"127.0.0.1:{local.getsockname()[1]}")
         assert selected() is None
+
+
+def listen(path: Path) -> socket.socket:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(path))
+    listening.listen()
+    return listening
+
+
+def test_the_unix_socket_of_the_own_data_directory_comes_before_that_of_the_service_and_all_addresses(
+    box: Callable[[str], TlsBox], data: Path, service: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = box("a")
+    KnownServers().store(one.known("a"))
+    with socket.create_server(("127.0.0.1", 0)) as local:
+        monkeypatch.setattr(server_selection, "DEFAULT_ADDRESS", f"127.0.0.1:{local.getsockname()[1]}")
+        with listen(service):
+            assert selected() == f"unix:{service}"
+            with listen(data / "edge-rag.sock"):
+                assert selected() == f"unix:{data}/edge-rag.sock"
+                assert selected("--server", "10.0.0.7:7421") == "10.0.0.7:7421"
+                monkeypatch.setenv("EDGE_RAG_SERVER", "10.0.0.8:7421")
+                assert selected() == "10.0.0.8:7421"
+                monkeypatch.delenv("EDGE_RAG_SERVER")
+            assert selected() == f"unix:{service}"
+        assert selected() is None  # what killed daemons left is passed over
+    assert selected() == one.address
+
+
+def test_where_nothing_answers_it_is_said_what_was_tried(data: Path, unused_default: str) -> None:
+    listen(data / "edge-rag.sock").close()
+    KnownServers().store(
+        KnownServer(address="127.0.0.1:1", authority="", token="erag_secret", server_name="x", box="a")
+    )
+    with pytest.raises(ClientError) as refused:
+        selected()
+    for part in (f"unix:{data}/edge-rag.sock", unused_default, "a (last at 127.0.0.1:1)"):
+        assert part in str(refused.value)
 
 
 def test_where_nothing_is_known_the_default_is_called() -> None:

@@ -61,7 +61,7 @@ def connections(
     return made
 
 
-def nobody(_: str) -> bool:
+def is_never_local(_: str) -> bool:
     """Makes loopback addresses those of other hosts."""
     return False
 
@@ -129,7 +129,7 @@ def test_a_stranger_that_cancels_many_calls_is_banned_with_all_its_connections_u
     server: Server,
 ) -> None:
     now = [0.0]
-    kept = connections(server, 9, lambda: now[0], nobody)
+    kept = connections(server, 9, lambda: now[0], is_never_local)
     other, one, two = server.connect("127.0.0.8"), server.connect("127.0.0.9"), server.connect("127.0.0.9")
     cancel(kept, one)
     assert server.open() == [other]
@@ -142,7 +142,7 @@ def test_a_stranger_that_cancels_many_calls_is_banned_with_all_its_connections_u
 
 
 def test_of_an_address_with_a_known_client_only_the_connection_that_cancels_is_closed(server: Server) -> None:
-    kept = connections(server, 9, local=nobody)
+    kept = connections(server, 9, local=is_never_local)
     neighbour, hasty = server.connect("127.0.0.9"), server.connect("127.0.0.9")
     kept.identified(peer(neighbour))
     cancel(kept, hasty)
@@ -163,7 +163,7 @@ def test_this_host_is_never_banned_and_a_unix_socket_is_not_even_closed(server: 
 
 
 def test_a_network_whose_connections_are_closed_again_and_again_is_banned(server: Server) -> None:
-    kept = connections(server, 1, local=nobody)
+    kept = connections(server, 1, local=is_never_local)
     for _ in range(70):
         server.connect("127.0.0.9")
     assert kept.close_excess() == 70

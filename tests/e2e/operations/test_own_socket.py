@@ -1,0 +1,74 @@
+"""The Unix socket that every daemon opens: the operator's way in, whatever the daemon listens on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import pytest
+from click.testing import CliRunner, Result
+
+from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc
+from edge_rag.cli.main import main
+from edge_rag.server.grpc.unix_socket import answers
+from tests.e2e.support.running_daemon import RunningDaemon
+
+TLS = "[tls]\nalways = true\n"
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The data directory of the daemon, and of commands without options."""
+    monkeypatch.setenv("EDGE_RAG_DATA_DIRECTORY", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
+    monkeypatch.delenv("EDGE_RAG_SERVER", raising=False)
+    return tmp_path / "data"
+
+
+def edge_rag(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def test_commands_without_options_reach_the_daemon_of_their_data_directory_over_its_socket(
+    start: Callable[..., RunningDaemon], data: Path
+) -> None:
+    assert edge_rag("tls", "init", "--host", "127.0.0.1").exit_code == 0
+    assert edge_rag("token", "create", "--name", "somebody").exit_code == 0
+    socket = data / "edge-rag.sock"
+    first = start(data, TLS)
+    assert socket.stat().st_mode & 0o777 == 0o600
+    assert f"unix:{socket}" in first.log.read_text()
+    shown = edge_rag("status", "--json")
+    assert shown.exit_code == 0, shown.output
+    assert json.loads(shown.stdout)["address"] == first.address
+    created = edge_rag("collections", "create", "manuals")  # which needs the role admin
+    assert created.exit_code == 0, created.output
+
+    with pytest.raises(AssertionError, match="in use by another daemon"):
+        start(data, TLS)
+    assert answers(socket, 10), "a second daemon took the socket of the first one away"
+
+    first.kill()
+    assert socket.exists()
+    nobody = edge_rag("status")
+    assert nobody.exit_code == 3
+    assert "no daemon answers" in nobody.output
+
+    second = start(data, TLS)
+    with grpc.insecure_channel(f"unix:{socket}") as channel:
+        status = admin_pb2_grpc.AdminStub(channel).GetStatus(admin_pb2.GetStatusRequest(), timeout=30)
+    assert status.address == second.address
+    assert second.stop() == 0
+    assert not socket.exists()
+
+
+def test_a_daemon_does_not_take_the_socket_of_another_one_away(
+    start: Callable[..., RunningDaemon], tmp_path: Path
+) -> None:
+    settings = f'local_listen = "unix:{tmp_path}/socket"\n'
+    start(tmp_path / "one", settings)
+    with pytest.raises(AssertionError, match="another daemon listens on unix:"):
+        start(tmp_path / "other", settings)
+    assert answers(tmp_path / "socket", 10)
