@@ -6,6 +6,7 @@ from bisect import insort
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from edge_rag.core.fair_share import VirtualService
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.kv_cache.block_pool import BlockPool
@@ -13,7 +14,7 @@ from edge_rag.engine.kv_cache.page_copy import next_copies, tokens_until
 from edge_rag.engine.scheduling.budget import AdmissionCheck, can_admit, copy_plan, revoke, with_drafts
 from edge_rag.engine.scheduling.plan import PlanEntry, PreemptionReason, SchedulingEvent, StepPlan
 from edge_rag.engine.scheduling.policy import SchedulerLimits, choose_victim, displaceable, split_tokens
-from edge_rag.engine.scheduling.request_queue import GENERATED_WEIGHT, PROMPT_WEIGHT, VirtualTokenCounter, WaitingQueue
+from edge_rag.engine.scheduling.request_queue import GENERATED_WEIGHT, PROMPT_WEIGHT, WaitingQueue
 from edge_rag.engine.sequence import Sequence, SequenceId, Status, WaitReason
 from edge_rag.errors import RequestTooLarge
 
@@ -45,7 +46,7 @@ class Scheduler:
         self._limits = limits
         self._pool = pool
         self._capacity = min(max_context, pool.pages * pool.page_tokens)
-        self._service = {priority: VirtualTokenCounter() for priority in Priority}
+        self._service = {priority: VirtualService() for priority in Priority}
         self._waiting = WaitingQueue(self._service, aging_s)
         self._running: list[Sequence] = []
         self._batch_held = False

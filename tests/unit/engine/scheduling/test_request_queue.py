@@ -7,8 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from edge_rag.core.fair_share import VirtualService
 from edge_rag.core.query import Priority
-from edge_rag.engine.scheduling.request_queue import VirtualTokenCounter, WaitingQueue
+from edge_rag.engine.scheduling.request_queue import WaitingQueue
 from edge_rag.engine.sequence import Sequence, SequenceId, Status
 
 
@@ -17,7 +18,7 @@ class Line:
 
     def __init__(self, aging_s: float = inf) -> None:
         self.aging_s = aging_s
-        self.shares = {priority: VirtualTokenCounter() for priority in Priority}
+        self.shares = {priority: VirtualService() for priority in Priority}
         self.queue = WaitingQueue(self.shares, aging_s)
         self.came = 0
 
@@ -163,7 +164,7 @@ def test_the_first_of_those_that_came_in_a_higher_class_is_known() -> None:
 
 
 def test_service_is_not_saved_up_while_a_client_is_idle() -> None:
-    shares = VirtualTokenCounter()
+    shares = VirtualService()
     shares.enter("steady")
     shares.charge("steady", 1000)
     shares.enter("new")
@@ -171,7 +172,7 @@ def test_service_is_not_saved_up_while_a_client_is_idle() -> None:
 
 
 def test_leaving_and_coming_back_does_not_wipe_out_service() -> None:
-    shares = VirtualTokenCounter()
+    shares = VirtualService()
     shares.enter("steady")
     shares.enter("coming and going")
     shares.charge("coming and going", 1000)
@@ -194,7 +195,7 @@ def test_an_endless_row_of_new_clients_does_not_starve_an_old_one() -> None:
 
 
 def test_clients_that_left_are_forgotten() -> None:
-    shares = VirtualTokenCounter()
+    shares = VirtualService()
     shares.enter("steady")
     for n in range(10_000):
         shares.enter(f"client {n}")
