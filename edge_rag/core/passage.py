@@ -135,11 +135,13 @@ class Retrieved:
 
     Attributes:
         hits: Best first.
-        term_weights: Inverse document frequency in the collection, natural log, of each content word of the question
-            (lower case, as written). A word that is not in the collection has the largest weight.
+        term_weights: Inverse document frequency in the collection, natural log, of the content words of the question
+            that are searched for (lower case, as written). A word that is not in the collection has the largest weight.
         epoch: Epoch of the collection when the text was read; text of an earlier epoch may have been removed since.
         offload: The collection's offload rule when the passages were read.
         kv_reuse: Which KV of other prompts is reused for prompts over the collection.
+        excerpt: What encoders read of the question: all of a short one, of a long one the parts that carry it. Empty if
+            the question is to be read as it is.
     """
 
     hits: tuple[Hit, ...]
@@ -147,6 +149,7 @@ class Retrieved:
     epoch: int = 0
     offload: OffloadRule = OffloadRule.NEVER
     kv_reuse: KvReuse = KvReuse.EXACT
+    excerpt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

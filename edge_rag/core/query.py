@@ -125,6 +125,7 @@ class SearchQuery:
         collection: Name of the collection.
         limit: Most hits, 1 to 100.
         rerank: Whether the reranker orders the hits; otherwise fusion does.
+        client: Name of the client; fair shares are counted by it.
         deadline: ``time.monotonic()`` seconds, or None.
         filter: Which passages may be found; all if None.
         explain: Whether hits carry an explanation of their rank.
@@ -135,6 +136,7 @@ class SearchQuery:
     collection: str
     limit: int
     rerank: bool
+    client: str
     deadline: float | None
     filter: Filter | None = None
     explain: bool = False

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -18,12 +17,14 @@ from edge_rag.core.passage import Explanation, RankedPassage, Reranked, RerankRe
 from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import Query, RequestContext, SearchQuery
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, SlowConsumer
+from edge_rag.pipeline.cost import RERANK_BATCH, RETRIEVAL_BATCH, TOKEN_CHARACTERS, rerank_cost, retrieval_cost
 from edge_rag.pipeline.event_buffer import EventBuffer
-from edge_rag.pipeline.ports import GenerationHandle, Generator, Reranker, Retriever
-from edge_rag.pipeline.stage import Stage, StageEventRecorder, Timed
+from edge_rag.pipeline.ports import GenerationHandle, Generator, Reranker, Retriever, StepwiseReranker
+from edge_rag.pipeline.stage import Stage, StageEventRecorder, Timed, WorkLimit
 from edge_rag.pipeline.yield_to_queries import IngestYield
 from edge_rag.telemetry.tracing import UNTRACED, AttributeValue, CallTrace, times
 
+In = TypeVar("In")
 Out = TypeVar("Out")
 
 
@@ -153,6 +154,7 @@ class Pipeline:
             limits.retriever_batch,
             clock,
             partial(busy, "retriever"),
+            WorkLimit(retrieval_cost, RETRIEVAL_BATCH),
         )
         self._reranking: Stage[RerankRequest, Reranked] = Stage(
             "reranker",
@@ -161,6 +163,7 @@ class Pipeline:
             limits.reranker_batch,
             clock,
             partial(busy, "reranker"),
+            _rerank_limit(reranker),
         )
 
     def ask(self, query: Query, trace: CallTrace = UNTRACED) -> AnswerStream:
@@ -182,9 +185,9 @@ class Pipeline:
 
     async def _search(self, query: SearchQuery, trace: CallTrace) -> SearchResult:
         candidates = max(query.limit, self._candidates)
-        context = RequestContext(query.request_id, deadline=query.deadline, collection=query.collection)
+        context = RequestContext(query.request_id, query.client, deadline=query.deadline, collection=query.collection)
         request = RetrievalRequest(query.query, query.collection, candidates, query.filter, query.explain, context)
-        retrieved = await self._retrieve(request, query.deadline, trace)
+        retrieved = await self._retrieve(request, trace)
         stages = [StageTime("retriever", retrieved.queue_s, retrieved.compute_s)]
         if not query.rerank:
             found = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.limit])
@@ -206,7 +209,8 @@ class Pipeline:
             DeadlineExceeded: The deadline passed.
             EdgeRagError: The reranker failed.
         """
-        return await self._before_deadline("reranker", self._reranking.submit(request, deadline), deadline)
+        context = replace(request.context, deadline=deadline)
+        return await self._run("reranker", self._reranking, request, context)
 
     def snapshots(self) -> tuple[StageSnapshot, ...]:
         """Returns the counts of the batch stages, in pipeline order."""
@@ -232,7 +236,7 @@ class Pipeline:
             retrieval = RetrievalRequest(
                 query.question, query.collection, self._candidates, query.filter, context=context
             )
-            retrieved = await self._retrieve(retrieval, query.deadline, trace)
+            retrieved = await self._retrieve(retrieval, trace)
         self._recorder.completed(query, "retriever", retrieved)
         if self._prefetch is not None:
             likely = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.passages])
@@ -283,9 +287,9 @@ class Pipeline:
             submitting.add_done_callback(lambda submitted: _cancel_submitted(submitted, cancellation.reason))
             raise
 
-    async def _retrieve(self, request: RetrievalRequest, deadline: float | None, trace: CallTrace) -> Timed[Retrieved]:
+    async def _retrieve(self, request: RetrievalRequest, trace: CallTrace) -> Timed[Retrieved]:
         with trace.stage("retriever") as span:
-            retrieved = await self._before_deadline("retriever", self._retrieving.submit(request, deadline), deadline)
+            retrieved = await self._run("retriever", self._retrieving, request, request.context)
             span.note(times(retrieved.queue_s, retrieved.compute_s))
             span.note({"edge_rag.passages": len(retrieved.value.hits)})
             return retrieved
@@ -293,24 +297,34 @@ class Pipeline:
     async def _rerank(
         self, question: str, retrieved: Retrieved, limit: int, context: RequestContext, trace: CallTrace
     ) -> Timed[Reranked]:
-        request, deadline = RerankRequest(question, retrieved, limit, context), context.deadline
+        request = RerankRequest(retrieved.excerpt or question, retrieved, limit, context)
         with trace.stage("reranker") as span:
-            ranked = await self._before_deadline("reranker", self._reranking.submit(request, deadline), deadline)
+            ranked = await self._run("reranker", self._reranking, request, context)
             span.note(times(ranked.queue_s, ranked.compute_s))
             span.note({"edge_rag.passages": len(ranked.value.passages), "edge_rag.evidence": ranked.value.evidence})
             return ranked
 
-    async def _before_deadline(self, stage: str, future: Future[Timed[Out]], deadline: float | None) -> Timed[Out]:
+    async def _run(self, name: str, stage: Stage[In, Out], request: In, context: RequestContext) -> Timed[Out]:
         try:
-            async with asyncio.timeout_at(self._loop_time(deadline)):
-                return await asyncio.wrap_future(future)
+            async with asyncio.timeout_at(self._loop_time(context.deadline)):
+                return await asyncio.wrap_future(stage.submit(request, context.deadline, context))
         except TimeoutError:
-            raise DeadlineExceeded(stage) from None
+            raise DeadlineExceeded(name) from None
 
     def _loop_time(self, deadline: float | None) -> float | None:
         if deadline is None:
             return None
         return asyncio.get_running_loop().time() + (deadline - self._clock())
+
+
+def _rerank_limit(reranker: Reranker) -> WorkLimit[RerankRequest, Reranked]:
+    if not isinstance(reranker, StepwiseReranker):
+        return WorkLimit(rerank_cost, RERANK_BATCH)
+    return WorkLimit(
+        lambda request: rerank_cost(request, reranker.unread_characters(request)),
+        RERANK_BATCH,
+        lambda request: reranker.rerank_in_steps(request, RERANK_BATCH * TOKEN_CHARACTERS),
+    )
 
 
 def _span_attributes(generated: Generated) -> dict[str, AttributeValue]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Generator as Steps
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
 from edge_rag.core.documents.document import Content, DocumentInfo, IngestOutcome, Upload
@@ -29,6 +30,22 @@ class Reranker(Protocol):
 
     def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
         """Returns one entry per request, in order: at most ``limit`` passages each, best first."""
+        ...
+
+
+@runtime_checkable
+class StepwiseReranker(Reranker, Protocol):
+    """A reranker that can stop between steps of one request."""
+
+    def unread_characters(self, request: RerankRequest) -> int:
+        """Returns the characters of the passages that have to be encoded; any thread."""
+        ...
+
+    def rerank_in_steps(self, request: RerankRequest, step_characters: int) -> Steps[None, None, Reranked]:
+        """Returns what ``rerank`` returns for one request; yields whenever about so many characters were encoded.
+
+        Other requests may be answered between two steps, by the same thread.
+        """
         ...
 
 

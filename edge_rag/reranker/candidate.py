@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,26 @@ from edge_rag.runtime.encoder.text_encoder import TokenVectors
 def model_text(passage: Passage) -> str:
     """Returns the model input of a passage: the headings above it, outermost first, then its text."""
     return "\n".join((*passage.context, passage.text))
+
+
+def in_steps(texts: Sequence[str], characters: int, each: int = 0) -> Iterator[list[str]]:
+    """Yields texts in order, in groups of at least so many characters; the last one may have fewer.
+
+    Args:
+        texts: The texts.
+        characters: Characters of a group.
+        each: Characters that are read with each text.
+    """
+    step: list[str] = []
+    size = 0
+    for text in texts:
+        step.append(text)
+        size += len(text) + each
+        if size >= characters:
+            yield step
+            step, size = [], 0
+    if step:
+        yield step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,6 +150,10 @@ class PassageCache:
     def bytes(self) -> int:
         """Approximate memory in use."""
         return self._bytes
+
+    def __contains__(self, passage: Passage) -> bool:
+        """Whether a passage is cached; any thread."""
+        return _key(passage) in self._entries
 
     def get(self, passage: Passage) -> EncodedPassage | None:
         """Returns the encoded passage if it is cached."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest
-from edge_rag.reranker.candidate import EncodedPassage, compare, model_text
+from edge_rag.reranker.candidate import EncodedPassage, compare, in_steps, model_text
 from edge_rag.reranker.evidence import Answerability, EvidenceWeights, unrelated_similarity, weigh_sentences
 from edge_rag.reranker.scoring import PairScorer, Stemmer, TokenVectorizer, log_boosts
 
@@ -40,7 +40,28 @@ class CrossEncoderReranker:
             InferenceFailed: A model failed.
         """
         pairs = list(dict.fromkeys(pair for request in requests for pair in _pairs(request)))
-        known = dict(zip(pairs, self._scorer.score(pairs), strict=True))
+        return self._ranked(requests, dict(zip(pairs, self._scorer.score(pairs), strict=True)))
+
+    def unread_characters(self, request: RerankRequest) -> int:
+        """Returns the characters of the passages, each read together with the question; any thread."""
+        return sum(len(question) + len(text) for question, text in _pairs(request))
+
+    def rerank_in_steps(self, request: RerankRequest, step_characters: int) -> Generator[None, None, Reranked]:
+        """Returns what ``rerank`` returns for one request; yields whenever about so many characters were read.
+
+        Raises:
+            InferenceFailed: A model failed.
+        """
+        known: dict[tuple[str, str], np.float32] = {}
+        texts = list(dict.fromkeys(text for _, text in _pairs(request)))
+        for step in in_steps(texts, step_characters, len(request.question)):
+            pairs = [(request.question, text) for text in step]
+            known |= dict(zip(pairs, self._scorer.score(pairs), strict=True))
+            yield
+        (answer,) = self._ranked((request,), known)
+        return answer
+
+    def _ranked(self, requests: Sequence[RerankRequest], known: Mapping[tuple[str, str], np.float32]) -> list[Reranked]:
         scores = [
             np.array([known[pair] for pair in _pairs(request)], dtype=np.float32)
             + log_boosts(request.retrieved.hits).astype(np.float32)

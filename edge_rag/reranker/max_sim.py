@@ -23,15 +23,23 @@ k = 60, XQuAD gives .9662 fused, .9820 with max-sim alone and .9823 with all thr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest
-from edge_rag.reranker.candidate import EncodedPassage, PassageCache, RerankCandidate, compare, mean_vector, model_text
+from edge_rag.core.passage import Passage, RankedPassage, Reranked, RerankRequest
+from edge_rag.reranker.candidate import (
+    EncodedPassage,
+    PassageCache,
+    RerankCandidate,
+    compare,
+    in_steps,
+    mean_vector,
+    model_text,
+)
 from edge_rag.reranker.evidence import Answerability, EvidenceWeights, unrelated_similarity, weigh_sentences
 from edge_rag.reranker.scoring import Stemmer, TokenVectorizer, bm25, cosine, log_boosts, max_sim, standardize
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
@@ -88,34 +96,57 @@ class MaxSimReranker:
         Raises:
             InferenceFailed: The encoder failed.
         """
-        hits = [hit for request in requests for hit in request.retrieved.hits]
-        passages = {model_text(hit.passage): hit.passage for hit in hits}
-        read = {text: kept for text, passage in passages.items() if (kept := self._cache.get(passage)) is not None}
+        passages, read = self._passages(requests)
         questions = [request.question for request in requests]
         unread = [text for text in passages if text not in read]
         encoded = list(dict.fromkeys((*questions, *unread)))
         vectors = dict(zip(encoded, self._vectorizer.token_vectors(encoded), strict=True))
         read |= {text: EncodedPassage.of(passages[text], vectors[text]) for text in unread}
+        self._keep(passages, read)
+        return [self._rank(request, vectors[request.question], read) for request in requests]
+
+    def unread_characters(self, request: RerankRequest) -> int:
+        """Returns the characters of the passages that are not in the cache; any thread."""
+        passages = (hit.passage for hit in request.retrieved.hits)
+        return sum(len(passage.text) for passage in passages if passage not in self._cache)
+
+    def rerank_in_steps(self, request: RerankRequest, step_characters: int) -> Generator[None, None, Reranked]:
+        """Returns what ``rerank`` returns for one request; yields whenever about so many characters were encoded.
+
+        Raises:
+            InferenceFailed: The encoder failed.
+        """
+        passages, read = self._passages((request,))
+        unread = [text for text in passages if text not in read]
+        for step in in_steps(unread, step_characters):
+            vectors = self._vectorizer.token_vectors(step)
+            read |= {text: EncodedPassage.of(passages[text], each) for text, each in zip(step, vectors, strict=True)}
+            yield
+        self._keep(passages, read)
+        (question,) = self._vectorizer.token_vectors([request.question])
+        return self._rank(request, question, read)
+
+    def _passages(self, requests: Sequence[RerankRequest]) -> tuple[dict[str, Passage], dict[str, EncodedPassage]]:
+        """Returns the passages of requests by their texts, and those of them that are in the cache."""
+        hits = [hit for request in requests for hit in request.retrieved.hits]
+        passages = {model_text(hit.passage): hit.passage for hit in hits}
+        read = {text: kept for text, passage in passages.items() if (kept := self._cache.get(passage)) is not None}
+        return passages, read
+
+    def _keep(self, passages: Mapping[str, Passage], read: Mapping[str, EncodedPassage]) -> None:
         for text, passage in passages.items():
             self._cache.put(passage, read[text])
+
+    def _rank(self, request: RerankRequest, question: TokenVectors, read: Mapping[str, EncodedPassage]) -> Reranked:
         if self._answerability is None:
             self._answerability = Answerability(unrelated_similarity(self._vectorizer))
-        return [self._rank(request, vectors[request.question], read, self._answerability) for request in requests]
-
-    def _rank(
-        self,
-        request: RerankRequest,
-        question: TokenVectors,
-        read: Mapping[str, EncodedPassage],
-        answerability: Answerability,
-    ) -> Reranked:
         term_weights = self._stemmer.weights(request.retrieved.term_weights)
         passages = [hit.passage for hit in request.retrieved.hits]
         candidates = compare(question, passages, [read[model_text(passage)] for passage in passages])
         scores = self._scores(question, term_weights, candidates) + log_boosts(request.retrieved.hits)
         best = np.argsort(-scores, kind="stable")[: request.limit]
         chosen = [candidates[index] for index in best]
-        weighted = weigh_sentences(term_weights, chosen, self._stemmer, self._evidence_weights, answerability)
+        weighted = weigh_sentences(term_weights, chosen, self._stemmer, self._evidence_weights, self._answerability)
         ranked = (
             RankedPassage(candidate.passage, float(scores[index]), sentences)
             for index, candidate, sentences in zip(best, chosen, weighted.sentences, strict=True)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Collection, Sequence
 from math import log
+from typing import Final
+
+import apsw
 
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.text import FUNCTION_WORDS
@@ -13,17 +17,35 @@ from edge_rag.storage.filter_sql import SqlCondition, SqlValue
 from edge_rag.storage.migrations import fulltext_table
 
 _WORD = re.compile(r"[^\W_]+")
-_MAX_TERMS = 64
+
+MAX_TERMS: Final = 64
+"""Most words of a question that are searched for: those that the fewest chunks have."""
+
+_EXAMINED_TERMS: Final = 1024
+"""Most distinct words of a question that are looked up, half from its beginning and half from its end."""
+
+_COUNTED_CHUNKS: Final = 1024
+"""Words in more chunks than this are equally common where the rarest are chosen."""
+
+_MAX_MATCHES: Final = 200_000
+"""Most matches (pairs of a word and a chunk that has it) of a search; the most common words are left out above it."""
+
+_MIN_TERMS: Final = 8
+"""So many words are searched for however common they are."""
 
 
-def query_terms(question: str) -> tuple[str, ...]:
-    """Returns the distinct content words of a question, lower case and in order; at most 64.
+def content_words(question: str) -> tuple[str, ...]:
+    """Returns the distinct content words of a question, lower case and in order.
 
     English function words are left out, unless the question has no other words.
     """
     words = dict.fromkeys(word.lower() for word in _WORD.findall(unicodedata.normalize("NFC", question)))
-    content = [word for word in words if word not in FUNCTION_WORDS] or list(words)
-    return tuple(content[:_MAX_TERMS])
+    return tuple(word for word in words if word not in FUNCTION_WORDS) or tuple(words)
+
+
+def query_terms(question: str) -> tuple[str, ...]:
+    """Returns the first 64 content words of a question."""
+    return content_words(question)[:MAX_TERMS]
 
 
 def match_expression(terms: tuple[str, ...]) -> str:
@@ -41,24 +63,23 @@ class Bm25Index:
         self._database = database
 
     def search(
-        self, collection: int, question: str, limit: int, within: SqlCondition | None = None
+        self, collection: int, terms: Collection[str], limit: int, within: SqlCondition | None = None
     ) -> dict[ChunkId, float]:
         """Returns the best chunks by BM25 (FTS5: k1 = 1.2, b = 0.75) with their scores, best first; ties by id.
 
-        Any content word of the question may match, in the text of the chunk or in the headings above it.
+        Any of the words may match, in the text of the chunk or in the headings above it.
 
         Args:
             collection: Row id of the collection.
-            question: Any text.
+            terms: Words of the question, as ``term_weights`` chooses them.
             limit: Most chunks to return; fewer are returned only if fewer match.
             within: Condition on the chunks, part of the statement. Scores stay those of the whole collection.
         """
-        terms = query_terms(question)
         if not terms:
             return {}
         table = fulltext_table(collection)
         matching = f"{table} WHERE {table} MATCH ?"
-        parameters: tuple[SqlValue, ...] = (match_expression(terms),)
+        parameters: tuple[SqlValue, ...] = (match_expression(tuple(terms)),)
         if within is not None:  # CROSS JOIN keeps SQLite from running the full text query once per document
             matching = (
                 f"{table} CROSS JOIN chunks k ON k.chunk = {table}.rowid CROSS JOIN documents d USING (document) "
@@ -73,23 +94,46 @@ class Bm25Index:
         return {ChunkId(row): -score for row, score in rows}
 
     def term_weights(self, collection: int, question: str) -> dict[str, float]:
-        """Returns ln((n + 1) / (df + 0.5)) for each content word of the question.
+        """Returns ln((n + 1) / (df + 0.5)) of the words to search for, in their order in the question.
 
-        n is the number of chunks of the collection, df the number of chunks with the word or one of the same stem.
+        n is the number of chunks of the collection, df the number of chunks with the word or one of the same stem. Of
+        a long question these are the 64 content words with the smallest df above 0; a word that no chunk has finds
+        nothing. In a large collection the most common words are left out where all of them have too many matches.
 
         Args:
             collection: Row id of the collection.
             question: Any text.
         """
         table = fulltext_table(collection)
-        weights: dict[str, float] = {}
+        words = content_words(question)
+        if len(words) > _EXAMINED_TERMS:
+            words = words[: _EXAMINED_TERMS // 2] + words[-_EXAMINED_TERMS // 2 :]
         with self._database.snapshot() as connection:
             (chunks,) = connection.execute(
                 "SELECT coalesce(sum(chunks), 0) FROM documents WHERE collection = ?", (collection,)
             ).fetchone()
-            for term in query_terms(question):
-                (matches,) = connection.execute(
-                    f"SELECT count(*) FROM {table} WHERE {table} MATCH ?", (match_expression((term,)),)
-                ).fetchone()
-                weights[term] = log((chunks + 1) / (matches + 0.5))
-        return weights
+            matches = self._matches(connection, table, words)
+        return {word: log((chunks + 1) / (matches[word] + 0.5)) for word in words if word in matches}
+
+    @staticmethod
+    def _matches(connection: apsw.Connection, table: str, words: Sequence[str]) -> dict[str, int]:
+        """Returns the number of chunks of the words to search for."""
+
+        def count(word: str, most: int) -> int:
+            statement = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {table} MATCH ? LIMIT ?)"
+            (found,) = connection.execute(statement, (match_expression((word,)), most)).fetchone()
+            return int(found)
+
+        rough = {word: count(word, _COUNTED_CHUNKS + 1) for word in words}
+        if len(words) > MAX_TERMS:
+            words = [word for word in words if rough[word]] or words
+        matches: dict[str, int] = {}
+        left = _MAX_MATCHES
+        for word in sorted(words, key=rough.__getitem__)[:MAX_TERMS]:
+            bound = -1 if len(matches) < _MIN_TERMS else left + 1
+            matches[word] = rough[word] if rough[word] <= _COUNTED_CHUNKS else count(word, bound)
+            left -= matches[word]
+            if left < 0 and len(matches) > _MIN_TERMS:
+                del matches[word]
+                break
+        return matches

@@ -17,6 +17,7 @@ from edge_rag.errors import EdgeRagError, NotFound, StorageError
 from edge_rag.index.manager import VectorIndexes
 from edge_rag.ingest.embedding import LocalEmbedding
 from edge_rag.retriever.bm25 import Bm25Index
+from edge_rag.retriever.excerpt import excerpt
 from edge_rag.retriever.fusion import fuse
 from edge_rag.retriever.passages import PassageRanker
 from edge_rag.storage.documents import DocumentStore
@@ -36,6 +37,21 @@ class SearchDepth:
     """
 
     candidates: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What is read before the search.
+
+    Attributes:
+        collection: The collection, as it was before any text was read.
+        weights: Inverse document frequency of the question's words that are searched for.
+        excerpt: What encoders read of the question.
+    """
+
+    collection: Collection
+    weights: Mapping[str, float]
+    excerpt: str
 
 
 class HybridRetriever:
@@ -61,6 +77,7 @@ class HybridRetriever:
         depth: SearchDepth,
         embedding: Embedding | None = None,
     ) -> None:
+        self._embedder = embedder
         self._embedding = embedding or LocalEmbedding(embedder)
         self._store = store
         self._vectors = vectors
@@ -74,41 +91,49 @@ class HybridRetriever:
 
         The entry of a request that fails, for example with ``CollectionNotFound``, is its error.
         """
-        answers: list[Retrieved | Exception] = []
-        collections = [self._collection(request) for request in requests]
+        read = [self._read(request) for request in requests]
         questions = {
-            index: Question(request.question, collection.settings.offload, request.context)
-            for index, (request, collection) in enumerate(zip(requests, collections, strict=True))
-            if isinstance(collection, Collection)
+            index: Question(each.excerpt, each.collection.settings.offload, request.context)
+            for index, (request, each) in enumerate(zip(requests, read, strict=True))
+            if isinstance(each, _Read)
         }
         try:
             embedded = self._embedding.questions(tuple(questions.values())) if questions else ()
         except EdgeRagError as error:
-            return [error if isinstance(collection, Collection) else collection for collection in collections]
+            return [error if isinstance(each, _Read) else each for each in read]
         vectors = dict(zip(questions, embedded, strict=True))
-        for index, (request, collection) in enumerate(zip(requests, collections, strict=True)):
-            if isinstance(collection, Collection):
-                answers.append(self._answer(request, collection, vectors[index]))
-            else:
-                answers.append(collection)
-        return answers
+        return [
+            self._answer(request, each, vectors[index]) if isinstance(each, _Read) else each
+            for index, (request, each) in enumerate(zip(requests, read, strict=True))
+        ]
 
-    def _collection(self, request: RetrievalRequest) -> Collection | Exception:
+    def _read(self, request: RetrievalRequest) -> _Read | Exception:
+        """Reads the collection, and of the question the words that are searched for and what encoders read."""
         try:
-            return self._store.collection(request.collection)
+            collection = self._store.collection(request.collection)
+            weights = self._bm25.term_weights(collection.number, request.question)
+            return _Read(collection, weights, excerpt(request.question, weights, self._embedder.count_tokens))
         except EdgeRagError as error:
-            return error
+            return self._gone(request) or error
 
-    def _answer(
-        self, request: RetrievalRequest, collection: Collection, vector: NDArray[np.float32]
-    ) -> Retrieved | Exception:
+    def _gone(self, request: RetrievalRequest) -> NotFound | None:
+        """Returns the error of a collection that does not exist (any more); None if it does."""
         try:
-            return self._search(request, collection, vector)
-        except StorageError as error:
-            current = self._collection(request)
-            return current if isinstance(current, NotFound) else error
+            self._store.collection(request.collection)
+        except NotFound as error:
+            return error
+        except EdgeRagError:
+            pass
+        return None
 
-    def _search(self, request: RetrievalRequest, collection: Collection, vector: NDArray[np.float32]) -> Retrieved:
+    def _answer(self, request: RetrievalRequest, read: _Read, vector: NDArray[np.float32]) -> Retrieved | Exception:
+        try:
+            return self._search(request, read, vector)
+        except StorageError as error:
+            return self._gone(request) or error
+
+    def _search(self, request: RetrievalRequest, read: _Read, vector: NDArray[np.float32]) -> Retrieved:
+        collection = read.collection
         within = None if request.filter is None else condition(request.filter, collection.number)
         allowed = None if within is None else self._allowed.read(collection, within)
         weights = collection.settings.fusion
@@ -119,7 +144,7 @@ class HybridRetriever:
             if weights.dense > 0:
                 (dense,) = self._vectors.search(collection.number, vector[np.newaxis], depth, allowed)
             if weights.lexical > 0:
-                bm25 = self._bm25.search(collection.number, request.question, depth, within)
+                bm25 = self._bm25.search(collection.number, read.weights, depth, within)
             fused = fuse(dense, tuple(bm25), 2 * depth, weights)
             hits = self._ranker.rank(fused, collection.settings, request.limit)
             exhausted = max(len(dense), len(bm25)) < depth
@@ -128,10 +153,11 @@ class HybridRetriever:
             depth *= 4
         if request.explain:
             hits = self._explained(hits, bm25, vector)
-        term_weights = self._bm25.term_weights(collection.number, request.question)
         # The settings were read before the text. A removal after that ends the epoch returned here.
         settings = collection.settings
-        return Retrieved(hits, term_weights, collection.epoch, settings.offload, settings.kv_reuse)
+        return Retrieved(
+            hits, read.weights, collection.epoch, settings.offload, settings.kv_reuse, excerpt=read.excerpt
+        )
 
     def _explained(
         self, hits: Sequence[Hit], bm25: Mapping[ChunkId, float], vector: NDArray[np.float32]

@@ -11,6 +11,7 @@ from edge_rag.api.v1 import encoding_pb2
 from edge_rag.core.identity import Identity
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Hit, Passage, Reranked, RerankRequest, Retrieved
+from edge_rag.core.query import RequestContext
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire.requests import RequestLimits, bounded_int, parse_text
 
@@ -80,6 +81,7 @@ def parse_rerank_request(request: encoding_pb2.RerankRequest, caller: Identity, 
         question=parse_text("question", request.question, limits.question_characters),
         retrieved=Retrieved(hits, terms),
         limit=bounded_int("limit", request.limit, 1, MAX_LIMIT),
+        context=RequestContext(client=caller.name),
     )
 
 

@@ -130,9 +130,14 @@ def parse_query(
 
 
 def parse_search_query(
-    request: rag_pb2.SearchRequest, request_id: RequestId, collection: str, deadline: float, limits: RequestLimits
+    request: rag_pb2.SearchRequest,
+    request_id: RequestId,
+    collection: str,
+    caller: Identity,
+    deadline: float,
+    limits: RequestLimits,
 ) -> SearchQuery:
-    """Returns the legal search that a request stands for.
+    """Returns the legal search that a request stands for; see ``parse_query``.
 
     Raises:
         InvalidRequest: Names the first unusable field.
@@ -144,6 +149,7 @@ def parse_search_query(
         collection=collection,
         limit=bounded_int("limit", limit, 1, 100),
         rerank=request.rerank if request.HasField("rerank") else True,
+        client=caller.name,
         deadline=deadline,
         filter=parse_filter_message(request.filter) if request.HasField("filter") else None,
         explain=request.explain,

@@ -40,9 +40,10 @@ class RagService(rag_pb2_grpc.RagServicer):
     ) -> rag_pb2.SearchResponse:
         async with self._calls.handle(context, request.request_id) as call:
             collection = wire.parse_collection(request.collection)
-            found = await search(
-                call, wire.parse_search_query(request, call.request_id, collection, call.deadline, self.limits)
+            query = wire.parse_search_query(
+                request, call.request_id, collection, call.identity, call.deadline, self.limits
             )
+            found = await search(call, query)
             return rag_pb2.SearchResponse(
                 hits=[messages.passage_to_message(ranked) for ranked in found.passages],
                 stages=[messages.stage_time_to_message(stage) for stage in found.stages],

@@ -36,7 +36,7 @@ from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.index.local import LocalIndexes
 from edge_rag.index.manager import VectorIndexes
-from edge_rag.retriever.bm25 import Bm25Index
+from edge_rag.retriever.bm25 import Bm25Index, query_terms
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
 from edge_rag.storage.collections import CollectionStore
 from edge_rag.storage.database import Database
@@ -248,8 +248,8 @@ def test_k_results_of_each_half_are_the_best_k_that_the_filter_allows(
     assert len(dense) == len(set(dense)) == len(best)
     assert [scores[chunk] for chunk in dense] == pytest.approx(best, abs=1e-6)
 
-    everything = library.lexical.search(collection.number, question, 1000)
-    found = library.lexical.search(collection.number, question, limit, within)
+    everything = library.lexical.search(collection.number, query_terms(question), 1000)
+    found = library.lexical.search(collection.number, query_terms(question), limit, within)
     assert list(found.items()) == [each for each in everything.items() if each[0] in scores][:limit]
 
 

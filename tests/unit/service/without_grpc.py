@@ -119,7 +119,7 @@ async def drive(calls: CallContext, audit: AuditLog, writer: str, reader: str) -
         assert pages[-1].job.state is JobState.FINISHED
 
     with calls.handle(ask.SEARCH, request(writer)) as call:
-        search = SearchQuery(call.request_id, "drain valve", "default", 1, True, call.deadline)
+        search = SearchQuery(call.request_id, "drain valve", "default", 1, True, call.identity.name, call.deadline)
         (hit,) = (await ask.search(call, search)).passages
         assert hit.passage.document == "valve.txt"
 

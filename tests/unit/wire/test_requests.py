@@ -89,7 +89,7 @@ def test_a_format_reaches_the_query_as_it_was_given() -> None:
 )
 def test_an_unusable_search_is_refused_by_name(request_: rag_pb2.SearchRequest, field: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        wire.parse_search_query(request_, RequestId("r"), "default", 10.0, LIMITS)
+        wire.parse_search_query(request_, RequestId("r"), "default", CALLER, 10.0, LIMITS)
     assert refused.value.field == field
 
 

@@ -1,0 +1,53 @@
+"""Estimated costs of the batch stages' requests, in tokens that a model reads; pure.
+
+Estimates decide the order of clients and the size of batches; what a client is charged is the measured time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge_rag.core.passage import RerankRequest, RetrievalRequest
+
+RETRIEVAL_BATCH: Final = 512
+"""Largest cost of a batch of several retrievals, tokens: a few long questions, or sixteen short ones."""
+
+RERANK_BATCH: Final = 1024
+"""Largest cost of a batch of several rerankings, and of a step of a larger one, tokens."""
+
+TOKEN_CHARACTERS: Final = 4
+"""Characters of a token, about."""
+
+_QUESTION_TOKENS: Final = 128  # as many as retriever.excerpt lets encoders read
+_SEARCH: Final = 16
+_FILTER: Final = 32
+_EXPLAIN: Final = 16
+_PASSAGE: Final = 2
+_HITS_PER_TOKEN: Final = 4
+
+
+def tokens(characters: int) -> int:
+    """Returns about how many tokens a text has."""
+    return -(-characters // TOKEN_CHARACTERS)
+
+
+def retrieval_cost(request: RetrievalRequest) -> float:
+    """Returns the cost of a retrieval: its question, its searches, its filter and the hits it reads."""
+    extras = _FILTER * (request.filter is not None) + _EXPLAIN * request.explain
+    return _SEARCH + _question(request.question) + extras + request.limit / _HITS_PER_TOKEN
+
+
+def rerank_cost(request: RerankRequest, unread_characters: int | None = None) -> float:
+    """Returns the cost of a reranking: its question, and the passages that are not yet encoded.
+
+    Args:
+        request: The request.
+        unread_characters: Characters of these passages; None if all have to be encoded.
+    """
+    hits = request.retrieved.hits
+    unread = sum(len(hit.passage.text) for hit in hits) if unread_characters is None else unread_characters
+    return _question(request.question) + tokens(unread) + _PASSAGE * len(hits)
+
+
+def _question(text: str) -> int:
+    return min(1 + tokens(len(text)), _QUESTION_TOKENS)
