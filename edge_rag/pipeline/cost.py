@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from edge_rag.core.passage import RerankRequest, RetrievalRequest
+from edge_rag.retriever.excerpt import QUESTION_TOKENS
 
 RETRIEVAL_BATCH: Final = 512
 """Largest cost of a batch of several retrievals, tokens: a few long questions, or sixteen short ones."""
@@ -18,7 +19,6 @@ RERANK_BATCH: Final = 1024
 TOKEN_CHARACTERS: Final = 4
 """Characters of a token, about."""
 
-_QUESTION_TOKENS: Final = 128  # as many as retriever.excerpt lets encoders read
 _SEARCH: Final = 16
 _FILTER: Final = 32
 _EXPLAIN: Final = 16
@@ -50,4 +50,4 @@ def rerank_cost(request: RerankRequest, unread_characters: int | None = None) ->
 
 
 def _question(text: str) -> int:
-    return min(1 + tokens(len(text)), _QUESTION_TOKENS)
+    return min(1 + tokens(len(text)), QUESTION_TOKENS)

@@ -13,7 +13,15 @@ from typing import TypeVar
 from edge_rag.core.answer import AnswerEvent, Finished, PassagesFound, StageTime
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.monitoring.status import StageSnapshot
-from edge_rag.core.passage import Explanation, RankedPassage, Reranked, RerankRequest, RetrievalRequest, Retrieved
+from edge_rag.core.passage import (
+    Explanation,
+    Passage,
+    RankedPassage,
+    Reranked,
+    RerankRequest,
+    RetrievalRequest,
+    Retrieved,
+)
 from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import Query, RequestContext, SearchQuery
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, SlowConsumer
@@ -63,11 +71,13 @@ class SearchResult:
     Attributes:
         passages: Best first.
         stages: Time per stage, in pipeline order.
+        candidates: Passages that the reranker compared with the question; none if it did not run.
         explanations: How each passage got its rank; empty unless requested.
     """
 
     passages: tuple[RankedPassage, ...]
     stages: tuple[StageTime, ...]
+    candidates: tuple[Passage, ...] = ()
     explanations: tuple[Explanation, ...] = ()
 
 
@@ -191,11 +201,12 @@ class Pipeline:
         stages = [StageTime("retriever", retrieved.queue_s, retrieved.compute_s)]
         if not query.rerank:
             found = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.limit])
-            return SearchResult(found, tuple(stages), _explained(query, retrieved.value, found))
+            return SearchResult(found, tuple(stages), explanations=_explained(query, retrieved.value, found))
         ranked = await self._rerank(query.query, retrieved.value, query.limit, context, trace)
         stages.append(StageTime("reranker", ranked.queue_s, ranked.compute_s))
         found = ranked.value.passages
-        return SearchResult(found, tuple(stages), _explained(query, retrieved.value, found))
+        compared = tuple(hit.passage for hit in retrieved.value.hits)
+        return SearchResult(found, tuple(stages), compared, _explained(query, retrieved.value, found))
 
     async def rerank(self, request: RerankRequest, deadline: float | None) -> Timed[Reranked]:
         """Orders the passages of another box, in the same queue as this box's questions.

@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.core.fair_share import may_hold_more
 from edge_rag.core.passage import Reranked, RerankRequest
 from edge_rag.core.ports import Embedder
-from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, RequestCancelled
-from edge_rag.pipeline.stage import Stage, Timed
+from edge_rag.core.query import RequestContext
+from edge_rag.errors import NotReady, Overloaded
+from edge_rag.pipeline.stage import Stage, Timed, WorkLimit
 from edge_rag.pipeline.yield_to_queries import IngestYield
+from edge_rag.retriever.excerpt import excerpt
 
+Texts = tuple[str, ...]
 Vectors = NDArray[np.float32]
 Rerank = Callable[[RerankRequest, float | None], Awaitable[Timed[Reranked]]]
 
@@ -29,7 +34,7 @@ _RETRY_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class EncoderServiceLimits:
-    """Queue capacities for requests of peers.
+    """Queue capacities for requests of peers; of each, one peer has the share of ``core.fair_share.may_hold_more``.
 
     Attributes:
         passages: Requests to embed passages.
@@ -41,13 +46,6 @@ class EncoderServiceLimits:
     passages: int = 32
     questions: int = 64
     reranks: int = 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Texts:
-    texts: tuple[str, ...]
-    deadline: float | None
-    cancelled: threading.Event
 
 
 class EncoderService:
@@ -81,13 +79,23 @@ class EncoderService:
         self._ingest_yield = ingest_yield
         self._limits = limits or EncoderServiceLimits()
         self._clock = clock
-        self._reranks = 0
+        self._reranks: Counter[str] = Counter()
         self.closing = threading.Event()
-        self._passages: Stage[_Texts, Vectors] = Stage(
-            "peer-passages", self._embed_passages, self._limits.passages, 1, clock
+        self._passages: Stage[Texts, Vectors] = Stage(
+            "peer-passages",
+            self._embed_passages,
+            self._limits.passages,
+            1,
+            clock,
+            limit=WorkLimit(_texts, _SLICE_TEXTS, self._embed_passages_in_steps),
         )
-        self._questions: Stage[_Texts, Vectors] = Stage(
-            "peer-questions", self._embed_questions, self._limits.questions, _BATCH_QUESTIONS, clock
+        self._questions: Stage[Texts, Vectors] = Stage(
+            "peer-questions",
+            self._embed_questions,
+            self._limits.questions,
+            _BATCH_QUESTIONS,
+            clock,
+            limit=WorkLimit(_texts, _BATCH_QUESTIONS, self._embed_questions_in_steps),
         )
 
     @property
@@ -105,36 +113,42 @@ class EncoderService:
         most = self._embedder.max_tokens
         return sum(min(most, self._embedder.count_tokens(text)) for text in texts)
 
-    async def embed_passages(self, texts: tuple[str, ...], deadline: float | None) -> Timed[Vectors]:
-        """Embeds passages in slices of a few texts. A cancelled request ends after the current slice.
+    async def embed_passages(self, texts: Texts, caller: RequestContext) -> Timed[Vectors]:
+        """Embeds passages, a few at a time. A cancelled request ends after its current step.
+
+        Args:
+            texts: The passages.
+            caller: The peer, which has a fair share, and its deadline.
 
         Returns:
             float32 [texts, dimension], each row of length 1.
 
         Raises:
-            Overloaded: Too many requests wait.
+            Overloaded: Too many requests wait, or too many of this peer.
             DeadlineExceeded: The deadline passed.
             InferenceFailed: The model failed.
             NotReady: The daemon is shutting down.
         """
-        return await self._embed(self._passages, texts, deadline)
+        return await asyncio.wrap_future(self._passages.submit(texts, caller.deadline, caller))
 
-    async def embed_questions(self, texts: tuple[str, ...], deadline: float | None) -> Timed[Vectors]:
+    async def embed_questions(self, texts: Texts, caller: RequestContext) -> Timed[Vectors]:
         """Embeds questions; see ``embed_passages``."""
         with self._ingest_yield.query():
-            return await self._embed(self._questions, texts, deadline)
+            return await asyncio.wrap_future(self._questions.submit(texts, caller.deadline, caller))
 
     async def rerank(self, request: RerankRequest, deadline: float | None) -> Timed[Reranked]:
-        """Orders passages.
+        """Orders passages. Of a long question the reranker reads an excerpt.
 
         Raises:
-            Overloaded: Too many requests wait.
+            Overloaded: Too many requests wait, or too many of this peer.
             DeadlineExceeded: The deadline passed.
             InferenceFailed: A model failed.
             NotReady: The daemon is shutting down.
         """
-        with self._ingest_yield.query(), self._rerank_slot():
-            return await self._rerank(request, deadline)
+        with self._ingest_yield.query(), self._rerank_slot(request.context.client):
+            weights = request.retrieved.term_weights
+            read = await asyncio.to_thread(excerpt, request.question, lambda text: weights, self._embedder.count_tokens)
+            return await self._rerank(replace(request, question=read), deadline)
 
     def close(self) -> None:
         """Fails queued requests with NotReady, and running ones after their current slice."""
@@ -142,57 +156,47 @@ class EncoderService:
         self._passages.close()
         self._questions.close()
 
-    async def _embed(
-        self, stage: Stage[_Texts, Vectors], texts: tuple[str, ...], deadline: float | None
-    ) -> Timed[Vectors]:
-        cancelled = threading.Event()
-        try:
-            return await asyncio.wrap_future(stage.submit(_Texts(texts, deadline, cancelled), deadline))
-        finally:
-            cancelled.set()
-
     @contextmanager
-    def _rerank_slot(self) -> Iterator[None]:
-        if self._reranks >= self._limits.reranks:
+    def _rerank_slot(self, client: str) -> Iterator[None]:
+        if not may_hold_more(self._reranks[client], self._limits.reranks - self._reranks.total()):
             raise Overloaded("reranker", _RETRY_S)
-        self._reranks += 1
+        self._reranks[client] += 1
         try:
             yield
         finally:
-            self._reranks -= 1
+            self._reranks[client] -= 1
+            if not self._reranks[client]:
+                del self._reranks[client]
 
-    def _embed_passages(self, requests: Sequence[_Texts]) -> list[Vectors | Exception]:
-        return [
-            self._in_slices(request, self._embedder.embed, self._ingest_yield.yield_to_queries) for request in requests
-        ]
+    def _embed_passages(self, requests: Sequence[Texts]) -> list[Vectors | Exception]:
+        began = self._clock()
+        vectors: list[Vectors | Exception] = [self._embedder.embed(texts) for texts in requests]
+        self._ingest_yield.yield_to_queries(self._clock() - began)
+        return vectors
 
-    def _embed_questions(self, requests: Sequence[_Texts]) -> list[Vectors | Exception]:
-        embed = self._embedder.embed_questions
-        if sum(len(request.texts) for request in requests) > _BATCH_QUESTIONS:
-            return [self._in_slices(request, embed, lambda worked_s: None) for request in requests]
-        try:
-            vectors = embed([text for request in requests for text in request.texts])
-        except EdgeRagError as error:
-            return [error] * len(requests)
-        ends = np.cumsum([len(request.texts) for request in requests])
-        return list(np.split(vectors, ends[:-1]))
+    def _embed_passages_in_steps(self, texts: Texts) -> Generator[None, None, Vectors]:
+        return self._in_steps(texts, self._embedder.embed, self._ingest_yield.yield_to_queries)
 
-    def _in_slices(
-        self, request: _Texts, embed: Callable[[Sequence[str]], Vectors], pause: Callable[[float], None]
-    ) -> Vectors | Exception:
-        """Embeds in slices; checks for close, cancellation and deadline before each."""
+    def _embed_questions(self, requests: Sequence[Texts]) -> list[Vectors | Exception]:
+        vectors = self._embedder.embed_questions([text for texts in requests for text in texts])
+        return list(np.split(vectors, np.cumsum([len(texts) for texts in requests])[:-1]))
+
+    def _embed_questions_in_steps(self, texts: Texts) -> Generator[None, None, Vectors]:
+        return self._in_steps(texts, self._embedder.embed_questions, lambda worked_s: None)
+
+    def _in_steps(
+        self, texts: Texts, embed: Callable[[Sequence[str]], Vectors], pause: Callable[[float], None]
+    ) -> Generator[None, None, Vectors]:
         parts: list[Vectors] = []
-        for first in range(0, len(request.texts), _SLICE_TEXTS):
-            began = self._clock()
+        for first in range(0, len(texts), _SLICE_TEXTS):
             if self.closing.is_set():
-                return NotReady("the daemon is shutting down")
-            if request.cancelled.is_set():
-                return RequestCancelled("the peer cancelled the call")
-            if request.deadline is not None and began >= request.deadline:
-                return DeadlineExceeded("embedder")
-            try:
-                parts.append(embed(request.texts[first : first + _SLICE_TEXTS]))
-            except EdgeRagError as error:
-                return error
+                raise NotReady("the daemon is shutting down")
+            began = self._clock()
+            parts.append(embed(texts[first : first + _SLICE_TEXTS]))
             pause(self._clock() - began)
+            yield
         return np.concatenate(parts)
+
+
+def _texts(texts: Texts) -> float:
+    return max(1, len(texts))

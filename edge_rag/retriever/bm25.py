@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from math import log
 from typing import Final
 
@@ -19,13 +19,13 @@ from edge_rag.storage.migrations import fulltext_table
 _WORD = re.compile(r"[^\W_]+")
 
 MAX_TERMS: Final = 64
-"""Most words of a question that are searched for: those that the fewest chunks have."""
+"""Most words of a question that are searched for."""
 
-_EXAMINED_TERMS: Final = 1024
-"""Most distinct words of a question that are looked up, half from its beginning and half from its end."""
+_EXAMINED_WORDS: Final = 1024
+"""Most distinct words of a long question that are looked up, half from its beginning and half from its end."""
 
 _COUNTED_CHUNKS: Final = 1024
-"""Words in more chunks than this are equally common where the rarest are chosen."""
+"""Words in more chunks than this are equally common where only their order counts."""
 
 _MAX_MATCHES: Final = 200_000
 """Most matches (pairs of a word and a chunk that has it) of a search; the most common words are left out above it."""
@@ -96,44 +96,62 @@ class Bm25Index:
     def term_weights(self, collection: int, question: str) -> dict[str, float]:
         """Returns ln((n + 1) / (df + 0.5)) of the words to search for, in their order in the question.
 
-        n is the number of chunks of the collection, df the number of chunks with the word or one of the same stem. Of
-        a long question these are the 64 content words with the smallest df above 0; a word that no chunk has finds
-        nothing. In a large collection the most common words are left out where all of them have too many matches.
+        n is the number of chunks of the collection, df the number of chunks with the word or one of the same stem. The
+        words are the first 64 content words. In a large collection the most common ones of many are left out where all
+        of them have too many matches.
 
         Args:
             collection: Row id of the collection.
             question: Any text.
         """
-        table = fulltext_table(collection)
-        words = content_words(question)
-        if len(words) > _EXAMINED_TERMS:
-            words = words[: _EXAMINED_TERMS // 2] + words[-_EXAMINED_TERMS // 2 :]
+        table, words = fulltext_table(collection), query_terms(question)
         with self._database.snapshot() as connection:
-            (chunks,) = connection.execute(
-                "SELECT coalesce(sum(chunks), 0) FROM documents WHERE collection = ?", (collection,)
-            ).fetchone()
-            matches = self._matches(connection, table, words)
-        return {word: log((chunks + 1) / (matches[word] + 0.5)) for word in words if word in matches}
+            chunks = _chunks(connection, collection)
+            matches: dict[str, int] = {}
+            left = _MAX_MATCHES
+            if len(words) > _MIN_TERMS:
+                rough = {word: _matches(connection, table, word, _COUNTED_CHUNKS) for word in words}
+            else:
+                rough = dict.fromkeys(words, _COUNTED_CHUNKS)
+            for word in sorted(words, key=rough.__getitem__):
+                most = None if len(matches) < _MIN_TERMS else left + 1
+                count = rough[word] if rough[word] < _COUNTED_CHUNKS else _matches(connection, table, word, most)
+                left -= count
+                if left < 0 and len(matches) >= _MIN_TERMS:
+                    break
+                matches[word] = count
+        return {word: _weight(chunks, matches[word]) for word in words if word in matches}
 
-    @staticmethod
-    def _matches(connection: apsw.Connection, table: str, words: Sequence[str]) -> dict[str, int]:
-        """Returns the number of chunks of the words to search for."""
+    def rough_weights(self, collection: int, text: str) -> dict[str, float]:
+        """Returns the weights of those content words of a long text that the collection has, up to 1,024 of them.
 
-        def count(word: str, most: int) -> int:
-            statement = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {table} MATCH ? LIMIT ?)"
-            (found,) = connection.execute(statement, (match_expression((word,)), most)).fetchone()
-            return int(found)
+        Words in more than 1,024 chunks have the weight of one in 1,024 chunks, so that a look-up has a bound.
 
-        rough = {word: count(word, _COUNTED_CHUNKS + 1) for word in words}
-        if len(words) > MAX_TERMS:
-            words = [word for word in words if rough[word]] or words
-        matches: dict[str, int] = {}
-        left = _MAX_MATCHES
-        for word in sorted(words, key=rough.__getitem__)[:MAX_TERMS]:
-            bound = -1 if len(matches) < _MIN_TERMS else left + 1
-            matches[word] = rough[word] if rough[word] <= _COUNTED_CHUNKS else count(word, bound)
-            left -= matches[word]
-            if left < 0 and len(matches) > _MIN_TERMS:
-                del matches[word]
-                break
-        return matches
+        Args:
+            collection: Row id of the collection.
+            text: Any text.
+        """
+        table, words = fulltext_table(collection), content_words(text)
+        if len(words) > _EXAMINED_WORDS:
+            words = words[: _EXAMINED_WORDS // 2] + words[-_EXAMINED_WORDS // 2 :]
+        with self._database.snapshot() as connection:
+            chunks = _chunks(connection, collection)
+            rough = {word: _matches(connection, table, word, _COUNTED_CHUNKS) for word in words}
+        return {word: _weight(chunks, count) for word, count in rough.items() if count}
+
+
+def _chunks(connection: apsw.Connection, collection: int) -> int:
+    statement = "SELECT coalesce(sum(chunks), 0) FROM documents WHERE collection = ?"
+    (chunks,) = connection.execute(statement, (collection,)).fetchone()
+    return int(chunks)
+
+
+def _matches(connection: apsw.Connection, table: str, word: str, most: int | None) -> int:
+    """Returns the number of chunks with a word, counted up to ``most``."""
+    statement = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {table} MATCH ? LIMIT ?)"
+    (found,) = connection.execute(statement, (match_expression((word,)), -1 if most is None else most)).fetchone()
+    return int(found)
+
+
+def _weight(chunks: int, matches: int) -> float:
+    return log((chunks + 1) / (matches + 0.5))

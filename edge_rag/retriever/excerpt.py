@@ -1,10 +1,22 @@
-"""What encoders read of a long question; pure.
+"""What encoders read of a long question, and which of its words are searched for; pure.
 
 An encoder's time grows with the length of its text, and one vector of a long text says little about any part of it. Of
-a question longer than ``QUESTION_TOKENS``, encoders read the pieces that carry it: those with the words that are rarest
-in the collection, where a piece with a question mark, the first and the last one count more. Pieces are chosen greedily
-by the weight of the words that those chosen before do not have (maximal coverage; Nemhauser, Wolsey and Fisher, 1978).
-The generator reads the whole question.
+a question longer than ``QUESTION_TOKENS``, retriever and reranker read the pieces that carry it: those with the words
+that are rarest in the collection, where a piece with a question mark, the first and the last one count more. Pieces are
+chosen greedily by the weight of the words that those chosen before do not have (maximal coverage; Nemhauser, Wolsey and
+Fisher, 1978), up to the bound and while they add at least 0.3 of the first one's weight. The generator reads the whole
+question.
+
+Recall of the right document at 5 after retriever and reranker, on XQuAD questions in 4,000 characters of other prose,
+where the retriever read the first 256 tokens and the first 64 words, and the reranker everything:
+
+    ==========================  ==================  ==================
+    place of the question       before              with excerpts
+    ==========================  ==================  ==================
+    alone                       .990, 1.000        .990, 1.000
+    at the beginning            .912, .510          .927, .927
+    at the end                  .049, .039          .854, .780
+    ==========================  ==================  ==================
 """
 
 from __future__ import annotations
@@ -15,27 +27,31 @@ from typing import Final
 
 from edge_rag.core.text import sentence_spans
 
-QUESTION_TOKENS: Final = 128
+QUESTION_TOKENS: Final = 96
 """Most tokens of a question that encoders read."""
 
 _MAX_CHARACTERS: Final = 16_384
 """Of a longer question only so many characters are considered, half from its beginning and half from its end."""
 
 _PIECE_CHARACTERS: Final = 160
-_ASKING: Final = 2.0
+_ASKING: Final = 3.0
 _AT_AN_END: Final = 1.5
+_LEAST_GAIN: Final = 0.3
 _WORD = re.compile(r"[^\W_]+")
 _QUESTION_MARKS = re.compile(r"[?？؟;]\s*$")
 
 
 def excerpt(
-    question: str, weights: Mapping[str, float], count_tokens: Callable[[str], int], most: int = QUESTION_TOKENS
+    question: str,
+    weigh: Callable[[str], Mapping[str, float]],
+    count_tokens: Callable[[str], int],
+    most: int = QUESTION_TOKENS,
 ) -> str:
     """Returns the pieces of a question that carry it, in their order; the question itself if it is short.
 
     Args:
         question: Any text.
-        weights: Inverse document frequency of the words that count, lower case.
+        weigh: Returns the inverse document frequency of a text's words that count, lower case.
         count_tokens: Counts the tokens of a text.
         most: Most tokens to return.
     """
@@ -43,6 +59,7 @@ def excerpt(
         return question
     if len(question) > _MAX_CHARACTERS:
         question = question[: _MAX_CHARACTERS // 2] + "\n" + question[-_MAX_CHARACTERS // 2 :]
+    weights = weigh(question)
     pieces = list(_pieces(question))
     words = [{word for word in _WORD.findall(piece.lower()) if word in weights} for piece in pieces]
     factors = [_factor(piece, index in (0, len(pieces) - 1)) for index, piece in enumerate(pieces)]
@@ -55,8 +72,11 @@ def excerpt(
         new = sum(weights[word] for word in words[index] - covered)
         return factors[index] * new, factors[index], -index
 
+    least = _LEAST_GAIN * max(gain(index)[0] for index in left)
     while left and room > 0:
         best = max(left, key=gain)
+        if chosen and gain(best)[0] < least:
+            break
         left.discard(best)
         tokens = count_tokens(pieces[best])
         if tokens <= room or not chosen:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -111,8 +112,9 @@ class HybridRetriever:
         """Reads the collection, and of the question the words that are searched for and what encoders read."""
         try:
             collection = self._store.collection(request.collection)
-            weights = self._bm25.term_weights(collection.number, request.question)
-            return _Read(collection, weights, excerpt(request.question, weights, self._embedder.count_tokens))
+            rough_weights = partial(self._bm25.rough_weights, collection.number)
+            read = excerpt(request.question, rough_weights, self._embedder.count_tokens)
+            return _Read(collection, self._bm25.term_weights(collection.number, read), read)
         except EdgeRagError as error:
             return self._gone(request) or error
 

@@ -8,11 +8,12 @@ from typing import Final
 
 import structlog
 
-from edge_rag.core.answer import AnswerEvent, Finished, TextDelta
+from edge_rag.core.answer import AnswerEvent, Finished, PassagesFound, TextDelta
 from edge_rag.core.identity import Role
 from edge_rag.core.query import Query, SearchQuery
 from edge_rag.errors import NotReady, SlowConsumer
 from edge_rag.pipeline.pipeline import AnswerStream, SearchResult
+from edge_rag.reranker.candidate import model_text
 from edge_rag.service.call import Call, Operation
 
 ASK: Final = Operation("Ask", Role.READER)
@@ -36,7 +37,7 @@ async def ask(call: Call, query: Query) -> AsyncIterator[AsyncIterator[AnswerEve
     call.check_collection(query.collection)
     await call.check_format(query.format)
     log.debug("question", question=query.question, characters=len(query.question))
-    answer = _Answer(call, call.backend.pipeline.ask(query, call.trace))
+    answer = _Answer(call, query.question, call.backend.pipeline.ask(query, call.trace))
     try:
         async with aclosing(answer.events()) as events:
             yield events
@@ -58,23 +59,35 @@ async def search(call: Call, query: SearchQuery) -> SearchResult:
     """
     call.check_collection(query.collection)
     log.debug("search", question=query.query, characters=len(query.query))
-    return await call.backend.pipeline.search(query, call.trace)
+    read = [query.query]
+    async with call.charged(read):
+        found = await call.backend.pipeline.search(query, call.trace)
+        read += (model_text(passage) for passage in found.candidates)
+        return found
 
 
 class _Answer:
-    def __init__(self, call: Call, stream: AnswerStream) -> None:
+    def __init__(self, call: Call, question: str, stream: AnswerStream) -> None:
         self._call = call
         self.stream = stream
         self._characters = 0
+        self._unfinished = [question]
 
     @property
     def progress(self) -> str:
         return f"{self._characters} characters of the answer were sent"
 
     async def events(self) -> AsyncGenerator[AnswerEvent, None]:
-        async for event in self.stream:
-            if isinstance(event, Finished):
-                self._call.answered(event)
-            elif isinstance(event, TextDelta):
-                self._characters += len(event.text)
-            yield event
+        """Yields the events. An answer that does not finish is charged what it came to."""
+        async with self._call.charged(self._unfinished):
+            async for event in self.stream:
+                match event:
+                    case Finished():
+                        self._unfinished.clear()
+                        self._call.answered(event)
+                    case PassagesFound():
+                        self._unfinished += (model_text(ranked.passage) for ranked in event.passages)
+                    case TextDelta():
+                        self._characters += len(event.text)
+                        self._unfinished.append(event.text)
+                yield event

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -207,6 +207,27 @@ class Call:
 
     def _charge_seconds(self, seconds: float) -> None:
         self.charge(ceil(seconds * TOKENS_PER_CPU_SECOND))
+
+    async def charge_texts(self, texts: Sequence[str]) -> None:
+        """Charges the tokens that encoders read of texts to the caller's quota."""
+        if self.identity.quota.tokens_per_minute is not None:
+            self.charge(await asyncio.to_thread(self.backend.encoders.count_tokens, texts))
+
+    @asynccontextmanager
+    async def charged(self, texts: list[str]) -> AsyncIterator[None]:
+        """Charges texts when the block ends, however it ends, unless a full queue refused them.
+
+        Args:
+            texts: The texts; the block may add to them.
+        """
+        try:
+            yield
+        except Overloaded:
+            texts.clear()
+            raise
+        finally:
+            if texts:
+                await self.charge_texts(texts)
 
     def charge_usage(self, usage: Usage) -> None:
         """Charges prompt and generated tokens to the caller's quota."""

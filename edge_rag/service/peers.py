@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from typing import Final
 
@@ -24,6 +24,7 @@ from edge_rag.core.generation import (
 )
 from edge_rag.core.identity import Role
 from edge_rag.core.passage import Reranked, RerankRequest
+from edge_rag.core.query import RequestContext
 from edge_rag.errors import ConfigurationError
 from edge_rag.generator.generator import AnswerHandle
 from edge_rag.pipeline.event_buffer import EventBuffer
@@ -62,15 +63,23 @@ async def generate(
     yield GeneratorLoad(engine.waiting, engine.slots_busy, engine.slots, generator.vocabulary)
     await call.check_format(request.format)
     submitting = asyncio.ensure_future(asyncio.to_thread(generator.submit_chunks, request, vocabulary, chunks.put))
+    unfinished = [request.question, *(model_text(ranked.passage) for ranked in request.passages)]
     try:
-        chunks.attach(await asyncio.shield(submitting))
-        async with aclosing(coalesced(chunks.get, time.monotonic)) as events:
-            async for event in events:
-                if isinstance(event, GenerationFailed):
-                    raise event.error
-                if isinstance(event, Generated):
-                    call.charge_usage(event.usage)
-                yield event
+        async with call.charged(unfinished):
+            chunks.attach(await asyncio.shield(submitting))
+            async with aclosing(coalesced(chunks.get, time.monotonic)) as events:
+                async for event in events:
+                    match event:
+                        case GenerationFailed():
+                            raise event.error
+                        case Generated():
+                            unfinished.clear()
+                            call.charge_usage(event.usage)
+                        case TextChunk():
+                            unfinished.append(event.text)
+                        case TokenChunk():
+                            call.charge(len(event.tokens))
+                    yield event
     finally:
         submitting.add_done_callback(_cancel_submitted)
 
@@ -136,9 +145,9 @@ async def embed(call: Call, embedder: str, texts: tuple[str, ...], questions: bo
     """
     encoders = call.backend.encoders
     _check_identity("embedder", embedder, encoders.embedder)
-    vectors = await (encoders.embed_questions if questions else encoders.embed_passages)(texts, call.deadline)
-    await _charge(call, texts)
-    return vectors
+    caller = RequestContext(call.request_id, call.identity.name, deadline=call.deadline)
+    async with call.charged(list(texts)):
+        return await (encoders.embed_questions if questions else encoders.embed_passages)(texts, caller)
 
 
 async def rerank(call: Call, reranker: str, request: RerankRequest) -> Timed[Reranked]:
@@ -157,14 +166,8 @@ async def rerank(call: Call, reranker: str, request: RerankRequest) -> Timed[Rer
     """
     encoders = call.backend.encoders
     _check_identity("reranker", reranker, encoders.reranker)
-    ranked = await encoders.rerank(request, call.deadline)
-    await _charge(call, [request.question, *(model_text(hit.passage) for hit in request.retrieved.hits)])
-    return ranked
-
-
-async def _charge(call: Call, texts: Sequence[str]) -> None:
-    if call.identity.quota.tokens_per_minute is not None:
-        call.charge(await asyncio.to_thread(call.backend.encoders.count_tokens, texts))
+    async with call.charged([request.question, *(model_text(hit.passage) for hit in request.retrieved.hits)]):
+        return await encoders.rerank(request, call.deadline)
 
 
 def _check_identity(role: str, expected: str, actual: str) -> None:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edge_rag.core.passage import Reranked, RerankRequest, Retrieved
+from edge_rag.core.query import RequestContext
 from edge_rag.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded
 from edge_rag.pipeline.shared_encoders import EncoderService, EncoderServiceLimits
 from edge_rag.pipeline.stage import Timed
@@ -44,6 +46,9 @@ class Counting:
         return self.embed(questions)
 
 
+PEER = RequestContext(client="peer")
+
+
 class Ranking:
     """A reranker that can be blocked."""
 
@@ -74,7 +79,7 @@ def test_vectors_are_in_order_and_passages_are_embedded_in_slices() -> None:
         async def run() -> None:
             texts = tuple("x" * n for n in range(20))
             for embed in (service.embed_passages, service.embed_questions):
-                vectors = (await embed(texts, None)).value
+                vectors = (await embed(texts, PEER)).value
                 assert vectors[:, 0].tolist() == list(range(20))
 
         asyncio.run(run())
@@ -87,9 +92,9 @@ def test_questions_of_several_peers_share_a_batch_and_each_gets_its_own_vectors(
     with open_service(embedder) as service:
 
         async def run() -> None:
-            first = asyncio.create_task(service.embed_questions(("a",), None))
+            first = asyncio.create_task(service.embed_questions(("a",), PEER))
             await asyncio.to_thread(embedder.begun.wait, 30)
-            rest = [asyncio.create_task(service.embed_questions(("b" * n, "c" * n), None)) for n in (2, 3)]
+            rest = [asyncio.create_task(service.embed_questions(("b" * n, "c" * n), PEER)) for n in (2, 3)]
             await asyncio.sleep(0)
             embedder.unblocked.set()
             assert (await first).value.tolist() == [[1]]
@@ -105,13 +110,13 @@ def test_a_cancelled_request_ends_after_its_current_slice() -> None:
     with open_service(embedder) as service:
 
         async def run() -> None:
-            waiting = asyncio.create_task(service.embed_passages(("a",) * 80, None))
+            waiting = asyncio.create_task(service.embed_passages(("a",) * 80, PEER))
             await asyncio.to_thread(embedder.begun.wait, 30)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             embedder.unblocked.set()
-            assert (await service.embed_passages(("b",), None)).value.tolist() == [[1]]
+            assert (await service.embed_passages(("b",), PEER)).value.tolist() == [[1]]
 
         asyncio.run(run())
     assert embedder.batches == [8, 1]
@@ -123,10 +128,10 @@ def test_a_passed_deadline_and_a_failing_model_end_a_request_with_their_errors()
 
         async def run() -> None:
             with pytest.raises(DeadlineExceeded):
-                await service.embed_passages(("a",), time.monotonic() - 1)
+                await service.embed_passages(("a",), replace(PEER, deadline=time.monotonic() - 1))
             for embed in (service.embed_passages, service.embed_questions):
                 with pytest.raises(InferenceFailed):
-                    await embed(("\ud800",), None)
+                    await embed(("\ud800",), PEER)
 
         asyncio.run(run())
 
@@ -137,14 +142,14 @@ def test_a_full_queue_refuses_further_requests() -> None:
     with open_service(embedder, ranking.rerank, EncoderServiceLimits(passages=1, questions=1, reranks=2)) as service:
 
         async def run() -> None:
-            begun = asyncio.create_task(service.embed_passages(("a",), None))
+            begun = asyncio.create_task(service.embed_passages(("a",), PEER))
             await asyncio.to_thread(embedder.begun.wait, 30)
-            waiting = asyncio.create_task(service.embed_passages(("a",), None))
-            request = RerankRequest("?", Retrieved(()), 1)
+            waiting = asyncio.create_task(service.embed_passages(("a",), PEER))
+            request = RerankRequest("?", Retrieved(()), 1, PEER)
             ranks = [asyncio.create_task(service.rerank(request, None)) for _ in range(2)]
             await asyncio.sleep(0)
             with pytest.raises(Overloaded):
-                await service.embed_passages(("a",), None)
+                await service.embed_passages(("a",), PEER)
             with pytest.raises(Overloaded):
                 await service.rerank(request, None)
             embedder.unblocked.set()
@@ -160,7 +165,7 @@ def test_closing_does_not_wait_for_a_long_request() -> None:
     embedder.unblocked.clear()
 
     async def run() -> None:
-        waiting = asyncio.create_task(service.embed_passages(("a",) * 80, None))
+        waiting = asyncio.create_task(service.embed_passages(("a",) * 80, PEER))
         await asyncio.to_thread(embedder.begun.wait, 30)
         closing = asyncio.create_task(asyncio.to_thread(service.close))
         await asyncio.to_thread(service.closing.wait, 30)
@@ -185,6 +190,6 @@ def test_a_closed_service_refuses_requests() -> None:
 
     async def run() -> None:
         with pytest.raises(NotReady):
-            await service.embed_passages(("a",), None)
+            await service.embed_passages(("a",), PEER)
 
     asyncio.run(run())

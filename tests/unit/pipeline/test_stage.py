@@ -1,10 +1,11 @@
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import pytest
 
+from edge_rag.core.query import Priority, RequestContext
 from edge_rag.errors import BrokenDocument, DeadlineExceeded, NotReady, Overloaded
-from edge_rag.pipeline.stage import Stage
+from edge_rag.pipeline.stage import Stage, WorkLimit
 
 
 class Held:
@@ -128,3 +129,156 @@ def test_a_closed_stage_fails_queued_requests_and_refuses_new_ones() -> None:
     assert isinstance(waiting.exception(10), NotReady) or waiting.result(10).value == 4
     with pytest.raises(NotReady):
         stage.submit(3, None)
+
+
+def cost_of(request: int) -> float:
+    return request
+
+
+def caller(client: str, priority: Priority | None = None) -> RequestContext:
+    return RequestContext(client=client, priority=priority)
+
+
+def test_a_client_that_comes_later_is_next_after_the_batch_that_runs() -> None:
+    work = Held()
+    stage = Stage("doubling", work, capacity=20, max_batch=1)
+    flood = [stage.submit(number, None, caller("flood")) for number in range(2, 10)]
+    assert work.begun.wait(10)
+    one = stage.submit(1, None, caller("one"))
+    work.go.set()
+    assert one.result(10).value == 2
+    for future in flood:
+        future.result(10)
+    assert work.batches[1] == [1]
+    stage.close()
+
+
+def test_a_batch_of_several_requests_costs_no_more_than_its_limit() -> None:
+    """A request's number is its cost here."""
+    work = Held()
+    stage = Stage("doubling", work, capacity=20, max_batch=8, limit=WorkLimit(cost_of, 10.0))
+    first = stage.submit(1, None)
+    assert work.begun.wait(10)
+    others = [stage.submit(cost, None) for cost in (4, 5, 2, 40, 1, 1)]
+    work.go.set()
+    for future in (first, *others):
+        future.result(10)
+    assert work.batches == [[1], [4, 5], [2], [40], [1, 1]]
+    stage.close()
+
+
+def test_one_client_cannot_fill_the_queue() -> None:
+    work = Held()
+    stage = Stage("doubling", work, capacity=8, max_batch=1)
+    first = stage.submit(1, None, caller("greedy"))
+    assert work.begun.wait(10)
+    waiting = [stage.submit(2, None, caller("greedy")) for _ in range(6)]
+    with pytest.raises(Overloaded):
+        stage.submit(2, None, caller("greedy"))
+    waiting.append(stage.submit(3, None, caller("other")))
+    assert waiting.pop(0).cancel()
+    waiting.append(stage.submit(4, None, caller("greedy")))
+    work.go.set()
+    for future in (first, *waiting):
+        future.result(10)
+    assert stage.snapshot().refused == 1
+    stage.close()
+
+
+def test_priority_orders_a_clients_own_requests_only() -> None:
+    work = Held()
+    stage = Stage("doubling", work, capacity=20, max_batch=1)
+    first = stage.submit(1, None, caller("a"))
+    assert work.begun.wait(10)
+    others = [
+        stage.submit(2, None, caller("a", Priority.BATCH)),
+        stage.submit(3, None, caller("a", Priority.INTERACTIVE)),
+        stage.submit(4, None, caller("b", Priority.BATCH)),
+    ]
+    work.go.set()
+    for future in (first, *others):
+        future.result(10)
+    assert work.batches == [[1], [4], [3], [2]]
+    stage.close()
+
+
+def accepts(stage: Stage[int, int]) -> bool:
+    try:
+        stage.submit(1, None).cancel()
+    except NotReady:
+        return False
+    return True
+
+
+class Steps:
+    """Work in as many steps as a request's number says, each of which waits to be let go."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.begun = threading.Semaphore(0)
+        self.go = threading.Semaphore(0)
+        self.stage: Stage[int, int] = Stage(
+            "stepping", self.batch, capacity=20, max_batch=4, limit=WorkLimit(cost_of, 2.0, self.steps)
+        )
+
+    def batch(self, requests: Sequence[int]) -> list[int | Exception]:
+        self.log.append(f"batch {requests}")
+        return [number * 2 for number in requests]
+
+    def steps(self, request: int) -> Generator[None, None, int]:
+        for number in range(request):
+            self.log.append(f"{request}.{number}")
+            self.begun.release()
+            assert self.go.acquire(timeout=10)
+            yield
+        return request * 2
+
+
+def test_others_run_between_the_steps_of_a_large_request() -> None:
+    work = Steps()
+    large = work.stage.submit(3, None, caller("large"))
+    assert work.begun.acquire(timeout=10)
+    small = work.stage.submit(1, None, caller("small"))
+    work.go.release(3)
+    assert small.result(10).value == 2
+    assert large.result(10).value == 6
+    assert work.log == ["3.0", "batch [1]", "3.1", "3.2"]
+    assert work.stage.snapshot().completed == 2
+    work.stage.close()
+
+
+def test_large_requests_run_one_after_the_other() -> None:
+    work = Steps()
+    first = work.stage.submit(3, None, caller("a"))
+    assert work.begun.acquire(timeout=10)
+    second = work.stage.submit(4, None, caller("b"))
+    work.go.release(7)
+    assert (first.result(10).value, second.result(10).value) == (6, 8)
+    assert work.log == ["3.0", "3.1", "3.2", "4.0", "4.1", "4.2", "4.3"]
+    work.stage.close()
+
+
+def test_a_cancelled_large_request_ends_after_its_step() -> None:
+    work = Steps()
+    large = work.stage.submit(30, None, caller("large"))
+    assert work.begun.acquire(timeout=10)
+    assert large.cancel()
+    work.go.release(30)
+    assert work.stage.submit(1, None).result(10).value == 2
+    assert work.log == ["30.0", "batch [1]"]
+    work.stage.close()
+
+
+def test_a_closed_stage_ends_a_large_request_after_its_step() -> None:
+    work = Steps()
+    large = work.stage.submit(30, None, caller("large"))
+    assert work.begun.acquire(timeout=10)
+    closing = threading.Thread(target=work.stage.close)
+    closing.start()
+    while accepts(work.stage):
+        pass
+    work.go.release(30)
+    with pytest.raises(NotReady):
+        large.result(10)
+    closing.join(10)
+    assert work.log == ["30.0"]
