@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
 import apsw
 
@@ -36,6 +36,7 @@ _CHECKSUM: Final = "manifest.sha256"
 _FORMAT: Final = 1
 _NAME: Final = re.compile(r"documents\.sqlite3|spool/[0-9a-f]{32}")
 _BLOCK_BYTES: Final = 1 << 20
+_END_BYTES: Final = 2 * tarfile.BLOCKSIZE
 _MAX_MANIFEST_BYTES: Final = 256 << 20
 
 
@@ -74,7 +75,7 @@ def pack(folder: Path, files: Mapping[str, Path], manifest: Manifest) -> Iterato
         yield from _member(name, size, _blocks(folder / files[name]))
     checksum = hashlib.sha256(serialized).hexdigest().encode()
     yield from _member(_CHECKSUM, len(checksum), iter((checksum,)))
-    yield bytes(2 * tarfile.BLOCKSIZE)
+    yield bytes(_END_BYTES)
 
 
 def describe(path: Path) -> tuple[int, str]:
@@ -91,7 +92,7 @@ def unpack(archive: Path, into: Path | None) -> Manifest:
         into: Folder to write the files to, not synced; None verifies only.
 
     Raises:
-        BackupInvalid: It is not a backup, is damaged or truncated, or has members that a backup does not have.
+        BackupInvalid: It is not a backup, is damaged or truncated, or has bytes or members that a backup does not have.
         OSError: A file could not be read or written.
     """
     try:
@@ -117,6 +118,7 @@ def _unpack(members: tarfile.TarFile, into: Path | None) -> Manifest:
                 raise BackupInvalid("its manifest is damaged")
             if seen != set(manifest.files) or members.next() is not None:
                 raise BackupInvalid("it does not have the files of its manifest")
+            _require_end(members, member)
             return manifest
         expected = manifest.files.get(member.name)
         if expected is None or member.name in seen:
@@ -125,6 +127,24 @@ def _unpack(members: tarfile.TarFile, into: Path | None) -> Manifest:
         if _copy(content, None if into is None else into / member.name) != expected:
             raise BackupInvalid(f"{member.name} is damaged")
     raise BackupInvalid("it is truncated")
+
+
+def _require_end(members: tarfile.TarFile, last: tarfile.TarInfo) -> None:
+    """Refuses whatever no hash covers: an archive ends with two blocks of zeros, and nothing follows them."""
+    _require_zeros(members, last, -last.size % tarfile.BLOCKSIZE + _END_BYTES)
+    following = len(cast(IO[bytes], members.fileobj).read(_BLOCK_BYTES))
+    if following:
+        raise BackupInvalid(f"{'at least ' * (following == _BLOCK_BYTES)}{following:,} bytes follow its end")
+
+
+def _require_zeros(members: tarfile.TarFile, member: tarfile.TarInfo, count: int) -> None:
+    file = cast(IO[bytes], members.fileobj)
+    file.seek(member.offset_data + member.size)
+    found = file.read(count)
+    if len(found) < count:
+        raise BackupInvalid("it is truncated")
+    if any(found):
+        raise BackupInvalid(f"the bytes behind {member.name} are damaged")
 
 
 def _copy(content: IO[bytes], to: Path | None) -> tuple[int, str]:
@@ -149,6 +169,7 @@ def _open(members: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     content = members.extractfile(member) if member.isreg() else None
     if content is None:
         raise BackupInvalid(f"{member.name!r} is not a file")
+    _require_zeros(members, member, -member.size % tarfile.BLOCKSIZE)
     return content
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import random
+import tarfile
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from edge_rag.errors import BackupInvalid
 from edge_rag.retriever.open_directory import RetrieverOptions, open_data_directory
+from edge_rag.storage.backup import unpack
 from edge_rag.storage.database import Database
 from edge_rag.storage.restore import restore
 from edge_rag.storage.vectors import StoredVectors
 from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
+
+_CHECKSUM = range(148, 156)
+"""Place of the checksum in a header of tar."""
 
 
 @pytest.fixture
@@ -65,3 +72,38 @@ def test_a_backup_of_more_than_the_cache_of_the_database_holds_is_whole(tmp_path
     (info,) = restored.library.list("default", None, 10)
     assert restored.library.get("default", info.document_id)[1] == text.strip()
     restored.close()
+
+
+@pytest.mark.parametrize("behind", [b"\0", b"appended", bytes(512), b"x" * (3 << 20)], ids=["0", "text", "block", "3M"])
+def test_bytes_behind_the_end_of_a_backup_are_refused_with_its_name(saved: Path, tmp_path: Path, behind: bytes) -> None:
+    """No hash covers them, so they are not part of what was backed up."""
+    with saved.open("ab") as file:
+        file.write(behind)
+
+    with pytest.raises(BackupInvalid, match=rf"{saved.name} is not .* backup: .*\d bytes follow its end"):
+        restore(saved, tmp_path / "data", replace=False)
+
+    assert not (tmp_path / "data" / "documents.sqlite3").exists()
+
+
+def test_no_flipped_byte_of_a_backup_is_restored(saved: Path, tmp_path: Path) -> None:
+    """Contents, fill bytes and the end count, and headers but for their own checksum, which has more than one form."""
+    content = saved.read_bytes()
+    with tarfile.open(saved) as members:
+        checksums = {member.offset + place for member in members for place in _CHECKSUM}
+    draw = random.Random(9)
+    places = {*range(1024), *range(len(content) - 3072, len(content)), *draw.sample(range(len(content)), 200)}
+    for place in places - checksums:
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        saved.write_bytes(flipped)
+        with pytest.raises(BackupInvalid, match=saved.name):
+            unpack(saved, None)
+
+
+def test_no_shortened_backup_is_restored(saved: Path, tmp_path: Path) -> None:
+    content = saved.read_bytes()
+    for size in {0, 1, 512, len(content) // 2, *range(len(content) - 1600, len(content), 7), len(content) - 1}:
+        saved.write_bytes(content[:size])
+        with pytest.raises(BackupInvalid, match=saved.name):
+            unpack(saved, None)
