@@ -35,7 +35,13 @@ from edge_rag.telemetry.audit_log import AuditLog, AuditLogFile
 from edge_rag.telemetry.engine_observer import EngineObserver, LivenessMonitor
 from edge_rag.telemetry.logs import configure_logging
 from edge_rag.telemetry.metrics.calls import Metrics
-from edge_rag.telemetry.metrics.components import BoardMetrics, OffloadMetrics, PlacementMetrics, StageMetrics
+from edge_rag.telemetry.metrics.components import (
+    BoardMetrics,
+    LibraryMetrics,
+    OffloadMetrics,
+    PlacementMetrics,
+    StageMetrics,
+)
 from edge_rag.telemetry.metrics.engine import EngineMetrics
 from edge_rag.telemetry.systemd_notify import SystemdNotifier
 from edge_rag.telemetry.tracing import UNTRACED, Traces
@@ -150,9 +156,11 @@ async def _serve(
             data_directory=settings.data_directory,
             address=addresses[0],
             started_at=started_at,
+            damage=app.directory.damage,
         )
         registry.register(StageMetrics(collector.stages))
         registry.register(PlacementMetrics(app.models))
+        registry.register(LibraryMetrics(app.directory.damage))
         if settings.metrics.port is not None:
             metrics.serve(settings.metrics.port)
         lifecycle.open(
@@ -172,12 +180,13 @@ async def _serve(
                 app.generator,
                 app.encoder_service,
                 app.formats,
-            )
+            ),
+            recovery=app.directory.damage is not None,
         )
         if signals.stop:
             return
         freeze_gc()
-        await server.serving()
+        await server.serving(writes=app.directory.damage is None)
         log.info(
             "serving",
             addresses=addresses,
@@ -187,7 +196,8 @@ async def _serve(
         )
         sys.stdout.write(f"edge-rag {edge_rag.__version__} serving on {' and '.join(addresses)}\n")
         sys.stdout.flush()
-        manager.ready(f"serving on {' and '.join(addresses)}")
+        mode = "" if app.directory.damage is None else "in recovery mode, "
+        manager.ready(f"{mode}serving on {' and '.join(addresses)}")
         announcer = make_announcer(settings, addresses[0])
         if announcer is not None:
             announcer.start()

@@ -45,6 +45,7 @@ EdgeRagError
     ├── DataDirectoryNotPrivate  other users can reach it
     ├── StorageFull
     ├── StorageCorrupt
+    ├── StorageReadOnly     recovery mode: what is whole is served, and nothing is changed
     └── BackupInvalid       not a complete backup, or not one that can be restored here
 
 ``edge_rag.service.codes`` maps every class to one status code; a test proves that table total.
@@ -373,6 +374,10 @@ class StorageFull(StorageError):
 
 class StorageCorrupt(StorageError):
     """Stored bytes are damaged."""
+
+
+class StorageReadOnly(StorageError):
+    """The library is damaged; what is whole of it is served, and nothing is changed."""
 
 
 class BackupInvalid(StorageError):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edge_rag.core.documents.collection import BackendKind
+from edge_rag.core.monitoring.status import LibraryDamage
 from edge_rag.core.ports import Embedder, Embedding
 from edge_rag.errors import ConfigurationError
 from edge_rag.index.local import IndexLimits, LocalIndexes
@@ -23,10 +24,11 @@ from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
 from edge_rag.storage.backup import Backups
 from edge_rag.storage.collections import CollectionStore
 from edge_rag.storage.data_directory import DataDirectory
-from edge_rag.storage.database import Database
+from edge_rag.storage.database import ADVICE
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.filter_sql import AllowedChunks
 from edge_rag.storage.jobs import JobStore
+from edge_rag.storage.recovery.salvage import open_library
 from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.vectors import StoredVectors
 
@@ -93,6 +95,7 @@ class OpenDirectory:
         spool: Bytes of documents that arrive or are queued.
         backups: Makes backups.
         collections: Creates, changes and removes collections.
+        damage: What is damaged; None unless only what is whole of a damaged library is open.
     """
 
     def __init__(
@@ -106,6 +109,7 @@ class OpenDirectory:
         spool: Spool,
         backups: Backups,
         collections: LocalCollectionLibrary,
+        damage: LibraryDamage | None,
         resources: ExitStack,
     ) -> None:
         self.identity = identity
@@ -117,6 +121,7 @@ class OpenDirectory:
         self.jobs = jobs
         self.spool = spool
         self.backups = backups
+        self.damage = damage
         self._resources = resources
 
     def epochs(self) -> dict[str, int]:
@@ -144,7 +149,7 @@ def open_data_directory(
     """Opens a data directory; creates it if necessary.
 
     Vectors of another embedder are computed again from the stored text, and indexes that are missing, damaged or out of
-    date are rebuilt, before this returns.
+    date are rebuilt, before this returns. Of a damaged library what is whole is opened, and all changes are refused.
 
     Args:
         path: The directory.
@@ -159,7 +164,7 @@ def open_data_directory(
     Raises:
         DataDirectoryInUse: Another daemon holds it.
         StorageError: It cannot be used, or a newer version wrote it.
-        StorageCorrupt: It is damaged.
+        StorageCorrupt: It is damaged, and nothing of it could be saved.
         ConfigurationError: The embedder cannot read chunks of the configured size, or pymilvus is missing.
         InferenceFailed: Vectors had to be computed again and the model could not be run.
     """
@@ -167,8 +172,12 @@ def open_data_directory(
     limits = _chunk_limits(embedder, options)
     with ExitStack() as resources:
         resources.enter_context(DataDirectory(path))
-        database = Database(path / "documents.sqlite3")
+        opened = open_library(path)
+        path, database, damage = opened.path, opened.database, opened.damage
         resources.callback(database.close)
+        if damage is not None:
+            # Milvus keeps the vectors of the whole library; those of the part that is served are searched here.
+            options = replace(options, milvus=None)
         spool = Spool(path / "spool", options.spool_bytes)
         store = DocumentStore(database, spool)
         stored = StoredVectors(database)
@@ -189,8 +198,13 @@ def open_data_directory(
         retriever = HybridRetriever(embedder, store, vectors, bm25, allowed, options.depth, embedding)
         collections = LocalCollectionLibrary(CollectionStore(database, spool), library)
         backups = Backups(path, database, spool)
+        if damage is not None:
+            database.refuse_writes(
+                "the library is damaged: what is whole of it is served, and nothing is changed or backed up until it "
+                f"is repaired; {ADVICE}"
+            )
         return OpenDirectory(
-            identity, store, library, retriever, vectors, jobs, spool, backups, collections, resources.pop_all()
+            identity, store, library, retriever, vectors, jobs, spool, backups, collections, damage, resources.pop_all()
         )
 
 

@@ -73,5 +73,6 @@ CODES: Final[dict[type[errors.EdgeRagError], Code]] = {
     errors.DataDirectoryNotPrivate: Code.FAILED_PRECONDITION,
     errors.StorageFull: Code.RESOURCE_EXHAUSTED,
     errors.StorageCorrupt: Code.DATA_LOSS,
+    errors.StorageReadOnly: Code.FAILED_PRECONDITION,
     errors.BackupInvalid: Code.FAILED_PRECONDITION,
 }

@@ -78,10 +78,15 @@ class Lifecycle:
         """Whether the daemon is shutting down."""
         return self._state is DaemonState.DRAINING
 
-    def open(self, backend: Backend) -> None:
-        """Starts serving."""
+    def open(self, backend: Backend, *, recovery: bool = False) -> None:
+        """Starts serving.
+
+        Args:
+            backend: What is served.
+            recovery: Whether that is only what is whole of a damaged library.
+        """
         self._backend = backend
-        self._state = DaemonState.SERVING
+        self._state = DaemonState.RECOVERY if recovery else DaemonState.SERVING
 
     def drain(self) -> None:
         """Refuses new calls; calls in flight continue."""

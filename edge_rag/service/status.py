@@ -20,6 +20,7 @@ from edge_rag.core.monitoring.resources import MemoryPlanReport, MemoryPressureS
 from edge_rag.core.monitoring.status import (
     DaemonState,
     DaemonStatus,
+    LibraryDamage,
     ModelInUse,
     RemoteInUse,
     StageSnapshot,
@@ -134,6 +135,7 @@ class StatusCollector:
         data_directory: Directory of the data.
         address: The main listening address.
         started_at: Start of the daemon, UTC.
+        damage: What is damaged of the library; None if nothing is.
     """
 
     pipeline: Pipeline
@@ -152,6 +154,7 @@ class StatusCollector:
     data_directory: Path
     address: str
     started_at: datetime
+    damage: LibraryDamage | None
 
     def status(self, state: DaemonState) -> DaemonStatus:
         """Returns the status; reads the number of documents from the database."""
@@ -184,6 +187,7 @@ class StatusCollector:
             throttling=self.throttling(),
             memory=self.memory,
             pressure=self.pressure(),
+            damage=self.damage,
         )
 
     def stages(self) -> tuple[StageSnapshot, ...]:

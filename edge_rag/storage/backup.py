@@ -253,10 +253,12 @@ class Backups:
 
         Raises:
             NotReady: Another backup is in progress.
+            StorageReadOnly: The library is in recovery mode; its backup would lack documents.
             StorageCorrupt: Stored data is damaged.
             StorageFull: There is no space for the copy.
             StorageError: The data directory failed.
         """
+        self._database.require_whole()
         if not self._running.acquire(blocking=False):
             raise NotReady("another backup is in progress; try again when it has finished")
         try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import apsw
 
 from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings
-from edge_rag.errors import CollectionExists
+from edge_rag.errors import CollectionExists, StorageFull
 from edge_rag.storage.database import Database
 from edge_rag.storage.jobs import supersede_all
 from edge_rag.storage.spool.files import Spool
@@ -23,6 +24,7 @@ from edge_rag.storage.statements import (
     require_collection,
 )
 
+_DOCUMENTS: Final = "SELECT document FROM documents WHERE collection = ?"
 _INFO: Final = (
     "SELECT c.name, c.settings, count(d.document), coalesce(sum(d.chunks), 0), c.kept, c.created_at "
     "FROM collections c LEFT JOIN documents d USING (collection)"
@@ -96,16 +98,33 @@ class CollectionStore:
         Raises:
             CollectionNotFound: No collection has that name.
         """
-        with self._database.writing() as connection:
-            number = require_collection(connection, name).number
-            info = _info(connection, name)
-            documents = connection.execute("SELECT document FROM documents WHERE collection = ?", (number,)).fetchall()
-            for (document,) in documents:
+        number, info = self._info_of(name)
+
+        def remove(connection: apsw.Connection) -> tuple[int, tuple[str, ...]]:
+            for (document,) in connection.execute(_DOCUMENTS, (number,)).fetchall():
                 remove_document(connection, number, document)
             epoch = drop_collection(connection, number)
-            superseded = supersede_all(connection, name, "the collection was deleted")
+            return epoch, supersede_all(connection, name, "the collection was deleted")
+
+        try:
+            epoch, superseded = self._database.remove(remove)
+        except StorageFull:
+            # The space kept for deletions is that of the largest document, not of all together.
+            self._remove_documents(number)
+            epoch, superseded = self._database.remove(remove)
         self._spool.discard(*superseded)
         return number, info, epoch
+
+    def _info_of(self, name: str) -> tuple[int, CollectionInfo]:
+        with self._database.snapshot() as connection:
+            return require_collection(connection, name).number, _info(connection, name)
+
+    def _remove_documents(self, number: int) -> None:
+        """Removes the documents of a collection one by one."""
+        with self._database.reading() as connection:
+            documents = connection.execute(_DOCUMENTS, (number,)).fetchall()
+        for (document,) in documents:
+            self._database.remove(partial(remove_document, collection=number, document=document))
 
 
 def _info(connection: apsw.Connection, name: str) -> CollectionInfo:

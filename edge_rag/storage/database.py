@@ -1,37 +1,40 @@
-"""The SQLite database: durable commits, one connection per thread, page checksums, and a check of the log at start.
+"""The SQLite database: durable commits, one connection per thread, page checksums, and checks of the files at start.
 
 Page checksums: SQLite's checksum VFS reserves eight bytes at the end of each page, writes the checksum with the page
 and compares it on every read, in the database and in its log. A flipped byte in text, vectors, full text or B-trees
 is therefore an error, never a different answer. Without checksums SQLite notices only what breaks the structure of
 a B-tree.
 
-Log check: SQLite replays the write-ahead log up to the first frame with a wrong checksum, because an interrupted write
-looks like that. A byte that flipped in an earlier frame looks the same, and SQLite would silently drop every later
-transaction. The two cases differ in what follows: nothing of the same log follows an interrupted write, while valid
-frames follow a flipped byte. The checksum of a frame continues the one stored in the frame before it, so the frames
-after the damage can still be verified. Format of the log: https://sqlite.org/fileformat2.html#the_write_ahead_log
+Checks at start: SQLite takes an empty file for a new database, drops what follows a flipped byte in its log, and finds
+damaged pages only when it comes by. So the files are looked over before SQLite opens them.
 """
 
 from __future__ import annotations
 
 import os
-import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final, TypeVar
 
 import apsw
-import numpy as np
 import structlog
 from apsw import sqlite_extra
 
-from edge_rag.errors import StorageCorrupt, StorageError, StorageFull
-from edge_rag.storage.migrations import CHECKSUMS_SINCE, migrate
+from edge_rag.errors import StorageCorrupt, StorageError, StorageFull, StorageReadOnly
+from edge_rag.storage.migrations import APPLICATION_ID, CHECKSUMS_SINCE, migrate
+from edge_rag.storage.recovery.pages import RESERVED_BYTES, PageReader, read_log
+from edge_rag.storage.reserve import Reserve
 
-RESERVED_BYTES: Final = 8
-"""Bytes that the checksum takes of each page."""
+ADVICE: Final = (
+    "stop the daemon, then save what is whole with `edge-rag doctor --repair`, or restore a backup with "
+    "`edge-rag restore --replace`"
+)
+"""What to do about a damaged database."""
+
+_TRACES: Final = ("spool", "vectors", "kv")
+"""What a data directory has beside its database from its first start on."""
 
 _loading = threading.Lock()
 _VFS: Final = "cksmvfs"
@@ -93,14 +96,6 @@ def vacuum_into(connection: apsw.Connection, path: Path) -> None:
         checked.xClose()
 
 
-_HEADER = struct.Struct(">8I")
-_FRAME = struct.Struct(">6I")
-_ORDERS = {0x377F0682: "<u4", 0x377F0683: ">u4"}
-_PAGE_SIZES = frozenset(1 << power for power in range(9, 17))
-_USUAL_PAGE_BYTES = 4096
-_WORD = 0xFFFFFFFF
-
-
 def require_whole_log(database: Path) -> None:
     """Refuses a log that is damaged before committed transactions; a log with an interrupted write at its end passes.
 
@@ -110,64 +105,83 @@ def require_whole_log(database: Path) -> None:
     Raises:
         StorageCorrupt: Committed transactions follow the damage.
     """
-    path = database.with_name(database.name + "-wal")
+    path = _log_of(database)
     try:
         file = path.open("rb")
     except FileNotFoundError:
         return
     with file:
-        if _is_damaged(file):
-            raise StorageCorrupt(
-                f"{path} is damaged before documents that were acknowledged; restore a backup with `edge-rag restore`, "
-                f"or move the file away to continue without the documents in it"
-            )
+        if read_log(file).is_damaged:
+            raise StorageCorrupt(f"{path} is damaged before documents that were acknowledged; {ADVICE}")
 
 
-def _is_damaged(file: BinaryIO) -> bool:
-    header = file.read(_HEADER.size)
-    if len(header) < _HEADER.size:
-        return False
-    magic, _, stated_bytes, _, *log_salts, first, second = _HEADER.unpack(header)
-    order = _ORDERS.get(magic, "<u4")
-    page_bytes = stated_bytes if stated_bytes in _PAGE_SIZES else _USUAL_PAGE_BYTES
-    header_is_valid = magic in _ORDERS and _sum(header[:24], order, (0, 0)) == (first, second)
-    previous, damaged = (first, second), not header_is_valid
-    while len(frame := file.read(_FRAME.size + page_bytes)) == _FRAME.size + page_bytes:
-        _, commit, *salts, first, second = _FRAME.unpack_from(frame)
-        # The salts of a damaged header prove nothing, but a header is synced before a frame is written after it.
-        same_log = salts == log_salts
-        is_valid = (same_log or not header_is_valid) and _sum(frame[:8] + frame[_FRAME.size :], order, previous) == (
-            first,
-            second,
-        )
-        if damaged and commit and (is_valid or (same_log and not header_is_valid)):
-            return True
-        damaged |= not is_valid
-        previous = first, second
-    return False
+def require_whole_database(database: Path) -> None:
+    """Tells apart what a file is that cannot be opened as the database of a library, and finds damaged pages.
+
+    Args:
+        database: Path of the database; no connection to it is open.
+
+    Raises:
+        StorageCorrupt: It is missing or empty beside what belongs to it, cut off, overwritten, or has damaged pages.
+        StorageError: It belongs to another program, or cannot be read.
+    """
+    try:
+        size = database.stat().st_size if database.exists() else None
+        log_size = _log_of(database).stat().st_size if _log_of(database).exists() else 0
+        if not size:
+            _require_new(database, "missing" if size is None else "empty", log_size)
+            return
+        with PageReader(database) as reader:
+            header = reader.header
+            if header is None:
+                raise corrupt(database, "it does not start like a database of SQLite")
+            if header.application not in (0, APPLICATION_ID) and reader.page(1) is not None:
+                raise StorageError(
+                    f"{database} belongs to another program (application id {header.application:#x}); name another "
+                    "data directory, or move the file away"
+                )
+            if not log_size and reader.page(1) is not None and size < header.pages * header.page_bytes:
+                raise corrupt(database, f"{size:,} of {header.pages * header.page_bytes:,} bytes are there")
+            damaged = sum(1 for _ in reader.damaged())
+    except OSError as error:
+        raise StorageError(f"{error.filename} could not be read: {error.strerror}") from error
+    if damaged:
+        raise corrupt(database, f"the checksums of {damaged:,} of {reader.count:,} pages are wrong")
 
 
-def _sum(data: bytes, order: str, start: tuple[int, int]) -> tuple[int, int]:
-    first, second = start
-    words = np.frombuffer(data, dtype=order).tolist()
-    for even, odd in zip(words[::2], words[1::2], strict=True):
-        first = (first + even + second) & _WORD
-        second = (second + odd + first) & _WORD
-    return first, second
+def _require_new(database: Path, state: str, log_size: int) -> None:
+    traces = [name for name in _TRACES if (database.parent / name).exists()]
+    traces += [_log_of(database).name] * bool(log_size)
+    if traces:
+        raise corrupt(database, f"it is {state}, while {' and '.join(traces)} of its documents are there")
+
+
+def corrupt(database: Path, problem: str) -> StorageCorrupt:
+    """Returns the error of a damaged database, with what to do."""
+    return StorageCorrupt(f"{database} is damaged ({problem}); {ADVICE}")
+
+
+def _log_of(database: Path) -> Path:
+    return database.with_name(f"{database.name}-wal")
 
 
 _log = structlog.get_logger(__name__)
 _BUSY_MS: Final = 30_000
 _CHECKPOINT_BUSY_MS: Final = 200
+_CHECKPOINT_RETRY_S: Final = 5.0
+
+_T = TypeVar("_T")
 
 
 class Database:
     """A SQLite database in WAL mode with ``synchronous=FULL``: committed transactions survive a loss of power.
 
-    After each write the log is checkpointed and truncated, unless a reader blocks that for long; the next write tries
-    again. Removed text is then in no log either, and no acknowledged transaction depends on the end of the log, where a
-    flipped byte looks like an interrupted write. SQLite overwrites what it frees (``secure_delete``). A copy left in
-    the unused part of a page, when SQLite moved a row to another page, stays until that page is written again.
+    After each write the log is checkpointed and truncated. Removed text is then in no log either, and no acknowledged
+    transaction depends on the end of the log, where a flipped byte looks like an interrupted write. Where a reader
+    still needs the log, that is made up for when the reader has finished: a reader of this process does it, and for
+    readers of others it is tried every few seconds, and at the end. SQLite overwrites what it frees
+    (``secure_delete``). A copy left in the unused part of a page, when SQLite moved a row to another page, stays until
+    that page is written again.
 
     May be used from any thread. Writers wait for each other; readers do not wait.
     """
@@ -185,11 +199,33 @@ class Database:
         self._connections: dict[threading.Thread, apsw.Connection] = {}
         self._stale: set[apsw.Connection] = set()
         self._closed = False
+        self._refusal: str | None = None
+        self._retry: threading.Timer | None = None
+        self._reserve = Reserve(path.with_name("reserve"))
         load_page_checksums()
         require_whole_log(path)
+        require_whole_database(path)
         with self.reading() as connection:
             self._require_checksums(connection)
             migrate(connection)
+        self._reserve.fill()
+
+    def refuse_writes(self, reason: str) -> None:
+        """Refuses all writes from now on.
+
+        Args:
+            reason: What ``StorageReadOnly`` says.
+        """
+        self._refusal = reason
+
+    def require_whole(self) -> None:
+        """Refuses what a library in recovery mode must not be used for.
+
+        Raises:
+            StorageReadOnly: The library is in recovery mode.
+        """
+        if self._refusal is not None:
+            raise StorageReadOnly(self._refusal)
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
@@ -200,6 +236,8 @@ class Database:
         """
         with self._translating():
             yield self._connection()
+        if self._retry is not None:
+            self._catch_up()
 
     @contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
@@ -210,22 +248,57 @@ class Database:
         """
         with self._transaction("BEGIN") as connection:
             yield connection
+        if self._retry is not None:
+            self._catch_up()
 
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
         """Yields this thread's connection in a write transaction: durable after the block, rolled back on an error.
 
         Raises:
+            StorageReadOnly: The library is in recovery mode.
             StorageError: SQLite failed; the subclass gives the cause. Nothing was written.
         """
+        self.require_whole()
         with self._writing:
-            with self._transaction("BEGIN IMMEDIATE") as connection:
-                yield connection
-            self._checkpoint(connection)
+            try:
+                with self._transaction("BEGIN IMMEDIATE") as connection:
+                    yield connection
+            finally:
+                # Also after a failure: what a transaction left in the log takes space that a full disk lacks.
+                written = self._log_bytes()
+                self._checkpoint(_CHECKPOINT_BUSY_MS)
+            self._reserve.fill(written)
+
+    def remove(self, work: Callable[[apsw.Connection], _T]) -> _T:
+        """Runs a write transaction that removes something. On a full disk it takes the space kept for that.
+
+        Args:
+            work: Runs the statements; called once more if the disk was full.
+
+        Raises:
+            StorageFull: The reserve was not enough, or used up.
+            StorageReadOnly, StorageError: As in ``writing``.
+        """
+        try:
+            with self.writing() as connection:
+                return work(connection)
+        except StorageFull:
+            with self._writing:
+                released = self._reserve.release()
+            if not released:
+                raise
+        with self.writing() as connection:
+            return work(connection)
 
     def close(self) -> None:
-        """Closes all connections; idempotent. No thread may use one any more."""
+        """Checkpoints the log and closes all connections; idempotent. No thread may use one any more."""
+        if self._retry is not None:
+            self._catch_up()
         with self._lock:
+            if self._retry is not None:
+                self._retry.cancel()
+                self._retry = None
             self._closed = True
             while self._connections:
                 _, connection = self._connections.popitem()
@@ -283,24 +356,62 @@ class Database:
         if connection.reserve_bytes() == RESERVED_BYTES:
             return
         if connection.pragma("user_version") >= CHECKSUMS_SINCE:
-            raise self._corrupt("its pages have no checksums")
+            raise corrupt(self._path, "its pages have no checksums")
         _log.info("adding checksums to the pages of the database", database=str(self._path))
         reserve_checksums(connection)
         connection.pragma("journal_mode", "WAL")
 
-    def _checkpoint(self, connection: apsw.Connection) -> None:
-        """Checkpoints the log into the database. A failure here does not fail the committed transaction."""
+    def _checkpoint(self, busy_ms: int) -> None:
+        """Checkpoints the log into the database. A failure here does not fail the committed transaction.
+
+        Args:
+            busy_ms: How long to wait for readers, milliseconds. ``_writing`` is held.
+        """
+        if self._closed:
+            return
         try:
-            connection.set_busy_timeout(_CHECKPOINT_BUSY_MS)
+            connection = self._connection()
+            connection.set_busy_timeout(busy_ms)
             try:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             finally:
                 connection.set_busy_timeout(_BUSY_MS)
-        except apsw.BusyError:
-            return  # a reader still needs the log; the next write tries again
+        except (apsw.BusyError, apsw.LockedError):
+            self._schedule_catch_up()
         except apsw.Error as error:
             self._reopen_all()
             _log.error("the log could not be checkpointed", error=str(self._translated(error)))
+        else:
+            with self._lock:
+                if self._retry is not None:
+                    self._retry.cancel()
+                    self._retry = None
+
+    def _schedule_catch_up(self) -> None:
+        with self._lock:
+            if self._retry is None and not self._closed:
+                self._retry = threading.Timer(_CHECKPOINT_RETRY_S, self._retry_catch_up)
+                self._retry.daemon = True
+                self._retry.start()
+
+    def _retry_catch_up(self) -> None:
+        with self._lock:
+            self._retry = None
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Makes up for a checkpoint that a reader was in the way of; a writer does it itself."""
+        if self._writing.acquire(blocking=False):
+            try:
+                self._checkpoint(0)
+            finally:
+                self._writing.release()
+
+    def _log_bytes(self) -> int:
+        try:
+            return _log_of(self._path).stat().st_size
+        except OSError:
+            return 0
 
     def _reopen_all(self) -> None:
         """Makes every thread reopen its connection: after a failed write or sync SQLite's state is not certain."""
@@ -320,21 +431,15 @@ class Database:
         if isinstance(error, apsw.FullError):
             return StorageFull(f"no space is left for {self._path}; free some space and try again, nothing is lost")
         if _extended(error) == apsw.SQLITE_IOERR_DATA:
-            return self._corrupt("the checksum of a page is wrong")
+            return corrupt(self._path, "the checksum of a page is wrong")
         if isinstance(error, apsw.CorruptError | apsw.NotADBError):
-            return self._corrupt(str(error))
+            return corrupt(self._path, str(error))
         if isinstance(error, apsw.IOError):
             return StorageError(
                 f"{self._path}: the disk failed ({error}); nothing that was acknowledged is lost. Check the disk and "
                 "the system log, then try again"
             )
         return StorageError(f"{self._path} failed: {error}")
-
-    def _corrupt(self, problem: str) -> StorageCorrupt:
-        return StorageCorrupt(
-            f"{self._path} is damaged ({problem}); stop the daemon, then restore a backup with `edge-rag restore`, or "
-            "move the file away and ingest the documents again"
-        )
 
 
 def _extended(error: apsw.Error) -> int:

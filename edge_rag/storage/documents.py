@@ -188,7 +188,8 @@ class DocumentStore:
         Raises:
             CollectionNotFound, DocumentNotFound: It does not exist.
         """
-        with self._database.writing() as connection:
+
+        def remove(connection: apsw.Connection) -> tuple[Change, tuple[str, ...]]:
             stored = require_collection(connection, collection)
             number = require_document(connection, stored, document)
             row = connection.execute(
@@ -204,8 +205,11 @@ class DocumentStore:
             dropped = not remaining and not stored.kept
             if dropped:
                 after = replace(after, epoch=drop_collection(connection, stored.number))
+            return Change(after, removed, (), info_of(row), dropped=dropped), superseded
+
+        change, superseded = self._database.remove(remove)
         self._spool.discard(*superseded)
-        return Change(after, removed, (), info_of(row), dropped=dropped)
+        return change
 
     def passages(self, chunks: Sequence[ChunkId]) -> dict[ChunkId, StoredPassage]:
         """Returns the passages of those of the given chunks that are still stored."""

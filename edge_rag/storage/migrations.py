@@ -15,6 +15,9 @@ import apsw
 
 from edge_rag.errors import StorageError
 
+APPLICATION_ID: Final = 0x65524147
+"""``PRAGMA application_id`` of the database, "eRAG": no other program's database is taken for one of a library."""
+
 CHECKSUMS_SINCE: Final = 2
 """Number of the migration after which every page has a checksum."""
 
@@ -174,6 +177,7 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "CREATE INDEX job_documents_waiting_by_owner ON job_documents (owner, collection, ticket) "
         "WHERE state = 'queued'",
     ),
+    (f"PRAGMA application_id = {APPLICATION_ID}",),
 )
 
 
@@ -188,9 +192,15 @@ def migrate(connection: apsw.Connection) -> None:
         connection: In autocommit mode.
 
     Raises:
-        StorageError: A newer edge-rag wrote the database.
+        StorageError: A newer edge-rag wrote the database, or another program.
     """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()}
+    if tables and not (version and {"documents", "chunks", "collections"} <= tables):
+        raise StorageError(
+            "the database in the data directory belongs to another program; name another data directory, or move the "
+            "file away"
+        )
     if version > len(_MIGRATIONS):
         raise StorageError(
             f"the data directory was written by a newer edge-rag (schema {version}, this one has {len(_MIGRATIONS)}); "

@@ -295,15 +295,20 @@ def insert_document(
         ),
     )
     document = int(connection.last_insert_rowid())
+    insert_metadata(connection, collection, document, info.metadata)
+    return document
+
+
+def insert_metadata(connection: apsw.Connection, collection: int, document: int, metadata: Metadata) -> None:
+    """Writes what filters search of a document's metadata: a row per value or tag."""
     connection.executemany(
         "INSERT INTO document_metadata (document, collection, key, ordinal, kind, value) VALUES (?, ?, ?, ?, ?, ?)",
         [
             (document, collection, key, ordinal, *stored_value(each))
-            for key, value in info.metadata.items()
+            for key, value in metadata.items()
             for ordinal, each in enumerate(value if isinstance(value, tuple) else (value,))
         ],
     )
-    return document
 
 
 def insert_chunk(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+import apsw
 import numpy as np
 from numpy.typing import NDArray
 
@@ -79,7 +80,8 @@ class StoredVectors:
 
     def record_segment(self, collection: int, name: str | None) -> bool:
         """Records a collection's segment, None for none; returns whether the collection still exists."""
-        with self._database.writing() as connection:
+
+        def record(connection: apsw.Connection) -> bool:
             connection.execute("DELETE FROM segments WHERE collection = ?", (collection,))
             if name is not None:
                 connection.execute(
@@ -90,7 +92,9 @@ class StoredVectors:
             (exists,) = connection.execute(
                 "SELECT EXISTS (SELECT 1 FROM collections WHERE collection = ?)", (collection,)
             ).fetchone()
-        return bool(exists)
+            return bool(exists)
+
+        return self._database.remove(record)  # part of the deletion of a collection
 
     def read(self, collection: int, dimension: int) -> tuple[str, NDArray[np.int64], NDArray[np.float32]]:
         """Reads all vectors of a collection.

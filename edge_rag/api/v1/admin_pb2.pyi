@@ -35,6 +35,8 @@ class _DaemonStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DaemonSta
     """Answers questions."""
     DAEMON_STATE_DRAINING: _DaemonState.ValueType  # 3
     """Finishes its requests and accepts no new ones."""
+    DAEMON_STATE_RECOVERY: _DaemonState.ValueType  # 4
+    """Answers questions from what is whole of a damaged library, and refuses changes with FAILED_PRECONDITION."""
 
 class DaemonState(_DaemonState, metaclass=_DaemonStateEnumTypeWrapper):
     """State of the daemon."""
@@ -47,6 +49,8 @@ DAEMON_STATE_SERVING: DaemonState.ValueType  # 2
 """Answers questions."""
 DAEMON_STATE_DRAINING: DaemonState.ValueType  # 3
 """Finishes its requests and accepts no new ones."""
+DAEMON_STATE_RECOVERY: DaemonState.ValueType  # 4
+"""Answers questions from what is whole of a damaged library, and refuses changes with FAILED_PRECONDITION."""
 Global___DaemonState: _TypeAlias = DaemonState  # noqa: Y015
 
 class _IndexKind:
@@ -436,6 +440,46 @@ class WatchStatusResponse(_message.Message):
 Global___WatchStatusResponse: _TypeAlias = WatchStatusResponse  # noqa: Y015
 
 @_typing.final
+class LibraryDamage(_message.Message):
+    """What is damaged of a library whose whole part is served."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    REBUILT_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    LOST_DOCUMENTS_FIELD_NUMBER: _builtins.int
+    problem: _builtins.str
+    """What is damaged, and what to do."""
+    kept: _builtins.int
+    """Documents that are whole."""
+    rebuilt: _builtins.int
+    """Documents of which parts were made again from others."""
+    lost: _builtins.int
+    """Documents of which nothing can be read, as far as they are known."""
+    @_builtins.property
+    def lost_documents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The first 100 of these, as COLLECTION/NAME."""
+
+    def __init__(
+        self,
+        *,
+        problem: _builtins.str = ...,
+        kept: _builtins.int = ...,
+        rebuilt: _builtins.int = ...,
+        lost: _builtins.int = ...,
+        lost_documents: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kept", b"kept", "lost", b"lost", "lost_documents", b"lost_documents", "problem", b"problem", "rebuilt", b"rebuilt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LibraryDamage: _TypeAlias = LibraryDamage  # noqa: Y015
+
+@_typing.final
 class GetStatusResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -458,6 +502,7 @@ class GetStatusResponse(_message.Message):
     THROTTLING_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
     PRESSURE_FIELD_NUMBER: _builtins.int
+    DAMAGE_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the daemon."""
     state: Global___DaemonState.ValueType
@@ -522,6 +567,10 @@ class GetStatusResponse(_message.Message):
     def pressure(self) -> Global___MemoryPressure:
         """Memory pressure."""
 
+    @_builtins.property
+    def damage(self) -> Global___LibraryDamage:
+        """What is damaged; absent unless the state is RECOVERY."""
+
     def __init__(
         self,
         *,
@@ -544,10 +593,11 @@ class GetStatusResponse(_message.Message):
         throttling: Global___Throttling | None = ...,
         memory: Global___PlannedMemory | None = ...,
         pressure: Global___MemoryPressure | None = ...,
+        damage: Global___LibraryDamage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "memory", b"memory", "pressure", b"pressure", "started_at", b"started_at", "throttling", b"throttling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["damage", b"damage", "engine", b"engine", "memory", b"memory", "pressure", b"pressure", "started_at", b"started_at", "throttling", b"throttling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "indexes", b"indexes", "latencies", b"latencies", "memory", b"memory", "models", b"models", "pressure", b"pressure", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "throttling", b"throttling", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "damage", b"damage", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "indexes", b"indexes", "latencies", b"latencies", "memory", b"memory", "models", b"models", "pressure", b"pressure", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "throttling", b"throttling", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -110,6 +110,7 @@ def status_json(status: DaemonStatus) -> dict[str, Any]:
         "started_at": status.started_at.isoformat(),
         "address": status.address,
         "data_directory": str(status.data_directory),
+        "damage": None if status.damage is None else asdict(status.damage),
         "profile": status.profile,
         "resident_bytes": status.resident_bytes,
         "models": [model_json(model) for model in status.models],

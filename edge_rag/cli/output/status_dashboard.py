@@ -116,7 +116,12 @@ _HISTORY: Final = 60
 _BAR: Final = 10
 _SMALL_BAR: Final = 6
 _SPARKS: Final = "▁▂▃▄▅▆▇█"
-_STATES: Final = {DaemonState.STARTING: "yellow", DaemonState.SERVING: "green", DaemonState.DRAINING: "yellow"}
+_STATES: Final = {
+    DaemonState.STARTING: "yellow",
+    DaemonState.SERVING: "green",
+    DaemonState.DRAINING: "yellow",
+    DaemonState.RECOVERY: "red",
+}
 _CLASSES: Final = {Priority.INTERACTIVE: "bold", Priority.NORMAL: "", Priority.BATCH: "dim"}
 _MEASURES: Final = {
     LatencyMetric.QUEUE: "wait for a slot",

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from edge_rag.cli.output.answers import format_duration
 from edge_rag.core.monitoring.resources import MemoryPlanReport, MemoryPressureState, Throttling
-from edge_rag.core.monitoring.status import DaemonStatus, IndexInUse, RemoteInUse
+from edge_rag.core.monitoring.status import DaemonStatus, IndexInUse, LibraryDamage, RemoteInUse
 from edge_rag.core.placement import Placement, Precision
 
 
@@ -19,6 +19,7 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
         f"edge-rag {report.version} at {report.address}: {report.state.value}, up {up},"
         f" {report.resident_bytes / 2**20:.0f} MiB, profile {report.profile}",
         f"data         {report.data_directory}",
+        *damage_lines(report.damage),
         *(f"{m.role:<12} {m.name}, {m.detail}; {placement_line(m.placement)}" for m in report.models),
         *(
             f"{s.name:<12} {s.running} running, {s.waiting} of {s.capacity} waiting,"
@@ -45,6 +46,20 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
         *memory_lines(report.memory),
         f"collections  {documents}",
         *(f"index        {index_line(index)}" for index in report.indexes),
+    ]
+
+
+def damage_lines(damage: LibraryDamage | None) -> list[str]:
+    """Formats what is damaged of the library; empty if nothing is."""
+    if damage is None:
+        return []
+    counts = f"{damage.kept} documents are whole, {damage.rebuilt} rebuilt, {damage.lost} lost; changes are refused"
+    more = damage.lost - len(damage.lost_documents)
+    names = [*damage.lost_documents, *([f"{more} more"] if more else [])]
+    return [
+        f"recovery     {damage.problem}",
+        f"recovery     {counts}",
+        *([f"lost         {', '.join(names)}"] if names else []),
     ]
 
 

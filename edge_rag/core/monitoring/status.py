@@ -21,6 +21,26 @@ class DaemonState(Enum):
     STARTING = "starting"
     SERVING = "serving"
     DRAINING = "draining"
+    RECOVERY = "recovery"
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryDamage:
+    """Why the daemon is in recovery mode: it serves what is whole of a damaged library, and changes nothing.
+
+    Attributes:
+        problem: What is damaged, and what to do.
+        kept: Documents that are whole.
+        rebuilt: Documents of which parts were made again from others.
+        lost: Documents of which nothing can be read, as far as they are known.
+        lost_documents: The first of these, as ``COLLECTION/NAME``.
+    """
+
+    problem: str
+    kept: int
+    rebuilt: int
+    lost: int
+    lost_documents: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +338,7 @@ class DaemonStatus:
         throttling: How far the daemon is throttled.
         memory: The memory plan made at the start.
         pressure: How short memory is.
+        damage: What is damaged of the library; None unless the daemon is in recovery mode.
     """
 
     version: str
@@ -339,3 +360,4 @@ class DaemonStatus:
     throttling: Throttling
     memory: MemoryPlanReport
     pressure: MemoryPressureState
+    damage: LibraryDamage | None = None

@@ -56,9 +56,14 @@ _REFLECTION: Final = Operation("ServerReflectionInfo", None, anonymous=True)
 
 log = structlog.get_logger()
 
+WRITES: Final = "writes"
+"""The name by which health checks ask whether the library can be changed."""
+
 
 class HealthService(aio_health.HealthServicer):  # type: ignore[misc]
     """The standard health service. The server (the service without a name) and all services have the same status.
+
+    ``writes`` is a name of its own: it is not served where the library is in recovery mode.
 
     Args:
         services: Full names of the services.
@@ -66,14 +71,22 @@ class HealthService(aio_health.HealthServicer):  # type: ignore[misc]
 
     def __init__(self, services: tuple[str, ...]) -> None:
         super().__init__()
-        self._services = ("", *services)
-        self._state = health_pb2.HealthCheckResponse.NOT_SERVING
+        self._services = ("", WRITES, *services)
+        self._states = dict.fromkeys(self._services, health_pb2.HealthCheckResponse.NOT_SERVING)
 
-    async def set_all(self, state: health_pb2.HealthCheckResponse.ServingStatus.ValueType) -> None:
-        """Sets the status of all services, and reports it to watching clients."""
-        self._state = state
+    async def set_all(
+        self, state: health_pb2.HealthCheckResponse.ServingStatus.ValueType, *, but: str | None = None
+    ) -> None:
+        """Sets the status of all services, and reports it to watching clients.
+
+        Args:
+            state: The status.
+            but: Name of a service whose status stays as it is.
+        """
         for service in self._services:
-            await self.set(service, state)
+            if service != but:
+                self._states[service] = state
+                await self.set(service, state)
 
     @serves(_CHECK)
     async def Check(  # noqa: N802 - named by the proto
@@ -82,7 +95,7 @@ class HealthService(aio_health.HealthServicer):  # type: ignore[misc]
         """Returns the status of a service. The library's method aborts for an unknown one, which leaves garbage."""
         if request.service not in self._services:
             raise NotFound("the service is not known")
-        return health_pb2.HealthCheckResponse(status=self._state)
+        return health_pb2.HealthCheckResponse(status=self._states[request.service])
 
     @serves(_WATCH)
     async def Watch(  # noqa: N802 - named by the proto
@@ -96,8 +109,8 @@ class HealthService(aio_health.HealthServicer):  # type: ignore[misc]
         self, request: health_pb2.HealthListRequest, context: ServicerContext
     ) -> health_pb2.HealthListResponse:
         """Returns the status of all services; the library's servicer lacks this RPC."""
-        status = health_pb2.HealthCheckResponse(status=self._state)
-        return health_pb2.HealthListResponse(statuses=dict.fromkeys(self._services, status))
+        statuses = {name: health_pb2.HealthCheckResponse(status=state) for name, state in self._states.items()}
+        return health_pb2.HealthListResponse(statuses=statuses)
 
 
 class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc, name-defined]
@@ -192,9 +205,13 @@ class GrpcServer:
         self._enforcing = asyncio.create_task(self._connections.enforce(), name="connections")
         return tuple(bound)
 
-    async def serving(self) -> None:
-        """Sets the health status SERVING."""
-        await self._health.set_all(health_pb2.HealthCheckResponse.SERVING)
+    async def serving(self, *, writes: bool = True) -> None:
+        """Sets the health status SERVING.
+
+        Args:
+            writes: Whether the library can be changed; else the health status of ``writes`` stays NOT_SERVING.
+        """
+        await self._health.set_all(health_pb2.HealthCheckResponse.SERVING, but=None if writes else WRITES)
 
     async def draining(self) -> None:
         """Sets the health status NOT_SERVING."""

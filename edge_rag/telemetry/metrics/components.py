@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from edge_rag.core.monitoring.resources import MemoryPressureState, ShedTarget, Temperature, ThrottleCause, Throttling
-from edge_rag.core.monitoring.status import ModelInUse, RemoteInUse, StageSnapshot
+from edge_rag.core.monitoring.status import LibraryDamage, ModelInUse, RemoteInUse, StageSnapshot
 from edge_rag.telemetry.activity import Activity
 
 
@@ -96,6 +96,30 @@ class BoardMetrics:
         for target in ShedTarget:
             shed.add_metric((target.value,), target in memory.shed)
         yield shed
+
+
+class LibraryMetrics:
+    """A Prometheus collector of the damage of the library.
+
+    Args:
+        damage: What is damaged; None if nothing is.
+    """
+
+    def __init__(self, damage: LibraryDamage | None) -> None:
+        self._damage = damage
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics."""
+        yield GaugeMetricFamily(
+            "edge_rag_recovery_mode",
+            "1 while only what is whole of a damaged library is served and changes are refused, else 0.",
+            self._damage is not None,
+        )
+        yield GaugeMetricFamily(
+            "edge_rag_documents_lost",
+            "Documents of a damaged library of which nothing can be read, as far as they are known.",
+            0 if self._damage is None else self._damage.lost,
+        )
 
 
 class OffloadMetrics:

@@ -13,7 +13,7 @@ from edge_rag.errors import BackupInvalid
 from edge_rag.retriever.open_directory import RetrieverOptions, open_data_directory
 from edge_rag.storage.backup import unpack
 from edge_rag.storage.database import Database
-from edge_rag.storage.restore import restore
+from edge_rag.storage.recovery.restore import restore
 from edge_rag.storage.vectors import StoredVectors
 from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords

@@ -82,7 +82,7 @@ def restore(file: Path, config: Path | None, data_dir: Path | None, replace: boo
     it names those it needs.
     """
     from edge_rag.config.settings import load_settings
-    from edge_rag.storage.restore import restore as restore_backup
+    from edge_rag.storage.recovery.restore import restore as restore_backup
 
     overrides: dict[str, object] = {} if data_dir is None else {"data_directory": data_dir}
     directory = load_settings(config, overrides).data_directory

@@ -14,8 +14,9 @@ import apsw
 from edge_rag.errors import BackupInvalid, ConfigurationError, StorageCorrupt, StorageError
 from edge_rag.storage.backup import DATABASE, KV, SPOOL, Manifest, check_database, unpack
 from edge_rag.storage.data_directory import DataDirectory
-from edge_rag.storage.database import RESERVED_BYTES, load_page_checksums
+from edge_rag.storage.database import load_page_checksums
 from edge_rag.storage.migrations import NEWEST_SCHEMA
+from edge_rag.storage.recovery.pages import RESERVED_BYTES
 
 _FOLDER: Final = "restore.part"
 _RESERVED_AT: Final = 20

@@ -1,0 +1,1 @@
+"""What is done about a damaged data directory: salvage, repair, restore."""
