@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from edge_rag.bootstrap.network import message_memory_bytes
 from edge_rag.config.settings import Settings
 from edge_rag.core.monitoring.resources import MemoryItem
 from edge_rag.core.placement import ModelStage
@@ -71,7 +72,11 @@ class MemoryPlanner:
             kv_share=profile.kv_memory_share,
             kv_bytes=None if wanted.kv_memory_mib is None else wanted.kv_memory_mib * _MIB,
         )
-        self._fixed = (*_fixed(folders.embedder, settings.data_directory / "vectors"), *_npu(profile, folders))
+        self._fixed = (
+            *_fixed(folders.embedder, settings.data_directory / "vectors"),
+            _messages(settings),
+            *_npu(profile, folders),
+        )
         self._reranker = _reranker(folders, settings.retriever.candidates)
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
         limits = limits_for(wanted.preset, balanced, wanted.max_slots, wanted.max_step_tokens)
@@ -151,6 +156,11 @@ def _fixed(embedder: Path, vectors: Path) -> Iterator[MemoryItem]:
     stored = _size(vectors)
     yield MemoryItem("indexes", stored + _STORE_BYTES, f"{stored / _MIB:.1f} MiB now")
     yield MemoryItem("document reader", _PARSER_BYTES, "a process of its own")
+
+
+def _messages(settings: Settings) -> MemoryItem:
+    budget = settings.limits.message_memory_mib
+    return MemoryItem("messages", message_memory_bytes(settings), f"{budget} MiB shared, and gRPC's buffers")
 
 
 def _npu(profile: DeviceProfile, folders: RoleFolders) -> Iterator[MemoryItem]:
