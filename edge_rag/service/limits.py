@@ -15,7 +15,7 @@ from edge_rag.errors import Overloaded
 _SHARE: Final = 3
 """A client may hold up to this many times the free slots; a lone client gets three quarters of all slots."""
 
-ANONYMOUS_CALLS: Final = 32
+ANONYMOUS_CALLS: Final = 16
 """Calls of callers that are not identified, at once."""
 
 _ANONYMOUS_CALLS_PER_NETWORK: Final = 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -188,10 +187,8 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
     async def _respond(self, rpc: Rpc, request: Any, messages: CallMessages, context: ServicerContext) -> None:
         if not rpc.handler.response_streaming:
             await messages.send(await rpc.function(request, context))
-        elif inspect.isasyncgenfunction(rpc.function):
-            await self._stream(rpc.function(request, context), messages)
         else:
-            await rpc.function(request, cast(ServicerContext, _Writer(messages)))
+            await self._stream(rpc.function(request, context), messages)
 
     async def _stream(self, responses: AsyncGenerator[Any, None], messages: CallMessages) -> None:
         async with aclosing(responses):
@@ -200,17 +197,6 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
                     await messages.send(response)
                 except (SlowConsumer, Overloaded) as error:
                     await responses.athrow(error)
-
-
-class _Writer:
-    """The context of a method that writes its responses itself, as the library's health service does.
-
-    Args:
-        messages: The messages of the call.
-    """
-
-    def __init__(self, messages: CallMessages) -> None:
-        self.write = messages.send
 
 
 class _Displacing:

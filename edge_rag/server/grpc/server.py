@@ -12,7 +12,6 @@ import grpc
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
-from grpc_health.v1.health import aio as aio_health  # type: ignore[attr-defined]
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from edge_rag.api.v1 import (
@@ -60,55 +59,59 @@ WRITES: Final = "writes"
 """The name by which health checks ask whether the library can be changed."""
 
 
-class HealthService(aio_health.HealthServicer):  # type: ignore[misc]
+class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     """The standard health service. The server (the service without a name) and all services have the same status.
 
-    ``writes`` is a name of its own: it is not served where the library is in recovery mode.
+    ``writes`` is a name of its own: it is not served where the library is in recovery mode. The library's servicer lets
+    all watchers share a lock, aborts for unknown services, and lacks ``List``.
 
     Args:
         services: Full names of the services.
     """
 
     def __init__(self, services: tuple[str, ...]) -> None:
-        super().__init__()
-        self._services = ("", WRITES, *services)
-        self._states = dict.fromkeys(self._services, health_pb2.HealthCheckResponse.NOT_SERVING)
+        self._states = dict.fromkeys(("", WRITES, *services), health_pb2.HealthCheckResponse.NOT_SERVING)
+        self._changed = asyncio.Event()
 
-    async def set_all(
-        self, state: health_pb2.HealthCheckResponse.ServingStatus.ValueType, *, but: str | None = None
-    ) -> None:
+    def set_all(self, state: health_pb2.HealthCheckResponse.ServingStatus.ValueType, *, but: str | None = None) -> None:
         """Sets the status of all services, and reports it to watching clients.
 
         Args:
             state: The status.
             but: Name of a service whose status stays as it is.
         """
-        for service in self._services:
-            if service != but:
-                self._states[service] = state
-                await self.set(service, state)
+        self._states |= {service: state for service in self._states if service != but}
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     @serves(_CHECK)
     async def Check(  # noqa: N802 - named by the proto
         self, request: health_pb2.HealthCheckRequest, context: ServicerContext
     ) -> health_pb2.HealthCheckResponse:
-        """Returns the status of a service. The library's method aborts for an unknown one, which leaves garbage."""
-        if request.service not in self._services:
+        """Returns the status of a service."""
+        if request.service not in self._states:
             raise NotFound("the service is not known")
         return health_pb2.HealthCheckResponse(status=self._states[request.service])
 
     @serves(_WATCH)
     async def Watch(  # noqa: N802 - named by the proto
         self, request: health_pb2.HealthCheckRequest, context: ServicerContext
-    ) -> None:
-        """Writes the status of a service, and each change."""
-        await super().Watch(request, context)
+    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        """Yields the status of a service, and each change."""
+        sent = None
+        while True:
+            changed = self._changed
+            status = self._states.get(request.service, health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
+            if status != sent:
+                sent = status
+                yield health_pb2.HealthCheckResponse(status=status)
+            await changed.wait()
 
     @serves(_LIST)
     async def List(  # noqa: N802 - named by the proto
         self, request: health_pb2.HealthListRequest, context: ServicerContext
     ) -> health_pb2.HealthListResponse:
-        """Returns the status of all services; the library's servicer lacks this RPC."""
+        """Returns the status of all services."""
         statuses = {name: health_pb2.HealthCheckResponse(status=state) for name, state in self._states.items()}
         return health_pb2.HealthListResponse(statuses=statuses)
 
@@ -199,7 +202,7 @@ class GrpcServer:
             bound.append(self._bind(listeners.local, None))
         if listeners.socket is not None and _unix(listeners.socket) not in bound:
             bound += self._bind_own(listeners.socket)
-        await self._health.set_all(health_pb2.HealthCheckResponse.NOT_SERVING)
+        self._health.set_all(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._server.start()
         self._connections.set_ports(frozenset(int(a.rpartition(":")[2]) for a in bound if not a.startswith("unix:")))
         self._enforcing = asyncio.create_task(self._connections.enforce(), name="connections")
@@ -211,11 +214,11 @@ class GrpcServer:
         Args:
             writes: Whether the library can be changed; else the health status of ``writes`` stays NOT_SERVING.
         """
-        await self._health.set_all(health_pb2.HealthCheckResponse.SERVING, but=None if writes else WRITES)
+        self._health.set_all(health_pb2.HealthCheckResponse.SERVING, but=None if writes else WRITES)
 
     async def draining(self) -> None:
         """Sets the health status NOT_SERVING."""
-        await self._health.set_all(health_pb2.HealthCheckResponse.NOT_SERVING)
+        self._health.set_all(health_pb2.HealthCheckResponse.NOT_SERVING)
 
     async def stop(self, grace_s: float) -> None:
         """Ends all calls within the grace period, seconds."""

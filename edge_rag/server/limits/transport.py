@@ -27,7 +27,10 @@ this queue, so that a flood of resets fills it until the address is banned; one 
 _WINDOW_BYTES: Final = 16 << 10
 """What a client may send of a call that is not read (the HTTP/2 window of a stream), and what may wait to be sent."""
 
-BUFFERED_BYTES: Final = 2 * _WINDOW_BYTES
+_FIRST_WINDOW_BYTES: Final = 64 << 10
+"""The same for a client that does not acknowledge the settings with the smaller window (RFC 9113, section 6.9.2)."""
+
+BUFFERED_BYTES: Final = _FIRST_WINDOW_BYTES + _WINDOW_BYTES
 """Most bytes that gRPC holds of a call besides the message that is being received or sent."""
 
 

@@ -134,6 +134,15 @@ class RawConnection:
         self._h2.send_data(stream, b"\0" + struct.pack(">I", size) + part)
         self.flush()
 
+    def room(self, stream: int) -> int:
+        """Returns how many bytes the server takes of a stream now."""
+        return max(0, self._h2.local_flow_control_window(stream))
+
+    def send(self, stream: int, data: bytes) -> None:
+        """Sends data of a stream, at most as much as there is ``room`` for."""
+        self._h2.send_data(stream, data)
+        self.flush()
+
     def reset(self, stream: int) -> None:
         """Gives a stream up."""
         self._h2.reset_stream(stream, 8)
