@@ -1,0 +1,88 @@
+"""Deletes from a library on a disk that is full to its last byte; run with a small file system mounted at ROOT.
+
+full_disk.py ROOT document|collection
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from contextlib import closing, suppress
+from pathlib import Path
+
+from edge_rag.errors import StorageFull
+from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
+from tests.unit.conftest import ingest
+from tests.unit.retriever.hashed_words import HashedWords
+
+_DOCUMENTS = 24
+_BLOCK = bytes(4096)
+
+
+def secret(number: int) -> str:
+    return "wombat" + "abcdefghijklmnopqrstuvwxyz"[number] * 5
+
+
+def text_of(number: int) -> str:
+    lines = (f"Valve {part} of {secret(number)} is serviced in month {part % 12}." for part in range(400))
+    return "\n\n".join(lines)
+
+
+def fill(root: Path) -> None:
+    """Takes what is left of the disk."""
+    with (root / "filler").open("ab", buffering=0) as filler:
+        for size in (1 << 20, 4096, 512, 1):
+            with suppress(OSError):
+                while filler.write(bytes(size)) == size:
+                    pass
+    try:
+        (root / "probe").write_bytes(_BLOCK)
+    except OSError as error:
+        assert error.errno == errno.ENOSPC
+    else:
+        raise AssertionError("the disk is not full")
+    (root / "probe").unlink()
+
+
+def require_gone(root: Path, numbers: range) -> None:
+    for file in (file for file in root.rglob("*") if file.is_file()):
+        content = file.read_bytes()
+        for number in numbers:
+            assert secret(number).encode() not in content, f"{number} is still in {file.name}"
+
+
+def delete_documents(root: Path, directory: OpenDirectory) -> None:
+    for number in range(_DOCUMENTS):
+        directory.library.delete("default", f"{number}.txt")
+        fill(root)
+
+
+def delete_collection(root: Path, directory: OpenDirectory) -> None:
+    assert directory.collections.delete("default").documents == _DOCUMENTS
+
+
+def main(root: Path, what: str) -> None:
+    with closing(open_data_directory(root, HashedWords())) as directory:
+        for number in range(_DOCUMENTS):
+            ingest(directory, f"{number}.txt", text_of(number))
+        fill(root)
+        try:
+            ingest(directory, "more.txt", text_of(_DOCUMENTS))
+        except StorageFull:
+            pass
+        else:
+            raise AssertionError("a document found room on a full disk")
+
+        (delete_documents if what == "document" else delete_collection)(root, directory)
+
+        assert directory.library.collections() == {}
+        require_gone(root, range(_DOCUMENTS))
+        (root / "filler").unlink()
+        ingest(directory, "more.txt", text_of(_DOCUMENTS))
+        assert (root / "reserve").stat().st_size >= 1 << 20
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
+    os._exit(0)
