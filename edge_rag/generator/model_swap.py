@@ -104,10 +104,12 @@ class ModelSwapper:
         self._current.installed.generator.prefetch(request)
 
     def forget(self, trust_domain: str, epoch: int) -> None:
-        """Drops the cache of a trust domain's epochs before this one, in the present generator and in later ones."""
+        """Drops the cache of a trust domain's epochs before this one, in all present generators and in later ones."""
         with self._changed:
             self._epochs[trust_domain] = max(epoch, self._epochs.get(trust_domain, 0))
-            self._current.installed.generator.engine.forget(trust_domain, epoch)
+            for installed in (self._current.installed, self._retiring):
+                if installed is not None:
+                    installed.generator.engine.forget(trust_domain, epoch)
 
     def set_throttle(self, share: float) -> None:
         """Limits the present generator and later ones to a share of slots and of a step's tokens."""
