@@ -10,11 +10,17 @@ from typing import Final
 from edge_rag.core.passage import RerankRequest, RetrievalRequest
 from edge_rag.retriever.excerpt import QUESTION_TOKENS
 
-RETRIEVAL_BATCH: Final = 512
-"""Largest cost of a batch of several retrievals, tokens: a few long questions, or sixteen short ones."""
+RETRIEVAL_BATCH: Final = 160
+"""Largest cost of a batch of several retrievals, tokens: a long question is alone, short ones are about six.
 
-RERANK_BATCH: Final = 1024
-"""Largest cost of a batch of several rerankings, and of a step of a larger one, tokens."""
+All of a batch wait for its last one. On a CPU nothing is gained by encoding several texts at once.
+"""
+
+RERANK_BATCH: Final = 256
+"""Largest cost of a batch of several rerankings, tokens; what costs more is computed in steps."""
+
+RERANK_STEP: Final = 512
+"""Tokens of a step of a reranking: as many as a CPU encodes at once."""
 
 TOKEN_CHARACTERS: Final = 4
 """Characters of a token, about."""

@@ -25,7 +25,14 @@ from edge_rag.core.passage import (
 from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import Query, RequestContext, SearchQuery
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, SlowConsumer
-from edge_rag.pipeline.cost import RERANK_BATCH, RETRIEVAL_BATCH, TOKEN_CHARACTERS, rerank_cost, retrieval_cost
+from edge_rag.pipeline.cost import (
+    RERANK_BATCH,
+    RERANK_STEP,
+    RETRIEVAL_BATCH,
+    TOKEN_CHARACTERS,
+    rerank_cost,
+    retrieval_cost,
+)
 from edge_rag.pipeline.event_buffer import EventBuffer
 from edge_rag.pipeline.ports import GenerationHandle, Generator, Reranker, Retriever, StepwiseReranker
 from edge_rag.pipeline.stage import Stage, StageEventRecorder, Timed, WorkLimit
@@ -334,7 +341,7 @@ def _rerank_limit(reranker: Reranker) -> WorkLimit[RerankRequest, Reranked]:
     return WorkLimit(
         lambda request: rerank_cost(request, reranker.unread_characters(request)),
         RERANK_BATCH,
-        lambda request: reranker.rerank_in_steps(request, RERANK_BATCH * TOKEN_CHARACTERS),
+        lambda request: reranker.rerank_in_steps(request, RERANK_STEP * TOKEN_CHARACTERS),
     )
 
 

@@ -1,0 +1,341 @@
+"""How long one caller waits beside another that sends all it may.
+
+    python -m scripts.bench.load.fairness [--at-once 16] [--calls 40] [--tree FOLDER] [--shared] [--json]
+
+A daemon with TLS has two callers with a token each. One searches for a word, asks a short question or stores a page of
+text, again and again: first alone, then beside the other one, which keeps as many calls under way as told: searches of
+8,190 characters for a hundred passages with explanations, long asks of the same length, or documents of 300 KB. The
+target is a 95th percentile of at most twice the one alone plus one step, the longest thing that a stage or the engine
+does at once: here, the time in which one of the other's calls is answered on an idle box, divided by its steps. Both
+figures are from one run. Clients work on the last processor and the daemon on the others, unless --shared is given.
+Exits with 1 where the target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
+from scripts.bench.harness.daemon import ingest_samples, running
+from scripts.bench.harness.figures import percentile
+from scripts.bench.harness.processors import divided, on, work_on
+
+CHARACTERS: Final = 8190
+DOCUMENT_BYTES: Final = 300_000
+PAIRS: Final = (
+    ("search", "searches"),
+    ("search", "asks"),
+    ("ask", "searches"),
+    ("ask", "asks"),
+    ("ingest", "documents"),
+)
+"""Who is measured, and what the other one sends meanwhile."""
+
+_WORDS = ("pump", "bearing", "grease", "seal", "valve", "filter", "compressor", "alarm", "cabinet", "oil", "motor")
+_PAGE = "The {0} of the {1} is checked every {2} hours and replaced after {3} hours of work. "
+_BACKGROUND_DOCUMENTS = 40
+_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Waited:
+    """How long one caller's calls took.
+
+    Attributes:
+        call: The call that was measured.
+        beside: What the other caller sent.
+        alone_p50_s: Median alone, seconds.
+        alone_p95_s: 95th percentile alone, seconds.
+        beside_p50_s: Median beside the other, seconds.
+        beside_p95_s: 95th percentile beside the other, seconds.
+        step_s: Longest time of a stage in one of the other's calls alone, seconds.
+        failed: Calls of the measured caller that failed.
+        others_answered: The other's calls that were answered.
+        others_refused: The other's calls that were refused.
+    """
+
+    call: str
+    beside: str
+    alone_p50_s: float
+    alone_p95_s: float
+    beside_p50_s: float
+    beside_p95_s: float
+    step_s: float
+    failed: int
+    others_answered: int
+    others_refused: int
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long the 95th percentile is."""
+        return self.beside_p95_s / self.alone_p95_s
+
+    @property
+    def kept(self) -> bool:
+        """Whether the target is kept."""
+        return self.failed == 0 and self.beside_p95_s <= 2 * self.alone_p95_s + self.step_s
+
+
+class Caller:
+    """A caller of the daemon.
+
+    Args:
+        channel: Its connection, with its token.
+        seed: Makes its texts differ from those of others.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, seed: int) -> None:
+        self._rag: Any = rag_pb2_grpc.RagStub(channel)
+        self._documents: Any = documents_pb2_grpc.DocumentsStub(channel)
+        self._random = random.Random(seed)
+        self._numbers = itertools.count()
+        self._seed = seed
+
+    async def search(self) -> float:
+        """Searches for a word; returns the longest time of a stage, seconds."""
+        found = await self._rag.Search(rag_pb2.SearchRequest(query=self._random.choice(_WORDS)), timeout=_TIMEOUT_S)
+        return _longest(found.stages)
+
+    async def ask(self) -> float:
+        """Asks a short question."""
+        return await self._ask(f"How often is the {self._random.choice(_WORDS)} checked?", 24)
+
+    async def ingest(self) -> float:
+        """Stores a page."""
+        await self._ingest(2000)
+        return 0.0
+
+    async def searches(self) -> float:
+        """The most expensive search."""
+        request = rag_pb2.SearchRequest(query=self._text(CHARACTERS), limit=100, explain=True)
+        return _longest((await self._rag.Search(request, timeout=_TIMEOUT_S)).stages)
+
+    async def asks(self) -> float:
+        """A long question with a long answer."""
+        return await self._ask(self._text(CHARACTERS // 4) + "?", 256)
+
+    async def documents(self) -> float:
+        """A large document."""
+        await self._ingest(DOCUMENT_BYTES)
+        return 0.0
+
+    async def _ask(self, question: str, tokens: int) -> float:
+        request = rag_pb2.AskRequest(question=question, mode=rag_pb2.ANSWER_MODE_FREE)
+        request.sampling.max_tokens = tokens
+        longest = 0.0
+        async for event in self._rag.Ask(request, timeout=_TIMEOUT_S):
+            if event.HasField("finished"):
+                longest = _longest(event.finished.stages[:2])
+        return longest
+
+    async def _ingest(self, size: int) -> None:
+        name, text = f"page-{self._seed}-{next(self._numbers)}.txt", self._text(size)
+
+        async def parts() -> AsyncIterator[documents_pb2.IngestRequest]:
+            yield documents_pb2.IngestRequest(
+                header=documents_pb2.IngestRequest.Header(name=name, collection=f"c{self._seed}")
+            )
+            for first in range(0, len(text), 1 << 16):
+                yield documents_pb2.IngestRequest(content=text[first : first + (1 << 16)].encode())
+
+        await self._documents.Ingest(parts(), timeout=_TIMEOUT_S)
+
+    def _text(self, size: int) -> str:
+        draw = self._random
+        text = ""
+        while len(text) < size:
+            text += _PAGE.format(draw.choice(_WORDS), draw.choice(_WORDS), draw.randrange(9999), draw.randrange(9999))
+        return text[:size].strip()
+
+
+def _longest(stages: Any) -> float:
+    return max((stage.compute_seconds for stage in stages), default=0.0)
+
+
+@contextlib.asynccontextmanager
+async def caller(address: str, authority: bytes, token: str, seed: int) -> AsyncIterator[Caller]:
+    """Connects a caller."""
+    credentials = grpc.composite_channel_credentials(
+        grpc.ssl_channel_credentials(authority), grpc.access_token_call_credentials(token)
+    )
+    async with grpc.aio.secure_channel(address, credentials) as channel:
+        yield Caller(channel, seed)
+
+
+async def measured(call: Callable[[], Awaitable[float]], count: int) -> tuple[list[float], int]:
+    """Makes calls one after the other; returns their times and how many failed."""
+    times: list[float] = []
+    failed = 0
+    for _ in range(count):
+        began = time.perf_counter()
+        try:
+            await call()
+        except grpc.aio.AioRpcError as error:
+            print(f"{error.code().name}: {error.details()}", file=sys.stderr)
+            failed += 1
+        times.append(time.perf_counter() - began)
+    return times, failed
+
+
+async def press(call: Callable[[], Awaitable[float]], at_once: int) -> None:
+    """Keeps so many calls under way until standard input ends, then prints how many were answered and refused."""
+    answered, refused = itertools.count(), itertools.count()
+    done = asyncio.Event()
+
+    async def one() -> None:
+        while not done.is_set():
+            try:
+                await call()
+                next(answered)
+            except grpc.aio.AioRpcError:
+                next(refused)
+                await asyncio.sleep(0.05)
+
+    tasks = [asyncio.create_task(one()) for _ in range(at_once)]
+    print("under way", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    done.set()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    print(json.dumps([next(answered), next(refused)]))
+
+
+@contextlib.contextmanager
+def pressing(arguments: list[str], counts: list[int]) -> Iterator[None]:
+    """Has another process press the daemon for the duration of the block; adds answered and refused calls."""
+    command = [sys.executable, "-m", "scripts.bench.load.fairness", *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+        out, _ = process.communicate(timeout=60)
+        counts += json.loads(out)
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def compared(
+    address: str, authority: Path, trusted: bytes, tokens: tuple[str, str], wanted: argparse.Namespace
+) -> list[Waited]:
+    """Measures each pair."""
+    found: list[Waited] = []
+    pairs = [pair for pair in PAIRS if wanted.only is None or pair[0] in wanted.only]
+    async with (
+        caller(address, trusted, tokens[0], 1) as one,
+        caller(address, trusted, tokens[1], 2) as other,
+    ):
+        for call, beside in pairs:
+            act = getattr(one, call)
+            await measured(act, 3)
+            alone, failed = await measured(act, wanted.calls)
+            step_s = max([await getattr(other, beside)() for _ in range(2)])
+            counts: list[int] = []
+            press_with = ["--press", beside, "--at-once", str(wanted.at_once), address, str(authority), tokens[1]]
+            with pressing(press_with, counts):
+                await measured(act, 2)
+                others, more_failed = await measured(act, wanted.calls)
+            waited = Waited(
+                call,
+                beside,
+                percentile(alone, 0.5),
+                percentile(alone, 0.95),
+                percentile(others, 0.5),
+                percentile(others, 0.95),
+                step_s,
+                failed + more_failed,
+                counts[0],
+                counts[1],
+            )
+            print(_line(waited), file=sys.stderr)
+            found.append(waited)
+    return found
+
+
+def _line(waited: Waited) -> str:
+    return (
+        f"{waited.call:7} beside {waited.beside:10} alone p50 {waited.alone_p50_s:.3f} p95 {waited.alone_p95_s:.3f} s, "
+        f"beside p50 {waited.beside_p50_s:.3f} p95 {waited.beside_p95_s:.3f} s ({waited.ratio:.1f} times), "
+        f"step {waited.step_s:.3f} s, others {waited.others_answered} answered {waited.others_refused} refused"
+    )
+
+
+def _command(data: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "edge_rag", *arguments, "--data-dir", str(data)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--at-once", type=int, default=16, help="calls that the other keeps under way (default: 16)")
+    parser.add_argument("--calls", type=int, default=40, help="calls that are measured of each kind (default: 40)")
+    parser.add_argument("--only", action="append", choices=["search", "ask", "ingest"], help="measure this call only")
+    parser.add_argument("--tree", type=Path, help="another checkout, with its own .venv, that the daemon runs from")
+    parser.add_argument("--shared", action="store_true", help="clients and daemon work on the same processors")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--press", choices=sorted({beside for _, beside in PAIRS}), help=argparse.SUPPRESS)
+    parser.add_argument("to", nargs="*", help=argparse.SUPPRESS)
+    wanted = parser.parse_args()
+    if wanted.press:
+        asyncio.run(_press(wanted, Path(wanted.to[1]).read_bytes()))
+        return
+    processors = divided()
+    if not wanted.shared:
+        work_on(processors.senders)
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder, "data")
+        _command(data, "tls", "init", "--host", "127.0.0.1")
+        names = ("one", "other")
+        tokens = tuple(_command(data, "token", "create", "--name", name, "--roles", "reader,writer") for name in names)
+        prefix = [] if wanted.shared else on(processors.daemon)
+        with running(data, "[tls]\nalways = true\n", prefix=prefix, tree=wanted.tree) as daemon:
+            ingest_samples(daemon.local)
+            authority = data / "tls" / "ca.pem"
+            trusted, pair = authority.read_bytes(), (tokens[0], tokens[1])
+            found = asyncio.run(_measure(daemon.address, daemon.local, authority, trusted, pair, wanted))
+    if wanted.json:
+        print(json.dumps([asdict(each) | {"ratio": each.ratio, "kept": each.kept} for each in found]))
+    else:
+        for each in found:
+            print(_line(each))
+    missed = [each for each in found if not each.kept]
+    for each in missed:
+        print(f"not kept: {each.call} beside {each.beside}", file=sys.stderr)
+    sys.exit(1 if missed else 0)
+
+
+async def _measure(
+    address: str, local: str, authority: Path, trusted: bytes, tokens: tuple[str, str], wanted: argparse.Namespace
+) -> list[Waited]:
+    async with grpc.aio.insecure_channel(local) as channel:
+        background = Caller(channel, 0)
+        for _ in range(_BACKGROUND_DOCUMENTS):
+            await background.ingest()
+    return await compared(address, authority, trusted, tokens, wanted)
+
+
+async def _press(wanted: argparse.Namespace, trusted: bytes) -> None:
+    address, _, token = wanted.to
+    async with caller(address, trusted, token, 3) as pressing_caller:
+        await press(getattr(pressing_caller, wanted.press), wanted.at_once)
+
+
+if __name__ == "__main__":
+    main()
