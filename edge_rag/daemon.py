@@ -142,7 +142,7 @@ async def _serve(
         collector = StatusCollector(
             pipeline=app.pipeline,
             generator=app.generator,
-            ingest=app.ingest_stage,
+            ingest=app.ingest,
             library=app.directory.library,
             latencies=latencies,
             activity=observer.activity,
@@ -166,8 +166,7 @@ async def _serve(
         lifecycle.open(
             Backend(
                 app.pipeline,
-                app.ingest_stage,
-                app.ingest_worker,
+                app.ingest,
                 app.directory.library,
                 app.directory.spool,
                 settings.document_bytes,
@@ -213,7 +212,7 @@ async def _serve(
         unannounced = asyncio.create_task(asyncio.to_thread(_close_announcer, announcer))
         audit.close()
         app.directory.spool.drain()
-        app.ingest_worker.drain()
+        app.ingest.drain()
         await server.draining()
         try:
             await asyncio.wait_for(lifecycle.drained(), grace_s)

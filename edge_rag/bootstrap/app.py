@@ -33,7 +33,8 @@ from edge_rag.model_store.store import fill_roles, store_of
 from edge_rag.offload.encoding.client import EncoderModels
 from edge_rag.offload.encoding.encoders import OffloadingEmbedding, OffloadingReranker
 from edge_rag.offload.generation.generator import OffloadingGenerator
-from edge_rag.pipeline.ingest import IngestStage, IngestWorker
+from edge_rag.pipeline.ingest import Ingest, IngestObserver
+from edge_rag.pipeline.ingest_policy import IngestLimits
 from edge_rag.pipeline.pipeline import Pipeline, StageLimits
 from edge_rag.pipeline.shared_encoders import EncoderService, EncoderServiceLimits
 from edge_rag.pipeline.yield_to_queries import IngestYield
@@ -68,8 +69,7 @@ class App:
         formats: Checks answer formats.
         remote_encoders: Embedder and reranker that use peers; empty without such peers.
         ingest_yield: Makes ingest yield to queries.
-        ingest_stage: Ingest of single documents.
-        ingest_worker: Ingest as jobs.
+        ingest: Ingest of documents, directly and as jobs.
         encoders: Models in the roles of embedder and reranker.
         profile: Device profile in force.
         choice: How it was chosen.
@@ -87,8 +87,7 @@ class App:
     formats: FormatChecker
     remote_encoders: tuple[OffloadingEmbedding | OffloadingReranker, ...]
     ingest_yield: IngestYield
-    ingest_stage: IngestStage
-    ingest_worker: IngestWorker
+    ingest: Ingest
     encoders: tuple[ModelInUse, ...]
     profile: DeviceProfile
     choice: ProfileChoice
@@ -157,8 +156,7 @@ class App:
         if self.memory_monitor is not None:
             self.memory_monitor.close()
         self.ingest_yield.close()
-        self.ingest_worker.close()
-        self.ingest_stage.close()
+        self.ingest.close()
         self.encoder_service.close()
         self.pipeline.close()
         self.formats.close()
@@ -238,8 +236,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         directory = open_data_directory(
             settings.data_directory,
             embedder,
-            _retriever_options(settings, plan),
-            yield_to_queries=ingest_yield.yield_to_queries,
+            _retriever_options(settings, plan, planner.parsers),
             on_removed=generator.forget,
             working=partial(track_activity, "ingest"),
             embedding=remote_embedder,
@@ -276,10 +273,15 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         built.callback(encoder_service.close)
         formats = FormatChecker()
         built.callback(formats.close)
-        ingest_stage = IngestStage(directory.library, settings.ingest.queue, metrics.ingested)
-        built.callback(ingest_stage.close)
-        ingest_worker = IngestWorker(directory.jobs, directory.library, metrics.ingested)
-        built.callback(ingest_worker.close)
+        ingest = Ingest(
+            directory.jobs,
+            directory.library,
+            IngestObserver(metrics.ingested, observer.usage.ingested),
+            ingest_yield.yield_to_queries,
+            settings.ingest.queue,
+            IngestLimits(parsers=planner.parsers),
+        )
+        built.callback(ingest.close)
 
         # Monitors, which act on the parts above.
         shedder = MemoryShedder(generator.shed_memory, encoders.keep_memory, trim_malloc, observer)
@@ -300,8 +302,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         formats=formats,
         remote_encoders=tuple(each for each in (remote_embedder, remote_reranker) if each is not None),
         ingest_yield=ingest_yield,
-        ingest_stage=ingest_stage,
-        ingest_worker=ingest_worker,
+        ingest=ingest,
         encoders=encoders.models,
         profile=profile,
         choice=choice,
@@ -311,14 +312,15 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
     )
 
 
-def _retriever_options(settings: Settings, plan: MemoryPlan) -> RetrieverOptions:
+def _retriever_options(settings: Settings, plan: MemoryPlan, parsers: int) -> RetrieverOptions:
     return RetrieverOptions(
         parsing=ParsingLimits(
             max_bytes=settings.document_bytes,
             wall_seconds=settings.ingest.parse_seconds,
             cpu_seconds=settings.ingest.parse_seconds,
-            memory_bytes=min(settings.ingest.parse_memory_mib * _MIB, parsing_bytes(plan)),
+            memory_bytes=min(settings.ingest.parse_memory_mib * _MIB, parsing_bytes(plan, parsers)),
         ),
+        parsers=parsers,
         scan_languages=settings.ingest.scan_languages,
         indexes=IndexLimits(settings.retriever.exact_vectors),
         milvus=_milvus_address(settings.retriever.milvus),

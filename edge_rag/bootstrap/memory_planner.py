@@ -50,6 +50,9 @@ _DECODER_ROWS: Final = 20
 _PASSAGE_TOKENS: Final = 256
 _SHORTEST_CONTEXT: Final = 512
 """Tokens of a question with one passage and an answer."""
+_SECOND_PARSER_BYTES: Final = 512 * _MIB
+_MOST_PARSERS: Final = 4
+_CORES_A_PARSER: Final = 4
 _PARSER_ADDRESSES: Final = 160 * _MIB
 """Address space of the document parser's process before it reads a document."""
 
@@ -62,6 +65,9 @@ class MemoryPlanner:
         profile: Device profile in force.
         facts: Facts of the machine.
         folders: Folders of the other models.
+
+    Attributes:
+        parsers: Number of document parsers.
     """
 
     def __init__(self, settings: Settings, profile: DeviceProfile, facts: DeviceFacts, folders: RoleFolders) -> None:
@@ -72,8 +78,9 @@ class MemoryPlanner:
             kv_share=profile.kv_memory_share,
             kv_bytes=None if wanted.kv_memory_mib is None else wanted.kv_memory_mib * _MIB,
         )
+        self.parsers = _parsers(facts)
         self._fixed = (
-            *_fixed(folders.embedder, settings.data_directory / "vectors"),
+            *_fixed(folders.embedder, settings.data_directory / "vectors", self.parsers),
             _messages(settings),
             *_npu(profile, folders),
         )
@@ -144,18 +151,25 @@ def generator_needs(folder: Path, manifest: ModelManifest, logits: int) -> Gener
     )
 
 
-def parsing_bytes(plan: MemoryPlan) -> int:
-    """Returns the address space that the document parser may take without endangering the plan."""
-    return _PARSER_ADDRESSES + plan.spare_bytes
+def parsing_bytes(plan: MemoryPlan, parsers: int) -> int:
+    """Returns the address space that each of the document parsers may take without endangering the plan."""
+    return _PARSER_ADDRESSES + plan.spare_bytes // parsers
 
 
-def _fixed(embedder: Path, vectors: Path) -> Iterator[MemoryItem]:
+def _parsers(facts: DeviceFacts) -> int:
+    """Returns the number of document parsers; with two or more, a slow document does not stop those of others."""
+    if facts.memory.budget_bytes < _SECOND_PARSER_BYTES:
+        return 1
+    return max(2, min(_MOST_PARSERS, facts.cores // _CORES_A_PARSER))
+
+
+def _fixed(embedder: Path, vectors: Path, parsers: int) -> Iterator[MemoryItem]:
     yield MemoryItem("process", _PROCESS_BYTES, "Python, libraries and gRPC")
     runs = _RUN_TOKENS * _ENCODER_ROWS * _width(embedder) * _FLOAT
     yield MemoryItem("embedder", _weights(read_manifest(embedder)) + runs, f"runs of {_RUN_TOKENS} tokens")
     stored = _size(vectors)
     yield MemoryItem("indexes", stored + _STORE_BYTES, f"{stored / _MIB:.1f} MiB now")
-    yield MemoryItem("document reader", _PARSER_BYTES, "a process of its own")
+    yield MemoryItem("document readers", parsers * _PARSER_BYTES, f"{parsers} processes of their own")
 
 
 def _messages(settings: Settings) -> MemoryItem:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
+from edge_rag.core.documents.jobs import IngestPhase
 from edge_rag.core.monitoring.event import AuditEvent
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import Question
@@ -59,6 +61,39 @@ class Embedder(Protocol):
         Raises:
             InferenceFailed: The model could not be run.
         """
+        ...
+
+
+class IngestTask(Protocol):
+    """The ingest of one document, as its scheduler controls it. Called on the thread that ingests the document."""
+
+    def check(self) -> None:
+        """Returns at once if the ingest goes on.
+
+        Raises:
+            NotReady: The daemon is shutting down.
+            RequestCancelled: The document's job was cancelled, or its client has gone.
+        """
+        ...
+
+    def parsing(self, stop: Callable[[], None]) -> AbstractContextManager[None]:
+        """Returns the context in which the document is parsed; ``stop`` ends that from another thread."""
+        ...
+
+    def embedding(self) -> AbstractContextManager[None]:
+        """Returns the context of one turn at the embedder; waits for the turns of other documents."""
+        ...
+
+    def pause(self, worked_s: float) -> None:
+        """Waits while queries are answered, after so many seconds of work at the embedder."""
+        ...
+
+    def charge(self, seconds: float) -> None:
+        """Charges work on the document to its owner, seconds."""
+        ...
+
+    def report(self, phase: IngestPhase, done: int, total: int) -> None:
+        """Records the phase, the number of embedded chunks and the number of all chunks."""
         ...
 
 

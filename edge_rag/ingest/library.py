@@ -3,33 +3,65 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
-from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, IngestStatus, Upload
+from edge_rag.core.documents.document import (
+    Chunk,
+    DocumentInfo,
+    IngestOutcome,
+    IngestStatus,
+    ParsedDocument,
+    Upload,
+)
 from edge_rag.core.documents.jobs import IngestPhase, Ticket
 from edge_rag.core.documents.metadata import Metadata, MetadataValue, validate_metadata
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.monitoring.status import IndexInUse
 from edge_rag.core.placement import OffloadRule
-from edge_rag.core.ports import Embedder, Embedding
+from edge_rag.core.ports import Embedder, Embedding, IngestTask
 from edge_rag.errors import CollectionNotFound, DocumentRejected, InvalidRequest, StorageCorrupt
 from edge_rag.index.manager import VectorIndexes
 from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits, chunk_document, index_text
 from edge_rag.ingest.embedding import LocalEmbedding
-from edge_rag.ingest.parsing.sandbox.process import ParserProcess
+from edge_rag.ingest.parsing.sandbox.pool import ParserPool
 from edge_rag.storage.collections import CollectionStore
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.names import require_collection_name, require_document_name
 from edge_rag.storage.statements import Change, NewDocument
 
-Progress = Callable[[IngestPhase, int, int], None]
+
+class _Unscheduled:
+    """Implements ``IngestTask`` for a document that is ingested alone."""
+
+    def check(self) -> None:
+        pass
+
+    def parsing(self, stop: Callable[[], None]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def embedding(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def pause(self, worked_s: float) -> None:
+        pass
+
+    def charge(self, seconds: float) -> None:
+        pass
+
+    def report(self, phase: IngestPhase, done: int, total: int) -> None:
+        pass
+
+
+UNSCHEDULED: Final = _Unscheduled()
+"""The task of a document that is ingested alone."""
 
 
 class LocalDocumentLibrary:
@@ -41,11 +73,9 @@ class LocalDocumentLibrary:
     Args:
         store: Documents in SQLite.
         vectors: The vector indexes.
-        parser: Parses documents.
+        parsers: Parse documents.
         embedder: The embedder of this box.
         chunk_limits: Sizes of chunks.
-        yield_to_queries: Called between two batches of chunks with the duration of the last one, seconds; returns when
-            ingest may continue.
         on_removed: Called with a collection's name and its new epoch after text of it was removed, so that everything
             derived from earlier epochs can be discarded.
         working: Returns a context that is entered while chunks are embedded on this box.
@@ -56,74 +86,77 @@ class LocalDocumentLibrary:
         self,
         store: DocumentStore,
         vectors: VectorIndexes,
-        parser: ParserProcess,
+        parsers: ParserPool,
         embedder: Embedder,
         chunk_limits: ChunkLimits,
-        yield_to_queries: Callable[[float], None],
         on_removed: Callable[[str, int], None],
         working: Callable[[], AbstractContextManager[None]] = nullcontext,
         embedding: Embedding | None = None,
     ) -> None:
         self._store = store
         self._vectors = vectors
-        self._parser = parser
+        self._parsers = parsers
         self._embedder = embedder
         self._embedding = embedding or LocalEmbedding(embedder)
         self._chunk_limits = chunk_limits
-        self._yield_to_queries = yield_to_queries
         self._on_removed = on_removed
         self._working = working
         self._max_chunk_tokens = embedder.max_tokens - chunk_limits.context - SPECIAL_TOKENS
         self._committing = threading.Lock()
 
-    def ingest(self, upload: Upload) -> IngestOutcome:
+    def ingest(self, upload: Upload, task: IngestTask = UNSCHEDULED) -> IngestOutcome:
         """Ingests a document; unless the result is REJECTED, the document is durable and can be found on return.
 
         The same bytes under the same name with the same given metadata are UNCHANGED, unless the size of chunks has
         changed. A rejected document leaves an older version as it was.
 
+        Args:
+            upload: The document.
+            task: Controls the ingest; by default nothing does.
+
         Raises:
             InvalidRequest: The name of the document or the collection, or the metadata is not allowed.
             InferenceFailed: The embedder could not be run; the document was not stored.
             StorageError: The data directory failed; the document was not stored.
+            NotReady, RequestCancelled: The task was ended; the document was not stored.
         """
-        prepared = self._prepare(upload, _ignore)
+        prepared = self._prepare(upload, task)
         if isinstance(prepared, IngestOutcome):
             if prepared.status is IngestStatus.UNCHANGED:
                 self._store.supersede_queued(upload.collection, upload.name)
             return prepared
         with self._committing:
-            change = self._store.put(prepared)
+            change = self._store.put(prepared, task.check)
             self._discard_removed(change)
             self._vectors.apply(change, prepared.vectors)
         return self._outcome(change, prepared.parsed.note)
 
-    def take(self, upload: Upload, ticket: Ticket, progress: Progress) -> IngestOutcome | None:
+    def take(self, upload: Upload, ticket: Ticket, task: IngestTask = UNSCHEDULED) -> IngestOutcome | None:
         """Ingests a queued document; if it is stored, its ticket is completed in the same transaction.
 
         Args:
             upload: The document.
             ticket: Its ticket.
-            progress: Called with the phase, the number of finished chunks and the number of all chunks.
+            task: Controls the ingest; by default nothing does.
 
         Returns:
             As ``ingest``; None if a newer document of that name was stored meanwhile or the job was cancelled.
 
         Raises:
-            InvalidRequest, InferenceFailed, StorageError: As ``ingest``.
+            InvalidRequest, InferenceFailed, StorageError, NotReady, RequestCancelled: As ``ingest``.
         """
-        prepared = self._prepare(upload, progress)
+        prepared = self._prepare(upload, task)
         if isinstance(prepared, IngestOutcome):
             return prepared
         with self._committing:
-            change = self._store.put_accepted(prepared, ticket)
+            change = self._store.put_accepted(prepared, ticket, task.check)
             if change is None:
                 return None
             self._discard_removed(change)
             self._vectors.apply(change, prepared.vectors)
         return self._outcome(change, prepared.parsed.note)
 
-    def _prepare(self, upload: Upload, progress: Progress) -> NewDocument | IngestOutcome:
+    def _prepare(self, upload: Upload, task: IngestTask) -> NewDocument | IngestOutcome:
         """Prepares a document for storage; returns the outcome if it is unchanged or rejected."""
         require_collection_name(upload.collection)
         require_document_name(upload.name)
@@ -133,16 +166,16 @@ class LocalDocumentLibrary:
         limits = self._limits_in(upload.collection)
         if present is not None and present.sha256 == sha256 and self._is_unchanged(present, given, limits):
             return IngestOutcome(upload.name, IngestStatus.UNCHANGED, present)
-        progress(IngestPhase.PARSING, 0, 0)
         try:
-            media_type, parsed = self._parser.read(upload.name, upload.media_type, _read(upload), upload.collection)
+            media_type, parsed = self._parse(upload, task)
             metadata = _merged(parsed.metadata, given)
         except DocumentRejected as error:
+            task.check()  # a parser that was ended rejects its document
             return IngestOutcome(upload.name, IngestStatus.REJECTED, reason=str(error))
-        chunks = chunk_document(parsed, limits, self._embedder.count_tokens)
+        chunks = self._chunk(parsed, limits, task)
         texts = [index_text(chunk.context, chunk.text) for chunk in chunks]
-        vectors = self._embed(upload.collection, texts, progress)
-        progress(IngestPhase.COMMITTING, len(chunks), len(chunks))
+        vectors = self._embed(upload.collection, texts, task)
+        task.report(IngestPhase.COMMITTING, len(chunks), len(chunks))
         return NewDocument(
             collection=upload.collection,
             name=upload.name,
@@ -157,6 +190,32 @@ class LocalDocumentLibrary:
             given_metadata=given,
             chunk_tokens=limits.target,
         )
+
+    def _parse(self, upload: Upload, task: IngestTask) -> tuple[str, ParsedDocument]:
+        """Parses a document.
+
+        Raises:
+            DocumentRejected: It cannot be read, or the task was ended meanwhile.
+        """
+        task.report(IngestPhase.PARSING, 0, 0)
+        content = _read(upload)
+        with self._parsers.lend(upload.collection) as parser, task.parsing(parser.kill):
+            began = time.monotonic()
+            try:
+                return parser.read(upload.name, upload.media_type, content, upload.collection)
+            finally:
+                task.charge(time.monotonic() - began)
+
+    def _chunk(self, parsed: ParsedDocument, limits: ChunkLimits, task: IngestTask) -> tuple[Chunk, ...]:
+        def count_tokens(text: str) -> int:
+            task.check()
+            return self._embedder.count_tokens(text)
+
+        began = time.monotonic()
+        try:
+            return chunk_document(parsed, limits, count_tokens)
+        finally:
+            task.charge(time.monotonic() - began)
 
     def _discard_removed(self, change: Change) -> None:
         if change.removed:
@@ -253,17 +312,26 @@ class LocalDocumentLibrary:
         metadata, chunk_tokens = self._store.ingested_with(present.document_id)
         return metadata == given and limits.target == (chunk_tokens or self._chunk_limits.target)
 
-    def _embed(self, collection: str, texts: Sequence[str], progress: Progress) -> NDArray[np.float32]:
-        def embed_locally(part: Sequence[str]) -> NDArray[np.float32]:
-            with self._working():
-                return self._embedder.embed(part)
+    def _embed(self, collection: str, texts: Sequence[str], task: IngestTask) -> NDArray[np.float32]:
+        worked_s = 0.0
 
+        def embed_locally(part: Sequence[str]) -> NDArray[np.float32]:
+            nonlocal worked_s
+            with task.embedding(), self._working():
+                task.check()
+                began = time.monotonic()
+                vectors = self._embedder.embed(part)
+                worked_s = time.monotonic() - began
+                task.charge(worked_s)
+                return vectors
+
+        def report(done: int) -> None:
+            task.check()
+            task.report(IngestPhase.EMBEDDING, done, len(texts))
+
+        # Turns of other documents are not work of this one, so the time that a batch took is measured within its turn.
         return self._embedding.passages(
-            texts,
-            lambda: self._rule_of(collection),
-            embed_locally,
-            self._yield_to_queries,
-            lambda done: progress(IngestPhase.EMBEDDING, done, len(texts)),
+            texts, lambda: self._rule_of(collection), embed_locally, lambda _: task.pause(worked_s), report
         )
 
     def _rule_of(self, collection: str) -> OffloadRule:
@@ -272,10 +340,6 @@ class LocalDocumentLibrary:
             return self._store.collection(collection).settings.offload
         except CollectionNotFound:
             return OffloadRule.NEVER
-
-
-def _ignore(phase: IngestPhase, done: int, total: int) -> None:
-    pass
 
 
 def _read(upload: Upload) -> bytes:

@@ -1,44 +1,53 @@
-"""Ingest: a direct stage for documents whose outcome the caller waits for, and a background worker for jobs.
+"""Ingest: documents whose outcome the caller waits for, and documents that jobs accept and store later.
 
-The worker stores accepted documents one at a time, in the order of acceptance. Its queue is the job store, so the next
-process continues after a crash.
+Both are chosen and run by one scheduler. The queue of the jobs is the job store, so the next process continues after a
+crash; the queue of waiting callers is in memory and bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import structlog
 
 from edge_rag.core.documents.document import IngestOutcome, IngestStatus, Upload
 from edge_rag.core.documents.jobs import (
-    IngestPhase,
-    IngestWork,
     Job,
+    JobBacklog,
     JobDocument,
     JobDocumentState,
     JobId,
     JobPage,
     JobState,
+    QueuedDocument,
     Ticket,
 )
 from edge_rag.core.ids import require_recognized
 from edge_rag.core.monitoring.status import StageSnapshot
-from edge_rag.errors import EdgeRagError, NotReady, StorageError
-from edge_rag.pipeline.ports import AcceptedDocument, DocumentLibrary, JobStore
-from edge_rag.pipeline.stage import Stage
+from edge_rag.errors import EdgeRagError, NotReady, Overloaded, RequestCancelled, StorageError
+from edge_rag.pipeline.ingest_forecast import forecast
+from edge_rag.pipeline.ingest_policy import IngestLimits
+from edge_rag.pipeline.ingest_scheduler import IngestScheduler, Pause, ScheduledTask
+from edge_rag.pipeline.ports import DocumentLibrary, JobStore
+from edge_rag.pipeline.stage import Timed
 from edge_rag.telemetry.tracing import UNTRACED, CallTrace, times
 
 log = structlog.get_logger(__name__)
 
-_FIRST_RETRY_S: Final = 1.0
-_MAX_RETRY_S: Final = 30.0
+_BACKLOG_AGE_S: Final = 1.0
 _PAGE_CHANGES: Final = 500
+_RETRY_S: Final = 1.0
+_DIRECT_FIRST: Final = -(1 << 62)
 _STATES: Final = {
     IngestStatus.ADDED: JobDocumentState.ADDED,
     IngestStatus.REPLACED: JobDocumentState.REPLACED,
@@ -47,79 +56,100 @@ _STATES: Final = {
 }
 
 
-class IngestStage:
-    """Stores documents one at a time behind a bounded queue.
+@dataclass(frozen=True, slots=True)
+class IngestObserver:
+    """What is told about ingested documents.
 
-    Args:
-        library: Stores the documents.
-        capacity: Capacity of the queue, documents.
-        on_outcome: Called with every outcome, on the stage's thread.
+    Attributes:
+        on_outcome: Called with every outcome, on the thread that ingested the document.
+        on_charged: Called with an owner and the seconds of parsing, chunking and embedding of a document.
     """
 
-    def __init__(self, library: DocumentLibrary, capacity: int, on_outcome: Callable[[IngestOutcome], None]) -> None:
+    on_outcome: Callable[[IngestOutcome], None]
+    on_charged: Callable[[str, float], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A document whose caller waits."""
+
+    queued: QueuedDocument
+    upload: Upload
+    since: float
+    future: Future[Timed[IngestOutcome]] = field(default_factory=Future)
+    context: Context = field(default_factory=copy_context)
+    task: ScheduledTask | None = None
+
+
+class Ingest:
+    """Ingests documents, directly and as jobs. May be used from any thread.
+
+    Args:
+        store: Stores jobs and accepted documents.
+        library: Stores ingested documents.
+        observer: Is told about documents.
+        pause: Waits while queries are answered.
+        capacity: Most documents whose callers wait.
+        limits: How much is in work at once.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        library: DocumentLibrary,
+        observer: IngestObserver,
+        pause: Pause,
+        capacity: int,
+        limits: IngestLimits,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
         self._library = library
-        self._on_outcome = on_outcome
-        self._stage: Stage[Upload, IngestOutcome] = Stage("ingest", self._ingest, capacity, max_batch=1)
+        self._observer = observer
+        self._capacity = capacity
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._orders = itertools.count(_DIRECT_FIRST)
+        self._direct: dict[int, _Waiting] = {}
+        self._running = self._completed = self._refused = 0
+        self._last_collection: dict[str, str] = {}
+        self._backlog: tuple[float, tuple[JobBacklog, ...]] | None = None
+        self._draining = self._closed = False
+        self._wakers: list[Callable[[], None]] = []
+        self._scheduler = IngestScheduler(limits, pause, self._wake_followers, observer.on_charged, clock)
+        self._scheduler.start(self)
 
     async def ingest(self, upload: Upload, trace: CallTrace = UNTRACED) -> IngestOutcome:
         """Stores one document. With any outcome but REJECTED it is durable on return.
+
+        A caller that is cancelled takes its document along: it is removed from the queue, or its ingest is ended.
 
         Args:
             upload: The document.
             trace: Gets the span of the stage.
 
         Raises:
-            Overloaded: The queue is full.
+            Overloaded: The queue is full, or the owner has its part of it.
             StorageError: The data directory failed.
             NotReady: The daemon is shutting down.
         """
         with trace.stage("ingest") as span:
-            timed = await asyncio.wrap_future(self._stage.submit(upload, deadline=None))
+            waiting = self._submit(upload)
+            try:
+                timed = await asyncio.wrap_future(waiting.future)
+            except asyncio.CancelledError:
+                self._abandon(waiting)
+                raise
             span.note(times(timed.queue_s, timed.compute_s))
             span.note({"edge_rag.outcome": timed.value.status.value, "edge_rag.bytes": upload.content.size_bytes})
             return timed.value
 
     def snapshot(self) -> StageSnapshot:
-        """Returns the stage's counts."""
-        return self._stage.snapshot()
-
-    def close(self) -> None:
-        """Completes the current document and fails queued ones with NotReady."""
-        self._stage.close()
-
-    def _ingest(self, uploads: Sequence[Upload]) -> list[IngestOutcome | Exception]:
-        results: list[IngestOutcome | Exception] = []
-        for upload in uploads:
-            try:
-                outcome = self._library.ingest(upload)
-            except EdgeRagError as error:
-                results.append(error)
-            else:
-                self._on_outcome(outcome)
-                results.append(outcome)
-        return results
-
-
-class IngestWorker:
-    """Accepts documents into jobs and stores them on a thread of its own. May be used from any thread.
-
-    Args:
-        store: Stores jobs and accepted documents.
-        library: Stores ingested documents.
-        on_outcome: Called with every outcome, on the worker's thread.
-    """
-
-    def __init__(self, store: JobStore, library: DocumentLibrary, on_outcome: Callable[[IngestOutcome], None]) -> None:
-        self._store = store
-        self._library = library
-        self._on_outcome = on_outcome
-        self._changed = threading.Condition()
-        self._work: IngestWork | None = None
-        self._idle = False
-        self._draining = self._closed = False
-        self._wakers: list[Callable[[], None]] = []
-        self._thread = threading.Thread(target=self._run, name="ingest-jobs", daemon=True)
-        self._thread.start()
+        """Returns the counts of documents whose callers wait."""
+        with self._lock:
+            waiting = len(self._direct)
+            return StageSnapshot("ingest", waiting, self._capacity, self._running, self._completed, self._refused)
 
     def start(self, owner: str) -> Job:
         """Creates a job of an identity, given by name; it is written with its first document."""
@@ -144,15 +174,18 @@ class IngestWorker:
         """Closes a job for further documents and returns it."""
         self._store.finish_uploads(job_id)
         self._notify()
-        return self._store.job(job_id)
+        return self.job(job_id)
 
     def cancel(self, job_id: JobId) -> Job:
-        """Cancels a job: its waiting documents are not stored.
+        """Cancels a job: its waiting documents are not stored, and one in work is ended.
 
         Raises:
             JobNotFound: There is no such job.
         """
         job = self._store.cancel(job_id)
+        for task in self._scheduler.tasks:
+            if task.document.job_id == job_id:
+                task.end(RequestCancelled("the job was cancelled"))
         self._notify()
         return job
 
@@ -162,11 +195,11 @@ class IngestWorker:
         Raises:
             JobNotFound: There is no such job.
         """
-        return self._store.job(job_id)
+        return self._with_forecast(self._store.job(job_id))
 
     def jobs(self, limit: int, within: frozenset[str] | None) -> tuple[Job, ...]:
         """Returns the latest jobs, the newest first; see ``JobStore.jobs`` for ``within``."""
-        return self._store.jobs(limit, within)
+        return tuple(map(self._with_forecast, self._store.jobs(limit, within)))
 
     async def follow(self, job_id: JobId, cursor: int) -> AsyncGenerator[JobPage, None]:
         """Yields a job's history as it happens; ends with the job.
@@ -196,82 +229,126 @@ class IngestWorker:
                 await woken.wait()
 
     def drain(self) -> None:
-        """Ends all ``follow`` streams and refuses further documents; the worker continues."""
+        """Ends all ``follow`` streams, refuses further documents and ends documents of jobs, which stay queued."""
         self._draining = True
+        for task in self._scheduler.tasks:
+            if task.document.job_id is not None:
+                task.end(NotReady("the daemon is shutting down"))
         self._notify()
 
     def close(self) -> None:
-        """Completes the current document and stops; the others wait for the daemon's next start."""
-        with self._changed:
-            self._draining = self._closed = True
-            self._changed.notify_all()
-        self._thread.join()
+        """Ends all documents and stops; those of jobs wait for the daemon's next start."""
+        self._draining = True
+        reason = NotReady("the daemon is shutting down")
+        with self._lock:
+            self._closed = True
+            waiting = list(self._direct.values())
+            self._direct.clear()
+        for each in waiting:
+            if each.future.set_running_or_notify_cancel():
+                each.future.set_exception(reason)
+        self._scheduler.close(reason)
 
-    def _page(self, job_id: JobId, cursor: int) -> JobPage:
-        job, documents = self._store.changes(job_id, cursor, _PAGE_CHANGES)
-        work = self._work
-        return JobPage(
-            job=job,
-            documents=documents,
-            cursor=documents[-1].change if documents else cursor,
-            work=work if work is not None and work.job_id == job_id else None,
-        )
+    # The source of the scheduler.
 
-    def _notify(self) -> None:
-        with self._changed:
-            self._idle = False
-            self._changed.notify_all()
-            wakers = tuple(self._wakers)
-        for wake in wakers:
-            wake()
+    def owners(self) -> list[str]:
+        """Returns the names of those who have documents waiting; see ``TaskSource``."""
+        with self._lock:
+            owners = {each.queued.owner for each in self._direct.values()}
+        return sorted(owners.union(() if self._draining else self._store.owners()))
 
-    def _run(self) -> None:
-        retry_s = _FIRST_RETRY_S
-        while not self._closed:
-            with self._changed:
-                self._idle = True
-            try:
-                accepted = self._store.next()
-                if accepted is not None:
-                    self._ingest(accepted)
-                retry_s = _FIRST_RETRY_S
-            except StorageError as error:
-                log.error("ingest waits for storage", error=str(error), seconds=retry_s)
-                if self._work is not None:
-                    self._set_work(replace(self._work, problem=str(error)))
-                with self._changed:
-                    self._changed.wait_for(lambda: self._closed, retry_s)
-                retry_s = min(_MAX_RETRY_S, 2 * retry_s)
-                continue
-            self._set_work(None)
-            if accepted is None:
-                with self._changed:
-                    self._changed.wait_for(lambda: self._closed or not self._idle)
+    def waiting(self, owner: str) -> list[QueuedDocument]:
+        """Returns documents of an owner that may begin; see ``TaskSource``."""
+        found: list[QueuedDocument] = []
+        with self._lock:
+            names: set[tuple[str, str]] = set()
+            for each in self._direct.values():
+                name = each.queued.collection, each.queued.name
+                if each.queued.owner == owner and name not in names:
+                    found.append(each.queued)
+                names.add(name)
+            after = self._last_collection.get(owner, "")
+        if not self._draining:
+            # A direct ingest decides what is stored under its name, so that documents of jobs wait for it.
+            accepted = self._store.waiting(owner, after)
+            found += [each for each in accepted if (each.collection, each.name) not in names]
+        return found
 
-    def _ingest(self, accepted: AcceptedDocument) -> None:
-        """Stores one document, or completes it as rejected.
+    def begin(self, document: QueuedDocument) -> ScheduledTask | None:
+        """Returns the task of a document; see ``TaskSource``."""
+        with self._lock:
+            self._last_collection[document.owner] = document.collection
+        if document.job_id is not None:
+            ticket = Ticket(document.order)
+            if self._draining or not self._store.is_queued(ticket):
+                return None
+            return ScheduledTask(self._scheduler, document, partial(self._run_accepted, ticket))
+        with self._lock:
+            waiting = self._direct.pop(document.order, None)
+            if waiting is None or not waiting.future.set_running_or_notify_cancel():
+                return None
+            waiting.task = ScheduledTask(self._scheduler, document, partial(self._run_direct, waiting))
+            self._running += 1
+            return waiting.task
+
+    def _submit(self, upload: Upload) -> _Waiting:
+        owner = upload.owner
+        with self._lock:
+            if self._closed:
+                raise NotReady("the ingest stage is shutting down")
+            free = self._capacity - len(self._direct)
+            if sum(each.queued.owner == owner for each in self._direct.values()) >= free:
+                self._refused += 1
+                raise Overloaded("ingest", _RETRY_S)
+            order = next(self._orders)
+            queued = QueuedDocument(order, None, owner, upload.collection, upload.name, upload.content.size_bytes)
+            self._direct[order] = waiting = _Waiting(queued, upload, self._clock())
+        self._scheduler.wake()
+        return waiting
+
+    def _abandon(self, waiting: _Waiting) -> None:
+        with self._lock:
+            self._direct.pop(waiting.queued.order, None)
+            task = waiting.task
+        if task is not None:
+            task.end(RequestCancelled("the client has gone"))
+
+    def _run_direct(self, waiting: _Waiting, task: ScheduledTask) -> None:
+        began = self._clock()
+        try:
+            outcome = waiting.context.run(self._library.ingest, waiting.upload, task)
+        except Exception as error:  # noqa: BLE001 - the result of the call
+            waiting.future.set_exception(error)
+        else:
+            self._observer.on_outcome(outcome)
+            waiting.future.set_result(Timed(outcome, began - waiting.since, self._clock() - began))
+        finally:
+            with self._lock:
+                self._running -= 1
+                self._completed += 1
+
+    def _run_accepted(self, ticket: Ticket, task: ScheduledTask) -> None:
+        """Stores a document of a job, or completes it as rejected.
 
         Raises:
             StorageError: The data directory failed; the document keeps waiting.
+            NotReady, RequestCancelled: The task was ended; the document keeps waiting unless its job was cancelled.
         """
-        work = IngestWork(accepted.job_id, accepted.name, IngestPhase.PARSING)
-        self._set_work(work)
-        upload = self._store.upload(accepted.ticket)
-
-        def progress(phase: IngestPhase, done: int, total: int) -> None:
-            self._set_work(replace(work, phase=phase, chunks_done=done, chunks=total))
-
+        name = task.document.name
+        outcome: IngestOutcome | None
         try:
-            outcome = self._library.take(upload, accepted.ticket, progress)
+            outcome = self._library.take(self._store.upload(ticket), ticket, task)
         except StorageError:
             raise
         except EdgeRagError as error:
-            outcome = IngestOutcome(accepted.name, IngestStatus.REJECTED, reason=str(error))
+            if task.is_ended:
+                raise
+            outcome = IngestOutcome(name, IngestStatus.REJECTED, reason=str(error))
         except Exception as error:
-            log.exception("document ingest failed", document=accepted.name)
+            log.exception("document ingest failed", document=name)
             reason = f"internal error ({error!r}); see the daemon's log"
-            outcome = IngestOutcome(accepted.name, IngestStatus.REJECTED, reason=reason)
-        self._complete(accepted.ticket, outcome)
+            outcome = IngestOutcome(name, IngestStatus.REJECTED, reason=reason)
+        self._complete(ticket, outcome)
 
     def _complete(self, ticket: Ticket, outcome: IngestOutcome | None) -> None:
         if outcome is None:
@@ -279,15 +356,37 @@ class IngestWorker:
             return
         document_id = None if outcome.document is None else outcome.document.document_id
         self._store.complete(ticket, _STATES[require_recognized(outcome.status)], outcome.reason, document_id)
-        self._on_outcome(outcome)
+        self._observer.on_outcome(outcome)
 
-    def _set_work(self, work: IngestWork | None) -> None:
-        if work != self._work:
-            self._work = work
-            with self._changed:
-                wakers = tuple(self._wakers)
-            for wake in wakers:
-                wake()
+    def _page(self, job_id: JobId, cursor: int) -> JobPage:
+        job, documents = self._store.changes(job_id, cursor, _PAGE_CHANGES)
+        work = next((task.work for task in self._scheduler.tasks if task.document.job_id == job_id), None)
+        return JobPage(
+            job=self._with_forecast(job),
+            documents=documents,
+            cursor=documents[-1].change if documents else cursor,
+            work=work,
+        )
+
+    def _with_forecast(self, job: Job) -> Job:
+        if job.state is not JobState.RUNNING or not job.documents.get(JobDocumentState.QUEUED):
+            return job
+        now, read = self._clock(), self._backlog
+        known = read is not None and any(each.job_id == job.job_id for each in read[1])
+        if read is None or not known or now - read[0] > _BACKLOG_AGE_S:
+            self._backlog = read = now, tuple(self._store.backlog())
+        expected = forecast(job.job_id, read[1], *self._scheduler.costs())
+        return replace(job, documents_ahead=expected.documents_ahead, time_left_s=expected.time_left_s)
+
+    def _notify(self) -> None:
+        self._scheduler.wake()
+        self._wake_followers()
+
+    def _wake_followers(self) -> None:
+        with self._lock:
+            wakers = tuple(self._wakers)
+        for wake in wakers:
+            wake()
 
     @contextmanager
     def _wakeup(self) -> Iterator[asyncio.Event]:
@@ -299,10 +398,10 @@ class IngestWorker:
             with suppress(RuntimeError):  # the follower's event loop is gone
                 loop.call_soon_threadsafe(woken.set)
 
-        with self._changed:
+        with self._lock:
             self._wakers.append(wake)
         try:
             yield woken
         finally:
-            with self._changed:
+            with self._lock:
                 self._wakers.remove(wake)

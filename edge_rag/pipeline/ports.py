@@ -9,11 +9,20 @@ from typing import Any, Protocol, runtime_checkable
 
 from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
 from edge_rag.core.documents.document import Content, DocumentInfo, IngestOutcome, Upload
-from edge_rag.core.documents.jobs import IngestPhase, Job, JobDocument, JobDocumentState, JobId, Ticket
+from edge_rag.core.documents.jobs import (
+    Job,
+    JobBacklog,
+    JobDocument,
+    JobDocumentState,
+    JobId,
+    QueuedDocument,
+    Ticket,
+)
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.monitoring.status import IndexInUse
 from edge_rag.core.passage import Reranked, RerankRequest, RetrievalRequest, Retrieved
+from edge_rag.core.ports import IngestTask
 from edge_rag.errors import EdgeRagError
 
 
@@ -93,10 +102,6 @@ class Generator(Protocol):
         ...
 
 
-IngestProgress = Callable[[IngestPhase, int, int], None]
-"""Called with a document's phase, its completed chunks and all its chunks; returns at once and does not raise."""
-
-
 class CollectionLibrary(Protocol):
     """Stores collections. Methods may be called from any thread and raise StorageError where the disk fails."""
 
@@ -141,15 +146,16 @@ class CollectionLibrary(Protocol):
 class DocumentLibrary(Protocol):
     """Stores documents. Methods may be called from any thread."""
 
-    def ingest(self, upload: Upload) -> IngestOutcome:
+    def ingest(self, upload: Upload, task: IngestTask) -> IngestOutcome:
         """Stores one document. With any outcome but REJECTED it is durable and searchable on return.
 
         Raises:
             StorageError: The data directory failed; the document was not stored.
+            NotReady, RequestCancelled: The task was ended; the document was not stored.
         """
         ...
 
-    def take(self, upload: Upload, ticket: Ticket, progress: IngestProgress) -> IngestOutcome | None:
+    def take(self, upload: Upload, ticket: Ticket, task: IngestTask) -> IngestOutcome | None:
         """Stores a document that a job has accepted; otherwise like ``ingest``.
 
         The job's record changes in the same transaction. A direct ingest or delete of the same name after the document
@@ -160,6 +166,7 @@ class DocumentLibrary(Protocol):
 
         Raises:
             StorageError: The data directory failed; the document was not stored.
+            NotReady, RequestCancelled: The task was ended; the document was not stored.
         """
         ...
 
@@ -261,25 +268,6 @@ class UploadSpool(Protocol):
         ...
 
 
-class AcceptedDocument(Protocol):
-    """The accepted document to store next."""
-
-    @property
-    def job_id(self) -> JobId:
-        """Its job."""
-        ...
-
-    @property
-    def ticket(self) -> Ticket:
-        """Its ticket."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-
 class JobStore(Protocol):
     """Stores jobs and the documents accepted for them. Any thread; every change is durable on return.
 
@@ -302,8 +290,27 @@ class JobStore(Protocol):
         """Closes a job for further documents."""
         ...
 
-    def next(self) -> AcceptedDocument | None:
-        """Returns the waiting document that was accepted first; None if none waits."""
+    def owners(self) -> Sequence[str]:
+        """Returns the names of those who have documents waiting."""
+        ...
+
+    def waiting(self, owner: str, after: str) -> Sequence[QueuedDocument]:
+        """Returns a bounded number of waiting documents of an owner, the oldest of each collection.
+
+        A document is left out while an older one of that name in its collection waits.
+
+        Args:
+            owner: Name of the owner.
+            after: Name of a collection; where there are too many, those that follow it by name come first.
+        """
+        ...
+
+    def is_queued(self, ticket: Ticket) -> bool:
+        """Returns whether a document waits."""
+        ...
+
+    def backlog(self) -> Sequence[JobBacklog]:
+        """Returns what waits of each job, in order of their start."""
         ...
 
     def upload(self, ticket: Ticket) -> Upload:

@@ -55,19 +55,20 @@ class IngestYield:
                     self._idle_since = self._clock()
                     self._idle.notify_all()
 
-    def yield_to_queries(self, worked_s: float) -> None:
+    def yield_to_queries(self, worked_s: float, is_ended: Callable[[], bool] = lambda: False) -> None:
         """Waits until no query has run for ``QUIET_S``, but at most ``longest_pause_s(worked_s)``.
 
         Args:
             worked_s: How long the last piece of ingest work took, seconds.
+            is_ended: Returns whether the work was ended, which ends the wait; asked again every ``QUIET_S``.
         """
         deadline = self._clock() + longest_pause_s(worked_s)
         with self._idle:
-            while not self._closed and (left := deadline - self._clock()) > 0:
+            while not self._closed and not is_ended() and (left := deadline - self._clock()) > 0:
                 quiet_in = self._idle_since + QUIET_S - self._clock()
                 if not self._queries and quiet_in <= 0:
                     return
-                self._idle.wait(left if self._queries else min(left, quiet_in))
+                self._idle.wait(min(left, QUIET_S if self._queries else quiet_in))
 
     def close(self) -> None:
         """Ends all waits; later ones return at once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from edge_rag.core.documents.collection import BackendKind
@@ -18,6 +19,7 @@ from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits
 from edge_rag.ingest.embedding import LocalEmbedding, reembed
 from edge_rag.ingest.library import LocalCollectionLibrary, LocalDocumentLibrary
 from edge_rag.ingest.parsing.document_format import ParsingLimits
+from edge_rag.ingest.parsing.sandbox.pool import ParserPool
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from edge_rag.retriever.bm25 import Bm25Index
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
@@ -31,10 +33,6 @@ from edge_rag.storage.jobs import JobStore
 from edge_rag.storage.recovery.salvage import open_library
 from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.vectors import StoredVectors
-
-
-def _continue(worked_s: float) -> None:
-    pass
 
 
 def _ignore(collection: str, epoch: int) -> None:
@@ -66,6 +64,7 @@ class RetrieverOptions:
             room in a prompt for several passages.
         context_tokens: Most tokens of headings that are embedded with a chunk.
         parsing: Limits of parsing a document.
+        parsers: Most parser processes.
         scan_languages: Languages of scanned pages, Tesseract's names joined by ``+``.
         depth: Depth of the two searches.
         indexes: Limits of exact search.
@@ -76,6 +75,7 @@ class RetrieverOptions:
     chunk_tokens: int = 120
     context_tokens: int = 40
     parsing: ParsingLimits = field(default_factory=ParsingLimits)
+    parsers: int = 2
     scan_languages: str = "eng"
     depth: SearchDepth = field(default_factory=SearchDepth)
     indexes: IndexLimits = field(default_factory=IndexLimits)
@@ -141,7 +141,6 @@ def open_data_directory(
     embedder: Embedder,
     options: RetrieverOptions | None = None,
     *,
-    yield_to_queries: Callable[[float], None] = _continue,
     on_removed: Callable[[str, int], None] = _ignore,
     working: Callable[[], AbstractContextManager[None]] = nullcontext,
     embedding: Embedding | None = None,
@@ -155,8 +154,6 @@ def open_data_directory(
         path: The directory.
         embedder: The embedder of this box.
         options: Options; the defaults if None.
-        yield_to_queries: Called between two batches of an ingest with the duration of the last one, seconds; returns
-            when ingest may continue.
         on_removed: Called with a collection's name and its new epoch after text of it was removed.
         working: Returns a context that is entered while chunks of a document are embedded on this box.
         embedding: Source of the vectors of documents and questions; must give the embedder's own. The embedder if None.
@@ -186,11 +183,9 @@ def open_data_directory(
         resources.callback(vectors.close)
         vectors.load(store.collections())
         identity = stored.directory()
-        parser = ParserProcess(options.parsing, options.scan_languages)
-        resources.callback(parser.close)
-        library = LocalDocumentLibrary(
-            store, vectors, parser, embedder, limits, yield_to_queries, on_removed, working, embedding
-        )
+        parsers = ParserPool(partial(ParserProcess, options.parsing, options.scan_languages), options.parsers)
+        resources.callback(parsers.close)
+        library = LocalDocumentLibrary(store, vectors, parsers, embedder, limits, on_removed, working, embedding)
         jobs = JobStore(database, spool)
         jobs.recover()
         bm25 = Bm25Index(database)

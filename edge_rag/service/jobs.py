@@ -29,7 +29,7 @@ async def start_ingest(call: Call, uploads: Uploads) -> AsyncGenerator[Job | Job
         StorageError: The data directory failed.
         NotReady: The daemon is shutting down.
     """
-    jobs = call.backend.jobs
+    jobs = call.backend.ingest
     job = jobs.start(call.identity.name)
     try:
         yield job
@@ -52,7 +52,7 @@ async def watch(call: Call, job_id: JobId, cursor: int) -> AsyncGenerator[JobPag
         NotReady: The daemon is shutting down.
     """
     await _check_visible(call, job_id)
-    async with aclosing(call.backend.jobs.follow(job_id, cursor)) as pages:
+    async with aclosing(call.backend.ingest.follow(job_id, cursor)) as pages:
         async for page in pages:
             if not _sees(call, page.job):  # a job has no collections until its first document is accepted
                 raise JobNotFound(job_id)
@@ -61,7 +61,7 @@ async def watch(call: Call, job_id: JobId, cursor: int) -> AsyncGenerator[JobPag
 
 async def list_latest(call: Call, limit: int) -> tuple[Job, ...]:
     """Returns the latest jobs that exist for the caller, the newest first."""
-    return await asyncio.to_thread(call.backend.jobs.jobs, limit, call.identity.visible_collections)
+    return await asyncio.to_thread(call.backend.ingest.jobs, limit, call.identity.visible_collections)
 
 
 async def cancel(call: Call, job_id: JobId) -> Job:
@@ -71,11 +71,11 @@ async def cancel(call: Call, job_id: JobId) -> Job:
         JobNotFound: It does not exist for the caller.
     """
     await _check_visible(call, job_id)
-    return await asyncio.to_thread(call.backend.jobs.cancel, job_id)
+    return await asyncio.to_thread(call.backend.ingest.cancel, job_id)
 
 
 async def _check_visible(call: Call, job_id: JobId) -> None:
-    if not _sees(call, await asyncio.to_thread(call.backend.jobs.job, job_id)):
+    if not _sees(call, await asyncio.to_thread(call.backend.ingest.job, job_id)):
         raise JobNotFound(job_id)
 
 

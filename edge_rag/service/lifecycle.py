@@ -10,7 +10,7 @@ from edge_rag.core.monitoring.status import DaemonState, DaemonStatus, ModelInUs
 from edge_rag.errors import NotReady
 from edge_rag.generator.constraints.format_check import FormatChecker
 from edge_rag.generator.model_swap import ModelSwapper
-from edge_rag.pipeline.ingest import IngestStage, IngestWorker
+from edge_rag.pipeline.ingest import Ingest
 from edge_rag.pipeline.pipeline import Pipeline
 from edge_rag.pipeline.ports import CollectionLibrary, DocumentLibrary, UploadSpool
 from edge_rag.pipeline.shared_encoders import EncoderService
@@ -24,8 +24,7 @@ class Backend:
 
     Attributes:
         pipeline: The query path.
-        ingest: The stage for direct ingest.
-        jobs: The worker for ingest as jobs.
+        ingest: Ingest of documents, directly and as jobs.
         library: Documents.
         spool: Receives uploaded documents.
         document_bytes: Largest document, bytes.
@@ -41,8 +40,7 @@ class Backend:
     """
 
     pipeline: Pipeline
-    ingest: IngestStage
-    jobs: IngestWorker
+    ingest: Ingest
     library: DocumentLibrary
     spool: UploadSpool
     document_bytes: int

@@ -26,7 +26,7 @@ from edge_rag.core.monitoring.status import (
     StageSnapshot,
 )
 from edge_rag.generator.model_swap import ModelSwapper
-from edge_rag.pipeline.ingest import IngestStage
+from edge_rag.pipeline.ingest import Ingest
 from edge_rag.pipeline.pipeline import Pipeline
 from edge_rag.pipeline.ports import DocumentLibrary
 from edge_rag.service.call import Call, Operation
@@ -140,7 +140,7 @@ class StatusCollector:
 
     pipeline: Pipeline
     generator: ModelSwapper
-    ingest: IngestStage
+    ingest: Ingest
     library: DocumentLibrary
     latencies: Latencies
     activity: Activity

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -44,6 +44,10 @@ from edge_rag.storage.statements import (
 from edge_rag.storage.texts import TextReader
 
 _BATCH_ROWS = 500
+
+
+def _continue() -> None:
+    pass
 
 
 class DocumentStore:
@@ -143,19 +147,30 @@ class DocumentStore:
             ).fetchall()
         return tuple(info_of(row) for row in rows)
 
-    def put(self, document: NewDocument) -> Change:
+    def put(self, document: NewDocument, check: Callable[[], None] = _continue) -> Change:
         """Writes a document. A document of the same name is replaced and its id kept.
 
         Queued documents of that name are superseded.
+
+        Args:
+            document: The document.
+            check: Called now and then; what it raises ends the transaction without a change.
         """
         with self._database.writing() as connection:
             superseded = supersede(connection, document.collection, document.name, None, "a newer one was ingested")
-            change = _write(connection, document)
+            change = _write(connection, document, check)
         self._spool.discard(*superseded)
         return change
 
-    def put_accepted(self, document: NewDocument, ticket: Ticket) -> Change | None:
+    def put_accepted(
+        self, document: NewDocument, ticket: Ticket, check: Callable[[], None] = _continue
+    ) -> Change | None:
         """Writes a document that was queued, and completes its ticket in the same transaction.
+
+        Args:
+            document: The document.
+            ticket: Its ticket.
+            check: As in ``put``.
 
         Returns:
             The change, or None if nothing was written because the ticket is no longer queued.
@@ -164,7 +179,7 @@ class DocumentStore:
             if not is_queued(connection, ticket):
                 return None
             superseded = supersede(connection, document.collection, document.name, ticket, "a newer one was ingested")
-            change = _write(connection, document)
+            change = _write(connection, document, check)
             state = JobDocumentState.REPLACED if change.removed else JobDocumentState.ADDED
             complete(connection, ticket, state, document.parsed.note, change.info.document_id)
         self._spool.discard(*superseded)
@@ -248,7 +263,7 @@ class DocumentStore:
         return found
 
 
-def _write(connection: apsw.Connection, document: NewDocument) -> Change:
+def _write(connection: apsw.Connection, document: NewDocument, check: Callable[[], None]) -> Change:
     collection = ensure_collection(connection, document.collection)
     embedder = ensure_embedder(connection, document.embedder, document.vectors.shape[1])
     old = connection.execute(
@@ -272,9 +287,9 @@ def _write(connection: apsw.Connection, document: NewDocument) -> Change:
         metadata=document.metadata,
     )
     number = insert_document(connection, collection, info, parsed.text, document.given_metadata, document.chunk_tokens)
-    added = tuple(
-        insert_chunk(connection, collection, number, chunk, embedder, vector)
-        for chunk, vector in zip(document.chunks, document.vectors, strict=True)
-    )
+    added: list[ChunkId] = []
+    for chunk, vector in zip(document.chunks, document.vectors, strict=True):
+        check()
+        added.append(insert_chunk(connection, collection, number, chunk, embedder, vector))
     renew_generation(connection, collection)
-    return Change(require_collection(connection, document.collection), removed, added, info)
+    return Change(require_collection(connection, document.collection), removed, tuple(added), info)

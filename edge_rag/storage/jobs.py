@@ -16,7 +16,16 @@ from typing import Any, Final
 import apsw
 
 from edge_rag.core.documents.document import Upload
-from edge_rag.core.documents.jobs import Job, JobDocument, JobDocumentState, JobId, JobState, Ticket
+from edge_rag.core.documents.jobs import (
+    Job,
+    JobBacklog,
+    JobDocument,
+    JobDocumentState,
+    JobId,
+    JobState,
+    QueuedDocument,
+    Ticket,
+)
 from edge_rag.core.documents.metadata import decode_metadata, encode_metadata
 from edge_rag.core.ids import DocumentId
 from edge_rag.errors import JobClosed, JobNotFound
@@ -111,17 +120,14 @@ MAX_FINISHED_JOBS: Final = 100
 MAX_FINISHED_JOBS_OF_ALL: Final = 1000
 """Finished jobs that are kept in all; beyond it the owner with the most loses its oldest."""
 
+MAX_COLLECTIONS: Final = 32
+"""Collections of an owner whose documents are compared when the next one is chosen."""
+
+WINDOW_DOCUMENTS: Final = 64
+"""Oldest documents of an owner and collection that are compared when the next one is chosen."""
+
 _MAX_EMPTY_JOBS: Final = 100
 _QUEUED: Final = JobDocumentState.QUEUED.value
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The queued document to store next."""
-
-    job_id: JobId
-    ticket: Ticket
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +235,52 @@ class JobStore:
             connection.execute("UPDATE jobs SET handed_over = 1 WHERE job = ?", (job,))
             finish_if_done(connection, job)
 
-    def next(self) -> Accepted | None:
-        """Returns the queued document that was accepted first, or None."""
+    def owners(self) -> tuple[str, ...]:
+        """Returns the names of those who have queued documents."""
         with self._database.reading() as connection:
-            row = connection.execute(
-                "SELECT j.id, d.ticket, d.name FROM job_documents d JOIN jobs j USING (job) "
-                "WHERE d.state = 'queued' ORDER BY d.ticket LIMIT 1"
-            ).fetchone()
-        return None if row is None else Accepted(JobId(row[0]), Ticket(row[1]), row[2])
+            rows = connection.execute(
+                "WITH RECURSIVE found(owner) AS (SELECT min(owner) FROM job_documents WHERE state = 'queued' UNION ALL "
+                "SELECT (SELECT min(owner) FROM job_documents WHERE state = 'queued' AND owner > found.owner) "
+                "FROM found WHERE found.owner IS NOT NULL) SELECT owner FROM found WHERE owner IS NOT NULL"
+            ).fetchall()
+        return tuple(owner for (owner,) in rows)
+
+    def waiting(self, owner: str, after: str) -> tuple[QueuedDocument, ...]:
+        """Returns the oldest queued documents of some collections of an owner; of each name the oldest only.
+
+        Args:
+            owner: Name of the owner.
+            after: Name of a collection; the ones that follow it by name, and then the first ones, are returned.
+        """
+        with self._database.snapshot() as connection:
+            following = _collections(connection, owner, after, None, MAX_COLLECTIONS)
+            first = _collections(connection, owner, "", after, MAX_COLLECTIONS - len(following))
+            return tuple(
+                QueuedDocument(ticket, JobId(job_id), owner, collection, name, size_bytes)
+                for collection in (*following, *first)
+                for ticket, job_id, name, size_bytes in connection.execute(
+                    "SELECT d.ticket, j.id, d.name, d.size_bytes FROM (SELECT ticket, job, name, size_bytes "
+                    "FROM job_documents WHERE state = 'queued' AND owner = :owner AND collection = :collection "
+                    "ORDER BY ticket LIMIT :window) d JOIN jobs j USING (job) WHERE NOT EXISTS (SELECT 1 FROM "
+                    "job_documents o WHERE o.state = 'queued' AND o.collection = :collection AND o.name = d.name "
+                    "AND o.ticket < d.ticket)",
+                    {"owner": owner, "collection": collection, "window": WINDOW_DOCUMENTS},
+                ).fetchall()
+            )
+
+    def is_queued(self, ticket: Ticket) -> bool:
+        """Whether a document still waits to be stored."""
+        with self._database.reading() as connection:
+            return is_queued(connection, ticket)
+
+    def backlog(self) -> tuple[JobBacklog, ...]:
+        """Returns what is queued of each job, in order of their start."""
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                "SELECT j.id, j.owner, count(*), sum(d.size_bytes) FROM job_documents d JOIN jobs j USING (job) "
+                "WHERE d.state = 'queued' GROUP BY d.job ORDER BY d.job"
+            ).fetchall()
+        return tuple(JobBacklog(JobId(job_id), *counts) for job_id, *counts in rows)
 
     def upload(self, ticket: Ticket) -> Upload:
         """Returns a queued document; its bytes are read from the spool on use."""
@@ -370,6 +414,19 @@ class JobStore:
             for known in ended[:-_MAX_EMPTY_JOBS]:
                 del self._empty[known]
         return empty.job
+
+
+def _collections(connection: Any, owner: str, after: str, until: str | None, limit: int) -> list[str]:
+    """Returns collections that an owner has queued documents for, by name; reads one row of each."""
+    rows = connection.execute(
+        "WITH RECURSIVE found(collection) AS (SELECT min(collection) FROM job_documents WHERE state = 'queued' "
+        "AND owner = :owner AND collection > :after UNION ALL SELECT (SELECT min(collection) FROM job_documents "
+        "WHERE state = 'queued' AND owner = :owner AND collection > found.collection) FROM found "
+        "WHERE found.collection IS NOT NULL) SELECT collection FROM found WHERE collection IS NOT NULL "
+        "AND (:until IS NULL OR collection <= :until) LIMIT :limit",
+        {"owner": owner, "after": after, "until": until, "limit": limit},
+    ).fetchall()
+    return [collection for (collection,) in rows]
 
 
 def _delete_old_jobs(connection: apsw.Connection, owner: str) -> None:

@@ -67,6 +67,12 @@ class UsageMeter:
                 generated_tokens=current.generated_tokens + usage.generated_tokens,
             )
 
+    def ingested(self, client: str, seconds: float) -> None:
+        """Adds seconds of parsing, chunking and embedding a document of a client."""
+        with self._lock:
+            current = self._of(client)
+            self._usage[current.client] = replace(current, ingest_s=current.ingest_s + seconds)
+
     def refused(self, client: str) -> None:
         """Adds a refused request."""
         with self._lock:
@@ -92,6 +98,11 @@ class UsageMeter:
             ),
             ("generation_tokens", "Generated tokens.", [float(usage.generated_tokens) for usage in sums]),
             ("slot_seconds", "Time in slots, seconds.", [usage.slot_s for usage in sums]),
+            (
+                "ingest_seconds",
+                "Parsing, chunking and embedding of documents, seconds.",
+                [usage.ingest_s for usage in sums],
+            ),
         ):
             family = CounterMetricFamily(f"edge_rag_client_{name}", f"{help_} By client.", labels=("client",))
             for usage, value in zip(sums, values, strict=True):

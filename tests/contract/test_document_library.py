@@ -15,6 +15,7 @@ from edge_rag.core.documents.document import IngestOutcome, IngestStatus, Upload
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import CollectionNotFound, DocumentNotFound, InvalidRequest
+from edge_rag.ingest.library import UNSCHEDULED
 from edge_rag.pipeline.ports import DocumentLibrary
 from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
@@ -41,7 +42,7 @@ def library(opened: OpenDirectory) -> DocumentLibrary:
 
 def put(library: DocumentLibrary, name: str, content: str | bytes, collection: str = "manuals") -> IngestOutcome:
     raw = content.encode() if isinstance(content, str) else content
-    return library.ingest(Upload.of_bytes(collection, name, "", raw))
+    return library.ingest(Upload.of_bytes(collection, name, "", raw), UNSCHEDULED)
 
 
 def found(opened: OpenDirectory, question: str, collection: str = "manuals") -> list[str]:

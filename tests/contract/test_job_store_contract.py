@@ -9,11 +9,17 @@ from pathlib import Path
 import pytest
 
 from edge_rag.core.documents.document import Upload
-from edge_rag.core.documents.jobs import JobDocumentState, JobId, JobState
+from edge_rag.core.documents.jobs import JobBacklog, JobDocumentState, JobId, JobState, QueuedDocument, Ticket
 from edge_rag.errors import JobClosed, JobNotFound, StorageCorrupt, StorageFull
 from edge_rag.pipeline import ports
 from edge_rag.storage.database import Database
-from edge_rag.storage.jobs import MAX_FINISHED_JOBS, MAX_FINISHED_JOBS_OF_ALL, JobStore
+from edge_rag.storage.jobs import (
+    MAX_COLLECTIONS,
+    MAX_FINISHED_JOBS,
+    MAX_FINISHED_JOBS_OF_ALL,
+    WINDOW_DOCUMENTS,
+    JobStore,
+)
 from edge_rag.storage.spool.files import Spool
 
 _LIMIT = 1 << 16
@@ -34,21 +40,74 @@ def upload(name: str, size: int = 10) -> Upload:
     return Upload.of_bytes("manuals", name, "text/plain", name[:1].encode() * size, {"author": "Ada"})
 
 
+def nothing_waits(jobs: ports.JobStore) -> bool:
+    return not jobs.owners() and not jobs.waiting("ada", "") and not jobs.backlog()
+
+
 def test_a_queued_document_is_returned_unchanged_and_in_order(jobs: ports.JobStore) -> None:
     job = jobs.start("ada")
     accepted = [jobs.accept(job.job_id, upload(name)) for name in ("b.txt", "a.txt")]
 
     assert [document.state for document in accepted] == [JobDocumentState.QUEUED] * 2
     for document in accepted:
-        following = jobs.next()
-        assert following is not None
-        assert (following.job_id, following.ticket, following.name) == (job.job_id, document.ticket, document.name)
-        queued, sent = jobs.upload(following.ticket), upload(document.name)
+        following = jobs.waiting("ada", "")[0]
+        assert following == QueuedDocument(document.ticket, job.job_id, "ada", "manuals", document.name, 10)
+        queued, sent = jobs.upload(document.ticket), upload(document.name)
         assert (queued.collection, queued.name, queued.media_type) == (sent.collection, sent.name, sent.media_type)
         assert (queued.metadata, queued.content.read()) == (sent.metadata, sent.content.read())
         assert (queued.content.size_bytes, queued.content.sha256) == (sent.content.size_bytes, sent.content.sha256)
-        jobs.complete(following.ticket, JobDocumentState.ADDED)
-    assert jobs.next() is None
+        jobs.complete(document.ticket, JobDocumentState.ADDED)
+    assert nothing_waits(jobs)
+
+
+def test_what_waits_is_told_by_owner_and_job(jobs: ports.JobStore) -> None:
+    first, other, second = jobs.start("ada"), jobs.start("bob"), jobs.start("ada")
+    for job, names in ((first, "ab"), (other, "c"), (second, "d")):
+        for name in names:
+            jobs.accept(job.job_id, upload(name))
+
+    assert list(jobs.owners()) == ["ada", "bob"]
+    assert [each.name for each in jobs.waiting("ada", "")] == ["a", "b", "d"]
+    assert [each.name for each in jobs.waiting("bob", "")] == ["c"]
+    assert list(jobs.backlog()) == [
+        JobBacklog(first.job_id, "ada", 2, 20),
+        JobBacklog(other.job_id, "bob", 1, 10),
+        JobBacklog(second.job_id, "ada", 1, 10),
+    ]
+
+
+def test_a_newer_document_of_a_name_waits_for_the_older_one_of_anybody(jobs: ports.JobStore) -> None:
+    ada, bob = jobs.start("ada"), jobs.start("bob")
+    older = jobs.accept(ada.job_id, upload("a"))
+    newer = jobs.accept(bob.job_id, upload("a"))
+    elsewhere = jobs.accept(bob.job_id, Upload.of_bytes("others", "a", "text/plain", b"a"))
+
+    assert [each.order for each in jobs.waiting("bob", "")] == [elsewhere.ticket]
+    jobs.complete(older.ticket, JobDocumentState.REJECTED, "it is damaged")
+    assert [each.order for each in jobs.waiting("bob", "")] == [newer.ticket, elsewhere.ticket]
+
+
+def test_of_many_waiting_documents_and_collections_a_bounded_number_is_read(
+    jobs: ports.JobStore, database: Database
+) -> None:
+    job = jobs.start("ada")
+    jobs.accept(job.job_id, upload("a"))
+    columns = "job, owner, media_type, metadata, size_bytes, sha256, spooled, state, reason, document_id, change"
+    with database.writing() as connection:
+        connection.executemany(
+            f"INSERT INTO job_documents ({columns}, collection, name) SELECT {columns}, ?, ? FROM job_documents "
+            "WHERE name = 'a'",
+            [(f"c-{number % 100:02}", f"{number}") for number in range(MAX_COLLECTIONS * 100)]
+            + [("manuals", f"{number}") for number in range(10 * WINDOW_DOCUMENTS)],
+        )
+
+    first = jobs.waiting("ada", "")
+    further = jobs.waiting("ada", "c-90")
+
+    assert {each.collection for each in first} == {f"c-{number:02}" for number in range(MAX_COLLECTIONS)}
+    assert [each.collection for each in further[:1]] == ["c-91"]
+    assert len({each.collection for each in further}) == MAX_COLLECTIONS
+    assert sum(each.collection == "manuals" for each in further) == WINDOW_DOCUMENTS
 
 
 def test_a_job_ends_with_its_last_document_once_it_is_handed_over(jobs: ports.JobStore) -> None:
@@ -72,7 +131,7 @@ def test_a_cancelled_job_takes_no_further_document(jobs: ports.JobStore) -> None
 
     with pytest.raises(JobClosed):
         jobs.accept(job.job_id, upload("late.txt"))
-    assert jobs.next() is None
+    assert nothing_waits(jobs)
 
 
 def test_a_job_without_documents_ends_when_it_is_handed_over(jobs: ports.JobStore) -> None:
@@ -112,7 +171,7 @@ def test_a_cancelled_job_has_nothing_left_to_do(jobs: ports.JobStore, tmp_path: 
 
     assert cancelled.state is JobState.CANCELLED
     assert cancelled.documents == {JobDocumentState.ADDED: 1, JobDocumentState.CANCELLED: 1}
-    assert jobs.next() is None
+    assert nothing_waits(jobs)
     assert jobs.cancel(job.job_id) == cancelled
     jobs.complete(waiting.ticket, JobDocumentState.ADDED)
     assert jobs.job(job.job_id) == cancelled
@@ -245,8 +304,7 @@ def test_recovery_ends_open_uploads_and_removes_unused_spool_files(database: Dat
 
     assert len(list((tmp_path / "spool").iterdir())) == 1
     assert store.job(other.job_id).state is JobState.RUNNING
-    following = store.next()
-    assert following is not None
-    store.complete(following.ticket, JobDocumentState.ADDED)
+    (following,) = store.waiting("ada", "")
+    store.complete(Ticket(following.order), JobDocumentState.ADDED)
     assert store.job(job.job_id).state is JobState.FINISHED
     assert list((tmp_path / "spool").iterdir()) == []

@@ -1696,6 +1696,7 @@ class ClientUsage(_message.Message):
     CACHED_PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     GENERATED_TOKENS_FIELD_NUMBER: _builtins.int
     SLOT_SECONDS_FIELD_NUMBER: _builtins.int
+    INGEST_SECONDS_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     """Name of the client's identity; without authentication, the address without the port. Empty in `others`."""
     requests: _builtins.int
@@ -1710,6 +1711,8 @@ class ClientUsage(_message.Message):
     """Tokens generated, here or on another machine, forced ones included."""
     slot_seconds: _builtins.float
     """Time in slots here, seconds."""
+    ingest_seconds: _builtins.float
+    """Parsing, chunking and embedding of its documents here, seconds."""
     def __init__(
         self,
         *,
@@ -1720,10 +1723,11 @@ class ClientUsage(_message.Message):
         cached_prompt_tokens: _builtins.int = ...,
         generated_tokens: _builtins.int = ...,
         slot_seconds: _builtins.float = ...,
+        ingest_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_prompt_tokens", b"cached_prompt_tokens", "client", b"client", "generated_tokens", b"generated_tokens", "prompt_tokens", b"prompt_tokens", "refused", b"refused", "requests", b"requests", "slot_seconds", b"slot_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_prompt_tokens", b"cached_prompt_tokens", "client", b"client", "generated_tokens", b"generated_tokens", "ingest_seconds", b"ingest_seconds", "prompt_tokens", b"prompt_tokens", "refused", b"refused", "requests", b"requests", "slot_seconds", b"slot_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

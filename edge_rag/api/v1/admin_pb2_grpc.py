@@ -100,7 +100,8 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetUsage(self, request, context):
-        """Returns the usage of the generator by client since the daemon was started. UNAVAILABLE: starting or shutting down.
+        """Returns the usage of generator and ingest by client since the daemon was started. UNAVAILABLE: starting or shutting
+        down.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -44,7 +44,9 @@ class AdminStub:
     INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
     """
     GetUsage: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetUsageRequest, _admin_pb2.GetUsageResponse]
-    """Returns the usage of the generator by client since the daemon was started. UNAVAILABLE: starting or shutting down."""
+    """Returns the usage of generator and ingest by client since the daemon was started. UNAVAILABLE: starting or shutting
+    down.
+    """
     UseModel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UseModelRequest, _admin_pb2.UseModelResponse]
     """Replaces a model without a restart: the new one is checked, loaded and warmed up while the old one answers, then
     receives all new questions while the old one finishes its own. Returns when the old one is unloaded. The change
@@ -84,7 +86,9 @@ class AdminAsyncStub(AdminStub):
     INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
     """
     GetUsage: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetUsageRequest, _admin_pb2.GetUsageResponse]  # type: ignore[assignment]
-    """Returns the usage of the generator by client since the daemon was started. UNAVAILABLE: starting or shutting down."""
+    """Returns the usage of generator and ingest by client since the daemon was started. UNAVAILABLE: starting or shutting
+    down.
+    """
     UseModel: _aio.UnaryUnaryMultiCallable[_admin_pb2.UseModelRequest, _admin_pb2.UseModelResponse]  # type: ignore[assignment]
     """Replaces a model without a restart: the new one is checked, loaded and warmed up while the old one answers, then
     receives all new questions while the old one finishes its own. Returns when the old one is unloaded. The change
@@ -145,7 +149,9 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetUsageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetUsageResponse, _abc.Awaitable[_admin_pb2.GetUsageResponse]]:
-        """Returns the usage of the generator by client since the daemon was started. UNAVAILABLE: starting or shutting down."""
+        """Returns the usage of generator and ingest by client since the daemon was started. UNAVAILABLE: starting or shutting
+        down.
+        """
 
     @_abc_1.abstractmethod
     def UseModel(

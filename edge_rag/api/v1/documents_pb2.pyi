@@ -623,6 +623,8 @@ class Job(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     DONE_BYTES_FIELD_NUMBER: _builtins.int
     COLLECTIONS_FIELD_NUMBER: _builtins.int
+    DOCUMENTS_AHEAD_FIELD_NUMBER: _builtins.int
+    TIME_LEFT_SECONDS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Opaque."""
     state: Global___JobState.ValueType
@@ -631,6 +633,15 @@ class Job(_message.Message):
     """Bytes of all its documents that were accepted so far."""
     done_bytes: _builtins.int
     """Bytes of its documents in a final state."""
+    documents_ahead: _builtins.int
+    """Documents of other jobs that are expected to be stored before its last one that was accepted so far; 0 once it has
+    ended.
+    """
+    time_left_seconds: _builtins.float
+    """Expected time until its last document that was accepted so far is stored, seconds, from the rates of the latest
+    documents and the shares of the clients that have documents waiting. Absent once the job has ended, and until the
+    daemon has stored a document since its start.
+    """
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
         """Time of its start, UTC."""
@@ -658,14 +669,21 @@ class Job(_message.Message):
         size_bytes: _builtins.int = ...,
         done_bytes: _builtins.int = ...,
         collections: _abc.Iterable[_builtins.str] | None = ...,
+        documents_ahead: _builtins.int = ...,
+        time_left_seconds: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_finished_at", b"_finished_at", "finished_at", b"finished_at", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_finished_at", b"_finished_at", "_time_left_seconds", b"_time_left_seconds", "finished_at", b"finished_at", "started_at", b"started_at", "time_left_seconds", b"time_left_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_finished_at", b"_finished_at", "collections", b"collections", "documents", b"documents", "done_bytes", b"done_bytes", "finished_at", b"finished_at", "id", b"id", "size_bytes", b"size_bytes", "started_at", b"started_at", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_finished_at", b"_finished_at", "_time_left_seconds", b"_time_left_seconds", "collections", b"collections", "documents", b"documents", "documents_ahead", b"documents_ahead", "done_bytes", b"done_bytes", "finished_at", b"finished_at", "id", b"id", "size_bytes", b"size_bytes", "started_at", b"started_at", "state", b"state", "time_left_seconds", b"time_left_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__finished_at: _TypeAlias = _typing.Literal["finished_at"]  # noqa: Y015
     _WhichOneofArgType__finished_at: _TypeAlias = _typing.Literal["_finished_at", b"_finished_at"]  # noqa: Y015
+    _WhichOneofReturnType__time_left_seconds: _TypeAlias = _typing.Literal["time_left_seconds"]  # noqa: Y015
+    _WhichOneofArgType__time_left_seconds: _TypeAlias = _typing.Literal["_time_left_seconds", b"_time_left_seconds"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__finished_at) -> _WhichOneofReturnType__finished_at | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__time_left_seconds) -> _WhichOneofReturnType__time_left_seconds | None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
 
@@ -840,7 +858,7 @@ class WatchJobResponse(_message.Message):
 
     @_builtins.property
     def work(self) -> Global___WatchJobResponse.Work:
-        """The document that is being stored; absent if it is of another job."""
+        """The document of the job that is being stored; absent if there is none. Of several it is the one begun first."""
 
     def __init__(
         self,

@@ -42,9 +42,10 @@ class DocumentsStub:
     StartIngest: _grpc.StreamStreamMultiCallable[_documents_pb2.IngestRequest, _documents_pb2.StartIngestResponse]
     """Uploads documents that a job stores afterwards; the requests are those of `Ingest`. The first response is the job.
     One response per document follows, in order, when it is accepted or rejected because of its size. An accepted
-    document is durable and will be stored, even if the client disconnects or the daemon is killed. Documents are
-    stored one after the other in the order of acceptance. A document that is ingested or deleted directly in the
-    meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
+    document is durable and will be stored, even if the client disconnects or the daemon is killed. Clients
+    that have documents waiting get equal shares of the ingest's time, and so do the collections of a client; there,
+    small documents go before large ones. Documents of one name in a collection are stored in the order of acceptance.
+    A document that is ingested or deleted directly in the meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
     INVALID_ARGUMENT: the stream is out of order or a header is unusable; documents that were accepted before stay
     accepted. RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled
     meanwhile. UNAVAILABLE: starting or shutting down.
@@ -89,9 +90,10 @@ class DocumentsAsyncStub(DocumentsStub):
     StartIngest: _aio.StreamStreamMultiCallable[_documents_pb2.IngestRequest, _documents_pb2.StartIngestResponse]  # type: ignore[assignment]
     """Uploads documents that a job stores afterwards; the requests are those of `Ingest`. The first response is the job.
     One response per document follows, in order, when it is accepted or rejected because of its size. An accepted
-    document is durable and will be stored, even if the client disconnects or the daemon is killed. Documents are
-    stored one after the other in the order of acceptance. A document that is ingested or deleted directly in the
-    meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
+    document is durable and will be stored, even if the client disconnects or the daemon is killed. Clients
+    that have documents waiting get equal shares of the ingest's time, and so do the collections of a client; there,
+    small documents go before large ones. Documents of one name in a collection are stored in the order of acceptance.
+    A document that is ingested or deleted directly in the meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
     INVALID_ARGUMENT: the stream is out of order or a header is unusable; documents that were accepted before stay
     accepted. RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled
     meanwhile. UNAVAILABLE: starting or shutting down.
@@ -145,9 +147,10 @@ class DocumentsServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_documents_pb2.StartIngestResponse], _abc.AsyncIterator[_documents_pb2.StartIngestResponse]]:
         """Uploads documents that a job stores afterwards; the requests are those of `Ingest`. The first response is the job.
         One response per document follows, in order, when it is accepted or rejected because of its size. An accepted
-        document is durable and will be stored, even if the client disconnects or the daemon is killed. Documents are
-        stored one after the other in the order of acceptance. A document that is ingested or deleted directly in the
-        meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
+        document is durable and will be stored, even if the client disconnects or the daemon is killed. Clients
+        that have documents waiting get equal shares of the ingest's time, and so do the collections of a client; there,
+        small documents go before large ones. Documents of one name in a collection are stored in the order of acceptance.
+        A document that is ingested or deleted directly in the meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
         INVALID_ARGUMENT: the stream is out of order or a header is unusable; documents that were accepted before stay
         accepted. RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled
         meanwhile. UNAVAILABLE: starting or shutting down.

@@ -37,5 +37,6 @@ def _line(entry: ClientUsage) -> str:
     return (
         f"{entry.client or 'all others'}  {entry.requests} requests, {entry.refused} refused,"
         f" {entry.prompt_tokens} prompt tokens ({entry.cached_prompt_tokens} cached),"
-        f" {entry.generated_tokens} generated, {entry.slot_s:.2f} s in slots"
+        f" {entry.generated_tokens} generated, {entry.slot_s:.2f} s in slots,"
+        f" {entry.ingest_s:.2f} s of ingest"
     )

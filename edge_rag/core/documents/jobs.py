@@ -45,6 +45,45 @@ class IngestPhase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class QueuedDocument:
+    """A document that waits to be stored.
+
+    Attributes:
+        order: Its position in the order of acceptance: the ticket of a document of a job; negative for a document whose
+            caller waits, which therefore goes before the jobs of that caller.
+        job_id: Id of its job; None for a document whose caller waits.
+        owner: Name of the identity that sent it.
+        collection: Name of its collection.
+        name: Its name.
+        size_bytes: Number of its bytes.
+    """
+
+    order: int
+    job_id: JobId | None
+    owner: str
+    collection: str
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobBacklog:
+    """What waits of a job.
+
+    Attributes:
+        job_id: Id of the job.
+        owner: Name of the identity that started it.
+        documents: Number of waiting documents.
+        size_bytes: Their bytes.
+    """
+
+    job_id: JobId
+    owner: str
+    documents: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobDocument:
     """A document of a job.
 
@@ -86,6 +125,10 @@ class Job:
         documents: Number of documents by state; states without documents are left out.
         size_bytes: Bytes of all documents.
         done_bytes: Bytes of documents in a final state.
+        documents_ahead: Documents of other jobs that are expected to be stored before its last one; 0 once it has
+            ended.
+        time_left_s: Expected time until its last accepted document is stored, seconds; None once it has ended, and
+            until the daemon has stored a document since its start.
     """
 
     job_id: JobId
@@ -96,6 +139,8 @@ class Job:
     documents: dict[JobDocumentState | Unrecognized, int]
     size_bytes: int
     done_bytes: int
+    documents_ahead: int = 0
+    time_left_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,7 @@ class ClientUsage:
         cached_prompt_tokens: Those of them that were not computed again.
         generated_tokens: Tokens generated, here or on another machine, forced ones included.
         slot_s: Time in slots here, seconds.
+        ingest_s: Parsing, chunking and embedding of the client's documents here, seconds.
     """
 
     client: str | None
@@ -138,3 +139,4 @@ class ClientUsage:
     cached_prompt_tokens: int = 0
     generated_tokens: int = 0
     slot_s: float = 0.0
+    ingest_s: float = 0.0

@@ -19,11 +19,12 @@ def test_the_bundled_models_fit_every_recorded_board(board: str, tmp_path: Path)
     facts = recorded(board, tmp_path / "board")
     profile = choose("auto", facts, builtin_profiles()).profile
     settings = load_settings(None, {"data_directory": tmp_path})
-    plan = MemoryPlanner(settings, profile, facts, FOLDERS).plan(FOLDERS.generator)
+    planner = MemoryPlanner(settings, profile, facts, FOLDERS)
+    plan = planner.plan(FOLDERS.generator)
     assert plan.planned_bytes <= facts.memory.usable_bytes
     assert plan.shrink_steps == 0
     assert plan.sizes.slots == profile.max_slots
-    assert parsing_bytes(plan) >= profile.reserve_bytes // 2
+    assert parsing_bytes(plan, planner.parsers) >= profile.reserve_bytes // 2
 
 
 def test_indexes_in_the_data_directory_are_counted(tmp_path: Path) -> None:

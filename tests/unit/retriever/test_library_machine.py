@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edge_rag.core.documents.document import IngestStatus, Upload
-from edge_rag.core.documents.jobs import IngestPhase, JobDocumentState, Ticket
+from edge_rag.core.documents.jobs import JobDocumentState, Ticket
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import NotFound
 from edge_rag.retriever.open_directory import open_data_directory
@@ -70,11 +70,9 @@ class LibraryMachine(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.waiting))
     @rule()
     def store_what_waits(self) -> None:
-        following = self.directory.jobs.next()
         ticket, key, word = self.waiting.pop(0)
-        assert following is not None
-        assert following.ticket == ticket
-        outcome = self.directory.library.take(self.directory.jobs.upload(ticket), ticket, _unheard)
+        assert ticket in {each.order for each in self.directory.jobs.waiting("ada", "")}
+        outcome = self.directory.library.take(self.directory.jobs.upload(ticket), ticket)
         assert outcome is not None
         self.directory.jobs.complete(ticket, JobDocumentState.UNCHANGED)
         self.stored[key] = word
@@ -105,10 +103,6 @@ class LibraryMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.directory.close()
         shutil.rmtree(self.folder)
-
-
-def _unheard(phase: IngestPhase, done: int, total: int) -> None:
-    pass
 
 
 LibraryMachine.TestCase.settings = settings(max_examples=6, stateful_step_count=16, deadline=None)

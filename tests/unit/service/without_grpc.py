@@ -28,8 +28,10 @@ from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSet
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from edge_rag.pipeline.ingest import IngestStage, IngestWorker
+from edge_rag.pipeline.ingest import Ingest, IngestObserver
+from edge_rag.pipeline.ingest_policy import IngestLimits
 from edge_rag.pipeline.pipeline import Pipeline, StageLimits
+from edge_rag.pipeline.yield_to_queries import IngestYield
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.reranker.scoring import Stemmer
 from edge_rag.retriever.open_directory import open_data_directory
@@ -46,6 +48,7 @@ from edge_rag.service.refusals import RefusalRecorder
 from edge_rag.telemetry.activity import Latencies
 from edge_rag.telemetry.audit_log import AuditLog
 from edge_rag.telemetry.metrics.calls import Metrics
+from edge_rag.telemetry.usage import UsageMeter
 
 MODELS = Path(__file__).parents[3] / "models"
 WRITER = Identity("writer", frozenset({Role.READER, Role.WRITER}))
@@ -74,17 +77,17 @@ def open_backend(folder: Path, metrics: Metrics, audit: AuditLog, opened: ExitSt
     limits = StageLimits(8, 4, 8, 4, candidates=8, event_buffer=16)
     pipeline = Pipeline(directory.retriever, MaxSimReranker(embedder), generator, limits, audit)
     opened.callback(pipeline.close)
-    ingest = IngestStage(directory.library, 8, metrics.ingested)
+    observer = IngestObserver(metrics.ingested, UsageMeter().ingested)
+    ingest = Ingest(
+        directory.jobs, directory.library, observer, IngestYield().yield_to_queries, capacity=8, limits=IngestLimits()
+    )
     opened.callback(ingest.close)
-    worker = IngestWorker(directory.jobs, directory.library, metrics.ingested)
-    opened.callback(worker.close)
     others: dict[str, Any] = dict.fromkeys(Backend.__dataclass_fields__)
     return Backend(
         **others
         | {
             "pipeline": pipeline,
             "ingest": ingest,
-            "jobs": worker,
             "library": directory.library,
             "spool": directory.spool,
             "document_bytes": 1 << 20,

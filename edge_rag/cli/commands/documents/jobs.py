@@ -42,7 +42,11 @@ def list_jobs(server: str | None, timeout_s: float | None, as_json: bool) -> Exi
         emit({"jobs": [job_json(job) for job in found]})
         return ExitCode.OK
     for job in found:
-        click.echo(f"{job.job_id}  {job.state.value:<9}  {job.started_at:%Y-%m-%d %H:%M:%S} UTC  {_counts(job)}")
+        waits = outlook_text(job)
+        click.echo(
+            f"{job.job_id}  {job.state.value:<9}  {job.started_at:%Y-%m-%d %H:%M:%S} UTC  {_counts(job)}"
+            + (f"  {waits}" if waits else "")
+        )
     return ExitCode.OK
 
 
@@ -110,20 +114,41 @@ def job_json(job: Job) -> dict[str, Any]:
         "finished_at": None if job.finished_at is None else job.finished_at.isoformat(),
         "size_bytes": job.size_bytes,
         "done_bytes": job.done_bytes,
+        "documents_ahead": job.documents_ahead,
+        "time_left_s": job.time_left_s,
         "documents": {state.value: 0 for state in JobDocumentState}
         | {state.value: count for state, count in job.documents.items()},
     }
 
 
+def outlook_text(job: Job) -> str:
+    """Formats what is stored before a job and the time it is expected to take; empty if neither is known."""
+    parts = []
+    if job.documents_ahead:
+        documents = "document" if job.documents_ahead == 1 else "documents"
+        parts.append(f"behind {job.documents_ahead} {documents} of other jobs")
+    if job.time_left_s is not None:
+        parts.append(f"about {_duration(job.time_left_s)} left")
+    return ", ".join(parts)
+
+
 def progress_text(progress: JobProgress) -> str:
-    """Formats the step of the current document; empty if there is none."""
-    work = progress.work
+    """Formats the step of the current document, what is stored before the job and the time left."""
+    work, outlook = progress.work, outlook_text(progress.job)
     if work is None:
-        return ""
+        return outlook
     if work.problem:
         return printable(f"waiting: {work.problem}")
     chunks = f" {work.chunks_done}/{work.chunks}" if work.chunks else ""
-    return printable(f"{work.phase.value}{chunks} {work.name}")
+    return printable(f"{work.phase.value}{chunks} {work.name}{f', {outlook}' if outlook else ''}")
+
+
+def _duration(seconds: float) -> str:
+    """Formats an estimate in its largest unit: 8 s, 3 min, 2 h."""
+    for unit, least, size in (("h", 5400.0, 3600.0), ("min", 90.0, 60.0)):
+        if seconds >= least:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(1.0, seconds):.0f} s"
 
 
 def _reason(entry: JobEntry) -> str:

@@ -66,6 +66,7 @@ class ParserProcess:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._documents = 0
+        self._killed = threading.Event()
         self._collection = ""
         self._processor_seconds = 0
         self._media_types: frozenset[str] = frozenset()
@@ -110,6 +111,9 @@ class ParserProcess:
             raise DocumentTooLarge(f"it has {len(content):,} bytes, at most {self._limits.max_bytes:,} are allowed")
         with self._lock:
             process = self._running(collection)
+            if self._killed.is_set():
+                self._stop()
+                raise BrokenDocument("reading it was ended")
             body = self._exchange(process, name, media_type, content)
             self._documents += 1
             if body is None:
@@ -123,12 +127,22 @@ class ParserProcess:
                 self._stop()
                 raise BrokenDocument("the parser gave an invalid answer for it") from error
 
-    def close(self) -> None:
-        """Ends the process; a document being read is rejected."""
-        process = self._process
+    @property
+    def killed(self) -> bool:
+        """Whether ``kill`` was called; it reads no further document then."""
+        return self._killed.is_set()
+
+    def kill(self) -> None:
+        """Ends the process at once; a document being read and later ones are rejected. Does not wait."""
+        self._killed.set()
         self._ocr.close()
+        process = self._process
         if process is not None:
             process.kill()
+
+    def close(self) -> None:
+        """Ends the process; a document being read is rejected."""
+        self.kill()
         with self._lock:
             self._stop()
 

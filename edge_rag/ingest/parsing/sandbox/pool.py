@@ -1,0 +1,61 @@
+"""Several parser processes, lent to one document each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from edge_rag.ingest.parsing.sandbox.process import ParserProcess
+
+
+class ParserPool:
+    """Lends parsers. May be used from any thread.
+
+    Args:
+        make: Makes a parser, whose process starts with its first document.
+        size: Most parsers at once.
+    """
+
+    def __init__(self, make: Callable[[], ParserProcess], size: int) -> None:
+        self._make = make
+        self._size = size
+        self._changed = threading.Condition()
+        self._free: list[ParserProcess] = []
+        self._lent: set[ParserProcess] = set()
+
+    @contextmanager
+    def lend(self, collection: str) -> Iterator[ParserProcess]:
+        """Lends a parser for the block; waits while all are lent. One that was killed in it is not lent again.
+
+        Args:
+            collection: Collection of the document; a parser that has read others of it is preferred.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._lent) < self._size)
+            same = [parser for parser in self._free if parser.collection == collection]
+            if same:
+                parser = same[-1]
+                self._free.remove(parser)
+            elif len(self._free) + len(self._lent) >= self._size:
+                parser = self._free.pop(0)
+            else:
+                parser = self._make()
+            self._lent.add(parser)
+        try:
+            yield parser
+        finally:
+            if parser.killed:
+                parser.close()
+            with self._changed:
+                self._lent.discard(parser)
+                if not parser.killed:
+                    self._free.append(parser)
+                self._changed.notify()
+
+    def close(self) -> None:
+        """Ends all processes; documents being read are rejected."""
+        with self._changed:
+            parsers = (*self._free, *self._lent)
+        for parser in parsers:
+            parser.close()
