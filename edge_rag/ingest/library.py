@@ -199,7 +199,7 @@ class LocalDocumentLibrary:
         """
         task.report(IngestPhase.PARSING, 0, 0)
         content = _read(upload)
-        with self._parsers.lend(upload.collection) as parser, task.parsing(parser.kill):
+        with self._parsers.acquire(upload.collection) as parser, task.parsing(parser.kill):
             began = time.monotonic()
             try:
                 return parser.read(upload.name, upload.media_type, content, upload.collection)

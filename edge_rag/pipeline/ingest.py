@@ -32,6 +32,7 @@ from edge_rag.core.documents.jobs import (
     QueuedDocument,
     Ticket,
 )
+from edge_rag.core.fair_share import may_hold_more
 from edge_rag.core.ids import require_recognized
 from edge_rag.core.monitoring.status import StageSnapshot
 from edge_rag.errors import EdgeRagError, NotReady, Overloaded, RequestCancelled, StorageError
@@ -296,8 +297,8 @@ class Ingest:
         with self._lock:
             if self._closed:
                 raise NotReady("the ingest stage is shutting down")
-            free = self._capacity - len(self._direct)
-            if sum(each.queued.owner == owner for each in self._direct.values()) >= free:
+            held = sum(each.queued.owner == owner for each in self._direct.values())
+            if not may_hold_more(held, self._capacity - len(self._direct)):
                 self._refused += 1
                 raise Overloaded("ingest", _RETRY_S)
             order = next(self._orders)

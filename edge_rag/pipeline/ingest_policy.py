@@ -71,7 +71,7 @@ def is_large(document: QueuedDocument) -> bool:
     return document.size_bytes > LARGE_BYTES
 
 
-class FairShares(Generic[_Key]):
+class IngestShares(Generic[_Key]):
     """Seconds that each of several sharers had beyond the others. Memory is bounded by the sharers that had more."""
 
     def __init__(self) -> None:
@@ -113,8 +113,8 @@ def choose_document(
     owners: Iterable[str],
     waiting: Callable[[str], Sequence[QueuedDocument]],
     in_work: Sequence[DocumentInWork],
-    by_owner: FairShares[str],
-    by_collection: FairShares[tuple[str, str]],
+    by_owner: IngestShares[str],
+    by_collection: IngestShares[tuple[str, str]],
     limits: IngestLimits,
 ) -> QueuedDocument | None:
     """Returns the document to ingest next; None if none may begin now.

@@ -17,8 +17,8 @@ from edge_rag.errors import EdgeRagError, StorageError
 from edge_rag.pipeline.ingest_forecast import CostModel, Speed
 from edge_rag.pipeline.ingest_policy import (
     DocumentInWork,
-    FairShares,
     IngestLimits,
+    IngestShares,
     choose_document,
 )
 
@@ -180,8 +180,8 @@ class IngestScheduler:
         self._clock = clock
         self._changed = threading.Condition()
         self._choosing = threading.Lock()
-        self._by_owner: FairShares[str] = FairShares()
-        self._by_collection: FairShares[tuple[str, str]] = FairShares()
+        self._by_owner: IngestShares[str] = IngestShares()
+        self._by_collection: IngestShares[tuple[str, str]] = IngestShares()
         self._decayed_at = clock()
         self._costs = CostModel()
         self._speed = Speed()

@@ -14,8 +14,8 @@ from edge_rag.pipeline.ingest_policy import (
     LARGE_BYTES,
     MAX_OVERTAKEN,
     DocumentInWork,
-    FairShares,
     IngestLimits,
+    IngestShares,
     choose_document,
     is_large,
 )
@@ -41,8 +41,8 @@ class Queue:
         self.documents = list(documents)
         self.limits = limits
         self.in_work: list[DocumentInWork] = []
-        self.by_owner: FairShares[str] = FairShares()
-        self.by_collection: FairShares[tuple[str, str]] = FairShares()
+        self.by_owner: IngestShares[str] = IngestShares()
+        self.by_collection: IngestShares[tuple[str, str]] = IngestShares()
         self.seconds: dict[str, float] = defaultdict(float)
 
     def waiting(self, owner: str) -> list[QueuedDocument]:
@@ -110,7 +110,7 @@ def test_small_documents_go_first_and_a_large_one_is_overtaken_by_a_bounded_numb
 
 
 def test_time_forgives_what_an_owner_had() -> None:
-    shares: FairShares[str] = FairShares()
+    shares: IngestShares[str] = IngestShares()
     shares.begin("eve")
     shares.charge("eve", 100.0)
     shares.begin("ada")
@@ -123,7 +123,7 @@ def test_time_forgives_what_an_owner_had() -> None:
 
 
 def test_an_owner_that_comes_back_has_no_claim_to_the_time_it_was_away() -> None:
-    shares: FairShares[str] = FairShares()
+    shares: IngestShares[str] = IngestShares()
     for _ in range(50):
         shares.begin("eve")
         shares.charge("eve", 10.0)

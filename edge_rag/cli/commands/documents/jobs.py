@@ -42,7 +42,7 @@ def list_jobs(server: str | None, timeout_s: float | None, as_json: bool) -> Exi
         emit({"jobs": [job_json(job) for job in found]})
         return ExitCode.OK
     for job in found:
-        waits = outlook_text(job)
+        waits = forecast_text(job)
         click.echo(
             f"{job.job_id}  {job.state.value:<9}  {job.started_at:%Y-%m-%d %H:%M:%S} UTC  {_counts(job)}"
             + (f"  {waits}" if waits else "")
@@ -121,7 +121,7 @@ def job_json(job: Job) -> dict[str, Any]:
     }
 
 
-def outlook_text(job: Job) -> str:
+def forecast_text(job: Job) -> str:
     """Formats what is stored before a job and the time it is expected to take; empty if neither is known."""
     parts = []
     if job.documents_ahead:
@@ -134,13 +134,13 @@ def outlook_text(job: Job) -> str:
 
 def progress_text(progress: JobProgress) -> str:
     """Formats the step of the current document, what is stored before the job and the time left."""
-    work, outlook = progress.work, outlook_text(progress.job)
+    work, expected = progress.work, forecast_text(progress.job)
     if work is None:
-        return outlook
+        return expected
     if work.problem:
         return printable(f"waiting: {work.problem}")
     chunks = f" {work.chunks_done}/{work.chunks}" if work.chunks else ""
-    return printable(f"{work.phase.value}{chunks} {work.name}{f', {outlook}' if outlook else ''}")
+    return printable(f"{work.phase.value}{chunks} {work.name}{f', {expected}' if expected else ''}")
 
 
 def _duration(seconds: float) -> str:

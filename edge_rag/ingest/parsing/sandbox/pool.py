@@ -1,4 +1,4 @@
-"""Several parser processes, lent to one document each."""
+"""Several parser processes, each used by one document at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 
 
 class ParserPool:
-    """Lends parsers. May be used from any thread.
+    """Parsers that documents share. May be used from any thread.
 
     Args:
         make: Makes a parser, whose process starts with its first document.
@@ -22,33 +22,33 @@ class ParserPool:
         self._size = size
         self._changed = threading.Condition()
         self._free: list[ParserProcess] = []
-        self._lent: set[ParserProcess] = set()
+        self._used: set[ParserProcess] = set()
 
     @contextmanager
-    def lend(self, collection: str) -> Iterator[ParserProcess]:
-        """Lends a parser for the block; waits while all are lent. One that was killed in it is not lent again.
+    def acquire(self, collection: str) -> Iterator[ParserProcess]:
+        """Holds a parser for the block; waits while all are in use. One that was killed in it is not used again.
 
         Args:
             collection: Collection of the document; a parser that has read others of it is preferred.
         """
         with self._changed:
-            self._changed.wait_for(lambda: len(self._lent) < self._size)
+            self._changed.wait_for(lambda: len(self._used) < self._size)
             same = [parser for parser in self._free if parser.collection == collection]
             if same:
                 parser = same[-1]
                 self._free.remove(parser)
-            elif len(self._free) + len(self._lent) >= self._size:
+            elif len(self._free) + len(self._used) >= self._size:
                 parser = self._free.pop(0)
             else:
                 parser = self._make()
-            self._lent.add(parser)
+            self._used.add(parser)
         try:
             yield parser
         finally:
             if parser.killed:
                 parser.close()
             with self._changed:
-                self._lent.discard(parser)
+                self._used.discard(parser)
                 if not parser.killed:
                     self._free.append(parser)
                 self._changed.notify()
@@ -56,6 +56,6 @@ class ParserPool:
     def close(self) -> None:
         """Ends all processes; documents being read are rejected."""
         with self._changed:
-            parsers = (*self._free, *self._lent)
+            parsers = (*self._free, *self._used)
         for parser in parsers:
             parser.close()
