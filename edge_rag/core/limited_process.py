@@ -1,8 +1,8 @@
 """Child processes that compute something hostile input may make expensive, and that never outlive their parent.
 
-A child is a new interpreter, never a fork. The kernel kills it when the thread that started it ends
-(``PR_SET_PDEATHSIG``), and it kills its process group when its standard input ends, which covers its own children. This
-module runs in the child too: as a program it applies the limits and serves requests, or runs another module.
+A child is a new interpreter, never a fork of the parent. This module runs in it too, as a program. It applies limits
+and serves requests, and the kernel kills it when the thread that started it ends (``PR_SET_PDEATHSIG``). Or it runs
+another module beside itself, and kills the process group, with all that the module started, when its input ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from math import ceil
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NoReturn
 
 _PARENT_DEATH_SIGNAL: Final = 1
 _NO_NEW_PRIVILEGES: Final = 38
@@ -238,6 +238,7 @@ def _serve(handler: str, limits: ProcessLimits) -> None:
             resource.RLIMIT_FSIZE: 0,
             resource.RLIMIT_CORE: 0,
             resource.RLIMIT_NOFILE: 0,
+            resource.RLIMIT_NPROC: 0,
         }
     )
     _write(answers, b"", 0.0)
@@ -266,19 +267,34 @@ def _address_space() -> int:
 
 
 def _kill_group_at_end_of_input() -> None:
-    sys.stdin.buffer.read()
+    while os.read(sys.stdin.fileno(), 1):
+        pass
     os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _run(arguments: list[str]) -> NoReturn:
+    """Runs a module in a process beside this one, and ends as it does."""
+    pid = os.fork()  # before any thread
+    if pid == 0:
+        _end_with(os.getppid())
+        os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
+        sys.argv = arguments
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        sys.exit()
+    threading.Thread(target=_kill_group_at_end_of_input, daemon=True).start()
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status < 0:
+        os.kill(os.getpid(), -status)
+    os._exit(status)
 
 
 def main(arguments: list[str]) -> None:
     """Serves ``PARENT serve MODULE:FUNCTION LIMITS``, or runs ``PARENT run MODULE ARGUMENT...``."""
-    _end_with(int(arguments[0]))
     if arguments[1] == "serve":
+        _end_with(int(arguments[0]))
         _serve(arguments[2], ProcessLimits(**json.loads(arguments[3])))
-        return
-    threading.Thread(target=_kill_group_at_end_of_input, daemon=True).start()
-    sys.argv = arguments[2:]
-    runpy.run_module(arguments[2], run_name="__main__", alter_sys=True)
+    else:
+        _run(arguments[2:])
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from edge_rag.model_store.checkpoint import Checkpoint, check_checkpoint, wanted
 from edge_rag.model_store.convert.encoders import make_encoder
 from edge_rag.model_store.convert.generators import (
     GENAI_WANTED,
+    check_chat_template,
     check_converter,
     convert_checkpoint,
     make_generator,
@@ -152,6 +153,8 @@ def _add_finished(request: AddRequest, staging_dir: StagingDir) -> Path:
         raise ModelNotAdded(
             f"{staging_dir.source}: the generator's folder has no {GEOMETRY_FILE}; add the model that it was made from"
         )
+    if manifest.role is ModelRole.GENERATOR:
+        check_chat_template(staging_dir.source)
     staging_dir.progress.begin("opening it once")
     staging_dir.step("open", staging_dir.source)
     if manifest.name != request.name:

@@ -12,14 +12,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import jinja2
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from edge_rag.errors import ModelFolderInvalid
+from edge_rag.generator.prompt.chat_template import SYSTEM, USER, read_chat_template, render_chat_template
 from edge_rag.runtime.model_folder.special_tokens import read_special_tokens_as_text
 
 
@@ -40,9 +39,7 @@ class Detokenizer:
         return "".join(piece for piece in pieces if piece)
 
 
-_SYSTEM = "\ue000system\ue001"
-_USER = "\ue000user\ue001"
-_SLOT = re.compile(f"({_SYSTEM}|{_USER})")
+_SLOT = re.compile(f"({SYSTEM}|{USER})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +73,7 @@ class ChatTokenizer:
         read_special_tokens_as_text(self._tokenizer)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self._parts = _template_parts(_render(template, variables), added)
+        self._parts = _template_parts(render_chat_template(template, variables), added)
 
     @classmethod
     def open(cls, folder: Path) -> ChatTokenizer:
@@ -89,14 +86,9 @@ class ChatTokenizer:
         """
         try:
             definition = (folder / "tokenizer.json").read_text("utf-8")
-            settings_file, template_file = folder / "tokenizer_config.json", folder / "chat_template.jinja"
-            settings = json.loads(settings_file.read_text("utf-8")) if settings_file.exists() else {}
-            template = template_file.read_text("utf-8") if template_file.exists() else settings.get("chat_template")
         except (OSError, ValueError) as error:
             raise ModelFolderInvalid(f"{folder}: {error}") from error
-        if not isinstance(template, str):
-            raise ModelFolderInvalid(f"{folder}: no chat template in chat_template.jinja or tokenizer_config.json")
-        return cls(definition, template, _token_variables(settings))
+        return cls(definition, *read_chat_template(folder))
 
     @property
     def vocabulary_size(self) -> int:
@@ -119,7 +111,7 @@ class ChatTokenizer:
 
     def encode_chat(self, system: str, user: str) -> list[int]:
         """Encodes a system message, a user message and the beginning of the answer."""
-        texts = {_SYSTEM: system, _USER: user}
+        texts = {SYSTEM: system, USER: user}
         tokens: list[int] = []
         for part in self._parts:
             if isinstance(part, _Special):
@@ -133,28 +125,9 @@ class ChatTokenizer:
         return Detokenizer(self._tokenizer)
 
 
-def _render(template: str, variables: Mapping[str, str]) -> str:
-    """Renders the template around the placeholders."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    environment.globals["raise_exception"] = _refuse
-    messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _USER}]
-    try:
-        return environment.from_string(template).render(
-            messages=messages, add_generation_prompt=True, enable_thinking=False, **variables
-        )
-    except jinja2.TemplateError as error:
-        raise ModelFolderInvalid(f"chat template: {error}") from error
-
-
-def _refuse(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)
-
-
 def _template_parts(rendered: str, added: Sequence[Mapping[str, Any]]) -> tuple[_Special | tuple[str, ...], ...]:
     """Splits the rendered template into special tokens and runs of text and placeholders."""
-    for slot in (_SYSTEM, _USER):
+    for slot in (SYSTEM, USER):
         if rendered.count(slot) != 1:
             raise ModelFolderInvalid(
                 f"chat template: contains the {slot[1:-1]} text {rendered.count(slot)} times, not once"
@@ -178,14 +151,3 @@ def _template_parts(rendered: str, added: Sequence[Mapping[str, Any]]) -> tuple[
 
 def _blank(token: Mapping[str, Any], side: str) -> str:
     return r"\s*" if token.get(side) else ""
-
-
-def _token_variables(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Returns ``bos_token`` and ``eos_token`` for the template; each is a string or an object."""
-    variables = {}
-    for name in ("bos_token", "eos_token"):
-        token = settings.get(name)
-        if isinstance(token, Mapping):
-            token = token.get("content")
-        variables[name] = token if isinstance(token, str) else ""
-    return variables

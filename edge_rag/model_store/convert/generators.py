@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 import edge_rag
 from edge_rag.errors import ModelNotAdded
+from edge_rag.generator.prompt.chat_template import read_chat_template, render_chat_template
 from edge_rag.model_store.checkpoint import Checkpoint, licence_of
 from edge_rag.model_store.convert.staging import StagingDir, check_folder, run_python
 from edge_rag.model_store.directory import matching, provenance_of
@@ -96,6 +97,15 @@ class Built:
     parameters: dict[str, JsonValue]
 
 
+def check_chat_template(folder: Path) -> None:
+    """Checks that a folder has a chat template that can be rendered within limits.
+
+    Raises:
+        ModelFolderInvalid: It has none, or not such a one.
+    """
+    render_chat_template(*read_chat_template(folder))
+
+
 def use_original(request: AddRequest, staging: StagingDir) -> Built:
     """Uses an onnxruntime-genai folder unconverted.
 
@@ -103,6 +113,7 @@ def use_original(request: AddRequest, staging: StagingDir) -> Built:
         ModelFolderInvalid: It has something that is not allowed.
     """
     check_folder(staging.source)
+    check_chat_template(staging.source)
     provenance = provenance_of(request.source, staging.source, None)
     return Built(staging.source, licence_of(staging.source), provenance, "as it came", {"weights": "as they came"})
 
@@ -114,6 +125,7 @@ def convert_checkpoint(request: AddRequest, checkpoint: Checkpoint, commit: str 
         ModelFolderInvalid: It has something that is not allowed.
         ModelNotAdded: It cannot be converted, or the converter failed.
     """
+    check_chat_template(staging.source)
     precision = request.precision or ModelPrecision.INT4
     staging.progress.begin(f"converting to {precision.value}")
     convert(

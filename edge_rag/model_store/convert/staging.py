@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import edge_rag
+from edge_rag.core.limited_process import python_command
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.directory import plain_files
 from edge_rag.model_store.source import AddProgress
@@ -28,7 +28,7 @@ _MAX_LINE_BYTES = 2000
 def run_python(
     module: str, arguments: list[str], scratch: Path, progress: AddProgress, *, timeout_s: float, threads: int
 ) -> list[str]:
-    """Runs a module in a new interpreter, without network and without the caller's secrets.
+    """Runs a module in a new interpreter, without network and without the caller's secrets. It ends with the caller.
 
     Args:
         module: Name of the module.
@@ -44,12 +44,12 @@ def run_python(
     Raises:
         ModelNotAdded: It could not be started, timed out or failed; the message has its last lines.
     """
-    command = [sys.executable, "-P", "-m", module, *arguments]
+    command = [*python_command(), "run", module, *arguments]
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     try:
         process = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # its end ends the process, with all that it started
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=_environment(scratch, threads),
@@ -77,8 +77,9 @@ def run_python(
     finally:
         timer.cancel()
         _kill(process)
-        if process.stdout is not None:
-            process.stdout.close()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
     if timed_out.is_set():
         raise ModelNotAdded(f"{module} was ended after {timeout_s:.0f} s; nothing was added")
     if status != 0:
