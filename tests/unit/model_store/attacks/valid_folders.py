@@ -35,6 +35,9 @@ GENAI_CONFIG: dict[str, Any] = {
 }
 
 
+CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
+
+
 def graph() -> onnx.ModelProto:
     """Adds four weights, which lie in model.data."""
     weights = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
@@ -64,6 +67,7 @@ def good_genai(folder: Path) -> None:
     folder.mkdir()
     _graph_and_tokenizer(folder)
     (folder / "genai_config.json").write_text(json.dumps(GENAI_CONFIG))
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
 
 
 def good_checkpoint(folder: Path) -> None:
@@ -72,6 +76,7 @@ def good_checkpoint(folder: Path) -> None:
     header = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
     (folder / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}))
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
     (folder / "tokenizer.json").write_text("{}")
 
 
