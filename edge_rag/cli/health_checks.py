@@ -116,17 +116,20 @@ def documents_check(directory: Path) -> Check:
     """Verifies all stored documents, also while a daemon uses them."""
     from edge_rag.storage.backup import DATABASE, check_database
     from edge_rag.storage.data_directory import DataDirectory
-    from edge_rag.storage.database import require_whole_log
+    from edge_rag.storage.database import require_whole_database, require_whole_log
 
     database = directory / DATABASE
-    if not database.exists():
-        return Check("documents", Verdict.OK, "none yet")
     try:
-        with suppress(DataDirectoryInUse, DataDirectoryNotPrivate), DataDirectory(directory):
-            require_whole_log(database)
+        if directory.is_dir():
+            with suppress(DataDirectoryInUse, DataDirectoryNotPrivate), DataDirectory(directory):
+                require_whole_log(database)
+                require_whole_database(database)
+        if not database.exists() or not database.stat().st_size:
+            return Check("documents", Verdict.OK, "none yet")
         _, documents, waiting = check_database(database)
     except EdgeRagError as error:
-        return Check("documents", Verdict.FAIL, str(error), "restore a backup with `edge-rag restore --replace`")
+        advice = "run `edge-rag doctor --repair`, or restore a backup with `edge-rag restore --replace`"
+        return Check("documents", Verdict.FAIL, str(error), advice)
     detail = f"{documents} documents, every page and index of {database.stat().st_size / 2**20:.1f} MiB is intact"
     return Check("documents", Verdict.OK, f"{detail}; {len(waiting)} waiting to be stored")
 

@@ -135,10 +135,14 @@ def require_whole_database(database: Path) -> None:
             header = reader.header
             if header is None:
                 raise corrupt(database, "it does not start like a database of SQLite")
-            if header.application not in (0, APPLICATION_ID) and reader.page(1) is not None:
+            is_foreign = header.application not in (0, APPLICATION_ID) or (
+                # The first migration of a library sets the number of the schema together with its tables.
+                header.schema == 0 and next(reader.rows(), None) is not None
+            )
+            if is_foreign and reader.page(1) is not None:
                 raise StorageError(
-                    f"{database} belongs to another program (application id {header.application:#x}); name another "
-                    "data directory, or move the file away"
+                    f"{database} belongs to another program (application id {header.application:#x}, schema "
+                    f"{header.schema}); name another data directory, or move the file away"
                 )
             if not log_size and reader.page(1) is not None and size < header.pages * header.page_bytes:
                 raise corrupt(database, f"{size:,} of {header.pages * header.page_bytes:,} bytes are there")

@@ -196,7 +196,7 @@ def migrate(connection: apsw.Connection) -> None:
     """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()}
-    if tables and not (version and {"documents", "chunks", "collections"} <= tables):
+    if tables and not {"documents", "chunks", "collections"} <= tables:
         raise StorageError(
             "the database in the data directory belongs to another program; name another data directory, or move the "
             "file away"

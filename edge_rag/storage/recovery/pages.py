@@ -265,9 +265,14 @@ class PageReader:
         """Yields the numbers of damaged and missing pages."""
         return (number for number in range(1, self.count + 1) if self.page(number) is None)
 
-    def rows(self) -> Iterator[Row]:
-        """Yields the rows of all tables, by page; what table a row is of shows in its types only."""
-        for number in range(1, self.count + 1):
+    def rows(self, first: int = 1, last: int | None = None) -> Iterator[Row]:
+        """Yields the rows of all tables, by page; what table a row is of shows in its types only.
+
+        Args:
+            first: Number of the first page to read.
+            last: Number of the last one; None for the last of all.
+        """
+        for number in range(first, (last or self.count) + 1):
             page = self.page(number)
             if page is not None and page[_start(number)] == _TABLE_LEAF:
                 yield from self._rows_of(number, page)
