@@ -12,7 +12,13 @@ from edge_rag.core.monitoring.status import DiskStats, EngineStats, ModelInUse, 
 from edge_rag.core.placement import ModelStage, Placement, Precision, Provider
 from edge_rag.telemetry.activity import Activity, Latencies
 from edge_rag.telemetry.metrics.calls import Metrics
-from edge_rag.telemetry.metrics.components import BoardMetrics, OffloadMetrics, PlacementMetrics, StageMetrics
+from edge_rag.telemetry.metrics.components import (
+    BoardMetrics,
+    LibraryMetrics,
+    OffloadMetrics,
+    PlacementMetrics,
+    StageMetrics,
+)
 from edge_rag.telemetry.metrics.engine import EngineMetrics
 from edge_rag.telemetry.usage import UsageMeter
 
@@ -38,6 +44,7 @@ def registry() -> CollectorRegistry:
         )
     made.register(StageMetrics(lambda: (StageSnapshot("retriever", 1, 2, 1, 1, 1),)))
     made.register(OffloadMetrics(lambda: (_REMOTE,)))
+    made.register(LibraryMetrics(None))
     placement = Placement(ModelStage.EMBEDDER, Provider.QNN, Provider.CPU, "", Precision.MODEL)
     made.register(PlacementMetrics(lambda: (ModelInUse("minilm", "", placement),)))
     for part in (calls, engine):

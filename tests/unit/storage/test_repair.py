@@ -11,6 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from edge_rag.core.documents.jobs import Ticket
 from edge_rag.errors import DataDirectoryInUse, StorageCorrupt, StorageError, StorageReadOnly
 from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.storage.data_directory import DataDirectory
@@ -133,9 +134,8 @@ def test_a_document_that_is_lost_altogether_is_named_and_taken_from_backup_or_so
     with closing(open_data_directory(damaged, HashedWords())) as directory:
         (job,) = directory.jobs.jobs(10)
         assert job.documents != {}
-        accepted = directory.jobs.next()
-        assert accepted is not None
-        assert directory.jobs.upload(accepted.ticket).content.read().decode() == _TEXTS["5.txt"]
+        (queued,) = directory.jobs.waiting("", "")
+        assert directory.jobs.upload(Ticket(queued.order)).content.read().decode() == _TEXTS["5.txt"]
 
 
 def test_a_document_that_was_deleted_after_the_backup_stays_deleted(damaged: Path, tmp_path: Path) -> None:
