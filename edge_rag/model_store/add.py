@@ -14,13 +14,14 @@ from edge_rag.model_store.convert.generators import (
     check_converter,
     convert_checkpoint,
     make_generator,
+    make_gguf_generator,
     use_original,
 )
 from edge_rag.model_store.convert.staging import StagingDir
 from edge_rag.model_store.directory import StoreDirectory, copy_files, matching, plain_files, refuse_hard_links
 from edge_rag.model_store.hub import FetchedModel, delete_download, fetch
 from edge_rag.model_store.signature import SIGNATURE_FILE, check_copies, check_signature
-from edge_rag.model_store.source import AddProgress, AddRequest, HubModel
+from edge_rag.model_store.source import AddProgress, AddRequest, GgufSource, HubModel
 from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE
 from edge_rag.runtime.model_folder.folder import (
     GeneratorForm,
@@ -81,10 +82,12 @@ def add(store: StoreDirectory, request: AddRequest, progress: AddProgress) -> Mo
 
 def _make(request: AddRequest, fetched: FetchedModel | None, staging_dir: StagingDir) -> Path:
     """Builds the finished folder and returns its path."""
-    folder = fetched.folder if fetched is not None else Path(str(request.source))
-    files = fetched.files if fetched is not None else plain_files(folder, _IGNORED_FOLDERS)
     staging_dir.source.mkdir()
     staging_dir.scratch.mkdir()
+    if isinstance(request.source, GgufSource):
+        return _add_gguf(request, request.source.path, staging_dir)
+    folder = fetched.folder if fetched is not None else Path(str(request.source))
+    files = fetched.files if fetched is not None else plain_files(folder, _IGNORED_FOLDERS)
     signed = _signed(request, folder, staging_dir)
     files.pop(SIGNATURE_FILE, None)
     if MANIFEST_NAME in files and fetched is None:
@@ -108,6 +111,19 @@ def _make(request: AddRequest, fetched: FetchedModel | None, staging_dir: Stagin
         checkpoint = check_checkpoint(staging_dir.source)
         _check_role(request, checkpoint.role)
         _convert(request, checkpoint, commit, staging_dir)
+    return staging_dir.model
+
+
+def _add_gguf(request: AddRequest, path: Path, staging_dir: StagingDir) -> Path:
+    if request.keys:
+        raise ModelNotAdded(f"{path}: a signature is required, and a GGUF file has none; sign the folder made of it")
+    if request.precision is not None:
+        raise ModelNotAdded(
+            f"{path}: --precision is for Hugging Face folders; the weights of a GGUF file stay as they are"
+        )
+    _check_role(request, ModelRole.GENERATOR)
+    _copy_source(path.parent, {path.name: path.stat().st_size}, None, staging_dir)
+    make_gguf_generator(request, staging_dir.source / path.name, staging_dir)
     return staging_dir.model
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from edge_rag.core.atomic_file import sync
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded, ModelNotFound, StorageError, StorageFull
-from edge_rag.model_store.source import AddProgress, HubModel, Source
+from edge_rag.model_store.source import AddProgress, GgufSource, HubModel, LocalFolder, Source
 
 _BLOCK_BYTES = 1 << 20
 _MAX_ENTRIES = 4096
@@ -267,7 +267,13 @@ def provenance_of(source: Source, copy: Path, commit: str | None) -> str:
     """
     if commit is not None:
         return f"{source}, commit {commit}"
-    named = str(source) if isinstance(source, HubModel) else f"folder {source.path.name}"
+    match source:
+        case HubModel():
+            named = str(source)
+        case GgufSource():
+            return f"{source.path.name}, SHA-256 {_sha256(copy / source.path.name)}"
+        case LocalFolder():
+            named = f"folder {source.path.name}"
     lines = "".join(f"{_sha256(copy / path)}  {path}\n" for path in sorted(plain_files(copy)))
     return f"{named}, SHA-256 of its files' hashes {hashlib.sha256(lines.encode()).hexdigest()}"
 

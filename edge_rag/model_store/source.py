@@ -13,6 +13,7 @@ from edge_rag.errors import ModelNotAdded
 from edge_rag.runtime.model_folder.manifest import ModelRole
 
 _HUB = "hf:"
+_GGUF = ".gguf"
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
 _HUB_MODEL = re.compile(rf"({_PART})/({_PART})(?:@([A-Za-z0-9][A-Za-z0-9._/-]{{0,99}}))?")
 _NOT_IN_A_NAME = re.compile(r"[^a-z0-9._-]+")
@@ -24,6 +25,20 @@ class LocalFolder:
 
     Attributes:
         path: The folder.
+    """
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class GgufSource:
+    """A GGUF file of this machine or of a mounted medium.
+
+    Attributes:
+        path: The file.
     """
 
     path: Path
@@ -55,24 +70,26 @@ class HubModel:
         return f"{_HUB}{self.repository}" + (f"@{self.revision}" if self.revision else "")
 
 
-Source = LocalFolder | HubModel
+Source = LocalFolder | GgufSource | HubModel
 
 
 def parse_source(text: str) -> Source:
-    """Parses ``hf:owner/name[@revision]`` or the path of a folder.
+    """Parses ``hf:owner/name[@revision]``, the path of a folder, or that of a file whose name ends in ``.gguf``.
 
     Raises:
-        ModelNotAdded: It is neither.
+        ModelNotAdded: It is none of them.
     """
     if text.startswith(_HUB):
         match = _HUB_MODEL.fullmatch(text.removeprefix(_HUB))
         if match is None or ".." in text:
             raise ModelNotAdded(f"{text}: a model of the hub is named hf:owner/name or hf:owner/name@revision")
         return HubModel(match[1], match[2], match[3])
-    folder = Path(text).expanduser().absolute()
-    if not folder.is_dir():
-        raise ModelNotAdded(f"{text}: there is no such folder; a model of the hub is named hf:owner/name")
-    return LocalFolder(folder)
+    path = Path(text).expanduser().absolute()
+    if path.suffix.lower() == _GGUF and path.is_file():
+        return GgufSource(path)
+    if not path.is_dir():
+        raise ModelNotAdded(f"{text}: there is no such folder or GGUF file; a model of the hub is named hf:owner/name")
+    return LocalFolder(path)
 
 
 def default_name(source: Source) -> str:
@@ -81,7 +98,13 @@ def default_name(source: Source) -> str:
     Raises:
         ModelNotAdded: The source's name has none of these characters.
     """
-    text = source.name if isinstance(source, HubModel) else source.path.name
+    match source:
+        case HubModel():
+            text = source.name
+        case GgufSource():
+            text = source.path.stem
+        case LocalFolder():
+            text = source.path.name
     name = _NOT_IN_A_NAME.sub("-", text.lower()).strip("._-")[:MAX_MODEL_NAME]
     if not name:
         raise ModelNotAdded(f"{source}: give the model a name with --name")
@@ -126,6 +149,7 @@ class AddRequest:
         licence: SPDX expression; None for that of the model card.
         role: Required role; None for any.
         keys: Public keys, of which one must have signed the model; empty if no signature is required.
+        accept_loss: Whether a model is added although it differs from its original by more than the gate allows.
     """
 
     source: Source
@@ -134,6 +158,7 @@ class AddRequest:
     licence: str | None
     role: ModelRole | None = None
     keys: tuple[Path, ...] = ()
+    accept_loss: bool = False
 
 
 class AddProgress(Protocol):

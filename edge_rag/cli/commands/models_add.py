@@ -29,11 +29,12 @@ Examples:
   edge-rag models add hf:Qwen/Qwen2.5-0.5B-Instruct
   edge-rag models add hf:HuggingFaceTB/SmolLM2-360M-Instruct@main --precision int8
   edge-rag models add /media/stick/Qwen2.5-0.5B-Instruct --name qwen
+  edge-rag models add /media/stick/SmolLM2-135M-Instruct.Q4_1.gguf --name smollm2
   edge-rag models add hf:cross-encoder/ms-marco-MiniLM-L6-v2 --role reranker
 
 \b
-SOURCE is hf:owner/name[@revision] or a folder in the format of Hugging Face,
-onnxruntime-genai or edge-rag. Ctrl-C leaves the store unchanged; downloaded
+SOURCE is hf:owner/name[@revision], a GGUF file, or a folder in the format of
+Hugging Face, onnxruntime-genai or edge-rag. Ctrl-C leaves the store unchanged; downloaded
 files are kept for the next attempt.
 """
 )
@@ -58,6 +59,7 @@ files are kept for the next attempt.
     metavar="PUBLIC.pem",
     help="Require a model.sig by this key, or one of several (OpenSSF model signing).",
 )
+@click.option("--accept-loss", is_flag=True, help="Add a model although quantizing changes its answers too much.")
 @options.config_options
 @options.as_json
 def add(
@@ -67,6 +69,7 @@ def add(
     role: str | None,
     licence: str | None,
     keys: tuple[Path, ...],
+    accept_loss: bool,
     config: Path | None,
     data_dir: Path | None,
     as_json: bool,
@@ -87,6 +90,7 @@ def add(
         licence,
         None if role is None else ModelRole(role),
         acceptable_keys(settings.models.trusted_keys, keys),
+        accept_loss,
     )
     with _ProgressView() as view, _sigterm_as_interrupt():
         manifest = store.add(request, view)

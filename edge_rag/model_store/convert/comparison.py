@@ -22,6 +22,13 @@ On the same models 0.3, and 2.2 with weights in 4 bits.
 """
 
 
+MAX_LOSS = 0.02
+"""Largest accepted mean Kullback-Leibler divergence of a model from its weights in float32, nats per token."""
+
+MIN_SAME_TOKEN = 0.93
+"""Least accepted share of positions at which a quantized model has the same most likely token."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogitComparison:
     """Comparison of logits.
@@ -42,6 +49,11 @@ class LogitComparison:
     def good(self) -> bool:
         """Whether the differences are accepted."""
         return self.divergence <= MAX_DIVERGENCE and self.regret <= MAX_REGRET
+
+    @property
+    def passes_gate(self) -> bool:
+        """Whether the loss by quantization is accepted."""
+        return self.divergence <= MAX_LOSS and self.same_token >= MIN_SAME_TOKEN
 
 
 def compare(original: NDArray[np.float32], lowered: NDArray[np.float32]) -> LogitComparison:

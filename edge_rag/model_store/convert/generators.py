@@ -15,15 +15,17 @@ import edge_rag
 from edge_rag.errors import ModelNotAdded
 from edge_rag.generator.prompt.chat_template import read_chat_template, render_chat_template
 from edge_rag.model_store.checkpoint import Checkpoint, licence_of
+from edge_rag.model_store.convert.comparison import MAX_LOSS, MIN_SAME_TOKEN
 from edge_rag.model_store.convert.staging import StagingDir, check_folder, run_python
 from edge_rag.model_store.directory import matching, provenance_of
 from edge_rag.model_store.source import BLOCK, AddProgress, AddRequest, ModelPrecision
-from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE, GRAPH_FILE
+from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE, GRAPH_FILE, WEIGHTS_FILE
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, write_manifest
 from edge_rag.runtime.model_folder.genai_config import GENAI_CONFIG_FILE, check_genai_config
 from edge_rag.runtime.model_folder.graph_check import external_files
 
 _BUILDER = "edge_rag.runtime.lowering.genai_builder"
+_GGUF_PREPARATION = "edge_rag.model_store.convert.prepare_gguf"
 _NEEDED = ("torch", "transformers", "sentence_transformers", "onnx_ir")
 _TIMEOUT_S = 4 * 3600.0
 
@@ -160,6 +162,36 @@ def make_generator(request: AddRequest, built: Built, staging: StagingDir) -> No
         _paged(request, built, staging, found)
     else:
         _serial(request, built, staging, found["why"])
+
+
+def make_gguf_generator(request: AddRequest, file: Path, staging: StagingDir) -> None:
+    """Builds the model folder from a GGUF file.
+
+    Raises:
+        ModelNotAdded: The file cannot be read, or the model computes something else than the file's weights.
+    """
+    staging.progress.begin("writing the paged graph")
+    found = staging.step("write", file, staging.converted, program=_GGUF_PREPARATION)
+    staging.progress.begin("comparing it with the file's weights in float32")
+    comparison = staging.step("compare", file, staging.converted, program=_GGUF_PREPARATION)
+    if not (comparison["good"] or request.accept_loss):
+        raise ModelNotAdded(
+            f"{request.source}: the model differs too much from the file's weights: {comparison['divergence']:.3f} "
+            f"nats on average (at most {MAX_LOSS}), and the same best token at {comparison['same_token']:.1%} of the "
+            f"positions (at least {MIN_SAME_TOKEN:.0%}); it was not added; --accept-loss adds it nevertheless"
+        )
+    parameters: dict[str, JsonValue] = {key: found[key] for key in ("weights", "family", "architecture")}
+    built = Built(
+        staging.converted, found["licence"], provenance_of(request.source, staging.source, None), "GGUF", parameters
+    )
+    _write_model(
+        request,
+        built,
+        staging,
+        [GRAPH_FILE, GEOMETRY_FILE, WEIGHTS_FILE],
+        {"form": GeneratorForm.PAGED.value, "sizes": found["sizes"]}
+        | {"resident_bytes": comparison.pop("resident_bytes"), "agreement_with_original": comparison},
+    )
 
 
 def _paged(request: AddRequest, built: Built, staging: StagingDir, sizes: dict[str, JsonValue]) -> None:

@@ -248,7 +248,7 @@ def lower(model: onnx.ModelProto, sizes: DecoderSizes) -> tuple[onnx.ModelProto,
     replace(graph.node, nodes)
     graph.initializer.append(helper.make_tensor(_AXIS, TensorProto.INT64, [1], [0]))
     drop_unused(graph, "logits")
-    _declare(graph, geometry)
+    declare_step(graph, geometry)
     check_token_independence(graph, exempt=frozenset({_TOKENS, _ROWS, "logits"}))
     lowered.opset_import.append(helper.make_opsetid(OPS_DOMAIN, 1))
     return lowered, geometry
@@ -344,7 +344,8 @@ def _select_rows(walk: GraphWalk) -> tuple[onnx.NodeProto, onnx.NodeProto]:
             return node, helper.make_node("Gather", [name, "logits_indices"], [_ROWS], axis=1)
 
 
-def _declare(graph: onnx.GraphProto, geometry: PagedGeometry) -> None:
+def declare_step(graph: onnx.GraphProto, geometry: PagedGeometry) -> None:
+    """Declares the inputs and outputs of a paged graph."""
     inputs = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["num_tokens"])]
     inputs += [helper.make_tensor_value_info(name, kind, list(shape)) for name, kind, shape in _STEP_INPUTS]
     inputs += [

@@ -1,0 +1,1 @@
+"""Models in llama.cpp's GGUF format."""

@@ -1,0 +1,166 @@
+"""The weights of a GGUF file as the graph writer reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.errors import ModelFolderInvalid
+from edge_rag.runtime.gguf.architectures import INTERLEAVED
+from edge_rag.runtime.gguf.blocks import Blocks, read_blocks, read_floats
+from edge_rag.runtime.gguf.file import GgufFile, TensorInfo
+from edge_rag.runtime.lowering.decoder_graph import DecoderDescription
+from edge_rag.runtime.lowering.weight_packing import BlockFormat, QuantizedMatrix, quantize
+
+Floats = NDArray[np.float32]
+
+_BLOCK: Final = 32
+"""Block size of matrices that are quantized here."""
+
+_WHOLE: Final[Mapping[str, str]] = {"embeddings": "token_embd", "head": "output", "norm": "output_norm"}
+_LAYER: Final[Mapping[str, str]] = {
+    "attention_norm": "attn_norm",
+    "query": "attn_q",
+    "key": "attn_k",
+    "value": "attn_v",
+    "query_norm": "attn_q_norm",
+    "key_norm": "attn_k_norm",
+    "attention_output": "attn_output",
+    "attention_output_norm": "post_attention_norm",
+    "feed_forward_norm": "ffn_norm",
+    "feed_forward_output_norm": "post_ffw_norm",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+}
+
+
+class GgufWeights:
+    """Implements ``DecoderWeights`` and ``ReferenceWeights``.
+
+    Args:
+        file: The file.
+        description: Its decoder.
+    """
+
+    def __init__(self, file: GgufFile, description: DecoderDescription) -> None:
+        self._file = file
+        self._description = description
+        self._interleaved = file.text("general.architecture") in INTERLEAVED
+
+    def has(self, name: str) -> bool:
+        """Whether there is a matrix or vector of that name."""
+        return self._place(name)[0] in self._file.tensors
+
+    def matrix(self, name: str) -> QuantizedMatrix:
+        """Returns a matrix [inputs, outputs].
+
+        Blocks whose zero is one of their integers are kept as they are. Others are rounded to 8 bits.
+
+        Raises:
+            ModelFolderInvalid: It is missing, no matrix, or has a scale that is not finite.
+        """
+        tensor, raw = self._rows(name)
+        if tensor.type.block_elements == 1:
+            weights = read_floats(tensor.type, raw)
+            self._require_finite(weights, tensor.name)
+            return quantize(np.ascontiguousarray(weights.T), 8, _BLOCK)
+        blocks = read_blocks(tensor.type, raw)
+        self._require_finite(blocks.scales, tensor.name)
+        self._require_finite(blocks.minima, tensor.name)
+        return _quantized(blocks)
+
+    def rows(self, name: str, rows: NDArray[np.int64] | slice = slice(None)) -> Floats:
+        """Returns rows of a matrix as they are in the file, float32 [rows, inputs].
+
+        Raises:
+            ModelFolderInvalid: It is missing, or no matrix.
+        """
+        tensor, raw = self._rows(name, rows)
+        return read_floats(tensor.type, raw)
+
+    def _rows(self, name: str, rows: NDArray[np.int64] | slice = slice(None)) -> tuple[TensorInfo, NDArray[np.uint8]]:
+        tensor_name, part = self._place(name)
+        tensor = self._file.tensor(tensor_name)
+        if len(tensor.shape) != 2:
+            raise ModelFolderInvalid(f"{self._file.path.name}: the tensor {tensor_name} is no matrix")
+        return tensor, self._file.raw(tensor_name)[self._order(name, part, tensor.shape[0])[rows]]
+
+    def vector(self, name: str) -> Floats:
+        """Returns a vector.
+
+        Raises:
+            ModelFolderInvalid: It is missing, no vector, or not finite.
+        """
+        tensor_name, rows = self._place(name)
+        tensor = self._file.tensor(tensor_name)
+        if len(tensor.shape) != 1:
+            raise ModelFolderInvalid(f"{self._file.path.name}: the tensor {tensor_name} is no vector")
+        values = read_floats(tensor.type, self._file.raw(tensor_name)).reshape(-1)
+        self._require_finite(values, tensor_name)
+        return values[self._order(name.removesuffix(".bias"), rows, values.size)]
+
+    def _place(self, name: str) -> tuple[str, tuple[int, int] | None]:
+        """Returns the tensor that holds a matrix or vector, and the part of its rows as numerator and denominator."""
+        plain, _, bias = name.partition(".bias") if name.endswith(".bias") else (name, "", None)
+        ending = "bias" if bias is not None else "weight"
+        number, dot, part = plain.partition(".")
+        if not dot:
+            return f"{_WHOLE[plain]}.{ending}", None
+        own = f"blk.{number}.{_LAYER[part]}.{ending}"
+        found = self._description
+        fused = f"blk.{number}.attn_qkv.{ending}"
+        if part in ("query", "key", "value") and fused in self._file.tensors:
+            query, key = found.query_heads * found.head_size, found.kv_heads * found.head_size
+            first = {"query": 0, "key": query, "value": query + key}[part]
+            return fused, (first, first + (query if part == "query" else key))
+        if part in ("gate", "up") and f"blk.{number}.ffn_gate.weight" not in self._file.tensors:
+            both = f"blk.{number}.ffn_up.{ending}"
+            half = self._file.tensor(both).shape[0] // 2 if both in self._file.tensors else 0
+            return both, ((0, half) if part == "gate" else (half, 2 * half))
+        return own, None
+
+    def _order(self, name: str, rows: tuple[int, int] | None, count: int) -> NDArray[np.int64]:
+        """Returns the rows of a tensor that make up a matrix, in the order of a rotation by halves."""
+        first, last = rows or (0, count)
+        order = np.arange(first, last)
+        part = name.partition(".")[2]
+        if not self._interleaved or part not in ("query", "key"):
+            return order
+        size = self._description.head_size
+        if order.size % size:
+            raise ModelFolderInvalid(f"{self._file.path.name}: {name} has {order.size} rows, no multiple of {size}")
+        return order.reshape(-1, size // 2, 2).swapaxes(1, 2).reshape(-1)
+
+    def _require_finite(self, values: Floats, name: str) -> None:
+        if not np.isfinite(values).all():
+            raise ModelFolderInvalid(f"{self._file.path.name}: the tensor {name} has values that are not finite")
+
+
+def _quantized(blocks: Blocks) -> QuantizedMatrix:
+    rows = blocks.values.shape[1]
+    bits = 4 if blocks.bits == 4 else 8
+    zeros: Floats = np.divide(blocks.minima, blocks.scales, out=np.zeros_like(blocks.minima), where=blocks.scales != 0)
+    values, scales = blocks.values, blocks.scales
+    if (zeros != np.rint(zeros)).any() or (zeros < 0).any() or (zeros >= 1 << bits).any():
+        bits = 8
+        values, scales, zeros = _widened(blocks)
+    form = BlockFormat(rows, blocks.values.shape[0], bits, blocks.block_size)
+    points = None if (zeros == form.default_zero_point).all() else np.ascontiguousarray(zeros.T.astype(np.uint8))
+    return QuantizedMatrix(form, np.ascontiguousarray(values.T), np.ascontiguousarray(scales.T), points)
+
+
+def _widened(blocks: Blocks) -> tuple[NDArray[np.uint8], Floats, Floats]:
+    """Returns 8-bit values, scales and zero points of blocks whose zero lies between two integers."""
+    top: Floats = np.maximum(blocks.scales * np.float32((1 << blocks.bits) - 1) - blocks.minima, np.float32(0))
+    bottom: Floats = np.minimum(-blocks.minima, np.float32(0))
+    scales: Floats = (top - bottom) / np.float32(255)
+    steps = np.where(scales == 0, np.float32(1), scales)
+    zeros: Floats = np.clip(np.rint(-bottom / steps), 0, 255)
+    rows, count = blocks.scales.shape
+    weights = blocks.weights().reshape(rows, count, blocks.block_size)
+    values = np.clip(np.rint(weights / steps[:, :, None]) + zeros[:, :, None], 0, 255).astype(np.uint8)
+    return values.reshape(rows, -1), scales, zeros

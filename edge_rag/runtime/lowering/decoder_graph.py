@@ -1,0 +1,403 @@
+"""Writes the paged graph of a decoder from a description of its architecture and its quantized weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from edge_rag.core.atomic_file import replace_file
+from edge_rag.runtime.lowering.geometry import (
+    GEOMETRY_FILE,
+    GRAPH_FILE,
+    PAGE_TOKENS,
+    WEIGHTS_FILE,
+    PagedGeometry,
+    describe,
+)
+from edge_rag.runtime.lowering.graph import declare_step
+from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN
+from edge_rag.runtime.lowering.weight_packing import (
+    PANEL_COLUMNS,
+    BlockFormat,
+    QuantizedMatrix,
+    WeightsFile,
+    alternate,
+    pack,
+)
+
+Floats = NDArray[np.float32]
+
+_OPSET = 21
+_IR_VERSION = 10
+_MICROSOFT = "com.microsoft"
+_AXIS, _TOKENS, _ROWS = "axis", "tokens", "rows"
+
+
+class Activation(Enum):
+    """Activation of the gate of a feed-forward layer."""
+
+    SILU = "silu"
+    GELU_TANH = "gelu_tanh"
+
+
+@dataclass(frozen=True, slots=True)
+class Rotary:
+    """A rotary position embedding; a head's first half is rotated against its second one.
+
+    Attributes:
+        frequencies: Radians per token, float64 [pairs].
+        magnitude: Factor of sine and cosine.
+    """
+
+    frequencies: NDArray[np.float64]
+    magnitude: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What distinguishes a layer.
+
+    Attributes:
+        rotary: Key of its rotary embedding; None: its queries and keys have no positions.
+        window: Tokens that it sees; None: all.
+    """
+
+    rotary: str | None
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderDescription:
+    """A decoder: attention and a gated feed-forward network in each layer, both behind an RMS norm.
+
+    Attributes:
+        layers: The layers.
+        query_heads: Query heads of a layer.
+        kv_heads: Key and value heads of a layer.
+        head_size: Elements of a head.
+        epsilon: Added to the mean square by every norm.
+        vocabulary_size: Token ids are below this.
+        max_context: Positions are below this, tokens.
+        end_tokens: Token ids that end a text.
+        rotaries: Rotary embeddings by key.
+        activation: Of the gate.
+        attention_scale: Factor of the products of queries and keys.
+        embedding_scale: Factor of the embeddings.
+        residual_scale: Factor of what a layer adds.
+        logit_scale: Factor of the logits.
+        head_norms: Whether queries and keys have a norm for each head.
+        output_norms: Whether the results of attention and feed-forward network have norms, too.
+    """
+
+    layers: tuple[Layer, ...]
+    query_heads: int
+    kv_heads: int
+    head_size: int
+    epsilon: float
+    vocabulary_size: int
+    max_context: int
+    end_tokens: frozenset[int]
+    rotaries: Mapping[str, Rotary]
+    activation: Activation = Activation.SILU
+    attention_scale: float = 0.0
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
+    head_norms: bool = False
+    output_norms: bool = False
+
+    @property
+    def geometry(self) -> PagedGeometry:
+        """Its sizes."""
+        return PagedGeometry(
+            layers=len(self.layers),
+            query_heads=self.query_heads,
+            kv_heads=self.kv_heads,
+            head_size=self.head_size,
+            page_tokens=PAGE_TOKENS,
+            vocabulary_size=self.vocabulary_size,
+            max_context=self.max_context,
+            end_tokens=self.end_tokens,
+        )
+
+
+class DecoderWeights(Protocol):
+    """Weights by name.
+
+    Matrices: ``embeddings``, ``head`` (absent if it is that of the embeddings), and of each layer ``N.query``,
+    ``N.key``, ``N.value``, ``N.attention_output``, ``N.gate``, ``N.up``, ``N.down``. Vectors: ``norm``;
+    ``N.attention_norm``, ``N.feed_forward_norm``, ``N.query_norm``, ``N.key_norm``, ``N.attention_output_norm``,
+    ``N.feed_forward_output_norm``, and biases by the name of the matrix and ``.bias``.
+    """
+
+    def has(self, name: str) -> bool:
+        """Whether there is a matrix or vector of that name."""
+        ...
+
+    def matrix(self, name: str) -> QuantizedMatrix:
+        """Returns a matrix [inputs, outputs]; the embeddings are [width, tokens]."""
+        ...
+
+    def vector(self, name: str) -> Floats:
+        """Returns a vector."""
+        ...
+
+
+def write_decoder(
+    description: DecoderDescription, weights: DecoderWeights, folder: Path, sources: Mapping[str, str]
+) -> None:
+    """Writes graph, weights and sizes; with one layer's matrix in memory at a time.
+
+    Args:
+        description: The architecture.
+        weights: The weights.
+        folder: Where the files are written.
+        sources: SHA-256 of each source file, by name.
+
+    Raises:
+        ValueError: A matrix has other sizes than the description.
+    """
+    with WeightsFile(folder / WEIGHTS_FILE) as file:
+        graph = _GraphWriter(description, weights, file).write()
+    model = helper.make_model(
+        graph,
+        opset_imports=[
+            helper.make_opsetid("", _OPSET),
+            helper.make_opsetid(_MICROSOFT, 1),
+            helper.make_opsetid(OPS_DOMAIN, 1),
+        ],
+        ir_version=_IR_VERSION,
+        producer_name="edge-rag",
+    )
+    replace_file(folder / GRAPH_FILE, model.SerializeToString(deterministic=True))
+    replace_file(folder / GEOMETRY_FILE, describe(description.geometry, dict(sources)).encode())
+
+
+class _GraphWriter:
+    """Adds nodes in order of execution. Values have the shape [1, tokens, features]."""
+
+    def __init__(self, description: DecoderDescription, weights: DecoderWeights, file: WeightsFile) -> None:
+        self._description = description
+        self._weights = weights
+        self._file = file
+        self._nodes: list[onnx.NodeProto] = []
+        self._initializers: dict[str, onnx.TensorProto] = {}
+
+    def write(self) -> onnx.GraphProto:
+        found = self._description
+        self._constant(_AXIS, np.array([0], np.int64))
+        self._node("Unsqueeze", ["input_ids", _AXIS], [_TOKENS])
+        embeddings, form = self._packed(["embeddings"])
+        if form.columns != found.vocabulary_size:
+            raise ValueError(f"the embeddings have {form.columns} tokens, the vocabulary {found.vocabulary_size}")
+        self._quantized("QuantizedRows", [_TOKENS, *embeddings], "embedded", form)
+        stream = self._scaled("embedded", found.embedding_scale)
+        normed = self._norm(stream, "0.attention_norm")
+        for number, layer in enumerate(found.layers):
+            attention = self._attention(normed, number, layer)
+            stream, normed = self._add_and_norm(stream, attention, f"{number}.feed_forward_norm")
+            result = self._feed_forward(normed, number)
+            last = number + 1 == len(found.layers)
+            stream, normed = self._add_and_norm(stream, result, "norm" if last else f"{number + 1}.attention_norm")
+        self._node("Gather", [normed, "logits_indices"], [_ROWS], axis=1)
+        head = "head" if self._weights.has("head") else "embeddings"
+        inputs, form = self._packed([head])
+        self._quantized("QuantizedMatMul", [_ROWS, *inputs], "scores", form)
+        self._node("Squeeze", [self._scaled("scores", found.logit_scale), _AXIS], ["logits"])
+        graph = helper.make_graph(self._nodes, "paged", [], [], list(self._initializers.values()))
+        declare_step(graph, found.geometry)
+        return graph
+
+    def _attention(self, normed: str, number: int, layer: Layer) -> str:
+        found = self._description
+        parts = [f"{number}.{name}" for name in ("query", "key", "value")]
+        if found.head_norms or not self._alike(parts):
+            products = [self._product(normed, [part]) for part in parts]
+            if found.head_norms:
+                for index, heads in ((0, found.query_heads), (1, found.kv_heads)):
+                    products[index] = self._head_norm(products[index], f"{parts[index]}_norm", heads)
+        else:
+            products = [self._product(normed, parts), "", ""]
+        options: dict[str, Any] = {} if layer.window is None else {"local_window_size": layer.window}
+        cosine, sine = self._rotary(layer.rotary)
+        result = f"{number}.attended"
+        self._node(
+            "PagedAttention",
+            [
+                *products, f"pages.{number}", cosine, sine,
+                "positions", "slot_mapping", "cumulative_sequence_lengths", "block_table",
+            ],
+            [result],
+            OPS_DOMAIN,
+            num_heads=found.query_heads,
+            kv_num_heads=found.kv_heads,
+            page_tokens=PAGE_TOKENS,
+            scale=found.attention_scale or found.head_size**-0.5,
+            **options,
+        )  # fmt: skip
+        return self._finished(self._product(result, [f"{number}.attention_output"]), f"{number}.attention_output_norm")
+
+    def _feed_forward(self, normed: str, number: int) -> str:
+        gate, up = f"{number}.gate", f"{number}.up"
+        if self._description.activation is Activation.SILU and self._may_alternate(gate, up):
+            result = f"{number}.gated"
+            inputs, form = self._packed([gate, up], alternating=True)
+            self._quantized("QuantizedMatMul", [normed, *inputs], result, form, gated=1)
+        else:
+            result = self._gated(self._product(normed, [gate]), self._product(normed, [up]), f"{number}.gated")
+        return self._finished(self._product(result, [f"{number}.down"]), f"{number}.feed_forward_output_norm")
+
+    def _gated(self, gate: str, up: str, result: str) -> str:
+        activated = f"{gate}.activated"
+        if self._description.activation is Activation.SILU:
+            self._node("Sigmoid", [gate], [f"{gate}.sigmoid"])
+            self._node("Mul", [gate, f"{gate}.sigmoid"], [activated])
+        else:
+            self._node("FastGelu", [gate], [activated], _MICROSOFT)
+        self._node("Mul", [activated, up], [result])
+        return result
+
+    def _finished(self, value: str, norm: str) -> str:
+        """Returns what a layer adds to the residual stream."""
+        if self._description.output_norms:
+            value = self._norm(value, norm)
+        return self._scaled(value, self._description.residual_scale)
+
+    def _add_and_norm(self, stream: str, added: str, norm: str) -> tuple[str, str]:
+        """Returns the residual stream with an addition, and its norm."""
+        total, normed = f"{norm}.stream", f"{norm}.normed"
+        self._node(
+            "SkipSimplifiedLayerNormalization",
+            [stream, added, self._vector(norm)],
+            [normed, "", "", total],
+            _MICROSOFT,
+            epsilon=self._description.epsilon,
+        )
+        return total, normed
+
+    def _norm(self, value: str, norm: str) -> str:
+        self._node(
+            "SimplifiedLayerNormalization",
+            [value, self._vector(norm)],
+            [f"{norm}.normed"],
+            epsilon=self._description.epsilon,
+            axis=-1,
+            stash_type=1,
+        )
+        return f"{norm}.normed"
+
+    def _head_norm(self, value: str, norm: str, heads: int) -> str:
+        size = self._description.head_size
+        self._constant("by_head", np.array([0, -1, size], np.int64))
+        self._constant(f"by_token.{heads}", np.array([0, -1, heads * size], np.int64))
+        self._node("Reshape", [value, "by_head"], [f"{norm}.heads"])
+        self._node("Reshape", [self._norm(f"{norm}.heads", norm), f"by_token.{heads}"], [f"{norm}.tokens"])
+        return f"{norm}.tokens"
+
+    def _product(self, value: str, parts: Sequence[str]) -> str:
+        """Multiplies by matrices beside each other, and adds their biases."""
+        inputs, form = self._packed(parts)
+        result = f"{'+'.join(parts)}.product"
+        self._quantized("QuantizedMatMul", [value, *inputs], result, form)
+        biases = [f"{part}.bias" for part in parts]
+        if not any(map(self._weights.has, biases)):
+            return result
+        name = f"{result}.bias"
+        self._store(name, np.concatenate([self._weights.vector(bias) for bias in biases]))
+        self._node("Add", [result, name], [f"{result}.biased"])
+        return f"{result}.biased"
+
+    def _scaled(self, value: str, factor: float) -> str:
+        if factor == 1.0:
+            return value
+        self._constant(f"{factor!r}", np.array(factor, np.float32))
+        self._node("Mul", [value, f"{factor!r}"], [f"{value}.scaled"])
+        return f"{value}.scaled"
+
+    def _rotary(self, key: str | None) -> tuple[str, str]:
+        names = (f"rotary.{key}.cosine", f"rotary.{key}.sine")
+        if names[0] not in self._initializers:
+            rotary = Rotary(np.zeros(1)) if key is None else self._description.rotaries[key]
+            angles = np.arange(self._description.max_context)[:, None] * rotary.frequencies
+            for name, function in zip(names, (np.cos, np.sin), strict=True):
+                self._store(name, (rotary.magnitude * function(angles)).astype(np.float32))
+        return names
+
+    def _alike(self, parts: Sequence[str]) -> bool:
+        """Whether matrices can be columns of one: their precision and blocks are the same."""
+        first, *others = (self._weights.matrix(part) for part in parts)
+        biased = {self._weights.has(f"{part}.bias") for part in parts}
+        return len(biased) == 1 and all(
+            (other.form.bits, other.form.block_size, other.zero_points is None)
+            == (first.form.bits, first.form.block_size, first.zero_points is None)
+            for other in others
+        )
+
+    def _may_alternate(self, gate: str, up: str) -> bool:
+        forms = {self._weights.matrix(part).form for part in (gate, up)}
+        biased = any(self._weights.has(f"{part}.bias") for part in (gate, up))
+        return len(forms) == 1 and not biased and next(iter(forms)).columns % PANEL_COLUMNS == 0
+
+    def _packed(self, parts: Sequence[str], alternating: bool = False) -> tuple[list[str], BlockFormat]:
+        """Stores matrices once; returns the names of their tensors and their format."""
+        name = "+".join(parts)
+        matrices = [self._weights.matrix(part) for part in parts]
+        packed = alternate(*map(pack, matrices)) if alternating else pack(_beside(matrices))
+        names = [f"{name}.{kind}" for kind, _ in zip(("packed", "scales", "zero_points"), packed.tensors, strict=False)]
+        for tensor, values in zip(names, packed.tensors, strict=True):
+            self._store(tensor, values)
+        return names, packed.form
+
+    def _vector(self, name: str) -> str:
+        if name not in self._initializers:
+            self._store(name, self._weights.vector(name))
+        return name
+
+    def _store(self, name: str, values: NDArray[Any]) -> None:
+        """Writes a tensor to the weights file, once."""
+        if name not in self._initializers:
+            kind = helper.np_dtype_to_tensor_dtype(values.dtype)
+            tensor = TensorProto(name=name, data_type=kind, dims=values.shape)
+            self._file.store(tensor, values)
+            self._initializers[name] = tensor
+
+    def _constant(self, name: str, values: NDArray[Any]) -> None:
+        """Adds a small tensor to the graph itself."""
+        kind = helper.np_dtype_to_tensor_dtype(values.dtype)
+        self._initializers[name] = helper.make_tensor(name, kind, values.shape, values.tobytes(), raw=True)
+
+    def _quantized(self, kind: str, inputs: list[str], result: str, form: BlockFormat, **options: int) -> None:
+        sizes = {"K": form.rows, "N": form.columns, "bits": form.bits, "block_size": form.block_size}
+        self._node(kind, inputs, [result], OPS_DOMAIN, **sizes, **options)
+
+    def _node(self, kind: str, inputs: list[str], outputs: list[str], domain: str = "", **options: Any) -> None:
+        self._nodes.append(helper.make_node(kind, inputs, outputs, f"{outputs[0]}", domain=domain, **options))
+
+
+def _beside(matrices: Sequence[QuantizedMatrix]) -> QuantizedMatrix:
+    """Returns matrices of equal rows as the columns of one."""
+    first = matrices[0]
+    if len(matrices) == 1:
+        return first
+    if len({matrix.form.rows for matrix in matrices}) > 1:
+        raise ValueError("queries, keys and values have different numbers of inputs")
+    form = BlockFormat(
+        first.form.rows, sum(matrix.form.columns for matrix in matrices), first.form.bits, first.form.block_size
+    )
+    points = None
+    if first.zero_points is not None:
+        points = np.concatenate([matrix.zero_points for matrix in matrices if matrix.zero_points is not None], axis=1)
+    return QuantizedMatrix(
+        form,
+        np.concatenate([matrix.values for matrix in matrices], axis=1),
+        np.concatenate([matrix.scales for matrix in matrices], axis=1),
+        points,
+    )

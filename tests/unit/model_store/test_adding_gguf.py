@@ -1,0 +1,118 @@
+"""Adding GGUF files, with every process that adding starts; without torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_rag.errors import ModelError, ModelNotAdded
+from edge_rag.model_store.add import add
+from edge_rag.model_store.directory import StoreDirectory
+from edge_rag.model_store.source import AddRequest, GgufSource, ModelPrecision, NoProgress
+from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
+from tests.synthetic.tiny_gguf import TinyModel, tiny_model
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StoreDirectory:
+    return StoreDirectory(tmp_path / "store")
+
+
+def request(model: TinyModel, folder: Path, *, accept_loss: bool = False) -> AddRequest:
+    source = GgufSource(model.write(folder / "Tiny.gguf"))
+    return AddRequest(source, "tiny", None, None, accept_loss=accept_loss)
+
+
+def calm(model: TinyModel) -> TinyModel:
+    """Returns the model with a head that has clear favourites, as trained models have."""
+    head = 4 * model.tensors["output.weight"]
+    return replace(model, tensors={**model.tensors, "output.weight": head})
+
+
+def left_in(store: StoreDirectory) -> list[str]:
+    return sorted(path.name for path in store.path.iterdir())
+
+
+def test_a_gguf_file_becomes_a_verified_folder_that_agrees_with_its_weights(
+    store: StoreDirectory, tmp_path: Path
+) -> None:
+    manifest = add(store, request(calm(tiny_model("llama")), tmp_path), NoProgress())
+    assert verify_model_folder(store.folder("tiny"), ModelRole.GENERATOR) == manifest
+    assert set(manifest.files) == {
+        "paged.onnx", "paged.onnx.data", "paged.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+    }  # fmt: skip
+    assert manifest.licence == "apache-2.0"
+    assert manifest.source.startswith("Tiny.gguf, SHA-256 ")
+    agreement = manifest.parameters["agreement_with_original"]
+    assert isinstance(agreement, dict)
+    assert agreement["good"] is True
+    assert left_in(store) == [".lock", "tiny"]
+
+
+def test_a_model_that_loses_too_much_is_refused_with_the_figures_unless_the_loss_is_accepted(
+    store: StoreDirectory, tmp_path: Path
+) -> None:
+    model = tiny_model("llama")
+    noisy = {
+        name: np.where(np.random.default_rng(1).random(values.shape) < 0.002, 60 * values, values)
+        if "blk" in name and values.ndim == 2
+        else values
+        for name, values in model.tensors.items()
+    }
+    hard = replace(model, tensors=noisy)
+    with pytest.raises(ModelNotAdded, match=r"nats on average \(at most 0\.02\).*--accept-loss"):
+        add(store, request(hard, tmp_path), NoProgress())
+    assert left_in(store) == [".lock"]
+    agreement = add(store, request(hard, tmp_path, accept_loss=True), NoProgress()).parameters[
+        "agreement_with_original"
+    ]
+    assert isinstance(agreement, dict)
+    assert agreement["good"] is False
+
+
+BOMB = "{% for a in range(999999999) %}{% for b in range(999999999) %}x{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("tokenizer.chat_template", "", "chat_template"),
+        ("tokenizer.chat_template", BOMB, "template"),
+        ("tokenizer.chat_template", "{{ messages[0].content * 10 ** 9 }}", "template"),
+        ("tokenizer.ggml.pre", "of-another-planet", "of-another-planet"),
+        (".rope.scaling.type", "longrope", "rope.scaling"),
+    ],
+)
+def test_an_unusable_file_is_refused_with_the_field_and_leaves_nothing(
+    key: str, value: str, named: str, store: StoreDirectory, tmp_path: Path
+) -> None:
+    model = tiny_model("llama")
+    broken = replace(model, metadata={**model.metadata, key: value})
+    with pytest.raises(ModelError, match=named):
+        add(store, request(broken, tmp_path), NoProgress())
+    assert left_in(store) == [".lock"]
+
+
+def test_a_file_that_is_cut_off_is_refused(store: StoreDirectory, tmp_path: Path) -> None:
+    wanted = request(tiny_model("llama"), tmp_path)
+    path = tmp_path / "Tiny.gguf"
+    path.write_bytes(path.read_bytes()[:-4096])
+    with pytest.raises(ModelNotAdded, match=r"the tensor .* ends at"):
+        add(store, wanted, NoProgress())
+
+
+def test_a_precision_is_for_folders(store: StoreDirectory, tmp_path: Path) -> None:
+    wanted = replace(request(tiny_model("llama"), tmp_path), precision=ModelPrecision.INT4)
+    with pytest.raises(ModelNotAdded, match="--precision"):
+        add(store, wanted, NoProgress())
+
+
+def test_torch_and_the_builder_are_not_imported() -> None:
+    unwanted = "{'torch', 'transformers', 'onnxruntime_genai', 'gguf'}"
+    program = f"import sys, edge_rag.model_store.convert.prepare_gguf; sys.exit(bool({unwanted} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
