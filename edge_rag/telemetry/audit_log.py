@@ -22,6 +22,7 @@ import structlog
 
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.event import AuditEntry, AuditEvent
+from edge_rag.core.visible_text import escape_invisible_json
 from edge_rag.errors import ConfigurationError
 
 
@@ -224,7 +225,7 @@ class _LineFile(RotatingFileHandler):
         self.dropped = 0
 
     def format(self, record: logging.LogRecord) -> str:
-        return json.dumps(entry_object(cast(AuditEntry, record.msg)), ensure_ascii=False)
+        return escape_invisible_json(json.dumps(entry_object(cast(AuditEntry, record.msg)), ensure_ascii=False))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         if not self.dropped:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import structlog
 
+from edge_rag.core.visible_text import escape_invisible
 from edge_rag.errors import AccessError, ConfigurationError, ModelFolderInvalid, StorageError
 
 TEXT_KEYS: Final = frozenset({"question"})
@@ -33,18 +34,20 @@ def configure_logging(level: str, json_lines: bool, text: bool = False) -> None:
         text: Whether logs may contain text of questions and documents.
     """
     threshold: int = getattr(logging, level.upper())
-    renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()
+    # JSON lines are ASCII.
+    renderers: list[structlog.typing.Processor] = [structlog.processors.JSONRenderer()]
     if not json_lines:
-        renderer = structlog.dev.ConsoleRenderer(
+        console = structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
+        renderers = [_visible, console]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _with_text if text else _without_text,
-            renderer,
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -68,6 +71,15 @@ def _with_text(logger: Any, method: str, event: MutableMapping[str, Any]) -> Mut
     error = _exception(event.pop("exc_info", None))
     if error is not None:
         event["exception"] = "".join(traceback.format_exception(error)).rstrip()
+    return event
+
+
+def _visible(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escapes what could steer a terminal, and line breaks except those of an exception."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            shown = escape_invisible(value)
+            event[key] = shown if key == "exception" else shown.replace("\n", "\\n")
     return event
 
 

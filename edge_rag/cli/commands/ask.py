@@ -12,7 +12,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, note, printable, write
+from edge_rag.cli.output.terminal import StreamedText, emit, note, printable
 from edge_rag.core.query import AnswerMode, Priority
 
 if TYPE_CHECKING:
@@ -150,13 +150,14 @@ def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bo
     if as_json:
         emit(_answer(client, question, ask_options, lambda _: None).as_json())
         return
+    streamed = StreamedText()
     try:
-        answer = _answer(client, question, ask_options, write)
+        answer = _answer(client, question, ask_options, streamed.write)
     except ClientError as error:
         if error.connected:
             note(f"request {ask_options.request_id}", "dim")
         raise
-    click.echo()
+    streamed.end()
     if answer.citations:
         click.echo()
         for line in citation_lines(answer.citations):

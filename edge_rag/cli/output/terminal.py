@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
+from edge_rag.core.visible_text import InvisibleEscaper, escape_invisible, escape_invisible_json
+
 if TYPE_CHECKING:
     from rich.console import Console
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 Style = Literal["", "dim", "yellow", "red", "bold red"]
 _STYLES: Final[dict[str, dict[str, Any]]] = {
@@ -28,16 +27,26 @@ _STYLES: Final[dict[str, dict[str, Any]]] = {
 def emit(value: object) -> None:
     """Prints one JSON value on one line of standard output."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    click.echo(text.encode("utf-8", "replace"))
+    click.echo(escape_invisible_json(text).encode("utf-8", "replace"))
 
 
-def write(text: str) -> None:
+class StreamedText:
     """Prints streamed document text on standard output, without a line break."""
-    click.echo(printable(text), nl=False)
+
+    def __init__(self) -> None:
+        self._escaper = InvisibleEscaper()
+
+    def write(self, text: str) -> None:
+        """Prints the next text."""
+        click.echo(self._escaper.feed(text.replace("\r\n", "\n")), nl=False)
+
+    def end(self) -> None:
+        """Ends the line."""
+        click.echo(self._escaper.end())
 
 
 def note(text: str, style: Style = "") -> None:
-    """Prints a line on standard error, styled only on a terminal without NO_COLOR; control characters are replaced."""
+    """Prints a line on standard error, styled only on a terminal without NO_COLOR; invisible characters are escaped."""
     click.secho(printable(text), err=True, color=False if os.environ.get("NO_COLOR") else None, **_STYLES[style])
 
 
@@ -49,5 +58,5 @@ def error_console() -> Console:
 
 
 def printable(text: str) -> str:
-    """Replaces characters that could control a terminal: document text is untrusted."""
-    return _CONTROL.sub("�", text.replace("\r\n", "\n"))
+    """Escapes characters that could control a terminal or mislead a reader: document text is untrusted."""
+    return escape_invisible(text.replace("\r\n", "\n"))

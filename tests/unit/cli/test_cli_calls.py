@@ -161,8 +161,23 @@ def test_a_wrong_command_line_ends_with_two_and_says_so_in_json_too(runner: CliR
 def test_document_text_cannot_steer_the_terminal(runner: CliRunner, scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", answering("\x1b]0;owned\x07\u202eplain\ttext\n"))
     result = runner.invoke(main, ["ask", "how?", "--server", scripted.address])
-    assert result.stdout.startswith("�]0;owned��plain\ttext\n")
-    assert printable("a\r\nb\x9b") == "a\nb�"
+    assert result.stdout.startswith("\\x1b]0;owned\\x07\\u202eplain\ttext\n")
+    assert printable("a\r\nb\x9b") == "a\nb\\x9b"
+
+
+def test_invisible_text_is_escaped_in_json_and_means_the_same(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    hidden = "\u202eplain\u200e \U000e0041\U000e0042 \u2066x\u2069 pay\u200dpal می\u200cخواهم \x9b"
+    scripted.script("Ask", answering(hidden))
+    result = runner.invoke(main, ["ask", "how?", "--server", scripted.address, "--json"])
+    assert json.loads(result.stdout)["answer"] == hidden
+    assert {character for character in result.stdout if not character.isprintable()} == {"\n", "\u200c"}
+    assert r"\u202eplain\u200e \udb40\udc41\udb40\udc42 \u2066x\u2069 pay\u200dpal" in result.stdout
+
+
+def test_streamed_text_is_escaped_as_a_whole(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    scripted.script("Ask", answering("می\u200cخو"))  # in two parts, of which the second begins with the joiner
+    result = runner.invoke(main, ["ask", "how?", "--server", scripted.address])
+    assert result.stdout.startswith("می\u200cخو\n")
 
 
 def test_questions_of_a_file_are_answered_in_order_whoever_is_done_first(

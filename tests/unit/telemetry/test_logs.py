@@ -101,3 +101,14 @@ def test_the_exception_of_an_abandoned_task_is_one_log_line(capsys: pytest.Captu
     assert line["library"] == "asyncio"
     assert "ValueError" in line["exception"]
     assert SECRET not in json.dumps(line)
+
+
+@pytest.mark.parametrize("json_lines", [True, False], ids=["json", "console"])
+def test_no_value_steers_a_terminal_or_forges_a_line(capsys: pytest.CaptureFixture[str], json_lines: bool) -> None:
+    configure_logging("info", json_lines)
+    hostile = "a\x1b[2J\x9b1m\u202e\u200e\U000e0041\nforged line"
+    structlog.get_logger().info(hostile, document=hostile)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.removesuffix("\n").isprintable()
+    assert said.count("202e") == said.count("forged line") == 2
