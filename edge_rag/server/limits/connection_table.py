@@ -34,10 +34,10 @@ _STRANGERS_SHARE: Final = 2
 _RESERVED_SHARE: Final = 8
 """An eighth of all connections stays for connections that are not identified yet."""
 
-_CLOSED_BURST: Final = 64.0
+_CLOSED_BURST: Final = 32.0
 """Excess connections of an unknown network, closed within seconds, after which it is banned."""
 
-_CLOSED_PER_S: Final = 4.0
+_CLOSED_PER_S: Final = 1.0
 """Excess connections of an unknown network that may be closed per second without a ban, on average."""
 
 

@@ -1,0 +1,157 @@
+"""Strangers from 200 addresses and from 1,000 of one /64: known clients and right codes get in all the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import grpc
+import pytest
+from click.testing import CliRunner
+
+from edge_rag.access.pairing_file import PairingFile, pairing
+from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc
+from edge_rag.cli.main import main
+from edge_rag.config.paths import pairing_path
+from edge_rag.core.identity import Identity, Role
+from edge_rag.core.pairing_code import PairingCode
+from tests.e2e.support.legitimate_clients import Calls, Outcomes
+from tests.e2e.support.running_daemon import ROOT, RunningDaemon, start_daemon
+from tests.e2e.support.strangers import Orders
+from tests.support.network_namespaces import Machine, Network, NoNamespaces
+
+TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 10
+PORT = 7421
+ADDRESSES = [f"10.77.8.{number}" for number in range(1, 201)]
+OF_ONE_64 = [f"fd77:0:0:8::{number:x}" for number in range(1, 1001)]
+CONFIG = 'local_listen = "127.0.0.1:0"\n[discovery]\nannounce = false\n'
+EACH = {"silent": 4, "handshake": 2, "idle": 2, "codes": 1, "resets": 1}
+"""Connections that each address has at once, by kind."""
+ALL = list(EACH)
+KINDS = [*([kind] for kind in EACH), ALL]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A box, and a network of strangers and clients around it."""
+
+    box: Machine
+    outside: Machine
+    daemon: RunningDaemon
+    data: Path
+    token: str
+
+    def outside_process(self, module: str, orders: str) -> subprocess.Popen[str]:
+        """Starts a module outside and gives it its orders."""
+
+        def begin() -> subprocess.Popen[str]:
+            command = [sys.executable, "-m", module]
+            return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+        process = self.outside.run(begin).result()
+        assert process.stdin is not None
+        process.stdin.write(f"{orders}\n")
+        process.stdin.flush()
+        return process
+
+    @contextmanager
+    def flooded(self, sources: list[str], connections: dict[str, int]) -> Iterator[dict[str, dict[str, int]]]:
+        """Has strangers at work; tells at the end what they did."""
+        orders = Orders({"4": self.box.address, "6": "fd77::1"}, PORT, sources, connections)
+        process = self.outside_process("tests.e2e.support.strangers", orders.json())
+        did: dict[str, dict[str, int]] = {}
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "flooding\n"
+            yield did
+            process.send_signal(signal.SIGTERM)
+            did |= json.loads(process.communicate(timeout=60)[0])
+        finally:
+            process.kill()
+            process.communicate()
+
+    def served(self, times: int) -> Outcomes:
+        """Makes that many calls of a known client, and pairs as many new ones, from 200 addresses in turns."""
+        file, now = PairingFile(pairing_path(self.data)), datetime.now(UTC)
+        codes = []
+        for number in range(times):
+            code = PairingCode.make(bytes(32))
+            identity = Identity(f"ward-{code.key}", frozenset({Role.READER}))
+            file.add(pairing(code, identity, None, now, now + timedelta(hours=1)))
+            codes.append((code.key, code.secret, f"10.77.9.{1 + number % 200}"))
+        authority = str(self.data / "tls" / "ca.pem")
+        calls = Calls(f"{self.box.address}:{PORT}", authority, self.token, times, codes)
+        process = self.outside_process("tests.e2e.support.legitimate_clients", calls.json())
+        return Outcomes(**json.loads(process.communicate()[0]))
+
+
+def edge_rag(*arguments: str) -> str:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("floods")
+    data = folder / "data"
+    try:
+        network = Network(2).__enter__()
+    except NoNamespaces as reason:
+        pytest.skip(f"network namespaces cannot be made here: {reason}")
+    try:
+        box, outside = network.machines
+        for machine, own in ((box, "fd77::1"), (outside, "fd77::2")):
+            machine.ip("addr", "add", f"{own}/64", "dev", "net0", "nodad")
+            machine.ip("addr", "add", f"fe80::{own[-1]}/64", "dev", "net0", "nodad")
+        for network_of_many in ("10.77.8.0/24", "10.77.9.0/24"):
+            box.ip("route", "add", network_of_many, "via", outside.address)
+            outside.ip("route", "add", "local", network_of_many, "dev", "lo")
+        box.ip("route", "add", "fd77:0:0:8::/64", "via", "fd77::2")
+        outside.ip("route", "add", "local", "fd77:0:0:8::/64", "dev", "lo")
+        edge_rag("tls", "init", "--host", box.address, "--data-dir", str(data))
+        token = edge_rag("token", "create", "--name", "known", "--data-dir", str(data))
+        start: Callable[[], RunningDaemon] = lambda: start_daemon(  # noqa: E731 - typed
+            data, folder / "log", CONFIG, listen=f"[::]:{PORT}"
+        )
+        with box.run(start).result() as daemon:
+            yield Place(box, outside, daemon, data, token)
+    finally:
+        network.__exit__()
+
+
+def operator_is_served(place: Place) -> None:
+    with grpc.insecure_channel(f"unix:{place.data}/edge-rag.sock") as channel:
+        status = admin_pb2_grpc.AdminStub(channel).GetStatus(admin_pb2.GetStatusRequest(), timeout=60)
+    assert status.state == admin_pb2.DAEMON_STATE_SERVING
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kinds", KINDS if TIMES == 100 else [ALL], ids=" and ".join)
+def test_strangers_keep_out_neither_a_known_client_nor_a_right_code_nor_the_operator(
+    place: Place, kinds: list[str], record_property: Callable[[str, object], None]
+) -> None:
+    """Calls of a known client and right codes of new clients, each over a new connection, succeed every time."""
+    assert place.served(1).failures == []
+    sources = [place.outside.address, *ADDRESSES, *OF_ONE_64]  # the first is the known client's own
+    with place.flooded(sources, {kind: EACH[kind] for kind in kinds}) as did:
+        outcomes = place.served(TIMES)
+        operator_is_served(place)
+    opened = sum(did["opened"].values())
+    record_property(
+        "measured",
+        f"{outcomes.known} of {TIMES} calls and {outcomes.paired} of {TIMES} codes beside {opened:,} connections of "
+        f"strangers ({', '.join(kinds)}); the slowest took {outcomes.slowest_s:.1f} s",
+    )
+    assert outcomes.failures == []
+    assert (outcomes.known, outcomes.paired) == (TIMES, TIMES)
+    for kind in kinds:
+        assert did["opened"][f"{kind} over IPv4"] > 0, did
