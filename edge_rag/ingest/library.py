@@ -290,14 +290,18 @@ class LocalDocumentLibrary:
         (moved,) = self._vectors.describe((stored,))
         return moved
 
-    def list(self, collection: str, after: DocumentId | None, limit: int) -> tuple[DocumentInfo, ...]:
+    def list(
+        self, collection: str, after: DocumentId | None, limit: int, max_bytes: int | None = None
+    ) -> tuple[DocumentInfo, ...]:
         """Returns up to ``limit`` records in order of id, which is the order of first ingestion, after the given id.
+
+        The records end with the one that brings them to ``max_bytes`` as they are stored, if that is given.
 
         Raises:
             CollectionNotFound: It does not exist.
             StorageError: The data directory failed.
         """
-        return self._store.list(collection, after, limit)
+        return self._store.list(collection, after, limit, max_bytes)
 
     def _limits_in(self, collection: str) -> ChunkLimits:
         """Returns the sizes of chunks in a collection; a new collection has the defaults."""

@@ -223,7 +223,7 @@ class Ingest:
                 if last is None or page.documents or page.work != last.work or page.job != last.job:
                     yield page
                 last, cursor = page, page.cursor
-                if len(page.documents) == _PAGE_CHANGES:
+                if page.documents:  # a page may be shorter than its limit
                     continue
                 if page.job.state is not JobState.RUNNING:
                     return

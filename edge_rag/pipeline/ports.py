@@ -182,8 +182,10 @@ class DocumentLibrary(Protocol):
         """
         ...
 
-    def list(self, collection: str, after: DocumentId | None, limit: int) -> tuple[DocumentInfo, ...]:
-        """Returns up to ``limit`` records in order of id, after the given one.
+    def list(
+        self, collection: str, after: DocumentId | None, limit: int, max_bytes: int | None = None
+    ) -> tuple[DocumentInfo, ...]:
+        """Returns up to ``limit`` records in order of id, after the given one; fewer if they have ``max_bytes``.
 
         Raises:
             CollectionNotFound: It does not exist.

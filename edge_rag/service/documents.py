@@ -55,6 +55,10 @@ MAX_TEXT_BYTES: Final = 256 << 10
 """Most bytes of a document's text in one response, in UTF-8."""
 
 
+MAX_PAGE_BYTES: Final = 512 << 10
+"""Bytes of stored records after which a page ends."""
+
+
 async def receive(call: Call, parts: AsyncIterator[UploadPart]) -> Uploads:
     """Receives documents to the spool, one at a time; waits while the caller's share of it is full.
 
@@ -149,8 +153,8 @@ class _Reception:
         await asyncio.shield(asyncio.to_thread(self._incoming.discard))
 
 
-async def ingest(call: Call, uploads: Uploads) -> list[IngestOutcome]:
-    """Stores documents one after the other; returns their outcomes in order.
+async def ingest(call: Call, uploads: Uploads) -> AsyncGenerator[IngestOutcome, None]:
+    """Stores documents one after the other; yields the outcome of each.
 
     Raises:
         Overloaded: Too many documents wait.
@@ -159,10 +163,8 @@ async def ingest(call: Call, uploads: Uploads) -> list[IngestOutcome]:
         NotReady: The daemon is shutting down.
     """
     async with aclosing(uploads):
-        return [
-            await call.backend.ingest.ingest(upload, call.trace) if isinstance(upload, Upload) else upload
-            async for upload in uploads
-        ]
+        async for upload in uploads:
+            yield await call.backend.ingest.ingest(upload, call.trace) if isinstance(upload, Upload) else upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,12 +216,16 @@ async def list_page(
 ) -> tuple[tuple[DocumentInfo, ...], DocumentId | None]:
     """Returns up to ``size`` records in order of id, and the id after which the next page begins; None at the end.
 
+    A page of large records is shorter (``MAX_PAGE_BYTES``).
+
     Raises:
         CollectionNotFound: It does not exist.
     """
     call.check_collection(collection)
-    found = await asyncio.to_thread(call.backend.library.list, collection, after, size + 1)
-    return found[:size], found[size - 1].document_id if len(found) > size else None
+    read_page = call.backend.library.list
+    found = await asyncio.to_thread(read_page, collection, after, size, MAX_PAGE_BYTES)
+    more = found and await asyncio.to_thread(read_page, collection, found[-1].document_id, 1)
+    return found, found[-1].document_id if more else None
 
 
 async def delete(call: Call, collection: str, document: str) -> DocumentInfo:

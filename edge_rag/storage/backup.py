@@ -70,7 +70,8 @@ def pack(folder: Path, files: Mapping[str, Path], manifest: Manifest) -> Iterato
         manifest: The manifest.
     """
     serialized = _write_manifest(manifest)
-    yield from _member(_MANIFEST, len(serialized), iter((serialized,)))
+    blocks = (serialized[start : start + _BLOCK_BYTES] for start in range(0, len(serialized), _BLOCK_BYTES))
+    yield from _member(_MANIFEST, len(serialized), blocks)
     for name, (size, _) in manifest.files.items():
         yield from _member(name, size, _blocks(folder / files[name]))
     checksum = hashlib.sha256(serialized).hexdigest().encode()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -132,20 +133,24 @@ class DocumentStore:
             text = self._texts.read(connection, number, start, end, max_bytes)
         return info_of(row), text
 
-    def list(self, collection: str, after: DocumentId | None, limit: int) -> tuple[DocumentInfo, ...]:
+    def list(
+        self, collection: str, after: DocumentId | None, limit: int, max_bytes: int | None = None
+    ) -> tuple[DocumentInfo, ...]:
         """Returns up to ``limit`` records in order of id, after the given id.
+
+        The records end with the one that brings them to ``max_bytes`` as they are stored, if that is given.
 
         Raises:
             CollectionNotFound: It does not exist.
         """
         with self._database.snapshot() as connection:
             number = require_collection(connection, collection).number
-            rows = connection.execute(
+            query = (
                 f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) "
-                "WHERE collection = ? AND d.id > ? ORDER BY d.id LIMIT ?",
-                (number, after or "", limit),
-            ).fetchall()
-        return tuple(info_of(row) for row in rows)
+                "WHERE collection = ? AND d.id > ? ORDER BY d.id LIMIT ?"
+            )
+            with closing(connection.execute(query, (number, after or "", limit))) as rows:
+                return tuple(map(info_of, _until(rows, max_bytes)))
 
     def put(self, document: NewDocument, check: Callable[[], None] = _continue) -> Change:
         """Writes a document. A document of the same name is replaced and its id kept.
@@ -261,6 +266,16 @@ class DocumentStore:
                 if row is not None and len(row[0]) == question.nbytes:
                     found[chunk] = float(np.frombuffer(row[0], dtype="<f4") @ question)
         return found
+
+
+def _until(rows: Iterable[Sequence[Any]], max_bytes: int | None) -> Iterator[Sequence[Any]]:
+    """Yields rows until their texts together have ``max_bytes``."""
+    size = 0
+    for row in rows:
+        yield row
+        size += sum(len(value.encode()) for value in row if isinstance(value, str))
+        if max_bytes is not None and size >= max_bytes:
+            return
 
 
 def _write(connection: apsw.Connection, document: NewDocument, check: Callable[[], None]) -> Change:

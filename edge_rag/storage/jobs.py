@@ -126,6 +126,9 @@ MAX_COLLECTIONS: Final = 32
 WINDOW_DOCUMENTS: Final = 64
 """Oldest documents of an owner and collection that are compared when the next one is chosen."""
 
+MAX_PAGE_BYTES: Final = 256 << 10
+"""Bytes of names and reasons after which a page of a job's documents ends."""
+
 _MAX_EMPTY_JOBS: Final = 100
 _QUEUED: Final = JobDocumentState.QUEUED.value
 
@@ -360,6 +363,8 @@ class JobStore:
     def changes(self, job_id: JobId, after: int, limit: int) -> tuple[Job, tuple[JobDocument, ...]]:
         """Returns a job, and those of its documents whose change number is above ``after``, in order of change.
 
+        They are at most ``limit``, and end when names and reasons have ``MAX_PAGE_BYTES``.
+
         Raises:
             JobNotFound: There is no such job.
         """
@@ -372,7 +377,14 @@ class JobStore:
                 f"{_DOCUMENTS} WHERE d.job = ? AND d.change > ? ORDER BY d.change LIMIT ?",
                 (job, after, limit),
             ).fetchall()
-            return _job(connection, job), tuple(_document(row) for row in rows)
+            documents: list[JobDocument] = []
+            size = 0
+            for row in rows:
+                documents.append(_document(row))
+                size += len(documents[-1].name.encode()) + len(documents[-1].reason.encode())
+                if size >= MAX_PAGE_BYTES:
+                    break
+            return _job(connection, job), tuple(documents)
 
     def _written(self, connection: apsw.Connection, job_id: JobId) -> tuple[int, str]:
         """Returns the row of a running job, and its owner; writes it if this is its first document."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import apsw
 import numpy as np
@@ -25,7 +25,7 @@ from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import KvReuse
-from edge_rag.errors import CollectionNotFound, DocumentNotFound, StorageCorrupt
+from edge_rag.errors import CollectionNotFound, DocumentNotFound, InvalidRequest, StorageCorrupt
 from edge_rag.storage.migrations import create_fulltext, drop_fulltext, fulltext_table
 
 
@@ -170,6 +170,9 @@ INFO = (
 """Columns of a ``DocumentInfo``, of documents ``d`` joined with collections ``c``."""
 
 
+MAX_COLLECTIONS: Final = 1000
+"""Most collections; each has a full text table and an index, and the status lists them all."""
+
 COLLECTIONS = "SELECT collection, name, generation, settings, kept, epoch FROM collections"
 """Columns that ``collection_of`` reads."""
 
@@ -230,7 +233,14 @@ def ensure_collection(connection: apsw.Connection, name: str) -> int:
 def insert_collection(
     connection: apsw.Connection, name: str, created_at: datetime, settings: str, *, kept: bool
 ) -> int:
-    """Creates a collection with its full text table and returns its row id."""
+    """Creates a collection with its full text table and returns its row id.
+
+    Raises:
+        InvalidRequest: There are ``MAX_COLLECTIONS``.
+    """
+    (count,) = connection.execute("SELECT count(*) FROM collections").fetchone()
+    if count >= MAX_COLLECTIONS:
+        raise InvalidRequest("collection", f"{name!r} would be one more than the {MAX_COLLECTIONS:,} that can be")
     connection.execute(
         "INSERT INTO collections (name, generation, settings, kept, created_at, epoch) VALUES (?, '', ?, ?, ?, ?)",
         (name, settings, int(kept), created_at.isoformat(), _next_epoch(connection)),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import zip_longest
+
 from edge_rag.api.v1 import common_pb2, documents_pb2, rag_pb2
 from edge_rag.core.answer import AnswerEvent, Citation, Finished, PassagesFound, StageTime, TextDelta, Unsupported
 from edge_rag.core.documents.document import DocumentInfo, IngestOutcome
 from edge_rag.core.passage import Explanation, RankedPassage
+from edge_rag.wire.bounds import fitting, size_of, without_excess
 from edge_rag.wire.codec import Codec
 from edge_rag.wire.metadata import METADATA
 from edge_rag.wire.types import (
@@ -36,7 +40,8 @@ def event_to_message(event: AnswerEvent) -> rag_pb2.AskResponse:
         case TextDelta():
             return rag_pb2.AskResponse(text=rag_pb2.TextDelta(text=event.text))
         case PassagesFound():
-            passages = rag_pb2.Passages(passages=map(passage_to_message, event.passages), evidence=event.evidence)
+            found = without_excess(map(passage_to_message, event.passages), "metadata")
+            passages = rag_pb2.Passages(passages=found, evidence=event.evidence)
             return rag_pb2.AskResponse(passages=passages)
         case Citation():
             return rag_pb2.AskResponse(citation=_CITATION.to_message(event))
@@ -78,14 +83,18 @@ def passage_to_message(ranked: RankedPassage) -> common_pb2.Passage:
     return _PASSAGE.to_message(FoundPassage.of(ranked))
 
 
-def explanation_to_message(explained: Explanation) -> rag_pb2.Explanation:
-    """Returns the explanation of a hit's rank as a message."""
-    return _EXPLANATION.to_message(HitExplanation.of(explained))
-
-
-def stage_time_to_message(stage: StageTime) -> rag_pb2.StageTime:
-    """Returns the time spent in one stage as a message."""
-    return _STAGE_TIME.to_message(stage)
+def search_to_message(
+    passages: Iterable[RankedPassage], stages: Iterable[StageTime], explanations: Iterable[Explanation]
+) -> rag_pb2.SearchResponse:
+    """Returns the result of a search as a message: as many of the best hits as fit."""
+    hits = map(passage_to_message, passages)
+    explained = map(_EXPLANATION.to_message, map(HitExplanation.of, explanations))
+    pairs = fitting(zip_longest(hits, explained), lambda pair: sum(size_of(part) for part in pair if part is not None))
+    return rag_pb2.SearchResponse(
+        hits=[hit for hit, _ in pairs],
+        stages=map(_STAGE_TIME.to_message, stages),
+        explanations=[each for _, each in pairs if each is not None],
+    )
 
 
 def search_reply_from_message(message: rag_pb2.SearchResponse) -> SearchReply:

@@ -20,6 +20,7 @@ from edge_rag.core.documents.metadata import MAX_TEXT_CHARACTERS, validate_key, 
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import KvReuse
 from edge_rag.errors import InvalidRequest
+from edge_rag.wire.bounds import MAX_RESPONSE_BYTES, size_of
 from edge_rag.wire.codec import Codec, EnumCodec, Part, UnknownValue
 from edge_rag.wire.metadata import parse_value, value_from_message, value_to_message
 from edge_rag.wire.requests import sendable
@@ -35,6 +36,19 @@ _FIELDS: Final = tuple(collections_pb2.CollectionSettings.DESCRIPTOR.fields_by_n
 def collection_to_message(info: CollectionInfo) -> collections_pb2.Collection:
     """Returns a collection as a message."""
     return _COLLECTION.to_message(info)
+
+
+def collections_to_messages(infos: Iterable[CollectionInfo]) -> list[collections_pb2.Collection]:
+    """Returns collections as messages; descriptions that would make the response too large are left out."""
+    sent: list[collections_pb2.Collection] = []
+    left = MAX_RESPONSE_BYTES
+    for info in infos:
+        message = collection_to_message(info)
+        left -= size_of(message)
+        if left < 0:
+            message.settings.ClearField("description")
+        sent.append(message)
+    return sent
 
 
 def collection_from_message(message: collections_pb2.Collection) -> CollectionInfo:

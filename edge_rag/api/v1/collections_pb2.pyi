@@ -425,7 +425,7 @@ class ListCollectionsResponse(_message.Message):
     COLLECTIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def collections(self) -> _containers.RepeatedCompositeFieldContainer[Global___Collection]:
-        """In order of name."""
+        """In order of name, at most 1,000. Those that would not fit into 512 KiB come without their description."""
 
     def __init__(
         self,

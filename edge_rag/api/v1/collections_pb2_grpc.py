@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class CollectionsStub:
-    """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
+    """Manages collections, of which there are at most 1,000. Ingesting into a collection that does not exist creates it with default settings, and it is
     removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
     it is deleted. Create, Update and Delete need the role admin, because settings decide what may leave the host.
     """
@@ -65,7 +65,7 @@ class CollectionsStub:
 
 
 class CollectionsServicer:
-    """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
+    """Manages collections, of which there are at most 1,000. Ingesting into a collection that does not exist creates it with default settings, and it is
     removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
     it is deleted. Create, Update and Delete need the role admin, because settings decide what may leave the host.
     """
@@ -144,7 +144,7 @@ def add_CollectionsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Collections:
-    """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
+    """Manages collections, of which there are at most 1,000. Ingesting into a collection that does not exist creates it with default settings, and it is
     removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
     it is deleted. Create, Update and Delete need the role admin, because settings decide what may leave the host.
     """

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class CollectionsStub:
-    """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
+    """Manages collections, of which there are at most 1,000. Ingesting into a collection that does not exist creates it with default settings, and it is
     removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
     it is deleted. Create, Update and Delete need the role admin, because settings decide what may leave the host.
     """
@@ -53,7 +53,7 @@ class CollectionsStub:
 
 @_typing.type_check_only
 class CollectionsAsyncStub(CollectionsStub):
-    """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
+    """Manages collections, of which there are at most 1,000. Ingesting into a collection that does not exist creates it with default settings, and it is
     removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
     it is deleted. Create, Update and Delete need the role admin, because settings decide what may leave the host.
     """
@@ -75,7 +75,7 @@ class CollectionsAsyncStub(CollectionsStub):
     """
 
 class CollectionsServicer(metaclass=_abc_1.ABCMeta):
-    """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
+    """Manages collections, of which there are at most 1,000. Ingesting into a collection that does not exist creates it with default settings, and it is
     removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
     it is deleted. Create, Update and Delete need the role admin, because settings decide what may leave the host.
     """

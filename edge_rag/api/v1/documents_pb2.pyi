@@ -370,7 +370,7 @@ class IngestResponse(_message.Message):
         """
         @_builtins.property
         def document(self) -> Global___Document:
-            """Its record; absent if rejected."""
+            """Its record; absent if rejected. Without metadata where the response would have more than 512 KiB."""
 
         def __init__(
             self,
@@ -493,7 +493,9 @@ class ListDocumentsRequest(_message.Message):
     collection: _builtins.str
     """Name of the collection. Default `default`."""
     page_size: _builtins.int
-    """Most documents to return, 1 to 1,000. Default 100. INVALID_ARGUMENT outside."""
+    """Most documents to return, 1 to 1,000; a page is shorter where the records would have more than 512 KiB. Default
+    100. INVALID_ARGUMENT outside.
+    """
     page_token: _builtins.str
     """`next_page_token` of the previous page. Default: the first page."""
     def __init__(
@@ -884,7 +886,9 @@ class ListJobsRequest(_message.Message):
 
     LIMIT_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
-    """Most jobs to return, 1 to 1,000. Default 20. INVALID_ARGUMENT outside."""
+    """Most jobs to return, 1 to 1,000; fewer where they would have more than 512 KiB. Default 20. INVALID_ARGUMENT
+    outside.
+    """
     def __init__(
         self,
         *,

@@ -84,7 +84,8 @@ class DocumentsServicer:
     def Ingest(self, request_iterator, context):
         """Uploads and stores any number of documents: for each, one Header, then its bytes in parts. The response has one
         outcome per document, in order. A rejected document does not affect the others. A document that is reported as
-        stored is durable. INVALID_ARGUMENT: the stream is out of order or a header is unusable. RESOURCE_EXHAUSTED: the
+        stored is durable. INVALID_ARGUMENT: the stream is out of order, a header is unusable, or the outcomes of the
+        documents before have more than 512 KiB, about a thousand of them. RESOURCE_EXHAUSTED: the
         ingest queue or the disk is full; see the message. UNAVAILABLE: starting or shutting down.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -36,7 +36,8 @@ class DocumentsStub:
     Ingest: _grpc.StreamUnaryMultiCallable[_documents_pb2.IngestRequest, _documents_pb2.IngestResponse]
     """Uploads and stores any number of documents: for each, one Header, then its bytes in parts. The response has one
     outcome per document, in order. A rejected document does not affect the others. A document that is reported as
-    stored is durable. INVALID_ARGUMENT: the stream is out of order or a header is unusable. RESOURCE_EXHAUSTED: the
+    stored is durable. INVALID_ARGUMENT: the stream is out of order, a header is unusable, or the outcomes of the
+    documents before have more than 512 KiB, about a thousand of them. RESOURCE_EXHAUSTED: the
     ingest queue or the disk is full; see the message. UNAVAILABLE: starting or shutting down.
     """
     StartIngest: _grpc.StreamStreamMultiCallable[_documents_pb2.IngestRequest, _documents_pb2.StartIngestResponse]
@@ -84,7 +85,8 @@ class DocumentsAsyncStub(DocumentsStub):
     Ingest: _aio.StreamUnaryMultiCallable[_documents_pb2.IngestRequest, _documents_pb2.IngestResponse]  # type: ignore[assignment]
     """Uploads and stores any number of documents: for each, one Header, then its bytes in parts. The response has one
     outcome per document, in order. A rejected document does not affect the others. A document that is reported as
-    stored is durable. INVALID_ARGUMENT: the stream is out of order or a header is unusable. RESOURCE_EXHAUSTED: the
+    stored is durable. INVALID_ARGUMENT: the stream is out of order, a header is unusable, or the outcomes of the
+    documents before have more than 512 KiB, about a thousand of them. RESOURCE_EXHAUSTED: the
     ingest queue or the disk is full; see the message. UNAVAILABLE: starting or shutting down.
     """
     StartIngest: _aio.StreamStreamMultiCallable[_documents_pb2.IngestRequest, _documents_pb2.StartIngestResponse]  # type: ignore[assignment]
@@ -135,7 +137,8 @@ class DocumentsServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_documents_pb2.IngestResponse, _abc.Awaitable[_documents_pb2.IngestResponse]]:
         """Uploads and stores any number of documents: for each, one Header, then its bytes in parts. The response has one
         outcome per document, in order. A rejected document does not affect the others. A document that is reported as
-        stored is durable. INVALID_ARGUMENT: the stream is out of order or a header is unusable. RESOURCE_EXHAUSTED: the
+        stored is durable. INVALID_ARGUMENT: the stream is out of order, a header is unusable, or the outcomes of the
+        documents before have more than 512 KiB, about a thousand of them. RESOURCE_EXHAUSTED: the
         ingest queue or the disk is full; see the message. UNAVAILABLE: starting or shutting down.
         """
 

@@ -342,7 +342,7 @@ class Passages(_message.Message):
     """
     @_builtins.property
     def passages(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Passage]:
-        """Best first. Empty if none was found."""
+        """Best first. Empty if none was found. Passages that would not fit into 512 KiB come without metadata."""
 
     def __init__(
         self,
@@ -588,7 +588,9 @@ class SearchRequest(_message.Message):
     collection: _builtins.str
     """Name of the collection. Default `default`. NOT_FOUND if there is none of that name."""
     limit: _builtins.int
-    """Most hits, 1 to 100. Default 10. INVALID_ARGUMENT outside."""
+    """Most hits, 1 to 100; fewer where they would have more than 512 KiB with their metadata. Default 10.
+    INVALID_ARGUMENT outside.
+    """
     rerank: _builtins.bool
     """Whether the reranker orders the hits; otherwise rank fusion does. Default true."""
     request_id: _builtins.str

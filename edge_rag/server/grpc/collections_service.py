@@ -42,9 +42,7 @@ class CollectionsService(collections_pb2_grpc.CollectionsServicer):
     ) -> collections_pb2.ListCollectionsResponse:
         async with self._calls.handle(context) as call:
             found = await collections.list_visible(call)
-            return collections_pb2.ListCollectionsResponse(
-                collections=[messages.collection_to_message(info) for info in found]
-            )
+            return collections_pb2.ListCollectionsResponse(collections=messages.collections_to_messages(found))
 
     @serves(collections.UPDATE_COLLECTION)
     async def Update(  # noqa: N802, D102 - named and described by the proto

@@ -18,6 +18,7 @@ from edge_rag.service.documents import UploadEnd, UploadHeader, UploadPart
 from edge_rag.wire import answers as messages
 from edge_rag.wire import jobs as job_messages
 from edge_rag.wire import requests as wire
+from edge_rag.wire.bounds import MAX_RESPONSE_BYTES, fitting, size_of
 from edge_rag.wire.metadata import parse_metadata
 
 
@@ -36,8 +37,18 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
         self, request_iterator: AsyncIterator[documents_pb2.IngestRequest], context: ServicerContext
     ) -> documents_pb2.IngestResponse:
         async with self._calls.handle(context) as call:
-            outcomes = await documents.ingest(call, documents.receive(call, _parts(request_iterator)))
-            return documents_pb2.IngestResponse(outcomes=[messages.outcome_to_message(each) for each in outcomes])
+            taken: list[documents_pb2.IngestResponse.Outcome] = []
+            left = MAX_RESPONSE_BYTES
+            async with aclosing(documents.ingest(call, documents.receive(call, _parts(request_iterator)))) as outcomes:
+                async for outcome in outcomes:
+                    taken.append(messages.outcome_to_message(outcome))
+                    if taken[-1].HasField("document") and size_of(taken[-1]) > left:
+                        taken[-1].document.ClearField("metadata")
+                    left -= size_of(taken[-1])
+                    if left < 0:
+                        reason = f"are too many for one call; the first {len(taken):,} are done, send the rest as a job"
+                        raise InvalidRequest("documents", reason)
+            return documents_pb2.IngestResponse(outcomes=taken)
 
     @serves(jobs.START_INGEST)
     async def StartIngest(  # noqa: N802, D102 - named and described by the proto
@@ -64,7 +75,7 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
     ) -> documents_pb2.ListJobsResponse:
         async with self._calls.handle(context) as call:
             latest = await jobs.list_latest(call, wire.parse_job_limit(request))
-            return documents_pb2.ListJobsResponse(jobs=[job_messages.job_to_message(job) for job in latest])
+            return documents_pb2.ListJobsResponse(jobs=fitting(map(job_messages.job_to_message, latest), size_of))
 
     @serves(jobs.CANCEL_JOB)
     async def CancelJob(  # noqa: N802, D102 - named and described by the proto
@@ -94,9 +105,11 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
         async with self._calls.handle(context) as call:
             size, after = wire.parse_page_size(request), _parse_page_token(request.page_token)
             page, last = await documents.list_page(call, wire.parse_collection(request.collection), after, size)
+            sent = fitting(map(messages.document_to_message, page), size_of)
+            if len(sent) < len(page):
+                last = page[len(sent) - 1].document_id
             return documents_pb2.ListDocumentsResponse(
-                documents=[messages.document_to_message(info) for info in page],
-                next_page_token="" if last is None else _page_token(last),
+                documents=sent, next_page_token="" if last is None else _page_token(last)
             )
 
     @serves(documents.DELETE_DOCUMENT)

@@ -44,8 +44,4 @@ class RagService(rag_pb2_grpc.RagServicer):
                 request, call.request_id, collection, call.identity, call.deadline, self.limits
             )
             found = await search(call, query)
-            return rag_pb2.SearchResponse(
-                hits=[messages.passage_to_message(ranked) for ranked in found.passages],
-                stages=[messages.stage_time_to_message(stage) for stage in found.stages],
-                explanations=[messages.explanation_to_message(each) for each in found.explanations],
-            )
+            return messages.search_to_message(found.passages, found.stages, found.explanations)

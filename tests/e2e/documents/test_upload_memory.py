@@ -237,7 +237,7 @@ def calls_of(running: RunningDaemon, method: str) -> int:
     return sum(f"method={method}" in line for line in running.log.read_text().splitlines())
 
 
-def test_answers_that_nobody_reads_cost_the_memory_planned_for_messages(
+def test_unread_answers_cost_the_memory_planned_for_messages(
     writers: Box, record_property: Callable[[str, object], None]
 ) -> None:
     before = calls_of(writers.running, "Get")

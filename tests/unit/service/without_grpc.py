@@ -110,7 +110,7 @@ async def upload(name: str, *content: bytes) -> AsyncIterator[UploadPart]:
 async def drive(calls: CallContext, audit: AuditLog, writer: str, reader: str) -> None:
     with calls.handle(documents.INGEST, request(writer)) as call:
         parts = upload("pump.txt", b"Grease both bearings every 2,000 hours. ", b"Use lithium grease, grade 2.")
-        (outcome,) = await documents.ingest(call, documents.receive(call, parts))
+        (outcome,) = [each async for each in documents.ingest(call, documents.receive(call, parts))]
         assert outcome.status is IngestStatus.ADDED
 
     with calls.handle(jobs.START_INGEST, request(writer)) as call:
