@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 from urllib.parse import unquote
@@ -17,7 +18,11 @@ UNIX: Final = "unix"
 Peer = tuple[str, int]
 """Address and port."""
 
+_CACHED: Final = 1024
+"""Peers whose parsed names are kept: each call needs that of its connection several times."""
 
+
+@lru_cache(_CACHED)
 def peer_of(name: str) -> Peer | None:
     """Parses gRPC's name of a peer; returns None for a Unix socket.
 
@@ -30,6 +35,7 @@ def peer_of(name: str) -> Peer | None:
     return unquote(host).strip("[]"), int(port)
 
 
+@lru_cache(_CACHED)
 def network_of_peer(name: str) -> str:
     """Returns the network of a peer by gRPC's name of it; ``UNIX`` for Unix sockets."""
     peer = peer_of(name)
