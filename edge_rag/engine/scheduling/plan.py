@@ -14,6 +14,7 @@ from edge_rag.engine.sequence import SequenceId
 class PreemptionReason(Enum):
     """Why a sequence was preempted, as a sentence for audit events."""
 
+    SHARE = "a client without a slot takes one of a client with several"
     SLOT = "its slot was needed by a higher class"
     PAGES = "its pages were needed by a higher class"
     SHORTAGE = "pages ran out for one that goes before it"

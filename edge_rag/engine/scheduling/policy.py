@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,33 +72,83 @@ def pause_after_step_s(share: float, worked_s: float) -> float:
     return min(MAX_PAUSE_S, worked_s * (1 / share - 1))
 
 
-def split_tokens(pending: Sequence[int], limits: SchedulerLimits) -> list[int]:
-    """Divides a step's tokens: decodes first, then prefills in the given order, for which ``prefill_tokens`` are kept.
+BESIDE_DECODE: Final = 8
+"""While another client decodes, prompts of clients with several slots have the reserved tokens divided by this."""
+
+
+def split_tokens(pending: Sequence[int], limits: SchedulerLimits, owners: Sequence[tuple[int, str]] = ()) -> list[int]:
+    """Divides a step's tokens: decodes first, then prefills, for which ``prefill_tokens`` are kept.
+
+    Prefills of a higher class come first; in a class, clients have equal shares (max-min fairness), and a client's own
+    prefills go in the given order. A step takes as long as all of its tokens, so that long prompts slow all decodes
+    beside them: of a client with several slots they get few tokens while another client decodes.
 
     Args:
         pending: Pending tokens of each running sequence, at least 1, best rank first.
         limits: Size of the step.
+        owners: Class and client of each sequence; empty if all have the same.
 
     Returns:
         Tokens each sequence computes in this step, 0 to its pending tokens; together at most ``max_step_tokens``.
     """
-    prefill = min(sum(n for n in pending if n > 1), limits.prefill_tokens)
+    owners = owners or [(0, "")] * len(pending)
+    reserved = min(sum(n for n in pending if n > 1), limits.prefill_tokens)
     left = limits.max_step_tokens
     counts = [0] * len(pending)
     for i, n in enumerate(pending):
-        if n == 1 and left > prefill:
+        if n == 1 and left > reserved:
             counts[i] = 1
             left -= 1
-    for i, n in enumerate(pending):
+    wanted: dict[tuple[int, str], int] = {}
+    for owner, n in zip(owners, pending, strict=True):
         if n > 1:
-            counts[i] = min(n, left)
-            left -= counts[i]
+            wanted[owner] = wanted.get(owner, 0) + n
+    slots = Counter(client for _, client in owners)
+    decoding = {client for (_, client), n in zip(owners, pending, strict=True) if n == 1}
+    beside = max(1, limits.prefill_tokens // BESIDE_DECODE)
+    for owner in wanted:
+        if slots[owner[1]] > 1 and decoding - {owner[1]}:
+            wanted[owner] = min(wanted[owner], beside)
+    granted = _shares(wanted, left)
+    for i, (owner, n) in enumerate(zip(owners, pending, strict=True)):
+        if n > 1:
+            counts[i] = min(n, granted[owner])
+            granted[owner] -= counts[i]
     return counts
+
+
+def _shares(wanted: Mapping[tuple[int, str], int], tokens: int) -> dict[tuple[int, str], int]:
+    """Returns the tokens of each client: by class, then max-min fair."""
+    granted: dict[tuple[int, str], int] = {}
+    for level in sorted({level for level, _ in wanted}):
+        members = sorted((owner for owner in wanted if owner[0] == level), key=lambda owner: wanted[owner])
+        for place, owner in enumerate(members):
+            granted[owner] = min(wanted[owner], -(-tokens // (len(members) - place)))
+            tokens -= granted[owner]
+    return granted
 
 
 def displaceable(running: Sequence[TokenSequence], sequence: TokenSequence) -> list[TokenSequence]:
     """Returns the running sequences that a waiting one may displace: those admitted in a class below its own."""
     return [each for each in running if each.level > sequence.priority]
+
+
+def with_several(running: Sequence[TokenSequence], sequence: TokenSequence) -> TokenSequence | None:
+    """Returns the running sequence that makes room for one of a client without a slot, or None.
+
+    It is the worst-ranked one of the client with most slots, at least two, and not of a higher class. Each client keeps
+    a slot, so sequences do not displace each other in turn.
+
+    Args:
+        running: Sequences with a slot, best rank first.
+        sequence: The waiting sequence.
+    """
+    slots = Counter(each.client for each in running)
+    if not running or slots[sequence.client]:
+        return None
+    most = max(slots.values())
+    candidates = [each for each in running if slots[each.client] == most > 1 and each.level >= sequence.priority]
+    return candidates[-1] if candidates else None
 
 
 def choose_victim(running: Sequence[TokenSequence]) -> TokenSequence:

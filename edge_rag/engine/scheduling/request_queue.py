@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from math import inf
@@ -79,6 +79,12 @@ class ClassQueue:
     def has(self, client: str) -> bool:
         """Whether a client has sequences here."""
         return client in self._sizes
+
+    def first_without(self, clients: Collection[str]) -> tuple[Place, Sequence] | None:
+        """Returns the next sequence of a client that is not among these, and its place, or None."""
+        places = (self._place_of_client(client) for client in self._sizes if client not in clients)
+        place = min(places, default=None)
+        return None if place is None else (place, self._members[SequenceId(place[2])])
 
     def first_of(self, client: str) -> Sequence:
         """Returns the next sequence of a client that has sequences here."""
@@ -209,6 +215,21 @@ class WaitingQueue:
         return self._best(
             [[self._queues[level, own] for own in Priority if level <= own < priority] for level in Priority]
         )
+
+    def first_without(self, clients: Collection[str], batch: bool) -> Sequence | None:
+        """Returns the next sequence of a client that is not among these, or None.
+
+        Args:
+            clients: Clients to pass over.
+            batch: Whether it may be of the batch class.
+        """
+        owns = [own for own in Priority if batch or own < Priority.BATCH]
+        for level in Priority:
+            queues = [self._queues[level, own] for own in owns if own >= level]
+            found = [first for queue in queues if queue and (first := queue.first_without(clients)) is not None]
+            if found:
+                return min(found, key=lambda first: first[0])[1]
+        return None
 
     @staticmethod
     def _best(levels: list[list[ClassQueue]]) -> Sequence | None:

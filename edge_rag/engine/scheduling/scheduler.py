@@ -13,7 +13,7 @@ from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.page_copy import next_copies, tokens_until
 from edge_rag.engine.scheduling.budget import AdmissionCheck, can_admit, copy_plan, revoke, with_drafts
 from edge_rag.engine.scheduling.plan import PlanEntry, PreemptionReason, SchedulingEvent, StepPlan
-from edge_rag.engine.scheduling.policy import SchedulerLimits, choose_victim, displaceable, split_tokens
+from edge_rag.engine.scheduling.policy import SchedulerLimits, choose_victim, displaceable, split_tokens, with_several
 from edge_rag.engine.scheduling.request_queue import GENERATED_WEIGHT, PROMPT_WEIGHT, WaitingQueue
 from edge_rag.engine.sequence import Sequence, SequenceId, Status, WaitReason
 from edge_rag.errors import RequestTooLarge
@@ -157,7 +157,8 @@ class Scheduler:
             for sequence in [s for s in self._running if s.priority is Priority.BATCH]:
                 self._preempt(sequence, PreemptionReason.MEMORY, None, now, events)
         self._admit_waiting(now, events)
-        shares = split_tokens([s.pending for s in self._running], self._limits)
+        owners = [(s.level, s.client) for s in self._running]
+        shares = split_tokens([s.pending for s in self._running], self._limits, owners)
         counts = dict(zip((s.id for s in self._running), shares, strict=True))
         entries: list[PlanEntry] = []
         reserved = 0
@@ -219,7 +220,9 @@ class Scheduler:
             if self._preempt_for(head, now, events):
                 continue
             urgent = self._waiting.first_above(head.priority) if head.level < head.priority else None
-            if urgent is None or not self._preempt_for(urgent, now, events):
+            if urgent is not None and self._preempt_for(urgent, now, events):
+                continue
+            if not self._take_share(now, events):
                 break
         self._record_waits(head, check, now, events)
 
@@ -293,6 +296,21 @@ class Scheduler:
             if check.lack is None:
                 self._admit(sequence, check, now, events)
                 return True
+
+    def _take_share(self, now: float, events: list[SchedulingEvent]) -> bool:
+        """Admits a sequence of a client without a slot in the place of one of a client with several."""
+        clients = {each.client for each in self._running}
+        if len(clients) == len(self._running):
+            return False
+        sequence = self._waiting.first_without(clients, batch=not self._batch_held)
+        other = None if sequence is None else with_several(self._running, sequence)
+        if sequence is None or other is None or self._check(sequence, (other,)).lack is not None:
+            return False
+        self._preempt(other, PreemptionReason.SHARE, sequence, now, events)
+        check = self._check(sequence)
+        if check.lack is None:
+            self._admit(sequence, check, now, events)
+        return check.lack is None
 
     def _advance(self, sequence: Sequence, computed: int) -> None:
         """Records that the cache holds a sequence up to a position, and charges the client for generated tokens."""
