@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -24,7 +24,7 @@ from edge_rag.core.passage import (
 )
 from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import Query, RequestContext, SearchQuery
-from edge_rag.errors import DeadlineExceeded, EdgeRagError, SlowConsumer
+from edge_rag.errors import DeadlineExceeded, EdgeRagError, Overloaded, SlowConsumer
 from edge_rag.pipeline.cost import (
     RERANK_BATCH,
     RERANK_STEP,
@@ -141,8 +141,7 @@ class Pipeline:
         clock: Monotonic seconds.
         ingest_yield: Counts the questions in flight; None for a private count.
         busy: Returns a context manager that is entered while the named stage computes a batch.
-        prefetch: Called with the likely generation request while the reranker computes; on an executor thread, must
-            not raise.
+        prefetch: Called with the likely generation request while the reranker computes; on another thread.
     """
 
     def __init__(
@@ -181,6 +180,9 @@ class Pipeline:
             clock,
             partial(busy, "reranker"),
             _rerank_limit(reranker),
+        )
+        self._preparing: Stage[Callable[[], object], object] = Stage(
+            "generator", lambda calls: [call() for call in calls], limits.retriever_queue, 1, clock
         )
 
     def ask(self, query: Query, trace: CallTrace = UNTRACED) -> AnswerStream:
@@ -238,6 +240,7 @@ class Pipeline:
         """Closes the batch stages. The owner of the generator closes that."""
         self._retrieving.close()
         self._reranking.close()
+        self._preparing.close()
 
     async def _answer(
         self, query: Query, events: EventBuffer[AnswerEvent], cancellation: _Cancellation, trace: CallTrace
@@ -259,7 +262,8 @@ class Pipeline:
         if self._prefetch is not None:
             likely = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.passages])
             expected = _generation_request(query, retrieved.value, Reranked(likely, 1.0))
-            asyncio.get_running_loop().run_in_executor(None, self._prefetch, expected)
+            with suppress(Overloaded):
+                self._preparing.submit(partial(self._prefetch, expected), query.deadline, context)
         with self._recorder.failures(query, "reranker"):
             ranked = await self._rerank(query.question, retrieved.value, query.passages, context, trace)
         self._recorder.completed(query, "reranker", ranked)
@@ -267,7 +271,7 @@ class Pipeline:
         before_generator = self._clock() - started
         request = _generation_request(query, retrieved.value, ranked.value)
         with trace.stage("generator") as span:
-            generated = await self._generate(request, events, cancellation)
+            generated = await self._generate(request, context, events, cancellation)
             span.note(_span_attributes(generated))
         first_token_s = None if generated.first_token_s is None else before_generator + generated.first_token_s
         stages = (
@@ -278,7 +282,11 @@ class Pipeline:
         events.put(Finished(generated.reason, generated.usage, stages, first_token_s))
 
     async def _generate(
-        self, request: GenerationRequest, events: EventBuffer[AnswerEvent], cancellation: _Cancellation
+        self,
+        request: GenerationRequest,
+        context: RequestContext,
+        events: EventBuffer[AnswerEvent],
+        cancellation: _Cancellation,
     ) -> Generated:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Generated] = loop.create_future()
@@ -297,12 +305,21 @@ class Pipeline:
             else:
                 events.put(event)
 
-        submitting = asyncio.ensure_future(asyncio.to_thread(self._generator.submit, request, on_event))
+        def submit() -> None:
+            handles.append(self._generator.submit(request, on_event))
+
+        def cancel() -> None:
+            for handle in handles:
+                handle.cancel(cancellation.reason)
+
+        handles: list[GenerationHandle] = []
+        submitting = self._preparing.submit(submit, context.deadline, context)
         try:
-            events.attach(await asyncio.shield(submitting))
+            await asyncio.wrap_future(submitting)
+            events.attach(handles[0])
             return await done
         except asyncio.CancelledError:
-            submitting.add_done_callback(lambda submitted: _cancel_submitted(submitted, cancellation.reason))
+            submitting.add_done_callback(lambda _: cancel())
             raise
 
     async def _retrieve(self, request: RetrievalRequest, trace: CallTrace) -> Timed[Retrieved]:
@@ -387,8 +404,3 @@ def _explained(query: SearchQuery, retrieved: Retrieved, found: Sequence[RankedP
         return ()
     ranks = {hit.passage.chunk_id: (hit, rank) for rank, hit in enumerate(retrieved.hits, start=1)}
     return tuple(Explanation(*ranks[each.passage.chunk_id], each.score if query.rerank else None) for each in found)
-
-
-def _cancel_submitted(submitting: asyncio.Future[GenerationHandle], reason: EdgeRagError | None) -> None:
-    if submitting.exception() is None:
-        submitting.result().cancel(reason)
