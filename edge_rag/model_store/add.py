@@ -173,14 +173,13 @@ def _add_finished(request: AddRequest, staging_dir: StagingDir) -> Path:
         check_chat_template(staging_dir.source)
     staging_dir.progress.begin("opening it once")
     staging_dir.step("open", staging_dir.source)
-    if manifest.name != request.name:
-        write_manifest(
-            staging_dir.source,
-            name=request.name,
-            role=manifest.role,
-            licence=request.licence or manifest.licence,
-            source=manifest.source,
-            made_by=manifest.made_by,
-            parameters=manifest.parameters,
-        )
+    write_manifest(  # with its new name, and with a digest of itself if it had none
+        staging_dir.source,
+        name=request.name,
+        role=manifest.role,
+        licence=request.licence or manifest.licence,
+        source=manifest.source,
+        made_by=manifest.made_by,
+        parameters=manifest.parameters,
+    )
     return staging_dir.source

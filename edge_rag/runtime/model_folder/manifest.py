@@ -18,7 +18,10 @@ from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.model_folder.strict_json import parse_object
 
 MANIFEST_NAME = "manifest.json"
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
+"""Written format. Format 1, which is still read, has no digest of itself."""
+
+_FIRST_FORMAT = 1
 
 _LONGEST_REASON = 300
 _LONGEST_TEXT = 1000
@@ -183,7 +186,7 @@ class _FileDocument(_StrictModel):
 
 
 class _ManifestDocument(_StrictModel):
-    format: Literal[1]
+    format: Literal[1, 2]
     name: Annotated[str, AfterValidator(_model_name)]
     role: Literal["embedder", "reranker", "generator"]
     licence: _Line
@@ -191,15 +194,18 @@ class _ManifestDocument(_StrictModel):
     made_by: _Line
     parameters: dict[str, JsonValue]
     files: Annotated[dict[_FilePath, _FileDocument], Field(min_length=1)]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
 
 def parse_manifest(content: bytes) -> ModelManifest:
     """Parses a manifest.
 
     Args:
-        content: UTF-8 JSON: ``{"format": 1, "name", "role": "embedder|reranker|generator", "licence", "source",
-            "made_by", "parameters": {...}, "files": {"model.onnx": {"sha256": hex, "bytes": int}, ...}}``. Unknown or
-            repeated keys, NaN and infinities, and paths that leave the folder are refused.
+        content: UTF-8 JSON: ``{"format": 2, "name", "role": "embedder|reranker|generator", "licence", "source",
+            "made_by", "parameters": {...}, "files": {"model.onnx": {"sha256": hex, "bytes": int}, ...}, "sha256"}``.
+            The last value is the digest of the manifest without it. Any byte that ``render_manifest`` would not write
+            is refused, and in format 1, which has no digest: unknown or repeated keys, NaN and infinities, and paths
+            that leave the folder.
 
     Raises:
         ValueError: It is not such a manifest; names where and why.
@@ -210,7 +216,7 @@ def parse_manifest(content: bytes) -> ModelManifest:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the manifest"
         raise ValueError(f"{where}: {first['msg']}") from error
-    return ModelManifest(
+    manifest = ModelManifest(
         name=document.name,
         role=ModelRole(document.role),
         licence=document.licence,
@@ -221,11 +227,17 @@ def parse_manifest(content: bytes) -> ModelManifest:
             {path: FileRecord(sha256=file.sha256, bytes=file.bytes) for path, file in document.files.items()}
         ),
     )
+    if document.format == _FIRST_FORMAT:
+        if document.sha256 is not None:
+            raise ValueError("sha256: is not part of format 1")
+    elif content != render_manifest(manifest):
+        raise ValueError("it was altered: its content does not match its own sha256")
+    return manifest
 
 
 def render_manifest(manifest: ModelManifest) -> bytes:
-    """Renders a manifest as ``parse_manifest`` reads it, with sorted files and a final line break."""
-    document = {
+    """Renders a manifest as ``parse_manifest`` reads it, with sorted files, its digest and a final line break."""
+    document: dict[str, JsonValue] = {
         "format": MANIFEST_FORMAT,
         "name": manifest.name,
         "role": manifest.role.value,
@@ -237,4 +249,9 @@ def render_manifest(manifest: ModelManifest) -> bytes:
             path: {"sha256": record.sha256, "bytes": record.bytes} for path, record in sorted(manifest.files.items())
         },
     }
+    document["sha256"] = hashlib.sha256(_rendered(document)).hexdigest()
+    return _rendered(document)
+
+
+def _rendered(document: Mapping[str, JsonValue]) -> bytes:
     return (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")

@@ -126,7 +126,7 @@ def _manifests() -> Iterator[Attack]:
     ):
         yield Attack(f"the manifest lists {name!r}", listed(name), "inside the folder")
     for key, value in (
-        ("format", 2), ("format", "1"), ("name", "../up"), ("name", "A B"), ("role", "oracle"), ("role", None),
+        ("format", 3), ("format", "1"), ("name", "../up"), ("name", "A B"), ("role", "oracle"), ("role", None),
         ("licence", ""), ("source", 7), ("parameters", []), ("files", {}), ("files", []),
         ("custom_ops_library", "x.so"),
     ):  # fmt: skip

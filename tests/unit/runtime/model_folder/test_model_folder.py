@@ -15,6 +15,7 @@ from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder, write_manifest
 from edge_rag.runtime.model_folder.manifest import parse_manifest, render_manifest
 
+ROOT = Path(__file__).parents[4]
 CONTENT = {"model.data": b"weights " * 1000, "tokenizer.json": b"{}", "parts/extra.data": b"more"}
 
 
@@ -42,7 +43,10 @@ def manifest_of(folder: Path) -> dict[str, Any]:
 
 
 def rewrite(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Changes the manifest as somebody does who may write to it: in the format without a digest."""
     document = manifest_of(folder)
+    document["format"] = 1
+    document.pop("sha256", None)
     change(document)
     (folder / "manifest.json").write_text(json.dumps(document))
 
@@ -178,7 +182,8 @@ DAMAGES = {
     "a huge manifest": Damage(replace_manifest(b" " * (1 << 21)), ("manifest.json", "larger than")),
     "a repeated key": Damage(replace_manifest('{"format": 1, "format": 1}'), ("given twice",)),
     "a number that is none": Damage(replace_manifest('{"format": NaN}'), ("NaN",)),
-    "another format": Damage(set_key("format", 2), ("format",)),
+    "another format": Damage(set_key("format", 3), ("format",)),
+    "an earlier format with a digest": Damage(set_key("sha256", "0" * 64), ("sha256",)),
     "format as text": Damage(set_key("format", "1"), ("format",)),
     "an unknown role": Damage(set_key("role", "oracle"), ("role",)),
     "an unknown key": Damage(set_key("custom_ops_library", "x.so"), ("custom_ops_library",)),
@@ -201,6 +206,40 @@ def test_a_damaged_or_hostile_folder_is_refused_by_name(folder: Path, damage: Da
         verify_model_folder(folder)
     for part in (str(folder), *damage.says):
         assert part in str(refused.value)
+
+
+def test_a_folder_of_the_format_without_a_digest_is_still_opened(folder: Path) -> None:
+    written = verify_model_folder(folder)
+    rewrite(folder, lambda document: None)
+    assert manifest_of(folder)["format"] == 1
+    assert verify_model_folder(folder) == written
+
+
+def test_any_flip_in_a_manifest_is_told_by_name(folder: Path) -> None:
+    """Descriptions are covered too: licence, source and how the files were made."""
+    manifest = folder / "manifest.json"
+    content = manifest.read_bytes()
+    for place in range(len(content)):
+        for bit in range(8):
+            flipped = bytearray(content)
+            flipped[place] ^= 1 << bit
+            with pytest.raises(ValueError, match=r"[a-z]"):
+                parse_manifest(bytes(flipped))
+    at = content.index(b"Apache-2.0")
+    manifest.write_bytes(content[:at] + b"Apache-3.0" + content[at + 10 :])
+    with pytest.raises(ModelFolderInvalid, match=r"manifest\.json .*it was altered"):
+        verify_model_folder(folder)
+    manifest.write_bytes(content + b"\n")
+    with pytest.raises(ModelFolderInvalid, match="it was altered"):
+        verify_model_folder(folder)
+
+
+@pytest.mark.parametrize(
+    "shipped", sorted((ROOT / "models").glob("*/manifest.json")), ids=lambda path: path.parent.name
+)
+def test_shipped_models_have_a_digest_of_their_manifest(shipped: Path) -> None:
+    assert json.loads(shipped.read_bytes())["sha256"]
+    assert parse_manifest(shipped.read_bytes())
 
 
 def test_a_folder_of_another_role_is_refused(folder: Path) -> None:
