@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -177,7 +177,11 @@ def check_pair(pair: KeyPair) -> None:
     Raises:
         AccessError: One of the two is damaged, or they do not match.
     """
-    if _read_certificate(pair.certificate).public_key() != _read_any_key(pair.key).public_key():
+    try:
+        certified = _read_certificate(pair.certificate).public_key()
+    except (ValueError, UnsupportedAlgorithm) as error:  # read only now, not with the certificate
+        raise AccessError("the certificate is damaged") from error
+    if certified != _read_any_key(pair.key).public_key():
         raise AccessError("the key does not match the certificate")
 
 
