@@ -19,6 +19,7 @@ from onnx import AttributeProto, TensorProto
 from edge_rag.runtime.model_folder.genai_config import GENAI_CONFIG_FILE, check_genai_config
 from edge_rag.runtime.model_folder.manifest import plain_relative_path
 from edge_rag.runtime.model_folder.strict_json import parse_object
+from edge_rag.runtime.model_folder.tokenizer_check import check_tokenizer
 
 LARGEST_GRAPH = 512 << 20
 """Most bytes of a graph with its internal weights; larger weights belong into external files."""
@@ -234,5 +235,7 @@ def _check_file(path: str, sizes: Mapping[str, int], read: Callable[[str], bytes
         graph = check_genai_config(read(path)).graph
         if PurePosixPath(path).parent.joinpath(graph).as_posix() not in sizes:
             raise ValueError(f"names the graph {graph}, which is not a file of the folder")
+    elif name == "tokenizer.json":
+        check_tokenizer(parse_object(read(path)))
     elif suffix == ".json":
         parse_object(read(path))
