@@ -7,8 +7,8 @@ text, again and again: first alone, then beside the other one, which keeps as ma
 8,190 characters for a hundred passages with explanations, long asks of the same length, or documents of 300 KB. The
 target is a 95th percentile of at most twice the one alone plus one step, the longest thing that a stage or the engine
 does at once for one of the other's calls, measured on the idle box: the time of a stage, or of the generator divided by
-its model steps. All figures are from one run. Clients work on the last processor and the daemon on the others, unless --shared is given.
-Exits with 1 where the target is missed.
+its model steps. All figures are from one run. Clients work on the last processor and the daemon on the others, unless
+--shared is given. Exits with 1 where the target is missed.
 """
 
 from __future__ import annotations
