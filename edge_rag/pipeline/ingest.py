@@ -32,8 +32,8 @@ from edge_rag.core.documents.jobs import (
     QueuedDocument,
     Ticket,
 )
-from edge_rag.core.fair_share import may_hold_more
 from edge_rag.core.ids import require_recognized
+from edge_rag.core.limits.fair_share import may_hold_more
 from edge_rag.core.monitoring.status import StageSnapshot
 from edge_rag.errors import EdgeRagError, NotReady, Overloaded, RequestCancelled, StorageError
 from edge_rag.pipeline.ingest_forecast import forecast

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.fair_share import may_hold_more
+from edge_rag.core.limits.fair_share import may_hold_more
 from edge_rag.core.passage import Reranked, RerankRequest
 from edge_rag.core.ports import Embedder
 from edge_rag.core.query import RequestContext
@@ -34,7 +34,7 @@ _RETRY_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class EncoderServiceLimits:
-    """Queue capacities for requests of peers; of each, one peer has the share of ``core.fair_share.may_hold_more``.
+    """Queue capacities for requests of peers; of each, one peer has the share of ``core.limits.fair_share.may_hold_more``.
 
     Attributes:
         passages: Requests to embed passages.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Generic, TypeVar
 
-from edge_rag.core.fair_share import FairQueue, Queued
+from edge_rag.core.limits.fair_share import FairQueue, Queued
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.monitoring.status import StageSnapshot
 from edge_rag.core.ports import AuditSink

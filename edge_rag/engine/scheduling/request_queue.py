@@ -8,7 +8,7 @@ from itertools import count
 from math import inf
 from typing import Final
 
-from edge_rag.core.fair_share import VirtualService
+from edge_rag.core.limits.fair_share import VirtualService
 from edge_rag.core.query import Priority
 from edge_rag.engine.sequence import Sequence, SequenceId
 

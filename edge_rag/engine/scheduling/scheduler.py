@@ -6,7 +6,7 @@ from bisect import insort
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from edge_rag.core.fair_share import VirtualService
+from edge_rag.core.limits.fair_share import VirtualService
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.kv_cache.block_pool import BlockPool

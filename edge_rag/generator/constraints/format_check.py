@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
-from edge_rag.core.limited_process import LimitedProcess, ProcessAnswer, ProcessFailure, ProcessLimits
+from edge_rag.core.limits.limited_process import LimitedProcess, ProcessAnswer, ProcessFailure, ProcessLimits
 from edge_rag.core.query import AnswerFormat, JsonSchema
 from edge_rag.errors import InvalidRequest, Overloaded
 from edge_rag.generator.constraints.trial import encode_trial

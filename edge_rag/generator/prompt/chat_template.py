@@ -16,7 +16,7 @@ import jinja2
 import jinja2.debug  # imported by the first error otherwise, when no file can be opened
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from edge_rag.core.limited_process import LimitedProcess, ProcessFailure, ProcessLimits
+from edge_rag.core.limits.limited_process import LimitedProcess, ProcessFailure, ProcessLimits
 from edge_rag.errors import ModelFolderInvalid
 
 SYSTEM: Final = "\ue000system\ue001"

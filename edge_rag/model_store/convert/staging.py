@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import edge_rag
-from edge_rag.core.limited_process import python_command
+from edge_rag.core.limits.limited_process import python_command
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.directory import plain_files
 from edge_rag.model_store.source import AddProgress

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.fair_share import FairQueue, may_hold_more
+from edge_rag.core.limits.fair_share import FairQueue, may_hold_more
 
 CLIENTS = ("a", "b", "c", "d")
 costs = st.floats(min_value=0.01, max_value=10)

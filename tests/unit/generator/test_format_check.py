@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 import psutil
 import pytest
 
-from edge_rag.core.limited_process import ProcessAnswer, ProcessFailure
+from edge_rag.core.limits.limited_process import ProcessAnswer, ProcessFailure
 from edge_rag.core.query import JsonSchema, Regex
 from edge_rag.errors import InvalidRequest, Overloaded
 from edge_rag.generator.constraints.format_check import MOST_WAITING, FormatChecker

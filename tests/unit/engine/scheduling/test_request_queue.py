@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from edge_rag.core.fair_share import VirtualService
+from edge_rag.core.limits.fair_share import VirtualService
 from edge_rag.core.query import Priority
 from edge_rag.engine.scheduling.request_queue import WaitingQueue
 from edge_rag.engine.sequence import Sequence, SequenceId, Status

@@ -34,7 +34,7 @@ _HEADER: Final = struct.Struct("<Qd")  # bytes of the body, processor seconds
 _OUT_OF_MEMORY: Final = 77
 _START_SECONDS: Final = 60.0
 _NICE: Final = 10
-_THIS: Final = "edge_rag.core.limited_process"
+_THIS: Final = "edge_rag.core.limits.limited_process"
 
 
 @dataclass(frozen=True, slots=True)
