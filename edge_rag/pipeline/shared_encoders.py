@@ -34,7 +34,7 @@ _RETRY_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class EncoderServiceLimits:
-    """Queue capacities for requests of peers; of each, one peer has the share of ``core.limits.fair_share.may_hold_more``.
+    """Queue capacities for requests of peers; one peer may fill as much as ``may_hold_more`` says.
 
     Attributes:
         passages: Requests to embed passages.
