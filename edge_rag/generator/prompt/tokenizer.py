@@ -20,6 +20,7 @@ from tokenizers.decoders import DecodeStream
 from edge_rag.errors import ModelFolderInvalid
 from edge_rag.generator.prompt.chat_template import SYSTEM, USER, read_chat_template, render_chat_template
 from edge_rag.runtime.model_folder.special_tokens import read_special_tokens_as_text
+from edge_rag.runtime.model_folder.tokenizer_check import tokenizing
 
 
 class Detokenizer:
@@ -105,9 +106,15 @@ class ChatTokenizer:
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encodes each text on its own."""
-        # Unlike the encoding of a single text, this releases the GIL.
-        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+        """Encodes each text on its own.
+
+        Raises:
+            InferenceFailed: A text cannot be tokenized.
+        """
+        with tokenizing("the prompt"):
+            # Unlike the encoding of a single text, this releases the GIL.
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
 
     def encode_chat(self, system: str, user: str) -> list[int]:
         """Encodes a system message, a user message and the beginning of the answer."""

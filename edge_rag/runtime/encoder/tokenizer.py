@@ -12,8 +12,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from tokenizers import Encoding, Tokenizer
 
-from edge_rag.errors import InferenceFailed, ModelFolderInvalid
+from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.model_folder.special_tokens import read_special_tokens_as_text
+from edge_rag.runtime.model_folder.tokenizer_check import tokenizing
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,8 @@ class TextTokenizer:
 
     def truncated_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text's first ``max_tokens`` tokens, special tokens included."""
-        try:
+        with tokenizing("a text"):
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        except Exception as error:
-            raise InferenceFailed(f"a text cannot be tokenized: {error}") from error
         for encoding in encodings:
             encoding.truncate(self.max_tokens - self._single_extra)
         return [self._tokenizer.post_process(encoding).ids for encoding in encodings]
@@ -114,11 +113,9 @@ class TextTokenizer:
         return _tokenized(self._tokenizer.post_process(one, two))
 
     def _encode(self, text: str) -> Encoding:
-        try:
+        with tokenizing("the text"):
             # Unlike encoding a single text, this releases the interpreter lock.
             return self._tokenizer.encode_batch([text], add_special_tokens=False)[0]
-        except Exception as error:
-            raise InferenceFailed(f"the text cannot be tokenized: {error}") from error
 
 
 def _tokenized(encoding: Encoding) -> TokenizedText:

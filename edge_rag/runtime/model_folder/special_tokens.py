@@ -29,7 +29,13 @@ def read_special_tokens_as_text(tokenizer: Tokenizer) -> None:
         ModelFolderInvalid: A special token of one character is a piece of the model, so that it cannot be divided.
     """
     tokenizer.encode_special_tokens = True
-    special = {token.content: number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    # Any unknown character becomes the unknown token; that its own text does too is no forgery.
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    special = {
+        token.content: number
+        for number, token in tokenizer.get_added_tokens_decoder().items()
+        if token.special and token.content != unknown
+    }
     reached = _reached(tokenizer, special)
     if not reached:
         return

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Regex, Tokenizer, models, normalizers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
+from edge_rag.errors import InferenceFailed
+from edge_rag.runtime.encoder.tokenizer import TextTokenizer
 from edge_rag.runtime.model_folder.graph_check import check_contents
 from edge_rag.runtime.model_folder.tokenizer_check import LONGEST_TOKEN, MOST_GROWTH, MOST_STEPS, check_tokenizer
 
@@ -76,3 +78,12 @@ def test_no_text_grows_beyond_its_bound(pairs: list[tuple[Any, str]], text: str)
     except ValueError:
         return
     assert len(normalizers.Sequence(steps).normalize_str(text)) <= MOST_GROWTH * (len(text) + 1)
+
+
+def test_an_expression_that_gives_up_fails_its_text_only() -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(x+x+)+y"), "isolated")
+    encoder = TextTokenizer(tokenizer, 16)
+    with pytest.raises(InferenceFailed, match="cannot be tokenized"):
+        encoder.count("x" * 40)
+    assert encoder.count("a") == 1
