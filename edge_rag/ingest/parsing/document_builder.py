@@ -18,7 +18,10 @@ _NEWLINE = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 _INVISIBLE = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u200b\u2060\ufeff\ufffe\uffff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _WHITE_SPACE = re.compile(r"\s+")
-_TRAILING_SPACE = re.compile(r"[^\S\n]+(?=\n|$)")
+_MOST_MARKS = 30
+_MARKS = "".join(chr(code) for code in range(0x300, 0x1F000) if unicodedata.combining(chr(code)))
+_MANY_MARKS = re.compile(f"[{re.escape(_MARKS)}]{{{_MOST_MARKS}}}")
+_GRAPHEME_JOINER = "\u034f"
 _DEEPEST_HEADING = 6
 _COMPACT = (BlockKind.LIST_ITEM, BlockKind.TABLE_ROW)
 
@@ -27,9 +30,13 @@ def normalize(text: str) -> str:
     """Returns a text in Unicode normal form C, with ``\\n`` as its only line break and without invisible characters.
 
     Control characters, soft hyphens, zero-width spaces and byte order marks are removed; joiners stay, because scripts
-    need them. Unpaired surrogates become U+FFFD.
+    need them. Unpaired surrogates become U+FFFD. After each 30 combining marks in a row a combining grapheme joiner is
+    inserted (Stream-Safe Text Format, Unicode Standard Annex 15): marks are sorted, which takes quadratic time.
     """
     text = _INVISIBLE.sub("", _NEWLINE.sub("\n", text))
+    if text.isascii():
+        return text
+    text = _MANY_MARKS.sub(lambda marks: marks.group() + _GRAPHEME_JOINER, text)
     return unicodedata.normalize("NFC", _SURROGATE.sub("\ufffd", text))
 
 
@@ -55,7 +62,7 @@ class DocumentBuilder:
         """
         text = normalize(text)
         if kind is BlockKind.CODE:
-            text = _TRAILING_SPACE.sub("", text.expandtabs(4)).strip("\n")
+            text = "\n".join(line.rstrip() for line in text.expandtabs(4).split("\n")).strip("\n")
         else:
             text = _WHITE_SPACE.sub(" ", text).strip()
         if not text or text.isspace():
@@ -106,10 +113,14 @@ class _Row:
     cells: list[list[_CellText]] = field(default_factory=list)
 
 
+_DEEPEST_ROW = 20
+
+
 class BlockWriter:
     """Writes blocks and table rows; a table inside a cell becomes text of that cell.
 
-    A row of one cell is layout, not a table: its paragraphs and headings are written as such.
+    A row of one cell is layout, not a table: its paragraphs and headings are written as such. Rows more than 20 deep
+    become text of the cell around them, because the text of a row is copied into each row above it.
 
     Args:
         builder: Receives the blocks.
@@ -119,6 +130,7 @@ class BlockWriter:
         self.page: int | None = None
         self._builder = builder
         self._rows: list[_Row] = []
+        self._rows_below = 0
 
     def add(self, kind: BlockKind, text: str, level: int = 0) -> None:
         """Appends a block; the heading level is limited to 6."""
@@ -130,15 +142,21 @@ class BlockWriter:
 
     def open_row(self) -> None:
         """Starts a row."""
-        self._rows.append(_Row())
+        if len(self._rows) == _DEEPEST_ROW:
+            self._rows_below += 1
+        else:
+            self._rows.append(_Row())
 
     def open_cell(self) -> None:
         """Starts the next cell of the innermost open row."""
-        if self._rows:
+        if self._rows and not self._rows_below:
             self._rows[-1].cells.append([])
 
     def close_row(self) -> None:
         """Writes the innermost open row."""
+        if self._rows_below:
+            self._rows_below -= 1
+            return
         if not self._rows:
             return
         row = self._rows.pop()

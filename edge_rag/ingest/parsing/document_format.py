@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from edge_rag.core.documents.document import ParsedDocument
+from edge_rag.errors import DocumentTooLarge
 from edge_rag.ingest.parsing.pdf.ocr import Recognizer
 
 _MIB = 2**20
@@ -58,17 +59,41 @@ class ParsingLimits:
         return min(self.cpu_seconds, self.base_cpu_seconds + ceil(self.cpu_seconds_per_mib * size / _MIB))
 
 
+class UnpackedBytes:
+    """Counts the bytes that are unpacked from a document and from all documents inside it.
+
+    Args:
+        limit: Most bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._remaining = limit
+
+    def count(self, size: int) -> None:
+        """Counts so many bytes more.
+
+        Raises:
+            DocumentTooLarge: They exceed the limit.
+        """
+        self._remaining -= size
+        if self._remaining < 0:
+            raise DocumentTooLarge(f"it unpacks to more than {self._limit // 2**20:,} MiB")
+
+
 @dataclass(frozen=True, slots=True)
 class ParseContext:
     """What a parser may use besides the bytes.
 
     Attributes:
         limits: Limits of the whole document.
+        unpacked: Bytes unpacked so far.
         recognizer: Reads scanned pages.
         read_attachment: Reads a document inside the one being parsed.
     """
 
     limits: ParsingLimits
+    unpacked: UnpackedBytes
     recognizer: Recognizer
     read_attachment: AttachmentReader
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentTooLarge, EmptyDocument
-from edge_rag.ingest.parsing.document_format import ParseContext, ParsingLimits
+from edge_rag.ingest.parsing.document_format import ParseContext, ParsingLimits, UnpackedBytes
 from edge_rag.ingest.parsing.formats import find_format
 from edge_rag.ingest.parsing.pdf.ocr import NO_RECOGNIZER, Recognizer
 
 _DEEPEST_ATTACHMENT = 3
+_MOST_ATTACHMENTS = 1_000
 
 
 def read_document(
@@ -35,8 +36,9 @@ def read_document(
 class _DocumentReader:
     def __init__(self, limits: ParsingLimits, recognizer: Recognizer) -> None:
         self._limits = limits
-        self._context = ParseContext(limits, recognizer, self._attachment)
+        self._context = ParseContext(limits, UnpackedBytes(limits.max_unpacked_bytes), recognizer, self._attachment)
         self._depth = 0
+        self._attachments = 0
 
     def read(self, name: str, media_type: str, content: bytes) -> tuple[str, ParsedDocument]:
         if not content:
@@ -59,6 +61,9 @@ class _DocumentReader:
     def _attachment(self, name: str, media_type: str, content: bytes) -> ParsedDocument:
         if self._depth == _DEEPEST_ATTACHMENT:
             raise BrokenDocument(f"it is attached more than {_DEEPEST_ATTACHMENT} levels deep")
+        self._attachments += 1
+        if self._attachments > _MOST_ATTACHMENTS:
+            raise BrokenDocument(f"the document has more than {_MOST_ATTACHMENTS:,} attachments")
         self._depth += 1
         try:
             return self.read(name, media_type, content)[1]

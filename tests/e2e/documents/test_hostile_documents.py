@@ -16,6 +16,7 @@ from edge_rag.client import Client
 from edge_rag.core.answer import Finished
 from tests.e2e.support.running_daemon import RunningDaemon, ingest
 from tests.support.hostile_files import hostile_files
+from tests.support.pathological_files import endless_files
 
 _CONFIG = "[ingest]\nparse_seconds = 8\nparse_memory_mib = 400\n"
 _CHOSEN = (
@@ -75,6 +76,17 @@ def test_a_parser_killed_in_mid_document_costs_that_document_only(start: Callabl
         slow, after = taking.result()
     assert (slow.status, after.status) == (documents_pb2.INGEST_STATUS_REJECTED, documents_pb2.INGEST_STATUS_ADDED)
     assert "signal 9" in slow.reason
+
+
+def test_a_small_document_that_needs_too_much_parsing_is_refused_with_the_reason_and_the_next_one_is_read(
+    start: Callable[..., RunningDaemon],
+) -> None:
+    daemon = start(config="[ingest]\nparse_seconds = 2\n")
+    documents = {what: make() for what, (_, make) in endless_files().items() if what == "a font table of RTF"}
+    slow, after = ingest(daemon.address, {**documents, "b.txt": b"The south valve opens at 4 bar."})
+    assert slow.status == documents_pb2.INGEST_STATUS_REJECTED
+    assert "needs more than 2 s of parsing" in slow.reason or "longer than 2 s" in slow.reason
+    assert after.status == documents_pb2.INGEST_STATUS_ADDED
 
 
 def test_the_command_line_lists_what_it_cannot_take_from_a_folder_and_takes_the_rest(

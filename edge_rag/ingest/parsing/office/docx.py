@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import BrokenDocument
 from edge_rag.ingest.parsing.document_builder import BlockWriter, DocumentBuilder
-from edge_rag.ingest.parsing.document_format import Format, ZipKind
+from edge_rag.ingest.parsing.document_format import Format, UnpackedBytes, ZipKind
 from edge_rag.ingest.parsing.office.package import Container, main_part, office_properties, read_xml, relations_of
 
 _LEFT_OUT = frozenset(
@@ -50,8 +50,9 @@ class _Paragraph:
     notes: list[str] = field(default_factory=list)
 
 
-def parse_docx(content: bytes, max_unpacked_bytes: int) -> ParsedDocument:
-    """Reads headings, paragraphs, list items and table rows; a footnote or endnote follows its paragraph.
+def parse_docx(content: bytes, unpacked: UnpackedBytes) -> ParsedDocument:
+    """Reads headings, paragraphs, list items and table rows; a footnote or endnote follows the paragraph that first
+    refers to it.
 
     Text boxes precede the paragraph they are anchored in. Page headers and footers, comments, and deleted or hidden
     text are left out. A Word file has no pages until it is printed, so page numbers are None.
@@ -59,11 +60,15 @@ def parse_docx(content: bytes, max_unpacked_bytes: int) -> ParsedDocument:
     Raises:
         BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or exceeds the limit.
     """
-    container = Container(content, max_unpacked_bytes)
+    container = Container(content, unpacked)
     main = main_part(container) or "word/document.xml"
     further = {relation.kind: relation.target for relation in relations_of(container, main).values()}
     styles = _read_styles(container, further.get("styles", ""))
-    notes = {kind: _read_notes(container, further.get(kind, "")) for kind in _NOTE_REFERENCES.values()}
+    notes = {
+        (kind, note): texts
+        for kind in _NOTE_REFERENCES.values()
+        for note, texts in _read_notes(container, further.get(kind, "")).items()
+    }
     builder = DocumentBuilder()
     with container.open(main) as part:
         read_xml(part, main, _Body(BlockWriter(builder), styles, notes))
@@ -75,7 +80,7 @@ class _Body:
     """Handles the XML events of the document's text."""
 
     def __init__(
-        self, writer: BlockWriter, styles: Mapping[str, _Style], notes: Mapping[str, Mapping[str, list[str]]]
+        self, writer: BlockWriter, styles: Mapping[str, _Style], notes: dict[tuple[str, str], list[str]]
     ) -> None:
         self._writer = writer
         self._styles = styles
@@ -121,8 +126,8 @@ class _Body:
             case _ if name in _WHITE_SPACE and self._in_run:
                 paragraph.text.append(" ")
             case _ if name in _NOTE_REFERENCES:
-                notes = self._notes[_NOTE_REFERENCES[name]]
-                paragraph.notes.extend(notes.get(attributes.get("w:id", ""), ()))
+                note = _NOTE_REFERENCES[name], attributes.get("w:id", "")
+                paragraph.notes.extend(self._notes.pop(note, ()))
             case _:
                 pass
 
@@ -198,10 +203,15 @@ class _Notes:
     """Collects the text of footnotes or endnotes as paragraphs by id."""
 
     def __init__(self) -> None:
-        self.found: dict[str, list[str]] = {}
+        self._paragraphs: dict[str, list[list[str]]] = {}
         self._id: str | None = None
         self._in_text = False
         self._left_out = 0
+
+    @property
+    def found(self) -> dict[str, list[str]]:
+        """The notes."""
+        return {note: ["".join(parts) for parts in paragraphs] for note, paragraphs in self._paragraphs.items()}
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         if self._left_out or name in _LEFT_OUT:
@@ -209,7 +219,7 @@ class _Notes:
         elif name in ("w:footnote", "w:endnote"):
             self._id = attributes.get("w:id") if attributes.get("w:type", "normal") == "normal" else None
         elif name == "w:p" and self._id is not None:
-            self.found.setdefault(self._id, []).append("")
+            self._paragraphs.setdefault(self._id, []).append([])
         elif name in _WHITE_SPACE:
             self._append(" ")
         self._in_text = name in ("w:t", "m:t")
@@ -226,8 +236,8 @@ class _Notes:
             self._append(text)
 
     def _append(self, text: str) -> None:
-        if self._id is not None and self.found.get(self._id):
-            self.found[self._id][-1] += text
+        if self._id is not None and self._paragraphs.get(self._id):
+            self._paragraphs[self._id][-1].append(text)
 
 
 def _read_styles(container: Container, name: str) -> dict[str, _Style]:
@@ -283,6 +293,6 @@ DOCX = Format(
     media_type="application/vnd.openxmlformats-officedocument.wordprocessingml.document",
     suffixes=(".docx", ".docm"),
     reads="headings, paragraphs, lists, tables, footnotes and endnotes; tracked changes count as accepted",
-    parse=lambda content, context: parse_docx(content, context.limits.max_unpacked_bytes),
+    parse=lambda content, context: parse_docx(content, context.unpacked),
     zip_kind=ZipKind(part="word/document.xml", folder="word/"),
 )

@@ -6,14 +6,12 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote
 
-from bs4.dammit import EncodingDetector
-
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import EncryptedDocument
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder, iso_moment, properties
-from edge_rag.ingest.parsing.document_format import Format, ZipKind
+from edge_rag.ingest.parsing.document_format import Format, UnpackedBytes, ZipKind
 from edge_rag.ingest.parsing.office.package import Container, XmlHandler, read_xml, resolve
-from edge_rag.ingest.parsing.text.html import add_html
+from edge_rag.ingest.parsing.text.html import add_html, declared_encoding
 from edge_rag.ingest.parsing.text.plain import decode_text
 
 _CONTAINER = "META-INF/container.xml"
@@ -23,14 +21,14 @@ _HEADING = re.compile(r"<h[1-6][\s>]", re.IGNORECASE)
 _MOST_CHARACTERS_OF_A_PROPERTY = 1_000
 
 
-def parse_epub(content: bytes, max_unpacked_bytes: int) -> ParsedDocument:
+def parse_epub(content: bytes, unpacked: UnpackedBytes) -> ParsedDocument:
     """Reads the chapters in the spine; one without a heading gets its entry in the table of contents as heading.
 
     Raises:
         BrokenDocument, DocumentTooLarge: The file cannot be read, or exceeds the limit.
         EncryptedDocument: Its text is encrypted.
     """
-    container = Container(content, max_unpacked_bytes)
+    container = Container(content, unpacked)
     root = _RootFile()
     _read(container, _CONTAINER, root)
     package = _Package(root.path)
@@ -47,7 +45,7 @@ def parse_epub(content: bytes, max_unpacked_bytes: int) -> ParsedDocument:
             raise EncryptedDocument("its text is encrypted (DRM); only the reader of its shop can open it")
         if chapter in container:
             raw = container.read(chapter)
-            source = decode_text(raw, EncodingDetector.find_declared_encoding(raw))
+            source = decode_text(raw, declared_encoding(raw))
             if not _HEADING.search(source):
                 builder.add(BlockKind.HEADING, contents.labels.get(chapter, ""), 1)
             add_html(builder, source)
@@ -169,6 +167,6 @@ EPUB = Format(
     media_type="application/epub+zip",
     suffixes=(".epub",),
     reads="chapters in reading order with headings, paragraphs, lists, tables; encrypted books are rejected",
-    parse=lambda content, context: parse_epub(content, context.limits.max_unpacked_bytes),
+    parse=lambda content, context: parse_epub(content, context.unpacked),
     zip_kind=ZipKind(media_types=("application/epub+zip",), part="META-INF/container.xml"),
 )

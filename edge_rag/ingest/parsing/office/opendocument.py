@@ -9,7 +9,7 @@ from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.core.documents.metadata import MetadataValue
 from edge_rag.errors import DocumentTooLarge, EncryptedDocument
 from edge_rag.ingest.parsing.document_builder import BlockWriter, DocumentBuilder, iso_moment, properties
-from edge_rag.ingest.parsing.document_format import Format, ParseContext, ZipKind
+from edge_rag.ingest.parsing.document_format import Format, ParseContext, UnpackedBytes, ZipKind
 from edge_rag.ingest.parsing.office.package import Container, read_properties, read_xml
 
 _CONTENT = "content.xml"
@@ -21,7 +21,7 @@ _LEFT_OUT = frozenset(
 _MOST_SPACES = 100
 
 
-def parse_opendocument(content: bytes, max_unpacked_bytes: int, max_pages: int) -> ParsedDocument:
+def parse_opendocument(content: bytes, unpacked: UnpackedBytes, max_pages: int) -> ParsedDocument:
     """Reads headings, paragraphs, list items and table rows; a note follows its paragraph.
 
     In a presentation a slide is a page; a text document has no pages until it is printed. Deleted text of tracked
@@ -30,7 +30,7 @@ def parse_opendocument(content: bytes, max_unpacked_bytes: int, max_pages: int) 
     Raises:
         BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or exceeds a limit.
     """
-    container = Container(content, max_unpacked_bytes)
+    container = Container(content, unpacked)
     if _MANIFEST in container and b"encryption-data" in container.read(_MANIFEST):
         raise EncryptedDocument("it is encrypted and needs a password; save a copy without one")
     builder = DocumentBuilder()
@@ -155,7 +155,7 @@ def opendocument_zip_kind(media_type: str) -> ZipKind:
 
 
 def _parse(content: bytes, context: ParseContext) -> ParsedDocument:
-    return parse_opendocument(content, context.limits.max_unpacked_bytes, context.limits.max_pages)
+    return parse_opendocument(content, context.unpacked, context.limits.max_pages)
 
 
 ODT = Format(

@@ -23,6 +23,7 @@ from xml.parsers import expat
 from edge_rag.core.documents.metadata import MetadataValue
 from edge_rag.errors import BrokenDocument, DocumentTooLarge, EncryptedDocument, UnsupportedFormat
 from edge_rag.ingest.parsing.document_builder import iso_moment, properties
+from edge_rag.ingest.parsing.document_format import UnpackedBytes
 
 _MAX_PARTS = 20_000
 _BLOCK_BYTES = 1 << 16
@@ -51,7 +52,7 @@ class Container:
         DocumentTooLarge: It has too many parts.
     """
 
-    def __init__(self, content: bytes, max_unpacked_bytes: int) -> None:
+    def __init__(self, content: bytes, unpacked: UnpackedBytes) -> None:
         try:
             self._archive = zipfile.ZipFile(io.BytesIO(content))
         except DAMAGED_ZIP as error:
@@ -59,8 +60,7 @@ class Container:
         self._parts = {info.filename.lstrip("/"): info for info in self._archive.infolist()}
         if len(self._parts) > _MAX_PARTS:
             raise DocumentTooLarge(f"it has {len(self._parts):,} parts, at most {_MAX_PARTS:,} are allowed")
-        self._allowed = max_unpacked_bytes
-        self._remaining = max_unpacked_bytes
+        self._unpacked = unpacked
 
     def __contains__(self, name: str) -> bool:
         return name in self._parts
@@ -91,7 +91,7 @@ class Container:
             raise EncryptedDocument("it is encrypted and needs a password; save a copy without one")
         try:
             with self._archive.open(info) as part:
-                yield io.BufferedReader(_Counted(part, self._count), _BLOCK_BYTES)
+                yield io.BufferedReader(_Counted(part, self._unpacked.count), _BLOCK_BYTES)
         except DAMAGED_ZIP as error:
             raise BrokenDocument(f"its part {name!r} is damaged") from error
 
@@ -106,11 +106,6 @@ class Container:
                 with self.open(name) as part:
                     while part.read(_BLOCK_BYTES):
                         pass
-
-    def _count(self, read: int) -> None:
-        self._remaining -= read
-        if self._remaining < 0:
-            raise DocumentTooLarge(f"it unpacks to more than {self._allowed // 2**20:,} MiB")
 
 
 class _Counted(io.RawIOBase):

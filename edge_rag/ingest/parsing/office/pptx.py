@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import DocumentTooLarge
 from edge_rag.ingest.parsing.document_builder import BlockWriter, DocumentBuilder
-from edge_rag.ingest.parsing.document_format import Format, ZipKind
+from edge_rag.ingest.parsing.document_format import Format, UnpackedBytes, ZipKind
 from edge_rag.ingest.parsing.office.package import Container, main_part, office_properties, read_xml, relations_of
 
 _TITLES = frozenset(("title", "ctrTitle"))
@@ -15,15 +15,15 @@ _PLACEHOLDERS = frozenset(("sldNum", "dt", "ftr", "hdr", "sldImg"))
 _LISTS = frozenset(("body", "obj", ""))
 
 
-def parse_pptx(content: bytes, max_unpacked_bytes: int, max_pages: int) -> ParsedDocument:
-    """Reads the slides in presentation order, each followed by its notes.
+def parse_pptx(content: bytes, unpacked: UnpackedBytes, max_pages: int) -> ParsedDocument:
+    """Reads the slides in presentation order, each once, followed by its notes.
 
     Slide numbers, dates and footers are left out, as are pictures, charts and diagrams.
 
     Raises:
         BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or exceeds a limit.
     """
-    container = Container(content, max_unpacked_bytes)
+    container = Container(content, unpacked)
     main = main_part(container) or "ppt/presentation.xml"
     order = _Order()
     with container.open(main) as part:
@@ -31,15 +31,18 @@ def parse_pptx(content: bytes, max_unpacked_bytes: int, max_pages: int) -> Parse
     if len(order.slides) > max_pages:
         raise DocumentTooLarge(f"it has {len(order.slides):,} slides, at most {max_pages:,} are read")
     relations = relations_of(container, main)
-    slides = [relations[slide].target for slide in order.slides if slide in relations]
+    slides = list(dict.fromkeys(relations[slide].target for slide in order.slides if slide in relations))
     builder = DocumentBuilder()
     writer = BlockWriter(builder)
+    notes_read: set[str] = set()
     for number, slide in enumerate(slides, start=1):
         writer.page = number
         with container.open(slide) as part:
             read_xml(part, slide, _Slide(writer))
         for relation in relations_of(container, slide).values():
-            if relation.kind == "notesSlide" and relation.target in container:
+            unread = relation.target in container and relation.target not in notes_read
+            if relation.kind == "notesSlide" and unread:
+                notes_read.add(relation.target)
                 with container.open(relation.target) as part:
                     read_xml(part, relation.target, _Notes(writer))
     properties = office_properties(container)
@@ -143,6 +146,6 @@ PPTX = Format(
     media_type="application/vnd.openxmlformats-officedocument.presentationml.presentation",
     suffixes=(".pptx", ".pptm"),
     reads="one page per slide: title, text, lists, tables, speaker notes",
-    parse=lambda content, context: parse_pptx(content, context.limits.max_unpacked_bytes, context.limits.max_pages),
+    parse=lambda content, context: parse_pptx(content, context.unpacked, context.limits.max_pages),
     zip_kind=ZipKind(part="ppt/presentation.xml", folder="ppt/"),
 )

@@ -12,19 +12,19 @@ from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.core.documents.metadata import MetadataValue
 from edge_rag.errors import BrokenDocument, EncryptedDocument
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder, add_records
-from edge_rag.ingest.parsing.document_format import Format, ParseContext, ZipKind
+from edge_rag.ingest.parsing.document_format import Format, ParseContext, UnpackedBytes, ZipKind
 from edge_rag.ingest.parsing.office.opendocument import opendocument_properties, opendocument_zip_kind
 from edge_rag.ingest.parsing.office.package import Container, is_old_spreadsheet, office_properties
 
 _Cell = int | float | str | bool | time | date | datetime | timedelta
 
 
-def parse_spreadsheet(content: bytes, max_unpacked_bytes: int, is_container: bool) -> ParsedDocument:
+def parse_spreadsheet(content: bytes, unpacked: UnpackedBytes, is_container: bool) -> ParsedDocument:
     """Reads the visible sheets in order; a formula has the value that was stored with it.
 
     Args:
         content: The bytes.
-        max_unpacked_bytes: Most bytes of all parts together.
+        unpacked: Bytes unpacked so far.
         is_container: Whether it is a ZIP file, as all formats but XLS are.
 
     Raises:
@@ -32,7 +32,7 @@ def parse_spreadsheet(content: bytes, max_unpacked_bytes: int, is_container: boo
     """
     properties: dict[str, MetadataValue] = {}
     if is_container:
-        container = Container(content, max_unpacked_bytes)
+        container = Container(content, unpacked)
         container.check_unpacked_size()
         properties = office_properties(container) or opendocument_properties(container)
     builder = DocumentBuilder()
@@ -69,11 +69,11 @@ def _text(cell: _Cell) -> str:
 
 
 def _parse_container(content: bytes, context: ParseContext) -> ParsedDocument:
-    return parse_spreadsheet(content, context.limits.max_unpacked_bytes, is_container=True)
+    return parse_spreadsheet(content, context.unpacked, is_container=True)
 
 
 def _parse_compound_file(content: bytes, context: ParseContext) -> ParsedDocument:
-    return parse_spreadsheet(content, context.limits.max_unpacked_bytes, is_container=False)
+    return parse_spreadsheet(content, context.unpacked, is_container=False)
 
 
 _READS = "one section per visible sheet, one record per row with the column names; formulas by their stored value"

@@ -71,6 +71,7 @@ class ParserProcess:
         self._processor_seconds = 0
         self._media_types: frozenset[str] = frozenset()
         self._missing: tuple[Protection, ...] | None = None
+        self._reported = False
 
     @property
     def collection(self) -> str:
@@ -114,6 +115,7 @@ class ParserProcess:
             if self._killed.is_set():
                 self._stop()
                 raise BrokenDocument("reading it was ended")
+            self._report_missing()
             body = self._exchange(process, name, media_type, content)
             self._documents += 1
             if body is None:
@@ -159,6 +161,11 @@ class ParserProcess:
             self._documents = 0
         return self._process
 
+    def _report_missing(self) -> None:
+        if self._missing and not self._reported:
+            self._reported = True
+            _log.warning("document parser not fully confined", missing=[each.value for each in self._missing])
+
     def _start(self) -> subprocess.Popen[bytes]:
         environment = {key: os.environ[key] for key in _INHERITED if key in os.environ}
         environment["PYTHONPATH"] = str(Path(edge_rag.__file__).parents[1])
@@ -194,8 +201,6 @@ class ParserProcess:
             raise DocumentRejected(
                 f"the parser process ended at its start (exit status {process.returncode})"
             ) from None
-        if missing and self._missing is None:
-            _log.warning("document parser not fully confined", missing=[each.value for each in missing])
         self._missing = missing
         return process
 

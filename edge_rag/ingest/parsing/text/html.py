@@ -29,6 +29,16 @@ _INLINE = re.compile(
 )
 
 
+_DECLARATION_BYTES = 4096
+"""Where the encoding of a page is looked for; browsers look at 1,024 bytes."""
+
+_COMMENT_END = re.compile(r"--!?\s*>")
+_SECTION_ENDS = (
+    (re.compile(r"<!\[\s*(?:if|else|endif)\b", re.IGNORECASE), re.compile(r"\]\s*>")),
+    (re.compile(r"<!\["), re.compile(r"\]\s*\]\s*>")),
+)
+
+
 def parse_html(content: bytes) -> ParsedDocument:
     """Reads a page: title, headings, paragraphs, list items, table rows and preformatted text.
 
@@ -37,9 +47,14 @@ def parse_html(content: bytes) -> ParsedDocument:
     Raises:
         UnsupportedFormat: The bytes are not text.
     """
-    source = decode_text(content, EncodingDetector.find_declared_encoding(content, is_html=True))
+    source = decode_text(content, declared_encoding(content))
     builder = DocumentBuilder()
     return builder.build(add_html(builder, source))
+
+
+def declared_encoding(content: bytes) -> str | None:
+    """Returns the encoding that a page declares near its start, or None."""
+    return EncodingDetector.find_declared_encoding(content[:_DECLARATION_BYTES], is_html=True)
 
 
 def add_html(builder: DocumentBuilder, source: str) -> str:
@@ -54,7 +69,7 @@ def add_html(builder: DocumentBuilder, source: str) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnusualUsageWarning)
-            page = BeautifulSoup(source, "html.parser")
+            page = BeautifulSoup(_with_open_markup_as_text(source), "html.parser")
     except ParserRejectedMarkup as error:
         raise BrokenDocument("its markup cannot be parsed") from error
     walk = _Walk(builder)
@@ -66,6 +81,30 @@ def add_html(builder: DocumentBuilder, source: str) -> str:
     walk.flush()
     title = page.find("title")
     return title.get_text() if isinstance(title, Tag) else ""
+
+
+def _with_open_markup_as_text(source: str) -> str:
+    """Escapes what opens a comment, a marked section or a tag that never ends.
+
+    The parser of the standard library reads such markup as text too, but searches the rest of the page for the end each
+    time, which takes quadratic time for many of them (CPython issue 135661).
+    """
+    source = _escaped(source, "<!--", _end_of_last(_COMMENT_END, source))
+    for opening, ending in _SECTION_ENDS:
+        end = _end_of_last(ending, source)
+        source = source[:end] + opening.sub(lambda found: "&lt;" + found.group()[1:], source[end:])
+    return _escaped(source, "<", source.rfind(">") + 1)
+
+
+def _escaped(source: str, opening: str, start: int) -> str:
+    return source[:start] + source[start:].replace(opening, "&lt;" + opening[1:])
+
+
+def _end_of_last(pattern: re.Pattern[str], source: str) -> int:
+    end = 0
+    for found in pattern.finditer(source):
+        end = found.end()
+    return end
 
 
 def _events(root: Tag) -> Iterator[tuple[bool, Tag | NavigableString]]:

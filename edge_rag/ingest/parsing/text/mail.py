@@ -9,6 +9,7 @@ from email import message_from_bytes
 from email.errors import HeaderParseError, MessageError
 from email.header import decode_header, make_header
 from email.message import Message
+from email.policy import Compat32
 from email.utils import parsedate_to_datetime
 
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
@@ -26,6 +27,18 @@ _MAX_DEPTH = 50
 _LONGEST_FIELD = 2_000
 
 
+class _ShortHeaders(Compat32):
+    """Cuts header fields when they are read: the parser takes quadratic time for parameters of a long field."""
+
+    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
+        name, value = super().header_source_parse(sourcelines)
+        has_parameters = name.lower().startswith("content-")
+        return name, value[: _LONGEST_FIELD if has_parameters else 4 * _LONGEST_FIELD]
+
+
+_POLICY = _ShortHeaders()
+
+
 def parse_mail(content: bytes, read_attachment: AttachmentReader) -> ParsedDocument:
     """Reads a message: subject as heading, sender, recipients and date, the text, and each attachment under a heading.
 
@@ -39,7 +52,7 @@ def parse_mail(content: bytes, read_attachment: AttachmentReader) -> ParsedDocum
         BrokenDocument: It is nested too deeply or has too many parts.
     """
     builder = DocumentBuilder()
-    message = message_from_bytes(content)
+    message = message_from_bytes(content, policy=_POLICY)
     _add_message(builder, message, read_attachment, 1)
     subject = _field(message, "Subject")
     return builder.build(subject, metadata=properties(subject, _field(message, "From"), _date(message)))
@@ -53,7 +66,7 @@ def parse_mailbox(content: bytes, read_attachment: AttachmentReader) -> ParsedDo
     """
     builder = DocumentBuilder()
     for raw in _messages(content):
-        _add_message(builder, message_from_bytes(raw), read_attachment, 1)
+        _add_message(builder, message_from_bytes(raw, policy=_POLICY), read_attachment, 1)
     return builder.build()
 
 
