@@ -102,7 +102,7 @@ class EmbedRequest(_message.Message):
     """As AskRequest.request_id."""
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """1 to 128 texts, UTF-8, of up to 65,536 characters each and 1,048,576 together; one may be empty. INVALID_ARGUMENT
+        """1 to 128 texts, UTF-8, of up to 65,536 characters each and 524,288 together; one may be empty. INVALID_ARGUMENT
         otherwise. Of a text longer than the model's input, the beginning is embedded.
         """
 

@@ -48,7 +48,7 @@ def long_question(request_id: str, tokens: int = 300) -> rag_pb2.AskRequest:
         question=QUESTION,
         request_id=request_id,
         mode=rag_pb2.ANSWER_MODE_FREE,
-        regex="[a-z ]{8000}",
+        regex="[a-z ]{4000}",
         sampling=rag_pb2.Sampling(max_tokens=tokens),
     )
 

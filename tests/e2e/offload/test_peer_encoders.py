@@ -114,7 +114,7 @@ def test_an_unusable_field_of_a_request_for_ranks_is_named(box: Box, field: str,
     [
         ("texts", encoding_pb2.EmbedRequest()),
         ("texts", encoding_pb2.EmbedRequest(texts=["a"] * 129)),
-        ("texts", encoding_pb2.EmbedRequest(texts=["a" * 65_536] * 17)),
+        ("texts", encoding_pb2.EmbedRequest(texts=["a" * 65_536] * 9)),
         ("texts[1]", encoding_pb2.EmbedRequest(texts=["a", "a" * 65_537])),
         ("purpose", encoding_pb2.EmbedRequest(texts=["a"], purpose=7)),  # type: ignore[arg-type]
         ("request_id", encoding_pb2.EmbedRequest(texts=["a"], request_id="a b")),
