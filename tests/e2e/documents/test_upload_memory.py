@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -26,8 +27,11 @@ from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon
 from tests.e2e.support.secured_daemon import Box, edge_rag, token
 
 MIB = 1 << 20
-WRITERS, UPLOADS, UPLOAD_BYTES = 6, 24, 8 * MIB
-READS, TEXT = 80, "The bearings are greased every 2,000 hours. " * (8 * MIB // 44)
+LONG = "EDGE_RAG_SOAK_SECONDS" in os.environ
+WRITERS, UPLOADS = 6, 24
+UPLOAD_BYTES, TEXT_BYTES = (60 * MIB, 19 * MIB) if LONG else (8 * MIB, 8 * MIB)
+READS, TEXT = 80, "The bearings are greased every 2,000 hours. " * (TEXT_BYTES // 44)
+SPOOL_MIB = 2048 if LONG else 256
 PIECE_BYTES = 256 << 10
 CONFIG = """\
 local_listen = "unix:{folder}/socket"
@@ -36,7 +40,7 @@ always = true
 [limits]
 slow_client_seconds = 2
 [ingest]
-spool_mib = 256
+spool_mib = {spool_mib}
 """
 
 
@@ -69,7 +73,7 @@ def writers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     names = [f"writer-{number}" for number in range(WRITERS)]
     tokens = {name: token(name, data, "--roles", "writer,reader") for name in names}
     stored(data)
-    with start_daemon(data, folder / "log", CONFIG.format(folder=folder)) as running:
+    with start_daemon(data, folder / "log", CONFIG.format(folder=folder, spool_mib=SPOOL_MIB)) as running:
         yield Box(running, data, tokens)
 
 
@@ -149,11 +153,12 @@ def test_open_uploads_are_on_disk_and_not_in_memory(
             upload.end()
         # A client that goes leaves nothing behind.
         wait_until(lambda: not list((writers.data / "spool").iterdir()))
-    record_property("mib_of_uploads", UPLOADS * UPLOAD_BYTES // MIB)
-    record_property("mib_grown", growth[0] // MIB)
+    sent = UPLOADS * UPLOAD_BYTES // MIB
+    record_property("measured", f"{sent:,} MiB of open uploads: resident memory +{growth[0] // MIB} MiB")
     assert growth[0] <= planned_for_messages(writers)
 
 
+@pytest.mark.skipif(LONG, reason="the spool of the long form is too large to be filled")
 def test_a_writer_that_fills_its_share_of_the_spool_waits_and_others_do_not(writers: Box) -> None:
     with ExitStack() as opened:
         library = documents_pb2_grpc.DocumentsStub(opened.enter_context(writers.channel("writer-0")))
@@ -253,8 +258,7 @@ def test_unread_answers_cost_the_memory_planned_for_messages(
             wait_until(lambda: calls_of(writers.running, "Get") - before >= READS)
             for call in calls:
                 call.cancel()  # type: ignore[no-untyped-call]
-    record_property("mib_unread", READS * len(TEXT) // MIB)
-    record_property("mib_grown", growth[0] // MIB)
+    record_property("measured", f"{READS} unread reads of {len(TEXT) // MIB} MiB: +{growth[0] // MIB} MiB")
     assert growth[0] <= planned_for_messages(writers)
 
 
