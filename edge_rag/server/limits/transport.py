@@ -17,7 +17,7 @@ _PING_STRIKES: Final = 2
 _REQUESTS_PER_READ: Final = 16
 """Streams that one read of a connection may open; the rest waits until other connections are read."""
 
-_ACCEPTED: Final = 4
+_ACCEPTED: Final = 2
 """Connections that gRPC accepts for each one that is allowed to stay."""
 
 _PENDING_CALLS: Final = 4096

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import grpc
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -32,8 +33,11 @@ TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 10
 PORT = 7421
 ADDRESSES = [f"10.77.8.{number}" for number in range(1, 201)]
 OF_ONE_64 = [f"fd77:0:0:8::{number:x}" for number in range(1, 1001)]
+MIB = 1 << 20
+MOST_MIB = 192
+"""Memory of 2,048 connections that gRPC accepts at most, and of what is allocated for them."""
 CONFIG = 'local_listen = "127.0.0.1:0"\n[discovery]\nannounce = false\n'
-EACH = {"silent": 4, "handshake": 2, "idle": 2, "codes": 1, "resets": 1}
+EACH = {"resets": 1, "silent": 4, "handshake": 2, "idle": 2, "codes": 1}
 """Connections that each address has at once, by kind."""
 ALL = list(EACH)
 KINDS = [*([kind] for kind in EACH), ALL]
@@ -142,16 +146,20 @@ def test_strangers_keep_out_neither_a_known_client_nor_a_right_code_nor_the_oper
     """Calls of a known client and right codes of new clients, each over a new connection, succeed every time."""
     assert place.served(1).failures == []
     sources = [place.outside.address, *ADDRESSES, *OF_ONE_64]  # the first is the known client's own
+    resident = psutil.Process(place.daemon.process.pid).memory_info().rss
     with place.flooded(sources, {kind: EACH[kind] for kind in kinds}) as did:
         outcomes = place.served(TIMES)
         operator_is_served(place)
+        resident = psutil.Process(place.daemon.process.pid).memory_info().rss - resident
     opened = sum(did["opened"].values())
     record_property(
         "measured",
         f"{outcomes.known} of {TIMES} calls and {outcomes.paired} of {TIMES} codes beside {opened:,} connections of "
-        f"strangers ({', '.join(kinds)}); the slowest took {outcomes.slowest_s:.1f} s",
+        f"strangers ({', '.join(kinds)}); the slowest took {outcomes.slowest_s:.1f} s, memory "
+        f"{resident / MIB:+.0f} MiB",
     )
     assert outcomes.failures == []
     assert (outcomes.known, outcomes.paired) == (TIMES, TIMES)
+    assert resident < MOST_MIB * MIB
     for kind in kinds:
         assert did["opened"][f"{kind} over IPv4"] > 0, did
