@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 
 import grpc
@@ -16,13 +18,14 @@ import numpy as np
 import psutil
 import pytest
 
-from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
-from edge_rag.client import Client
-from edge_rag.core.documents.document import ParsedDocument
+from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
+from edge_rag.client import Client, SearchOptions
+from edge_rag.core.documents.document import IngestStatus, ParsedDocument
 from edge_rag.storage.database import Database
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.statements import NewDocument
+from edge_rag.wire.bounds import MAX_RESPONSE_BYTES
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon, status_of
 from tests.e2e.support.secured_daemon import Box, edge_rag, token
 
@@ -273,6 +276,26 @@ def test_a_long_text_is_read_in_ranges_and_not_at_once(writers: Box) -> None:
     code, message = status_of(refused.value)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert "ask for ranges" in message
+
+
+def test_no_response_grows_beyond_its_plan_with_metadata(writers: Box) -> None:
+    metadata = {f"note-{number}": "\N{EURO SIGN}" * 4000 for number in range(8)}
+    with Client(f"unix:{writers.data.parent}/socket") as client:
+        for number in range(8):
+            content = f"Pump {number} is primed by hand before it starts.".encode()
+            outcome = client.ingest(f"{number}.txt", partial(BytesIO, content), collection="noted", metadata=metadata)
+            assert outcome.status is IngestStatus.ADDED
+        assert [info.name for info in client.documents(collection="noted")] == [f"{number}.txt" for number in range(8)]
+        hits = client.search("Which pump is primed by hand?", SearchOptions(collection="noted", limit=8)).hits
+        assert 0 < len(hits) < 8
+    with writers.channel("writer-0") as channel:
+        library = documents_pb2_grpc.DocumentsStub(channel)
+        page = library.List(documents_pb2.ListDocumentsRequest(collection="noted", page_size=8))
+        assert page.ByteSize() <= MAX_RESPONSE_BYTES + 100
+        assert 0 < len(page.documents) < 8
+        request = rag_pb2.AskRequest(question="How is pump 3 primed?", collection="noted", passages=8)
+        passages = next(iter(rag_pb2_grpc.RagStub(channel).Ask(request, timeout=120)))
+        assert passages.ByteSize() <= MAX_RESPONSE_BYTES + 1000
 
 
 def test_partial_files_of_a_killed_daemon_are_gone_after_the_next_start(
