@@ -230,7 +230,10 @@ def _configured_pages(kv_bytes: int, generator: GeneratorNeeds, slots: int) -> i
 
 def _nothing_fits(bounds: MemoryBounds, uses: Sequence[MemoryItem], sizes: BatchSizes) -> ConfigurationError:
     needed = sum(item.bytes for item in uses)
-    advice = "give the device or the cgroup more memory, end other programs, or choose a smaller generator"
+    advice = (
+        "give the device or the cgroup more memory, end other programs, lower limits.message_memory_mib and "
+        "limits.concurrent_calls, or choose a smaller generator"
+    )
     if bounds.kv_bytes is not None:
         advice = f"lower generator.kv_memory_mib, {advice}"
     if sizes.least_slots > 1 or sizes.least_step_tokens > SMALLEST_STEP:
