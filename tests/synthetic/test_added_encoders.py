@@ -44,7 +44,7 @@ def add(source: Path, data: Path, *options: str, code: ExitCode = ExitCode.OK) -
     [
         ("bert-mean", "mean", ("", ""), "int8", 0.99),
         ("bert-cls-prompts", "cls", ("find: ", "text: "), "fp32", 0.99999),
-        ("xlm-mean", "mean", ("query: ", ""), "int8", 0.99),
+        ("xlm-mean", "mean", ("query: ", "passage: "), "int8", 0.99),
     ],
 )
 def test_an_added_embedder_gives_questions_and_passages_the_vectors_of_its_original(

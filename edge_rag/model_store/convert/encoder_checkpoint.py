@@ -30,6 +30,7 @@ _TRANSFORMER_KEYS = frozenset(
 )
 _MODEL_KEYS = frozenset({"__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name"})
 _PASSAGE_PROMPTS = ("document", "passage", "corpus")
+"""Names of the prompt; sentence-transformers adds an empty ``document`` to folders that use another name."""
 _POOLED = re.compile(r"pooling_mode_(\w+?)(?:_tokens?)?")
 
 
@@ -164,7 +165,7 @@ def _prompts(folder: Path, normalized: bool) -> tuple[str, str]:
         isinstance(text, str) and len(text) <= _MAX_PROMPT_CHARACTERS for text in prompts.values()
     ):
         raise ModelFolderInvalid(f"{path.name}: prompts are not texts of at most {_MAX_PROMPT_CHARACTERS} characters")
-    return prompts.get("query", ""), next((prompts[name] for name in _PASSAGE_PROMPTS if name in prompts), "")
+    return prompts.get("query", ""), next((prompts[name] for name in _PASSAGE_PROMPTS if prompts.get(name)), "")
 
 
 def _longest_input(folder: Path) -> int:

@@ -73,8 +73,10 @@ def run_original(checkpoint: Path, role: ModelRole, reference: Path) -> dict[str
         model = SentenceTransformer(str(checkpoint), device="cpu", local_files_only=True, trust_remote_code=False)
         model.max_seq_length = encoder.shape.max_tokens
         model.float()
-        questions = model.encode_query(list(QUESTIONS), normalize_embeddings=True, show_progress_bar=False)
-        shown = model.encode_document(list(PASSAGES), normalize_embeddings=True, show_progress_bar=False)
+        questions, shown = (
+            model.encode(texts, prompt=prompt, normalize_embeddings=True, show_progress_bar=False)
+            for texts, prompt in ((list(QUESTIONS), encoder.question_prompt), (list(PASSAGES), encoder.passage_prompt))
+        )
         np.savez(reference, questions=questions, passages=shown)
         return {"texts": len(questions) + len(shown)}
     import torch

@@ -30,6 +30,8 @@ from edge_rag.runtime.lowering.weight_packing import (
 )
 
 _INPUTS_OF_PRODUCT = 6
+_ROUNDING_STEPS = 1.01
+"""Largest distance of a rounded value from the original, in steps; the largest value of a block is one step off."""
 _KNOWN_OF_PRODUCT = frozenset({"K", "N", "bits", "block_size", "accuracy_level"})
 _DEFAULTS_OF_TABLE = {"bits": 4, "block_size": 128, "gather_axis": 0, "quantize_axis": 1}
 
@@ -203,7 +205,7 @@ def _is_rounded(table: TensorProto, matrix: StoredMatrix, stored: StoredTensors)
     values = stored.array(table.name)
     for columns, part in matmul_nbits_columns(form, *_arrays(matrix, stored)):
         steps = np.repeat(part.scales, form.block_size, axis=0)[: form.rows]
-        if (np.abs(dequantize(part) - values[columns].T) > np.abs(steps)).any():
+        if (np.abs(dequantize(part) - values[columns].T) > _ROUNDING_STEPS * np.abs(steps)).any():
             return False
     return True
 

@@ -15,6 +15,10 @@ _AROUND: Final = (("", ""), (" ", " "), ("a", "a"))
 """Text before and after a special token's text in a trial."""
 
 
+_UNKNOWN: Final = "\U000f0000"
+"""A private-use character, which no vocabulary has."""
+
+
 def read_special_tokens_as_text(tokenizer: Tokenizer) -> None:
     """Reconfigures a tokenizer so that the text of a special token is encoded as plain characters.
 
@@ -29,13 +33,10 @@ def read_special_tokens_as_text(tokenizer: Tokenizer) -> None:
         ModelFolderInvalid: A special token of one character is a piece of the model, so that it cannot be divided.
     """
     tokenizer.encode_special_tokens = True
-    # Any unknown character becomes the unknown token; that its own text does too is no forgery.
-    unknown = getattr(tokenizer.model, "unk_token", None)
-    special = {
-        token.content: number
-        for number, token in tokenizer.get_added_tokens_decoder().items()
-        if token.special and token.content != unknown
-    }
+    # Any unknown word becomes the unknown token.
+    unknown = tokenizer.encode(_UNKNOWN, add_special_tokens=False).ids
+    added = tokenizer.get_added_tokens_decoder().items()
+    special = {token.content: number for number, token in added if token.special and number not in unknown}
     reached = _reached(tokenizer, special)
     if not reached:
         return

@@ -101,3 +101,11 @@ def test_a_special_token_of_one_character_that_is_a_piece_is_refused() -> None:
     tokenizer.add_special_tokens([AddedToken("|", special=True)])
     with pytest.raises(ModelFolderInvalid, match=r"tokenizer\.json.*'\|'"):
         read_special_tokens_as_text(tokenizer)
+
+
+@pytest.mark.parametrize("kind", [unigram, sentencepiece_bpe, word_piece, word_level])
+def test_an_unknown_word_may_be_the_unknown_token(kind: Callable[[], Tokenizer]) -> None:
+    tokenizer = kind()
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in (*SPECIAL, "<unk>")])
+    read_special_tokens_as_text(tokenizer)
+    assert tokenizer.token_to_id("<unk>") in tokenizer.encode("\u4e16", add_special_tokens=False).ids
