@@ -26,6 +26,11 @@ EDGE_RAG_GENERATOR__MAX_SLOTS=4. Ctrl-C stops the daemon after the running
 calls; a second Ctrl-C stops it at once. SIGHUP reloads the settings: those
 that can change at run time are applied, and the log names those that need a
 restart.
+
+\b
+Besides the address it opens a Unix socket for its own user, edge-rag.sock in
+the data directory or in systemd's runtime directory, which other commands on
+this host prefer.
 """
 
 

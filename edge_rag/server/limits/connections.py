@@ -60,7 +60,8 @@ class Connections:
         self._cancels = CancelRateLimiter(clock)
         # Each of a hundred calls on a connection may request that it is closed.
         self._cut: deque[Peer] = deque(maxlen=_RECENTLY_CUT)
-        self._unreported: list[str] = []
+        self._unreported = 0
+        self._example = ""
         self._reported_at = -_REPORT_S
 
     def set_ports(self, ports: frozenset[int]) -> None:
@@ -109,15 +110,17 @@ class Connections:
         if excess.banned:
             self._apply_bans()
             log.warning("networks banned", networks=len(excess.banned), example=min(excess.banned), seconds=BAN_S)
-        self._unreported += [peer[0] for peer in excess.peers]
+        if excess.peers:
+            self._unreported += len(excess.peers)
+            self._example = min(excess.peers)[0]
         return excess.peers
 
     def _report(self) -> None:
         """Logs one line for many connections, so that strangers cannot fill the log."""
         if not self._unreported or self._clock() < self._reported_at + _REPORT_S:
             return
-        hosts, self._unreported, self._reported_at = self._unreported, [], self._clock()
-        log.warning("connections over the limits closed", connections=len(hosts), example=hosts[-1])
+        log.warning("connections over the limits closed", connections=self._unreported, example=self._example)
+        self._unreported, self._reported_at = 0, self._clock()
 
     def is_cancelling(self, peer: str) -> bool:
         """Returns whether the next call of a peer's network is likely to be cancelled."""

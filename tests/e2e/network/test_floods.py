@@ -40,7 +40,14 @@ CONFIG = 'local_listen = "127.0.0.1:0"\n[discovery]\nannounce = false\n'
 EACH = {"resets": 1, "silent": 4, "handshake": 2, "idle": 2, "codes": 1}
 """Connections that each address has at once, by kind."""
 ALL = list(EACH)
-KINDS = [*([kind] for kind in EACH), ALL]
+HASTY_S, PATIENT_S = 0.05, 5.0
+"""How long strangers wait before they open another connection; the patient ones are hardly ever banned, seconds."""
+SHORT = [pytest.param(ALL, HASTY_S, id="all")]
+LONG = [
+    *(pytest.param([kind], HASTY_S, id=kind) for kind in EACH),
+    *SHORT,
+    pytest.param(ALL, PATIENT_S, id="all, patient"),
+]
 
 
 @dataclass(frozen=True)
@@ -67,9 +74,11 @@ class Place:
         return process
 
     @contextmanager
-    def flooded(self, sources: list[str], connections: dict[str, int]) -> Iterator[dict[str, dict[str, int]]]:
+    def flooded(
+        self, sources: list[str], connections: dict[str, int], pause_s: float
+    ) -> Iterator[dict[str, dict[str, int]]]:
         """Has strangers at work; tells at the end what they did."""
-        orders = Orders({"4": self.box.address, "6": "fd77::1"}, PORT, sources, connections)
+        orders = Orders({"4": self.box.address, "6": "fd77::1"}, PORT, sources, connections, pause_s)
         process = self.outside_process("tests.e2e.support.strangers", orders.json())
         did: dict[str, dict[str, int]] = {}
         try:
@@ -139,15 +148,15 @@ def operator_is_served(place: Place) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kinds", KINDS if TIMES == 100 else [ALL], ids=" and ".join)
+@pytest.mark.parametrize(("kinds", "pause_s"), LONG if TIMES == 100 else SHORT)
 def test_strangers_keep_out_neither_a_known_client_nor_a_right_code_nor_the_operator(
-    place: Place, kinds: list[str], record_property: Callable[[str, object], None]
+    place: Place, kinds: list[str], pause_s: float, record_property: Callable[[str, object], None]
 ) -> None:
     """Calls of a known client and right codes of new clients, each over a new connection, succeed every time."""
     assert place.served(1).failures == []
     sources = [place.outside.address, *ADDRESSES, *OF_ONE_64]  # the first is the known client's own
     resident = psutil.Process(place.daemon.process.pid).memory_info().rss
-    with place.flooded(sources, {kind: EACH[kind] for kind in kinds}) as did:
+    with place.flooded(sources, {kind: EACH[kind] for kind in kinds}, pause_s) as did:
         outcomes = place.served(TIMES)
         operator_is_served(place)
         resident = psutil.Process(place.daemon.process.pid).memory_info().rss - resident

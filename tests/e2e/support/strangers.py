@@ -47,12 +47,14 @@ class Orders:
         port: Its port.
         sources: Addresses that they come from; each is of one kind.
         connections: How many each address has at once, by kind: silent, handshake, idle, codes, resets.
+        pause_s: How long each waits before it opens another connection after its was closed, seconds.
     """
 
     address: dict[str, str]
     port: int
     sources: list[str]
     connections: dict[str, int]
+    pause_s: float
 
     def json(self) -> str:
         return json.dumps(asdict(self))
@@ -96,7 +98,7 @@ class Strangers:
         while True:
             with suppress(OSError, asyncio.IncompleteReadError):
                 await self._kinds[kind](source)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(self._orders.pause_s)
 
     def _count(self, kind: str, source: str) -> None:
         self.opened[f"{kind} over IPv{_version(source)}"] += 1
