@@ -54,6 +54,9 @@ SWAP_DRAIN_S: Final = 120.0
 
 _MIB: Final = 1 << 20
 
+_SECOND_LARGE_BYTES: Final = 1024 * _MIB
+"""Unplanned memory with which two large documents are ingested at once; text and vectors of one take half of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class App:
@@ -279,7 +282,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
             IngestObserver(metrics.ingested, observer.usage.ingested),
             ingest_yield.yield_to_queries,
             settings.ingest.queue,
-            IngestLimits(parsers=planner.parsers),
+            IngestLimits(parsers=planner.parsers, large=2 if plan.spare_bytes >= _SECOND_LARGE_BYTES else 1),
         )
         built.callback(ingest.close)
 

@@ -22,6 +22,7 @@ TokenCounter = Callable[[str], int]
 _LAST_SPACE = re.compile(r"(.*\S)\s", re.DOTALL)
 _NOT_SPACE = re.compile(r"\S")
 _CHARACTERS_A_TOKEN = 16
+_GUESS_CHARACTERS = 16
 
 SPECIAL_TOKENS: Final = 2
 """Special tokens that an embedder adds to a text."""
@@ -143,9 +144,10 @@ def _spans(text: str, block: Block, target: int, count_tokens: TokenCounter) -> 
 
 def _words(text: str, sentence: _Span, target: int, count_tokens: TokenCounter) -> Iterator[_Span]:
     """Splits a sentence into runs of words that fit, and a word that does not fit into runs of characters."""
-    start = sentence.start
+    start, length = sentence.start, 0
     while start < sentence.end:
-        end = _longest(text, start, sentence.end, target, count_tokens)
+        end = _longest(text, start, sentence.end, target, count_tokens, start + length)
+        length = end - start
         if end < sentence.end and not text[end].isspace():
             whole_words = _LAST_SPACE.match(text, start, end)
             end = whole_words.end(1) if whole_words else end
@@ -156,18 +158,34 @@ def _words(text: str, sentence: _Span, target: int, count_tokens: TokenCounter) 
         start = following.start() if following else sentence.end
 
 
-def _longest(text: str, start: int, end: int, target: int, count_tokens: TokenCounter) -> int:
-    """Returns the last position up to ``end`` at which the characters from ``start`` fit; at count one character."""
-    if count_tokens(text[start:end]) <= target:
+def _longest(text: str, start: int, end: int, target: int, count_tokens: TokenCounter, guess: int) -> int:
+    """Returns the last position up to ``end`` at which the characters from ``start`` fit; at count one character.
+
+    Text that is too long for any chunk is not read, and a good guess spares most of the search, so that the time to
+    split a sentence is proportional to its length.
+    """
+
+    def fits(position: int) -> bool:
+        return count_tokens(text[start:position]) <= target
+
+    longest = start + _CHARACTERS_A_TOKEN * (target + 1)
+    if end <= longest and fits(end):
         return end
-    fits, too_far = start + 1, min(end, start + _CHARACTERS_A_TOKEN * (target + 1))
-    while too_far - fits > 1:
-        middle = (fits + too_far) // 2
-        if count_tokens(text[start:middle]) <= target:
-            fits = middle
-        else:
-            too_far = middle
-    return fits
+    low, high, step = start + 1, min(end, longest), _GUESS_CHARACTERS
+    if low < guess < high and fits(guess):
+        low = guess
+        while low + step < high and fits(low + step):
+            low, step = low + step, 2 * step
+        high = min(high, low + step)
+    elif low < guess < high:
+        high = guess
+        while high - step > low and not fits(high - step):
+            high, step = high - step, 2 * step
+        low = max(low, high - step)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 def _pack(text: str, spans: Sequence[_Span], target: int, count_tokens: TokenCounter) -> Iterator[tuple[int, int]]:

@@ -93,12 +93,13 @@ class DocumentsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StartIngest(self, request_iterator, context):
-        """Uploads documents that a job stores afterwards; the requests are those of `Ingest`. The first response is the job.
-        One response per document follows, in order, when it is accepted or rejected because of its size. An accepted
-        document is durable and will be stored, even if the client disconnects or the daemon is killed. Clients
-        that have documents waiting get equal shares of the ingest's time, and so do the collections of a client; there,
-        small documents go before large ones. Documents of one name in a collection are stored in the order of acceptance.
-        A document that is ingested or deleted directly in the meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
+        """Uploads documents that a job stores afterwards; the requests are those of `Ingest`. The first response is the job,
+        which survives a restart of the daemon from its first accepted document on. One response per document follows, in
+        order, when it is accepted or rejected because of its size. An accepted document is durable and will be stored,
+        even if the client disconnects or the daemon is killed. Clients that have documents waiting get equal shares of the
+        ingest's time, and so do the collections of a client; there, small documents go before large ones. Documents of one
+        name in a collection are stored in the order of acceptance. A document that is ingested or deleted directly in the
+        meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
         INVALID_ARGUMENT: the stream is out of order or a header is unusable; documents that were accepted before stay
         accepted. RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled
         meanwhile. UNAVAILABLE: starting or shutting down.

@@ -41,12 +41,13 @@ class DocumentsStub:
     ingest queue or the disk is full; see the message. UNAVAILABLE: starting or shutting down.
     """
     StartIngest: _grpc.StreamStreamMultiCallable[_documents_pb2.IngestRequest, _documents_pb2.StartIngestResponse]
-    """Uploads documents that a job stores afterwards; the requests are those of `Ingest`. The first response is the job.
-    One response per document follows, in order, when it is accepted or rejected because of its size. An accepted
-    document is durable and will be stored, even if the client disconnects or the daemon is killed. Clients
-    that have documents waiting get equal shares of the ingest's time, and so do the collections of a client; there,
-    small documents go before large ones. Documents of one name in a collection are stored in the order of acceptance.
-    A document that is ingested or deleted directly in the meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
+    """Uploads documents that a job stores afterwards; the requests are those of `Ingest`. The first response is the job,
+    which survives a restart of the daemon from its first accepted document on. One response per document follows, in
+    order, when it is accepted or rejected because of its size. An accepted document is durable and will be stored,
+    even if the client disconnects or the daemon is killed. Clients that have documents waiting get equal shares of the
+    ingest's time, and so do the collections of a client; there, small documents go before large ones. Documents of one
+    name in a collection are stored in the order of acceptance. A document that is ingested or deleted directly in the
+    meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
     INVALID_ARGUMENT: the stream is out of order or a header is unusable; documents that were accepted before stay
     accepted. RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled
     meanwhile. UNAVAILABLE: starting or shutting down.
@@ -90,12 +91,13 @@ class DocumentsAsyncStub(DocumentsStub):
     ingest queue or the disk is full; see the message. UNAVAILABLE: starting or shutting down.
     """
     StartIngest: _aio.StreamStreamMultiCallable[_documents_pb2.IngestRequest, _documents_pb2.StartIngestResponse]  # type: ignore[assignment]
-    """Uploads documents that a job stores afterwards; the requests are those of `Ingest`. The first response is the job.
-    One response per document follows, in order, when it is accepted or rejected because of its size. An accepted
-    document is durable and will be stored, even if the client disconnects or the daemon is killed. Clients
-    that have documents waiting get equal shares of the ingest's time, and so do the collections of a client; there,
-    small documents go before large ones. Documents of one name in a collection are stored in the order of acceptance.
-    A document that is ingested or deleted directly in the meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
+    """Uploads documents that a job stores afterwards; the requests are those of `Ingest`. The first response is the job,
+    which survives a restart of the daemon from its first accepted document on. One response per document follows, in
+    order, when it is accepted or rejected because of its size. An accepted document is durable and will be stored,
+    even if the client disconnects or the daemon is killed. Clients that have documents waiting get equal shares of the
+    ingest's time, and so do the collections of a client; there, small documents go before large ones. Documents of one
+    name in a collection are stored in the order of acceptance. A document that is ingested or deleted directly in the
+    meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
     INVALID_ARGUMENT: the stream is out of order or a header is unusable; documents that were accepted before stay
     accepted. RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled
     meanwhile. UNAVAILABLE: starting or shutting down.
@@ -148,12 +150,13 @@ class DocumentsServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_documents_pb2.IngestRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_documents_pb2.StartIngestResponse], _abc.AsyncIterator[_documents_pb2.StartIngestResponse]]:
-        """Uploads documents that a job stores afterwards; the requests are those of `Ingest`. The first response is the job.
-        One response per document follows, in order, when it is accepted or rejected because of its size. An accepted
-        document is durable and will be stored, even if the client disconnects or the daemon is killed. Clients
-        that have documents waiting get equal shares of the ingest's time, and so do the collections of a client; there,
-        small documents go before large ones. Documents of one name in a collection are stored in the order of acceptance.
-        A document that is ingested or deleted directly in the meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
+        """Uploads documents that a job stores afterwards; the requests are those of `Ingest`. The first response is the job,
+        which survives a restart of the daemon from its first accepted document on. One response per document follows, in
+        order, when it is accepted or rejected because of its size. An accepted document is durable and will be stored,
+        even if the client disconnects or the daemon is killed. Clients that have documents waiting get equal shares of the
+        ingest's time, and so do the collections of a client; there, small documents go before large ones. Documents of one
+        name in a collection are stored in the order of acceptance. A document that is ingested or deleted directly in the
+        meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
         INVALID_ARGUMENT: the stream is out of order or a header is unusable; documents that were accepted before stay
         accepted. RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled
         meanwhile. UNAVAILABLE: starting or shutting down.

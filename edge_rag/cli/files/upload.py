@@ -52,18 +52,21 @@ class UploadProgress:
             ClientError: A call failed after retries; accepted documents are stored nevertheless.
         """
         self._start(events)
-        threads, latest = 1, None
+        threads, watched = 1, False
+        latest: JobId | None = None
         while threads:
             event = self._events.get()
             match event:
                 case Job():
-                    latest = event.job_id
-                    self.running[latest] = 0
-                    self._start(self.client.watch_job(latest))
-                    threads += 1
+                    latest, watched = event.job_id, False
                 case JobEntry():
-                    if event.state is JobDocumentState.QUEUED and latest in self.running:
-                        self.running[latest] += 1
+                    if event.state is JobDocumentState.QUEUED and latest is not None:
+                        if not watched:  # a job survives a restart of the daemon from its first document on
+                            self.running[latest] = 0
+                            self._start(self.client.watch_job(latest))
+                            threads, watched = threads + 1, True
+                        if latest in self.running:
+                            self.running[latest] += 1
                     yield event
                 case JobProgress():
                     if event.job.state is not JobState.RUNNING:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import SupportsIndex
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -136,6 +140,31 @@ def test_a_huge_word_is_cut_even_where_the_tokenizer_takes_it_for_one_token() ->
 
     assert "".join(piece.text for piece in chunks) == text
     assert max(len(piece.text) for piece in chunks) <= 16 * 21
+
+
+class Read(str):
+    """Text that counts the characters that are taken out of it."""
+
+    taken = 0
+
+    def __getitem__(self, key: SupportsIndex | slice) -> str:
+        found = super().__getitem__(key)
+        Read.taken += len(found)
+        return found
+
+
+@pytest.mark.parametrize("piece", ["a", "a. ", "\u4e2d", "valve ", "a" * 900 + " "])
+def test_a_sentence_of_any_length_is_cut_in_time_proportional_to_its_length(piece: str) -> None:
+    """A document of one letter takes as long to cut as one of words, however long it is."""
+    parsed = DocumentBuilder()
+    parsed.add(BlockKind.PARAGRAPH, (piece * 400_000)[:400_000])
+    document = parsed.build()
+    Read.taken = 0
+
+    chunks = chunk(replace(document, text=Read(document.text)), target=120)
+
+    assert len(chunks) > 100
+    assert Read.taken < 40 * len(document.text)
 
 
 def test_what_is_embedded_has_the_headings_above_the_text() -> None:
