@@ -33,7 +33,8 @@ _FIRST_MESSAGE_S: Final = 20.0
 """How long the request message of a started call may take, seconds."""
 
 _STATUS_S: Final = 10.0
-"""How long a client may take to receive the status of its call, seconds; after that its connection is closed."""
+"""How long a client may take to receive the status of a failed call, seconds; after that its connection is closed. The
+status of others comes after data, for which ``limits.slow_client_seconds`` applies."""
 
 _CANCEL_DELAY_S: Final = 0.01
 """How long a call of a client that cancels many is delayed, seconds; by then its cancellation has arrived."""
@@ -131,7 +132,8 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
             cast("asyncio.Task[None]", asyncio.current_task()).add_done_callback(ending.ended)
             ADMITTED.set(AdmittedCall(rpc.operation, known, metadata, admission.identity))
             await self._serve(rpc, admission, displacing, context)
-            ending.limit(_STATUS_S, lambda: self._connections.cut(peer, "it does not read the status of its call"))
+            seconds = self._slow_client_s if context.code() is None else _STATUS_S
+            ending.limit(seconds, lambda: self._connections.cut(peer, "it does not read the status of its call"))
         except asyncio.CancelledError:
             self._connections.call_cancelled(peer)
             raise

@@ -29,6 +29,7 @@ from edge_rag.service.refusals import RefusalRecorder
 from edge_rag.telemetry.activity import Latencies
 from edge_rag.telemetry.audit_log import AuditLog
 from edge_rag.telemetry.metrics.calls import Metrics
+from scripts.bench.load.raw_connection import RawConnection
 
 CALLS = 50
 MESSAGE_BYTES = 1 << 16
@@ -317,6 +318,26 @@ async def test_memory_is_reserved_while_a_message_comes_and_returned_after(serve
         assert await ended(idle[0], b"a") == (grpc.StatusCode.OK, "", [b"a"])
         assert await ended(waiting, b"b") == (grpc.StatusCode.OK, "", [b"b"])
         assert await ended(idle[1], b"c") == (grpc.StatusCode.OK, "", [b"c"])
+    await served.settled()
+
+
+async def test_a_slot_is_held_until_the_client_has_read_the_status(served: Served) -> None:
+    with RawConnection(served.address, window=1) as slow:
+
+        def begin() -> int:
+            stream = slow.call("/test.Test/EchoOnce", b"hello", (("authorization", "Bearer slow"),))
+            while not slow.streams[stream].body:
+                assert slow.read(30)
+            return stream
+
+        stream = await asyncio.to_thread(begin)
+        await until(lambda: served.count("EchoOnce", "OK") == 1)
+        async with grpc.aio.insecure_channel(served.address) as channel:
+            assert await ended(start(channel, "EchoOnce"), b"other") == (grpc.StatusCode.OK, "", [b"other"])
+        await until(lambda: served.limiter.in_use <= 1)
+        assert served.limiter.in_use == 1
+        read = await asyncio.to_thread(slow.read_until_ended, stream, 30)
+        assert read.messages == [b"hello"]
     await served.settled()
 
 
