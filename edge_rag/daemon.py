@@ -22,6 +22,7 @@ from edge_rag.bootstrap.reload import SettingsReloader
 from edge_rag.bootstrap.tracing import make_traces
 from edge_rag.config.sections import LogFormat
 from edge_rag.config.settings import Settings
+from edge_rag.core.limits.thread_shares import POOL_THREADS
 from edge_rag.discovery.announcer import Announcer
 from edge_rag.errors import EdgeRagError
 from edge_rag.runtime.session.process import freeze_gc, limit_malloc_arenas, lower_priority, raise_gc_threshold
@@ -105,7 +106,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     signals.install(loop)
     # Executor threads start all compute threads, which inherit their priority and yield to the event loop.
-    loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="background", initializer=lower_priority))
+    loop.set_default_executor(ThreadPoolExecutor(POOL_THREADS, "background", lower_priority))
     manager.status("opening models and documents")
     started_at = datetime.now(UTC)
     registry = CollectorRegistry()

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
-from typing import Final, Protocol
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 import structlog
 
@@ -24,6 +24,7 @@ from edge_rag.core.address import network_of_peer
 from edge_rag.core.answer import Finished, Usage
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import RequestId, is_request_id
+from edge_rag.core.limits.thread_shares import ThreadShares
 from edge_rag.core.query import AnswerFormat
 from edge_rag.errors import (
     AccessError,
@@ -44,6 +45,8 @@ from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.tracing import UNTRACED, CallTrace, Traces
 
 log = structlog.get_logger()
+P = ParamSpec("P")
+R = TypeVar("R")
 
 TOKENS_PER_CPU_SECOND: Final = 100
 """Tokens that a second of processor time outside the generator counts as in quotas: about what the default model
@@ -208,10 +211,14 @@ class Call:
     def _charge_seconds(self, seconds: float) -> None:
         self.charge(ceil(seconds * TOKENS_PER_CPU_SECOND))
 
+    async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Runs a blocking function on a thread, of which the caller has a share."""
+        return await self.context.threads.run(self.identity.name, function, *args, **kwargs)
+
     async def charge_texts(self, texts: Sequence[str]) -> None:
         """Charges the tokens that encoders read of texts to the caller's quota."""
         if self.identity.quota.tokens_per_minute is not None:
-            self.charge(await asyncio.to_thread(self.backend.encoders.count_tokens, texts))
+            self.charge(await self.run(self.backend.encoders.count_tokens, texts))
 
     @asynccontextmanager
     async def charged(self, texts: list[str]) -> AsyncIterator[None]:
@@ -268,6 +275,7 @@ class CallContext:
         self.quotas = quotas
         self.timeouts = timeouts
         self.messages = limits.messages
+        self.threads = ThreadShares()
         self.metrics = metrics
         self._authentication = authentication
         self._limits = limits

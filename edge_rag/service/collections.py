@@ -26,7 +26,7 @@ async def create(call: Call, name: str, settings: CollectionSettings) -> Collect
         CollectionExists: A collection has that name.
     """
     call.check_collection(name)
-    return await asyncio.to_thread(call.backend.collections.create, name, settings)
+    return await call.run(call.backend.collections.create, name, settings)
 
 
 async def get(call: Call, name: str) -> CollectionInfo:
@@ -36,12 +36,12 @@ async def get(call: Call, name: str) -> CollectionInfo:
         CollectionNotFound: It does not exist for the caller.
     """
     call.check_collection(name)
-    return await asyncio.to_thread(call.backend.collections.get, name)
+    return await call.run(call.backend.collections.get, name)
 
 
 async def list_visible(call: Call) -> tuple[CollectionInfo, ...]:
     """Returns the collections that exist for the caller, by name."""
-    found = await asyncio.to_thread(call.backend.collections.list)
+    found = await call.run(call.backend.collections.list)
     return tuple(info for info in found if call.identity.can_see(info.name))
 
 
@@ -52,7 +52,7 @@ async def update(call: Call, name: str, changes: dict[str, Any]) -> CollectionIn
         CollectionNotFound: It does not exist for the caller.
     """
     call.check_collection(name)
-    return await asyncio.to_thread(call.backend.collections.update, name, changes)
+    return await call.run(call.backend.collections.update, name, changes)
 
 
 async def delete(call: Call, name: str) -> CollectionInfo:
@@ -62,7 +62,7 @@ async def delete(call: Call, name: str) -> CollectionInfo:
         CollectionNotFound: It does not exist for the caller.
     """
     call.check_collection(name)
-    return await asyncio.to_thread(call.backend.collections.delete, name)
+    return await call.run(call.backend.collections.delete, name)
 
 
 async def move_index(call: Call, name: str, backend: BackendKind) -> IndexInUse:

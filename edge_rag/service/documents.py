@@ -201,7 +201,7 @@ async def get(
     call.check_collection(collection)
     first, past = (0, None) if start is None else (start, end)
     get_range = call.backend.library.get
-    info, text = await asyncio.to_thread(get_range, collection, document, first, past, MAX_TEXT_BYTES)
+    info, text = await call.run(get_range, collection, document, first, past, MAX_TEXT_BYTES)
     if start is None and len(text) < info.characters:
         reason = (
             f"is missing: the text has {info.characters:,} characters, and a response holds {MAX_TEXT_BYTES:,} bytes; "
@@ -223,8 +223,8 @@ async def list_page(
     """
     call.check_collection(collection)
     read_page = call.backend.library.list
-    found = await asyncio.to_thread(read_page, collection, after, size, MAX_PAGE_BYTES)
-    more = found and await asyncio.to_thread(read_page, collection, found[-1].document_id, 1)
+    found = await call.run(read_page, collection, after, size, MAX_PAGE_BYTES)
+    more = found and await call.run(read_page, collection, found[-1].document_id, 1)
     return found, found[-1].document_id if more else None
 
 
@@ -235,7 +235,7 @@ async def delete(call: Call, collection: str, document: str) -> DocumentInfo:
         CollectionNotFound, DocumentNotFound: It does not exist.
     """
     call.check_collection(collection)
-    return await asyncio.to_thread(call.backend.library.delete, collection, document)
+    return await call.run(call.backend.library.delete, collection, document)
 
 
 def _too_large(header: UploadHeader, size: str, most: int) -> IngestOutcome:

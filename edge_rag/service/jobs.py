@@ -61,7 +61,7 @@ async def watch(call: Call, job_id: JobId, cursor: int) -> AsyncGenerator[JobPag
 
 async def list_latest(call: Call, limit: int) -> tuple[Job, ...]:
     """Returns the latest jobs that exist for the caller, the newest first."""
-    return await asyncio.to_thread(call.backend.ingest.jobs, limit, call.identity.visible_collections)
+    return await call.run(call.backend.ingest.jobs, limit, call.identity.visible_collections)
 
 
 async def cancel(call: Call, job_id: JobId) -> Job:
@@ -71,11 +71,11 @@ async def cancel(call: Call, job_id: JobId) -> Job:
         JobNotFound: It does not exist for the caller.
     """
     await _check_visible(call, job_id)
-    return await asyncio.to_thread(call.backend.ingest.cancel, job_id)
+    return await call.run(call.backend.ingest.cancel, job_id)
 
 
 async def _check_visible(call: Call, job_id: JobId) -> None:
-    if not _sees(call, await asyncio.to_thread(call.backend.ingest.job, job_id)):
+    if not _sees(call, await call.run(call.backend.ingest.job, job_id)):
         raise JobNotFound(job_id)
 
 
