@@ -22,6 +22,7 @@ from edge_rag.device.memory_plan import (
 )
 from edge_rag.device.profile import DeviceProfile
 from edge_rag.engine.scheduling.policy import StepSize, limits_for
+from edge_rag.generator.constraints.grammar import GRAMMAR_MEMORY_BYTES
 from edge_rag.model_store.store import RoleFolders
 from edge_rag.reranker.max_sim import CACHE_BYTES
 from edge_rag.runtime.encoder.batching import graph_lengths
@@ -39,6 +40,7 @@ _PROCESS_BYTES: Final = 176 * _MIB
 _NPU_BYTES: Final = 96 * _MIB  # plugin and compiler, after compilation
 _NPU_GRAPH_FACTOR: Final = 1.2  # of the weights, for each graph; the token table exists once, outside
 _PARSER_BYTES: Final = 36 * _MIB
+_CHECKER_BYTES: Final = 40 * _MIB  # while formats are in use
 _STORE_BYTES: Final = 16 * _MIB  # caches of SQLite, and additions to indexes until the next start
 _TOKENIZER_BYTES: Final = 6 * _MIB
 _TOKENIZER_FACTOR: Final = 12  # of the size of tokenizer.json, grammars included
@@ -169,6 +171,9 @@ def _fixed(embedder: Path, vectors: Path, parsers: int) -> Iterator[MemoryItem]:
     yield MemoryItem("embedder", _weights(read_manifest(embedder)) + runs, f"runs of {_RUN_TOKENS} tokens")
     stored = _size(vectors)
     yield MemoryItem("indexes", stored + _STORE_BYTES, f"{stored / _MIB:.1f} MiB now")
+    yield MemoryItem(
+        "answer formats", GRAMMAR_MEMORY_BYTES + _CHECKER_BYTES, "compiled ones, and a process that checks them"
+    )
     yield MemoryItem("document readers", parsers * _PARSER_BYTES, f"{parsers} processes of their own")
 
 

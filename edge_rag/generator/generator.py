@@ -170,7 +170,7 @@ class AnswerGenerator:
         """
         if not self._may_hold_an_answer(request):
             return None
-        grammar = None if request.format is None else self._grammars.compile(request.format)
+        grammar = None if request.format is None else self._grammars.compile(request.format, request.client)
         prompt, constraint, sink = self._compose(request, grammar, listener)
 
         def submit(rest: TokenRequest, rest_sink: TokenSink) -> Callable[[], None]:
@@ -207,12 +207,12 @@ class AnswerGenerator:
         else:
             sink = TextChunkStream(listener, self._clock, detokenizer, stops)
         if request.format is not None:
-            constraint = self._grammars.compile(request.format)
+            constraint = self._grammars.compile(request.format, request.client)
         return AnswerHandle(self.engine, self.engine.submit(_tokens(request, prompt.tokens, constraint), sink))
 
     def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, TokenSink]:
         """Returns the engine's request and the sink of its tokens."""
-        grammar = None if request.format is None else self._grammars.compile(request.format)
+        grammar = None if request.format is None else self._grammars.compile(request.format, request.client)
         if not self._may_hold_an_answer(request):
             text = self._prompt.not_found if grammar is None else ""
             return _tokens(request, (), NoGeneration(FinishReason.NOT_FOUND)), NotFoundStream(

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
+import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -23,9 +26,9 @@ from numpy.typing import NDArray
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.query import AnswerFormat, JsonSchema
 from edge_rag.engine.constraint import Ended, Forced, Masked, NextTokens, OneOf
-from edge_rag.errors import InvalidRequest, ModelFolderInvalid
-from edge_rag.generator.constraints.regex_size import regex_size
-from edge_rag.generator.constraints.schema_size import schema_size
+from edge_rag.errors import InvalidRequest, ModelFolderInvalid, Overloaded
+from edge_rag.generator.constraints.regex_size import RegexSize, regex_size
+from edge_rag.generator.constraints.schema_size import SchemaSize, schema_size
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -43,6 +46,16 @@ LONGEST_FORCED: Final = 16_384
 
 LARGEST_MULTIPLE: Final = 10_000
 """Largest ``multipleOf``, and least common multiple of several: an automaton has a state for each remainder."""
+
+GRAMMAR_MEMORY_BYTES: Final = 32 << 20
+"""Most memory of all compiled formats, as estimated from their sizes."""
+
+_BYTES_A_GRAMMAR: Final = 64 << 10
+_BYTES_A_CHARACTER: Final = 100
+_BYTES_A_FORCED_BYTE: Final = 400
+"""Measured: 40 to 100 KiB for common formats, 95 bytes for a character of a schema's text, 350 for a forced byte."""
+
+_RETRY_S: Final = 2.0
 
 FIRST_ALLOWANCE_S: Final = 1.0
 """Processor seconds that the constraint of a request may take in any case."""
@@ -66,6 +79,45 @@ class GrammarRules:
     vocabulary_size: int
 
 
+class GrammarBudget:
+    """Bounds the memory of compiled formats, whether their requests run or wait. Any thread.
+
+    Args:
+        total_bytes: Most bytes of all; one caller gets at most half of what the others leave.
+    """
+
+    def __init__(self, total_bytes: int = GRAMMAR_MEMORY_BYTES) -> None:
+        self._total = total_bytes
+        self._lock = threading.RLock()  # a matcher may be collected in the middle of ``hold``
+        self._used: Counter[str] = Counter()
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes in use."""
+        return self._used.total()
+
+    def hold(self, client: str, needed_bytes: int, owner: object) -> None:
+        """Takes memory for a caller until an object is collected.
+
+        Raises:
+            Overloaded: There is not enough left for this caller.
+        """
+        with self._lock:
+            others = self._used.total() - self._used[client]
+            if self._used[client] and self._used[client] + needed_bytes > (self._total - others) // 2:
+                raise Overloaded("answer format", _RETRY_S)
+            if others + needed_bytes > self._total:
+                raise Overloaded("answer format", _RETRY_S)
+            self._used[client] += needed_bytes
+        weakref.finalize(owner, self._release, client, needed_bytes)
+
+    def _release(self, client: str, held_bytes: int) -> None:
+        with self._lock:
+            self._used[client] -= held_bytes
+            if not self._used[client]:
+                del self._used[client]
+
+
 class GrammarMatcher:
     """A matcher and the number of tokens it has consumed.
 
@@ -74,6 +126,7 @@ class GrammarMatcher:
         rules: Rules of the answer.
         consumed: Tokens consumed.
         used_s: Processor seconds already used.
+        claim: Kept as long as this object.
         clock: Processor seconds of the calling thread.
     """
 
@@ -83,17 +136,19 @@ class GrammarMatcher:
         rules: GrammarRules,
         consumed: int = 0,
         used_s: float = 0.0,
+        claim: object = None,
         clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._matcher = matcher
         self._rules = rules
         self.consumed = consumed
         self._used_s = used_s
+        self._claim = claim
         self._clock = clock
 
     def fork(self, consumed: int) -> GrammarMatcher:
         """Returns a copy, rolled back to a number of consumed tokens."""
-        fork = GrammarMatcher(self._matcher.deep_copy(), self._rules, consumed, self._used_s, self._clock)
+        fork = GrammarMatcher(self._matcher.deep_copy(), self._rules, consumed, self._used_s, self._claim, self._clock)
         fork._matcher.rollback(self.consumed - consumed)
         fork._check()
         return fork
@@ -223,13 +278,19 @@ class GrammarCompiler:
         encode: Encodes text with that tokenizer, special tokens read as plain text.
         vocabulary_size: Number of logits; may be larger than the tokenizer's vocabulary.
         end_tokens: The model's end-of-turn tokens.
+        budget: Bounds the memory of compiled formats; None for one of its own.
 
     Raises:
         ModelFolderInvalid: Grammars do not support this kind of tokenizer.
     """
 
     def __init__(
-        self, definition: str, encode: Callable[[str], list[int]], vocabulary_size: int, end_tokens: frozenset[int]
+        self,
+        definition: str,
+        encode: Callable[[str], list[int]],
+        vocabulary_size: int,
+        end_tokens: frozenset[int],
+        budget: GrammarBudget | None = None,
     ) -> None:
         try:
             plain = LLTokenizer(definition, n_vocab=vocabulary_size, eos_token=sorted(end_tokens), slices=[])
@@ -239,18 +300,31 @@ class GrammarCompiler:
             raise ModelFolderInvalid(f"tokenizer.json: {error}") from error
         self._vocabulary_size = vocabulary_size
         self._end_tokens = end_tokens
+        self._budget = budget or GrammarBudget()
 
-    def compile(self, form: AnswerFormat) -> Grammar:
+    def compile(self, form: AnswerFormat, client: str = "") -> Grammar:
         """Returns the constraint of a format.
+
+        Args:
+            form: The format.
+            client: Name of the caller, which the memory is counted by.
 
         Raises:
             InvalidRequest: The format cannot be enforced; has the field and the reason.
+            Overloaded: The formats in use take too much memory.
         """
         grammar = grammar_text(form)
         field = "json_schema" if isinstance(form, JsonSchema) else "regex"
         rules = GrammarRules(field, self._end_tokens, self._vocabulary_size)
-        matcher = GrammarMatcher(LLMatcher(self._tokenizer, grammar, log_level=0, limits=COMPILER_LIMITS), rules)
+        claim = _Claim()
+        self._budget.hold(client, _memory_bytes(form), claim)
+        compiled = LLMatcher(self._tokenizer, grammar, log_level=0, limits=COMPILER_LIMITS)
+        matcher = GrammarMatcher(compiled, rules, claim=claim)
         return Grammar(matcher, 0, matcher.move())
+
+
+class _Claim:
+    """Memory of a budget, held as long as a matcher or a copy of it exists."""
 
 
 class _Vocabulary:
@@ -298,10 +372,7 @@ def _schema_grammar(schema: str) -> str:
 
 
 def _check_schema(schema: Mapping[str, object]) -> None:
-    try:
-        size = schema_size(schema)
-    except ValueError as error:
-        raise InvalidRequest("json_schema", str(error)) from error
+    size = _size_of_schema(schema)
     if size.shortest > LONGEST_FORCED:
         raise InvalidRequest(
             "json_schema",
@@ -323,10 +394,7 @@ def _regex_grammar(pattern: str) -> str:
         raise InvalidRequest("regex", r"must be one line; \n stands for a newline")
     if (len(pattern) - len(pattern.rstrip("\\"))) % 2:
         raise InvalidRequest("regex", "ends in the middle of an escape")
-    try:
-        shortest = regex_size(pattern).shortest
-    except ValueError as error:
-        raise InvalidRequest("regex", str(error)) from error
+    shortest = _size_of_regex(pattern).shortest
     if shortest > LONGEST_FORCED:
         raise InvalidRequest(
             "regex",
@@ -334,6 +402,29 @@ def _regex_grammar(pattern: str) -> str:
             "the counts in braces: those of nested groups multiply",
         )
     return LLMatcher.grammar_from_regex(pattern)
+
+
+def _size_of_schema(schema: Mapping[str, object]) -> SchemaSize:
+    try:
+        return schema_size(schema)
+    except ValueError as error:
+        raise InvalidRequest("json_schema", str(error)) from error
+
+
+def _size_of_regex(pattern: str) -> RegexSize:
+    try:
+        return regex_size(pattern)
+    except ValueError as error:
+        raise InvalidRequest("regex", str(error)) from error
+
+
+def _memory_bytes(form: AnswerFormat) -> int:
+    """Returns an upper estimate of the memory of a compiled format that is within the bounds of size."""
+    if isinstance(form, JsonSchema):
+        text, forced = form.schema, _size_of_schema(json.loads(form.schema)).shortest
+    else:
+        text, forced = form.pattern, _size_of_regex(form.pattern).shortest
+    return _BYTES_A_GRAMMAR + _BYTES_A_CHARACTER * len(text) + _BYTES_A_FORCED_BYTE * forced
 
 
 def _refuse(constant: str) -> NoReturn:

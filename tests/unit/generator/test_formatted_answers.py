@@ -23,7 +23,7 @@ from edge_rag.core.text import sentence_spans
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import InvalidRequest
-from edge_rag.generator.constraints.grammar import GrammarCompiler
+from edge_rag.generator.constraints.grammar import GrammarBudget, GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
@@ -90,7 +90,13 @@ def opened(folder: Path, limits: SchedulerLimits, pages: int = 400) -> Iterator[
         Engine(decoder, EngineSettings(limits, max_waiting=1000)),
         decoder.end_tokens,
         tokenizer,
-        GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens),
+        GrammarCompiler(
+            tokenizer.definition,
+            tokenizer.encode,
+            decoder.vocabulary_size,
+            decoder.end_tokens,
+            GrammarBudget(1 << 30),  # some tests have hundreds of formats in use
+        ),
         PromptSettings(),
         QuoteSettings(),
         CiteSettings(Stemmer),

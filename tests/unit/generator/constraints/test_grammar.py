@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,12 +14,12 @@ from hypothesis import strategies as st
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.query import AnswerFormat, JsonSchema, Regex
 from edge_rag.engine.constraint import AnyToken, Ended, Forced, Masked, NextTokens, OneOf
-from edge_rag.errors import InvalidRequest
-from edge_rag.generator.constraints.grammar import Grammar, GrammarCompiler
+from edge_rag.errors import InvalidRequest, Overloaded
+from edge_rag.generator.constraints.grammar import Grammar, GrammarBudget, GrammarCompiler, GrammarMatcher
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from tests.unit.generator.json_schemas import random_schema
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 END = 2
 SPECIAL = {0, 1, END}
 TOKENIZER = ChatTokenizer.open(ROOT / "models" / "quoter")
@@ -220,3 +222,49 @@ def test_a_grammar_that_exceeds_its_limits_is_refused(form: Regex) -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(InvalidRequest, match="regex: lexer error: too many"):
         write(GRAMMARS.compile(form), lambda tokens: int(rng.choice([t for t in tokens if t != END])), most=5000)
+
+
+def test_memory_of_formats_is_shared_by_callers_and_given_back() -> None:
+    budget = GrammarBudget(8 << 20)
+    compiler = GrammarCompiler(TOKENIZER.definition, TOKENIZER.encode, WIDER, frozenset({END}), budget)
+    large = [Regex("a{8000}"), Regex("a{8001}")]
+    kept = [compiler.compile(form, "greedy") for form in large[:1]]
+    with pytest.raises(Overloaded, match="answer format"):
+        compiler.compile(large[1], "greedy")
+    held = budget.used_bytes
+    kept.append(compiler.compile(Regex("yes|no"), "modest"))
+    state = kept[-1].after(tuple(TOKENIZER.encode("y")))
+    del kept[-1]
+    assert budget.used_bytes > held, "a later state has the memory of the first"
+    del state
+    assert budget.used_bytes == held
+    kept.clear()
+    assert budget.used_bytes == 0
+
+
+def test_a_format_that_cannot_be_compiled_takes_no_memory() -> None:
+    budget = GrammarBudget()
+    compiler = GrammarCompiler(TOKENIZER.definition, TOKENIZER.encode, WIDER, frozenset({END}), budget)
+    with pytest.raises(InvalidRequest):
+        compiler.compile(Regex("(a"))
+    gc.collect()
+    assert budget.used_bytes == 0
+
+
+@pytest.mark.parametrize("form", [Regex("a{16000}"), JsonSchema(json.dumps({"const": "x" * 16_000}))])
+def test_the_estimate_of_memory_is_not_below_what_is_taken(form: AnswerFormat) -> None:
+    budget = GrammarBudget()
+    compiler = GrammarCompiler(TOKENIZER.definition, TOKENIZER.encode, WIDER, frozenset({END}), budget)
+    kept = [compiler.compile(Regex("abc"))]
+    before, held = psutil.Process().memory_info().rss, budget.used_bytes
+    kept += [compiler.compile(form, f"caller {number}") for number in range(4)]
+    assert psutil.Process().memory_info().rss - before <= 1.2 * (budget.used_bytes - held)
+
+
+def test_a_format_whose_steps_take_too_long_together_ends_its_request() -> None:
+    seconds = iter(range(1000))
+    state = GRAMMARS.compile(Regex("[ab]{100}")).matcher
+    slow = GrammarMatcher(state._matcher, state._rules, clock=lambda: float(next(seconds)))
+    slow.move()
+    with pytest.raises(InvalidRequest, match="regex: takes too much time"):
+        slow.move()
