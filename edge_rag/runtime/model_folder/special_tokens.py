@@ -16,7 +16,7 @@ _AROUND: Final = (("", ""), (" ", " "), ("a", "a"))
 
 
 _UNKNOWN: Final = "\U000f0000"
-"""A private-use character, which no vocabulary has."""
+"""A private-use character, which no vocabulary has. Unigram models name their unknown token nowhere else."""
 
 
 def read_special_tokens_as_text(tokenizer: Tokenizer) -> None:
@@ -33,10 +33,13 @@ def read_special_tokens_as_text(tokenizer: Tokenizer) -> None:
         ModelFolderInvalid: A special token of one character is a piece of the model, so that it cannot be divided.
     """
     tokenizer.encode_special_tokens = True
-    # Any unknown word becomes the unknown token.
-    unknown = tokenizer.encode(_UNKNOWN, add_special_tokens=False).ids
+    # Any unknown word becomes the unknown token; that its own text does too is no forgery.
+    unknown = {
+        getattr(tokenizer.model, "unk_token", None),
+        *tokenizer.encode(_UNKNOWN, add_special_tokens=False).tokens,
+    }
     added = tokenizer.get_added_tokens_decoder().items()
-    special = {token.content: number for number, token in added if token.special and number not in unknown}
+    special = {token.content: number for number, token in added if token.special and token.content not in unknown}
     reached = _reached(tokenizer, special)
     if not reached:
         return
