@@ -34,12 +34,13 @@ def read_special_tokens_as_text(tokenizer: Tokenizer) -> None:
     """
     tokenizer.encode_special_tokens = True
     # Any unknown word becomes the unknown token; that its own text does too is no forgery.
-    unknown = {
-        getattr(tokenizer.model, "unk_token", None),
-        *tokenizer.encode(_UNKNOWN, add_special_tokens=False).tokens,
+    unknown = tokenizer.encode(_UNKNOWN, add_special_tokens=False).ids
+    named = getattr(tokenizer.model, "unk_token", None)
+    special = {
+        token.content: number
+        for number, token in tokenizer.get_added_tokens_decoder().items()
+        if token.special and number not in unknown and token.content != named
     }
-    added = tokenizer.get_added_tokens_decoder().items()
-    special = {token.content: number for number, token in added if token.special and token.content not in unknown}
     reached = _reached(tokenizer, special)
     if not reached:
         return
