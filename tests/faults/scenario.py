@@ -13,6 +13,7 @@ import ctypes
 import os
 import shutil
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
@@ -76,6 +77,8 @@ class ReadBefore:
     """Replays answers of the real parser process: these tests break the disk, and a process per run takes minutes."""
 
     answers: ClassVar[dict[bytes, tuple[str, ParsedDocument]]] = {}
+    killed = False
+    collection = "default"
 
     def __init__(self, *arguments: object) -> None:
         pass
@@ -88,6 +91,9 @@ class ReadBefore:
 
     def read(self, name: str, media_type: str, content: bytes, collection: str) -> tuple[str, ParsedDocument]:
         return self.answers[content]
+
+    def kill(self) -> None:
+        pass
 
     def close(self) -> None:
         pass
@@ -124,6 +130,8 @@ def in_child(work: Callable[[], None]) -> int:
         try:
             work()
             status = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
