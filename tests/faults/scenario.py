@@ -130,9 +130,9 @@ def in_child(work: Callable[[], None]) -> int:
         try:
             work()
             status = 0
-        except BaseException:
-            traceback.print_exc()
         finally:
+            if status:
+                traceback.print_exc()
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 

@@ -35,13 +35,13 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 @click.option("--repair", is_flag=True, help="Save what is whole of a damaged library; the daemon must not run.")
 @click.option(
     "--backup",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=click.Path(path_type=Path),
     metavar="FILE",
     help="With --repair: take lost documents from this backup.",
 )
 @click.option(
     "--source",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=click.Path(path_type=Path),
     metavar="DIR",
     help="With --repair: ingest lost documents again from files of this folder.",
 )
@@ -57,7 +57,7 @@ def doctor(
     yes: bool,
     as_json: bool,
 ) -> ExitCode:
-    """Checks the installation and gives advice.
+    """Checks the installation and gives advice; repairs a damaged library.
 
     Needs no running daemon. Reports the board, the device profile and the rule that chose it, where each stage runs
     and why, the memory plan, and what would make this machine faster.
@@ -115,6 +115,10 @@ def _repair(directory: Path, backup: Path | None, source: Path | None, yes: bool
 
     if as_json and not yes:
         raise click.UsageError("--json asks nothing; give --yes too")
+    if backup is not None and not backup.is_file():
+        raise click.BadParameter(f"{backup} is not a file", param_hint="--backup")
+    if source is not None and not source.is_dir():
+        raise click.BadParameter(f"{source} is not a folder", param_hint="--source")
     with LibraryRepair(directory, backup, source) as repair:
         result = repair.prepare()
         if result.problem is not None:
