@@ -27,7 +27,7 @@ from edge_rag.engine.ports import ModelRunner
 from edge_rag.engine.scheduling.policy import SchedulerLimits, StepSize, limits_for
 from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
-from edge_rag.generator.constraints.grammar import GrammarCompiler
+from edge_rag.generator.constraints.grammar import GrammarBudget, GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.model_swap import InstalledGenerator
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity, PopularityFile
@@ -122,6 +122,7 @@ class GeneratorFactory:
         self._observer = observer
         self._providers = profile.stages[ModelStage.GENERATOR]
         self._popularity = PassagePopularity()
+        self._grammar_budget = GrammarBudget()
         self._disk: KvDisk | None = None
         self._tier: tuple[Path, PageTier] | None = None
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
@@ -242,7 +243,13 @@ class GeneratorFactory:
             engine,
             runner.end_tokens,
             tokenizer,
-            GrammarCompiler(tokenizer.definition, tokenizer.encode, runner.vocabulary_size, runner.end_tokens),
+            GrammarCompiler(
+                tokenizer.definition,
+                tokenizer.encode,
+                runner.vocabulary_size,
+                runner.end_tokens,
+                self._grammar_budget,
+            ),
             prompt,
             _quote_settings(settings),
             CiteSettings(Stemmer, settings.unsupported),

@@ -91,7 +91,8 @@ def serving(
 def serve_generator(generator: AnswerGenerator, tokens: Path) -> Iterator[str]:
     """Serves a generator's Generation service on loopback and yields its address."""
     unused: dict[str, Any] = dict.fromkeys(Backend.__dataclass_fields__)
-    backend = Backend(**unused | {"generator": cast(ModelSwapper, generator), "formats": FormatChecker(idle_s=1.0)})
+    formats = FormatChecker()
+    backend = Backend(**unused | {"generator": cast(ModelSwapper, generator), "formats": formats})
 
     lifecycle = Lifecycle()
     lifecycle.open(backend)
@@ -113,6 +114,7 @@ def serve_generator(generator: AnswerGenerator, tokens: Path) -> Iterator[str]:
         register, None, AdmissionInterceptor(calls, 30, 1 << 20, Connections(ConnectionLimits(100, 64)))
     ) as address:
         yield address
+    formats.close()
 
 
 class HttpServer:

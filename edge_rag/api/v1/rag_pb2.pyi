@@ -227,7 +227,9 @@ class AskRequest(_message.Message):
     """One JSON value that validates under this JSON Schema, written on one line with `, ` and `: ` as separators.
     Properties come in the schema's order. 1 to 65,536 characters. INVALID_ARGUMENT, with the reason: it is not JSON,
     uses a keyword that cannot be enforced during generation (such as `not`, `if`, `uniqueItems`, a `$ref` to another
-    document), or permits no value. Also during an answer, if the schema proves too large or too ambiguous.
+    document), permits no value, asks for more than 16 KiB of text in one piece (counts of nested repetitions and of
+    several patterns for one string multiply), or for multiples of more than 10,000. Also during an answer, if the
+    schema proves too large or too ambiguous. RESOURCE_EXHAUSTED if formats of this client take too much memory.
     """
     regex: _builtins.str
     """Text that matches this regular expression as a whole. Syntax of Rust's `regex` crate, which has neither

@@ -27,6 +27,8 @@ from math import ceil
 from pathlib import Path
 from typing import IO, Final, NoReturn
 
+import edge_rag
+
 _PARENT_DEATH_SIGNAL: Final = 1
 _NO_NEW_PRIVILEGES: Final = 38
 _INHERITED: Final = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
@@ -125,7 +127,7 @@ class LimitedProcess:
 
     def _start(self) -> subprocess.Popen[bytes]:
         environment = {key: os.environ[key] for key in _INHERITED if key in os.environ}
-        environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+        environment["PYTHONPATH"] = str(Path(edge_rag.__file__).parents[1])
         process = subprocess.Popen(
             [*python_command(), "serve", self._handler, json.dumps(asdict(self._limits))],
             stdin=subprocess.PIPE,

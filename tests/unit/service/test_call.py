@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,8 +10,11 @@ from prometheus_client import CollectorRegistry
 
 from edge_rag.access.quotas import QuotaLedger
 from edge_rag.core.identity import Identity, Quota, Role
+from edge_rag.core.limits.limited_process import ProcessAnswer
 from edge_rag.core.monitoring.event import AuditEventKind
+from edge_rag.core.query import Regex
 from edge_rag.errors import CollectionNotFound, DocumentNotFound, Overloaded, PermissionDenied, Unauthenticated
+from edge_rag.generator.constraints.format_check import FormatChecker
 from edge_rag.service.call import Admission, CallContext, CallFailed, CallRequest, Credentials, Operation
 from edge_rag.service.codes import Code
 from edge_rag.service.lifecycle import Backend, Lifecycle
@@ -99,6 +103,19 @@ async def test_a_call_keeps_the_id_of_its_client_and_is_counted_once() -> None:
         assert 59 < call.deadline - call.started <= 60
     assert context.count("Read", Code.OK) == 1
     assert context.reasons() == []
+
+
+async def test_processor_time_of_checking_a_format_counts_as_tokens() -> None:
+    def refuse(message: bytes) -> ProcessAnswer:
+        return ProcessAnswer(b"is too costly", 3.0)
+
+    context = Context(Quota(tokens_per_minute=200))
+    checker = FormatChecker(refuse)
+    context.lifecycle.open(cast(Backend, SimpleNamespace(formats=checker)))
+    with pytest.raises(CallFailed, match="regex: is too costly"), context.calls.handle(READ, REQUEST) as call:
+        await call.check_format(Regex("a"))
+    assert "200 tokens a minute" in context.failure(READ).message
+    checker.close()
 
 
 async def test_a_call_over_its_quota_is_recorded_once_with_its_id() -> None:
