@@ -48,6 +48,7 @@ def is_local_peer(name: str) -> bool:
     return peer is None or is_loopback(peer[0])
 
 
+@lru_cache(_CACHED)
 def is_loopback(host: str) -> bool:
     """Returns whether an address without a port is a loopback address; False for names."""
     try:
