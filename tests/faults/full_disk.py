@@ -1,17 +1,18 @@
-"""Deletes from a library on a disk that is full to its last byte; run with a small file system mounted at ROOT.
+"""Uses a library on a disk that is full to its last byte or read-only; run with a small file system at ROOT.
 
-full_disk.py ROOT document|collection
+full_disk.py ROOT document|collection|read-only
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import sys
 from contextlib import closing, suppress
 from pathlib import Path
 
-from edge_rag.errors import StorageFull
+from edge_rag.errors import StorageError, StorageFull
 from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
@@ -62,7 +63,31 @@ def delete_collection(root: Path, directory: OpenDirectory) -> None:
     assert directory.collections.delete("default").documents == _DOCUMENTS
 
 
+def remount(root: Path, mode: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{mode}", str(root)], check=True)
+
+
+def open_read_only(root: Path) -> None:
+    """A disk that the kernel has made read-only after an error: nothing starts on it, and nothing is lost."""
+    with closing(open_data_directory(root, HashedWords())) as directory:
+        ingest(directory, "0.txt", text_of(0))
+    remount(root, "ro")
+    try:
+        open_data_directory(root, HashedWords())
+    except StorageError as error:
+        assert "Read-only file system" in str(error), error
+    else:
+        raise AssertionError("a library was opened on a read-only disk")
+    remount(root, "rw")
+    with closing(open_data_directory(root, HashedWords())) as directory:
+        assert directory.damage is None
+        assert directory.library.get("default", "0.txt")[1] == text_of(0)
+
+
 def main(root: Path, what: str) -> None:
+    if what == "read-only":
+        open_read_only(root)
+        return
     with closing(open_data_directory(root, HashedWords())) as directory:
         for number in range(_DOCUMENTS):
             ingest(directory, f"{number}.txt", text_of(number))

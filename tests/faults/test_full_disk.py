@@ -1,4 +1,4 @@
-"""Deleting is the way out of a full disk, so it works on one."""
+"""Deleting is the way out of a full disk, so it works on one; a read-only disk is named as such."""
 
 from __future__ import annotations
 
@@ -23,6 +23,16 @@ def _can_mount() -> bool:
 @pytest.mark.parametrize("what", ["document", "collection"])
 def test_what_is_deleted_on_a_full_disk_is_gone_from_every_file(tmp_path: Path, what: str) -> None:
     """One by one with the disk filled up again after each, and a whole collection that is larger than the reserve."""
+    run(tmp_path, what)
+
+
+@pytest.mark.skipif(not _can_mount(), reason="needs a mount namespace of its own")
+def test_a_read_only_disk_is_named_and_loses_nothing(tmp_path: Path) -> None:
+    run(tmp_path, "read-only")
+
+
+def run(tmp_path: Path, what: str) -> None:
+    """Runs the script on a small file system of its own."""
     script = f'mount -t tmpfs -o size={_DISK_MIB}m tmpfs "$1" && exec "$2" "$3" "$1" {what}'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", str(tmp_path)]
     command += [sys.executable, str(Path(__file__).with_name("full_disk.py"))]
