@@ -87,7 +87,7 @@ def _with_open_markup_as_text(source: str) -> str:
     """Escapes what opens a comment, a marked section or a tag that never ends.
 
     The parser of the standard library reads such markup as text too, but searches the rest of the page for the end each
-    time, which takes quadratic time for many of them (CPython issue 135661).
+    time, which takes quadratic time for many of them (CPython issue 135462, CVE-2025-6069).
     """
     source = _escaped(source, "<!--", _end_of_last(_COMMENT_END, source))
     for opening, ending in _SECTION_ENDS:
