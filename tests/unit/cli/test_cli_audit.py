@@ -127,8 +127,8 @@ def test_usage_names_the_clients_and_sums_up_the_others(runner: CliRunner, scrip
     scripted.script("GetUsage", lambda request, context: reply)
     shown = runner.invoke(main, ["usage", "--server", scripted.address]).stdout.splitlines()
     assert shown == [
-        "alice  2 requests, 0 refused, 100 prompt tokens (40 cached), 0 generated, 0.00 s in slots",
-        "all others  9 requests, 1 refused, 0 prompt tokens (0 cached), 7 generated, 1.50 s in slots",
+        "alice  2 requests, 0 refused, 100 prompt tokens (40 cached), 0 generated, 0.00 s in slots, 0.00 s of ingest",
+        "all others  9 requests, 1 refused, 0 prompt tokens (0 cached), 7 generated, 1.50 s in slots, 0.00 s of ingest",
     ]
     as_json = json.loads(runner.invoke(main, ["usage", "--json", "--server", scripted.address]).stdout)
     assert as_json["since"] == "2026-09-21T14:13:20+00:00"

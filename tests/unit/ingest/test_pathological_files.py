@@ -51,7 +51,8 @@ def test_a_document_that_would_take_minutes_is_refused_with_the_reason(what: str
     name, make = endless_files()[what]
     parser = ParserProcess(_STRICT, "none")
     try:
-        with pytest.raises(DocumentTooLarge, match="needs more than 1 s of parsing, the most processor time for its"):
+        # Of drawn pictures the memory may end first.
+        with pytest.raises(DocumentTooLarge, match=r"needs more than 1 s of parsing|takes more memory than is allowed"):
             parser.read(name, "", make())
         assert parser.read("a.txt", "", b"Still here.")[1].text == "Still here."
     finally:
