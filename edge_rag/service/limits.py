@@ -171,7 +171,8 @@ class MessageBudget:
 
     For one event loop. An account gets bytes while it holds fewer than are free (dynamic thresholds as in
     ``ConcurrencyLimiter``, with a factor of 1): a lone account gets half, and half of the rest remains for the next.
-    One that is over its share waits, and others pass it.
+    One that is over its share waits, and others pass it. Streams, which keep their memory until they end, get three
+    quarters together, so that many open uploads leave room for questions.
 
     Args:
         capacity_bytes: Bytes in total, at least 1.
@@ -181,6 +182,7 @@ class MessageBudget:
         self.capacity_bytes = capacity_bytes
         self._held: Counter[str] = Counter()
         self._free = capacity_bytes
+        self._free_for_streams = capacity_bytes * 3 // 4
         self._waiting: list[_Waiting] = []
 
     @property
@@ -188,13 +190,14 @@ class MessageBudget:
         """Bytes in use."""
         return self.capacity_bytes - self._free
 
-    async def reserve(self, account: str, wanted_bytes: int, wait_s: float) -> int:
+    async def reserve(self, account: str, wanted_bytes: int, wait_s: float, *, stream: bool = False) -> int:
         """Reserves memory for a message; pair it with ``release``.
 
         Args:
             account: Whose share it comes from.
             wanted_bytes: Size of the message. One that is larger than the budget takes all of it.
             wait_s: How long to wait for it, seconds.
+            stream: Whether a stream keeps the memory until it ends.
 
         Returns:
             The bytes to release.
@@ -202,18 +205,17 @@ class MessageBudget:
         Raises:
             Overloaded: The time is over.
         """
-        bytes_ = min(wanted_bytes, self.capacity_bytes)
-        if self._fits(account, bytes_):
-            self._take(account, bytes_)
+        bytes_ = min(wanted_bytes, self.capacity_bytes * 3 // 4 if stream else self.capacity_bytes)
+        waiting = _Waiting(account, bytes_, stream, asyncio.get_running_loop().create_future())
+        if self._grant(waiting):
             return bytes_
-        waiting = _Waiting(account, bytes_, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         try:
             async with asyncio.timeout(wait_s):
                 await waiting.granted
         except BaseException as ended:
             if waiting.granted.done() and not waiting.granted.cancelled():
-                self.release(account, bytes_)
+                self.release(account, bytes_, stream=stream)
             else:
                 self._waiting.remove(waiting)
             if isinstance(ended, TimeoutError):
@@ -221,9 +223,10 @@ class MessageBudget:
             raise
         return bytes_
 
-    def release(self, account: str, bytes_: int) -> None:
+    def release(self, account: str, bytes_: int, *, stream: bool = False) -> None:
         """Returns reserved memory, or a part of it, and grants what fits to those who wait, the oldest first."""
         self._free += bytes_
+        self._free_for_streams += bytes_ if stream else 0
         self._held[account] -= bytes_
         if not self._held[account]:
             del self._held[account]
@@ -231,24 +234,21 @@ class MessageBudget:
             self._waiting = [waiting for waiting in self._waiting if not self._grant(waiting)]
 
     def _grant(self, waiting: _Waiting) -> bool:
-        if waiting.granted.done() or not self._fits(waiting.account, waiting.bytes):
+        free = min(self._free, self._free_for_streams) if waiting.stream else self._free
+        if waiting.granted.done() or waiting.bytes > free or self._held[waiting.account] >= self._free:
             return False
-        self._take(waiting.account, waiting.bytes)
+        self._free -= waiting.bytes
+        self._free_for_streams -= waiting.bytes if waiting.stream else 0
+        self._held[waiting.account] += waiting.bytes
         waiting.granted.set_result(None)
         return True
-
-    def _fits(self, account: str, bytes_: int) -> bool:
-        return bytes_ <= self._free and self._held[account] < self._free
-
-    def _take(self, account: str, bytes_: int) -> None:
-        self._free -= bytes_
-        self._held[account] += bytes_
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
     account: str
     bytes: int
+    stream: bool
     granted: asyncio.Future[None]
 
 

@@ -73,7 +73,9 @@ class CallMessages:
             UndecodableMessage: It is not of the method's type.
         """
         if self._account is not None and not self._held:
-            self._held = await self._budget.reserve(self._account, self._message_bytes, _MEMORY_WAIT_S)
+            self._held = await self._budget.reserve(
+                self._account, self._message_bytes, _MEMORY_WAIT_S, stream=self._handler.request_streaming
+            )
         try:
             async with asyncio.timeout(self._silent_s):
                 data = await self._context.read()
@@ -122,7 +124,7 @@ class CallMessages:
 
     def _shrink(self, size: int) -> None:
         if self._account is not None and self._held > size:
-            self._budget.release(self._account, self._held - size)
+            self._budget.release(self._account, self._held - size, stream=self._handler.request_streaming)
             self._held = size
 
     async def _write(self, data: bytes) -> None:

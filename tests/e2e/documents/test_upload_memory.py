@@ -26,12 +26,13 @@ from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.statements import NewDocument
 from edge_rag.wire.bounds import MAX_RESPONSE_BYTES
+from scripts.bench.load.raw_connection import RawConnection
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon, status_of
 from tests.e2e.support.secured_daemon import Box, edge_rag, token
 
 MIB = 1 << 20
 LONG = "EDGE_RAG_SOAK_SECONDS" in os.environ
-WRITERS, UPLOADS = 6, 24
+WRITERS, UPLOADS = (64, 24) if LONG else (6, 24)
 UPLOAD_BYTES, TEXT_BYTES = (60 * MIB, 19 * MIB) if LONG else (8 * MIB, 8 * MIB)
 READS, TEXT = 80, "The bearings are greased every 2,000 hours. " * (TEXT_BYTES // 44)
 SPOOL_MIB = 2048 if LONG else 256
@@ -263,6 +264,38 @@ def test_unread_answers_cost_the_memory_planned_for_messages(
                 call.cancel()  # type: ignore[no-untyped-call]
     record_property("measured", f"{READS} unread reads of {len(TEXT) // MIB} MiB: +{growth[0] // MIB} MiB")
     assert growth[0] <= planned_for_messages(writers)
+
+
+@pytest.mark.soak
+def test_writers_readers_and_strangers_together_stay_within_the_plan_and_leave_room_for_a_question(
+    writers: Box, record_property: Callable[[str, object], None]
+) -> None:
+    read = calls_of(writers.running, "Get")
+    with closing(DeafLine(writers.running.address)) as line, resident_growth(writers.running) as growth:
+        deaf = replace(writers, running=replace(writers.running, address=line.address))
+        with ExitStack() as opened:
+            request = documents_pb2.GetDocumentRequest(document="large.txt", start=0)
+            for name in writers.tokens:
+                library = documents_pb2_grpc.DocumentsStub(opened.enter_context(writers.channel(name)))
+                upload = OpenUpload(library, UPLOAD_BYTES, UPLOAD_BYTES + 1)
+                opened.callback(upload.end)
+                reader = documents_pb2_grpc.DocumentsStub(opened.enter_context(deaf.channel(name)))
+                opened.callback(reader.Get.future(request, timeout=120).cancel)
+            for number in range(16):
+                source, authority = f"127.0.2.{number + 1}", writers.data / "tls" / "ca.pem"
+                stranger = RawConnection(writers.running.address, source=source, authority=authority)
+                opened.enter_context(stranger)
+                for _ in range(4):
+                    stream = stranger.call("/edge_rag.v1.Access/Pair", None, end=False)
+                    stranger.send(stream, bytes(min(stranger.room(stream), 1 << 14)))
+            wait_until(lambda: calls_of(writers.running, "Get") - read >= WRITERS)
+            wait_until(lambda: partial_bytes(writers.data) >= min(WRITERS, 16) * (UPLOAD_BYTES - PIECE_BYTES))
+            with writers.channel("writer-0") as channel:
+                found = rag_pb2_grpc.RagStub(channel).Search(rag_pb2.SearchRequest(query="bearings"), timeout=60)
+            assert found.stages
+    grown = f"{WRITERS} uploads, {WRITERS} unread reads, 64 half-sent requests: +{growth[0] // MIB} MiB"
+    record_property("measured", grown)
+    assert growth[0] <= 1.1 * planned_for_messages(writers)
 
 
 def test_a_long_text_is_read_in_ranges_and_not_at_once(writers: Box) -> None:

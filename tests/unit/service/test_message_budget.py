@@ -97,3 +97,26 @@ async def test_a_cancelled_reservation_takes_nothing() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waits
     assert budget.in_use == 0
+
+
+def test_open_streams_of_many_callers_leave_room_for_other_messages() -> None:
+    async def check() -> None:
+        budget = MessageBudget(CAPACITY)
+        open_streams = 0
+        for number in range(CAPACITY):
+            try:
+                await budget.reserve(f"writer-{number}", 4, 0, stream=True)
+            except Overloaded:
+                continue
+            open_streams += 1
+        assert open_streams == CAPACITY * 3 // 4 // 4
+        assert await budget.reserve("reader", 4, 0) == 4
+        waiting = asyncio.create_task(budget.reserve("late", 4, LONG_S, stream=True))
+        await asyncio.sleep(0)
+        budget.release("reader", 4)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        budget.release("writer-0", 4, stream=True)
+        assert await waiting == 4
+
+    asyncio.run(check())
