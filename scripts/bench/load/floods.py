@@ -151,7 +151,7 @@ def unread(address: str, done: threading.Event) -> str:
     request = rag_pb2.AskRequest(
         question=QUESTIONS[0],
         mode=rag_pb2.ANSWER_MODE_FREE,
-        regex="[a-z ]{4000}",
+        regex="[a-z ]{1000}",
         sampling=rag_pb2.Sampling(max_tokens=1000),
     ).SerializeToString()
 

@@ -42,13 +42,13 @@ request_seconds = 60
 """
 
 
-def long_question(request_id: str, tokens: int = 300) -> rag_pb2.AskRequest:
+def long_question(request_id: str, tokens: int = 300, characters: int = 1000) -> rag_pb2.AskRequest:
     """Asks for an answer of hundreds of pieces."""
     return rag_pb2.AskRequest(
         question=QUESTION,
         request_id=request_id,
         mode=rag_pb2.ANSWER_MODE_FREE,
-        regex="[a-z ]{4000}",
+        regex=f"[a-z ]{{{characters}}}",
         sampling=rag_pb2.Sampling(max_tokens=tokens),
     )
 
@@ -170,7 +170,7 @@ def test_a_call_without_a_deadline_and_one_with_a_long_one_end_at_the_daemons(
         stub = rag_pb2_grpc.RagStub(channel)
         for timeout in (None, 600):
             with pytest.raises(grpc.RpcError) as ended:
-                list(stub.Ask(long_question("", 1500), timeout=timeout))
+                list(stub.Ask(long_question("", 1500, characters=4000), timeout=timeout))
             assert status_of(ended.value)[0] is grpc.StatusCode.DEADLINE_EXCEEDED
     with RawConnection(daemon.address) as silent:
         for path in (ASK, "/grpc.health.v1.Health/Check", "/edge_rag.v1.Documents/StartIngest"):

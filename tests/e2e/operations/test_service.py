@@ -49,7 +49,7 @@ class LongAnswer:
         request = rag_pb2.AskRequest(
             question="What about the pump?",
             mode=rag_pb2.ANSWER_MODE_FREE,
-            regex="[a-z ]{4000}",
+            regex="[a-z ]{1000}",
             sampling=rag_pb2.Sampling(max_tokens=self._tokens),
         )
         try:
