@@ -85,8 +85,9 @@ def borrowed(encoder: TextEncoder, tmp_path_factory: pytest.TempPathFactory) -> 
             }
             reranker, config, name = own[kind]
             shutil.copytree(CROSS_ENCODER, folder / "lender" / "models" / CROSS_ENCODER.name)
-            # It takes as many questions at once from others as it scores at once: all that are asked here.
-            config += f"[reranker]\nbatch = {len(QUESTIONS)}\n"
+            # It takes as many questions at once from others as it scores at once, and one of them leaves a quarter to
+            # the others; all that are asked here.
+            config += f"[reranker]\nbatch = {2 * len(QUESTIONS)}\n"
             lender = start_daemon(folder / "lender", folder / "lender.log", config)
             stack.callback(lender.kill)
             box = stack.enter_context(offloading(encoder, reranker, [lender.address], reranker_name=name))
