@@ -140,7 +140,8 @@ def message_memory_bytes(settings: Settings) -> int:
     limits = settings.limits
     calls = limits.concurrent_calls + ANONYMOUS_CALLS
     received = ANONYMOUS_CALLS * (limits.message_kib << 10)
-    return (limits.message_memory_mib << 20) + received + calls * BUFFERED_BYTES
+    budget = limits.message_memory_mib << 20
+    return budget + budget // 4 + received + calls * BUFFERED_BYTES
 
 
 def tls_options(settings: Settings) -> TlsOptions | None:

@@ -183,6 +183,7 @@ class MessageBudget:
         self._held: Counter[str] = Counter()
         self._free = capacity_bytes
         self._free_for_streams = capacity_bytes * 3 // 4
+        self._unbudgeted = 0  # bytes of messages that wait
         self._waiting: list[_Waiting] = []
 
     @property
@@ -190,7 +191,9 @@ class MessageBudget:
         """Bytes in use."""
         return self.capacity_bytes - self._free
 
-    async def reserve(self, account: str, wanted_bytes: int, wait_s: float, *, stream: bool = False) -> int:
+    async def reserve(
+        self, account: str, wanted_bytes: int, wait_s: float, *, stream: bool = False, exists: bool = False
+    ) -> int:
         """Reserves memory for a message; pair it with ``release``.
 
         Args:
@@ -198,17 +201,22 @@ class MessageBudget:
             wanted_bytes: Size of the message. One that is larger than the budget takes all of it.
             wait_s: How long to wait for it, seconds.
             stream: Whether a stream keeps the memory until it ends.
+            exists: Whether the message is in memory while it waits; such messages have a quarter of the budget on top.
 
         Returns:
             The bytes to release.
 
         Raises:
-            Overloaded: The time is over.
+            Overloaded: The time is over, or too many messages wait that are in memory.
         """
         bytes_ = min(wanted_bytes, self.capacity_bytes * 3 // 4 if stream else self.capacity_bytes)
         waiting = _Waiting(account, bytes_, stream, asyncio.get_running_loop().create_future())
         if self._grant(waiting):
             return bytes_
+        unbudgeted = bytes_ if exists else 0
+        if self._unbudgeted + unbudgeted > self.capacity_bytes // 4:
+            raise Overloaded("message", _MESSAGE_RETRY_S)
+        self._unbudgeted += unbudgeted
         self._waiting.append(waiting)
         try:
             async with asyncio.timeout(wait_s):
@@ -221,6 +229,8 @@ class MessageBudget:
             if isinstance(ended, TimeoutError):
                 raise Overloaded("message", _MESSAGE_RETRY_S) from None
             raise
+        finally:
+            self._unbudgeted -= unbudgeted
         return bytes_
 
     def release(self, account: str, bytes_: int, *, stream: bool = False) -> None:

@@ -106,13 +106,14 @@ class CallMessages:
         """
         encode = self._handler.response_serializer
         data = response if encode is None else encode(response)
+        del response  # while the message waits, its bytes are all that is kept
         if self._answers is None or len(data) <= _SMALL_BYTES:
             await self._write(data)
             return
         if not self._handler.request_streaming:
             # It has read its request; while it waits for memory, others must not wait for that.
             self.close()
-        reserved = await self._budget.reserve(self._answers, len(data), _MEMORY_WAIT_S)
+        reserved = await self._budget.reserve(self._answers, len(data), _MEMORY_WAIT_S, exists=True)
         try:
             await self._write(data)
         finally:

@@ -120,3 +120,22 @@ def test_open_streams_of_many_callers_leave_room_for_other_messages() -> None:
         assert await waiting == 4
 
     asyncio.run(check())
+
+
+def test_messages_that_wait_in_memory_are_bounded_and_the_next_is_refused_at_once() -> None:
+    async def check() -> None:
+        budget = MessageBudget(CAPACITY)
+        await fill(budget, "reader", 4)
+        waiting = [asyncio.create_task(budget.reserve("reader", 4, LONG_S, exists=True)) for _ in range(4)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            await budget.reserve("reader", 4, LONG_S, exists=True)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        late = asyncio.create_task(budget.reserve("reader", 4, LONG_S, exists=True))
+        await asyncio.sleep(0)
+        assert not late.done()
+        late.cancel()
+
+    asyncio.run(check())
