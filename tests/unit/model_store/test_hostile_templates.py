@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -22,6 +23,21 @@ from tests.synthetic.tiny_model import FIXTURES
 ROOT = Path(__file__).parents[3]
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 CONTENTS = "{{ messages[0].content }}{{ messages[1].content }}"
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+@pytest.fixture
+def no_process_is_left() -> Callable[[], None]:
+    """Checks that the process has no children besides those of before, such as a daemon of other tests."""
+    before = children()
+
+    def check() -> None:
+        assert children() <= before
+
+    return check
 
 
 @pytest.mark.parametrize(
@@ -43,10 +59,12 @@ CONTENTS = "{{ messages[0].content }}{{ messages[1].content }}"
         ("x" * (LARGEST_TEMPLATE + 1), "at most"),
     ],
 )
-def test_a_hostile_template_is_refused_with_the_reason(template: str, problem: str) -> None:
+def test_a_hostile_template_is_refused_with_the_reason(
+    template: str, problem: str, no_process_is_left: Callable[[], None]
+) -> None:
     with pytest.raises(ModelFolderInvalid, match=f"chat template: .*{problem}"):
         render_chat_template(template, {})
-    assert psutil.Process().children() == []
+    no_process_is_left()
 
 
 def add(folder: Path, data: Path, runner: CliRunner) -> str:
@@ -57,7 +75,7 @@ def add(folder: Path, data: Path, runner: CliRunner) -> str:
 
 @pytest.mark.parametrize("finished", [False, True], ids=["onnxruntime-genai folder", "finished folder"])
 def test_models_add_refuses_a_hostile_template_and_leaves_no_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: bool, no_process_is_left: Callable[[], None]
 ) -> None:
     monkeypatch.setenv("EDGE_RAG_LISTEN", f"unix:{tmp_path}/none")
     source = tmp_path / "source"
@@ -77,7 +95,7 @@ def test_models_add_refuses_a_hostile_template_and_leaves_no_process(
         )
     shown = " ".join(add(source, tmp_path / "data", CliRunner()).split())
     assert "chat template: rendering it takes more than 2 s of processor time" in shown
-    assert psutil.Process().children(recursive=True) == []
+    no_process_is_left()
     assert not (tmp_path / "data" / "models" / "tiny").exists()
 
 
