@@ -68,7 +68,8 @@ def make_call_context(
         CallLimits(
             ConcurrencyLimiter(limits.concurrent_calls),
             AnonymousPool(),
-            MessageBudget(limits.message_memory_mib << 20),
+            # Messages that wait in memory have a quarter on top.
+            MessageBudget((limits.message_memory_mib << 20) * 4 // 5),
         ),
         Timeouts(limits.request_seconds, limits.long_call_seconds),
         metrics,
@@ -140,8 +141,7 @@ def message_memory_bytes(settings: Settings) -> int:
     limits = settings.limits
     calls = limits.concurrent_calls + ANONYMOUS_CALLS
     received = ANONYMOUS_CALLS * (limits.message_kib << 10)
-    budget = limits.message_memory_mib << 20
-    return budget + budget // 4 + received + calls * BUFFERED_BYTES
+    return (limits.message_memory_mib << 20) + received + calls * BUFFERED_BYTES
 
 
 def tls_options(settings: Settings) -> TlsOptions | None:

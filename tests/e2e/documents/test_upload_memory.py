@@ -32,7 +32,7 @@ from tests.e2e.support.secured_daemon import Box, edge_rag, token
 
 MIB = 1 << 20
 LONG = "EDGE_RAG_SOAK_SECONDS" in os.environ
-WRITERS, UPLOADS = 6, 24
+WRITERS, UPLOADS = 6, 18
 UPLOAD_BYTES, TEXT_BYTES = (60 * MIB, 19 * MIB) if LONG else (8 * MIB, 8 * MIB)
 READS, TEXT = 80, "The bearings are greased every 2,000 hours. " * (TEXT_BYTES // 44)
 SPOOL_MIB = 2048 if LONG else 256

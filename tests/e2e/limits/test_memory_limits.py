@@ -21,7 +21,7 @@ from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, sample
 
 MIB = 1 << 20
 SECONDS = float(os.environ.get("EDGE_RAG_SOAK_SECONDS", "3"))
-AMPLE = 1024 * MIB
+AMPLE = 1152 * MIB
 """Nothing has to be halved."""
 
 
