@@ -110,4 +110,5 @@ class PairModel:
 
 
 def _tensors(folder: Path) -> dict[str, Any]:
-    return load_file(folder / "model.safetensors")
+    tensors: dict[str, Any] = load_file(folder / "model.safetensors")
+    return tensors
