@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from edge_rag.errors import ModelError, ModelFolderInvalid, ModelNotAdded
@@ -18,10 +19,27 @@ from edge_rag.model_store.convert.generators import (
     use_original,
 )
 from edge_rag.model_store.convert.staging import StagingDir
-from edge_rag.model_store.directory import StoreDirectory, copy_files, matching, plain_files, refuse_hard_links
+from edge_rag.model_store.directory import (
+    StoreDirectory,
+    copy_files,
+    file_sha256,
+    matching,
+    plain_files,
+    refuse_hard_links,
+)
 from edge_rag.model_store.hub import FetchedModel, delete_download, fetch
+from edge_rag.model_store.ollama import find_in_ollama, ollama_stores
+from edge_rag.model_store.packaged import stage_packaged
 from edge_rag.model_store.signature import SIGNATURE_FILE, check_copies, check_signature
-from edge_rag.model_store.source import AddProgress, AddRequest, GgufSource, HubModel
+from edge_rag.model_store.source import (
+    AddProgress,
+    AddRequest,
+    GgufSource,
+    HubModel,
+    OllamaModel,
+    PackagedModel,
+    Source,
+)
 from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE
 from edge_rag.runtime.model_folder.folder import (
     GeneratorForm,
@@ -84,8 +102,9 @@ def _make(request: AddRequest, fetched: FetchedModel | None, staging_dir: Stagin
     """Builds the finished folder and returns its path."""
     staging_dir.source.mkdir()
     staging_dir.scratch.mkdir()
-    if isinstance(request.source, GgufSource):
-        return _add_gguf(request, request.source.path, staging_dir)
+    gguf = [] if fetched is None else [path for path in fetched.files if path.endswith(".gguf")]
+    if gguf or isinstance(request.source, GgufSource | OllamaModel | PackagedModel):
+        return _add_gguf(request, fetched, staging_dir)
     folder = fetched.folder if fetched is not None else Path(str(request.source))
     files = fetched.files if fetched is not None else plain_files(folder, _IGNORED_FOLDERS)
     signed = _signed(request, folder, staging_dir)
@@ -114,17 +133,46 @@ def _make(request: AddRequest, fetched: FetchedModel | None, staging_dir: Stagin
     return staging_dir.model
 
 
-def _add_gguf(request: AddRequest, path: Path, staging_dir: StagingDir) -> Path:
+def _add_gguf(request: AddRequest, fetched: FetchedModel | None, staging_dir: StagingDir) -> Path:
     if request.keys:
-        raise ModelNotAdded(f"{path}: a signature is required, and a GGUF file has none; sign the folder made of it")
+        raise ModelNotAdded(
+            f"{request.source}: a signature is required, and a GGUF file has none; sign the folder made of it"
+        )
     if request.precision is not None:
         raise ModelNotAdded(
-            f"{path}: --precision is for Hugging Face folders; the weights of a GGUF file stay as they are"
+            f"{request.source}: --precision is for Hugging Face folders; the weights of a GGUF file stay as they are"
         )
     _check_role(request, ModelRole.GENERATOR)
-    _copy_source(path.parent, {path.name: path.stat().st_size}, None, staging_dir)
-    make_gguf_generator(request, staging_dir.source / path.name, staging_dir)
+    file = _stage_gguf(request.source, fetched, staging_dir)
+    if isinstance(request.source, PackagedModel) and request.licence is None:
+        request = replace(request, licence=request.source.package.licence)
+    make_gguf_generator(request, file, None if fetched is None else fetched.commit, staging_dir)
     return staging_dir.model
+
+
+def _stage_gguf(source: Source, fetched: FetchedModel | None, staging_dir: StagingDir) -> Path:
+    """Makes a private copy of a source's GGUF file, compares it with the source's hash if there is one; returns it."""
+    match source:
+        case PackagedModel():
+            return stage_packaged(source, staging_dir.source, staging_dir.scratch, staging_dir.progress)
+        case OllamaModel():
+            found = find_in_ollama(source, ollama_stores())
+            _copy_source(found.weights.parent, {found.weights.name: found.bytes}, None, staging_dir)
+            copy = (staging_dir.source / found.weights.name).rename(staging_dir.source / f"{source.name}.gguf")
+            if file_sha256(copy) != found.sha256:
+                raise ModelFolderInvalid(
+                    f"{found.weights}: does not have the SHA-256 of its name; `ollama pull` it again"
+                )
+            if found.licence:
+                (staging_dir.source / "LICENSE").write_text(found.licence, "utf-8")
+            return copy
+        case GgufSource():
+            folder, files = source.path.parent, {source.path.name: source.path.stat().st_size}
+        case _:
+            assert fetched is not None
+            folder, files = fetched.folder, fetched.files
+    _copy_source(folder, files, None, staging_dir)
+    return staging_dir.source / next(iter(files))
 
 
 def _convert(request: AddRequest, checkpoint: Checkpoint, commit: str | None, staging_dir: StagingDir) -> None:

@@ -15,7 +15,15 @@ from pathlib import Path
 
 from edge_rag.core.atomic_file import sync
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded, ModelNotFound, StorageError, StorageFull
-from edge_rag.model_store.source import AddProgress, GgufSource, HubModel, LocalFolder, Source
+from edge_rag.model_store.source import (
+    AddProgress,
+    GgufSource,
+    HubModel,
+    LocalFolder,
+    OllamaModel,
+    PackagedModel,
+    Source,
+)
 
 _BLOCK_BYTES = 1 << 20
 _MAX_ENTRIES = 4096
@@ -265,19 +273,30 @@ def provenance_of(source: Source, copy: Path, commit: str | None) -> str:
         copy: The files copied from it.
         commit: The commit; None if it was not fetched.
     """
+    files = sorted(plain_files(copy))
+    weights = next((path for path in files if path.endswith(".gguf")), None)
     if commit is not None:
-        return f"{source}, commit {commit}"
+        file = f", {weights}" if weights is not None and isinstance(source, HubModel) and not source.file else ""
+        return f"{source}{file}, commit {commit}"
     match source:
         case HubModel():
             named = str(source)
-        case GgufSource():
-            return f"{source.path.name}, SHA-256 {_sha256(copy / source.path.name)}"
         case LocalFolder():
             named = f"folder {source.path.name}"
-    lines = "".join(f"{_sha256(copy / path)}  {path}\n" for path in sorted(plain_files(copy)))
+        case GgufSource():
+            named = source.path.name
+        case OllamaModel():
+            named = str(source)
+        case PackagedModel():
+            package = source.package
+            named = f"{package.distribution} {package.version}, {Path(package.member).name}"
+    if weights is not None and not isinstance(source, LocalFolder):
+        return f"{named}, SHA-256 {file_sha256(copy / weights)}"
+    lines = "".join(f"{file_sha256(copy / path)}  {path}\n" for path in files)
     return f"{named}, SHA-256 of its files' hashes {hashlib.sha256(lines.encode()).hexdigest()}"
 
 
-def _sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """Returns the SHA-256 of a file, 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

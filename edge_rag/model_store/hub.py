@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 20.0
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_GGUF = ".gguf"
+_SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+_PROJECTOR = re.compile(r"mmproj", re.IGNORECASE)
 _OFFLINE = (
     "Without the hub: fetch the model on a machine that reaches it (`hf download {repository} --local-dir FOLDER`), "
     "carry FOLDER over and run `edge-rag models add FOLDER`"
@@ -42,7 +46,7 @@ class FetchedModel:
 
 
 def fetch(model: HubModel, downloads: Path, progress: AddProgress) -> FetchedModel:
-    """Fetches a model's weights, configuration and tokenizer; continues an interrupted download.
+    """Fetches a model's weights, configuration and tokenizer, or its GGUF file; continues an interrupted download.
 
     The address of the hub and the access token come from the environment (``HF_ENDPOINT``, ``HF_TOKEN``).
 
@@ -96,13 +100,51 @@ def delete_download(fetched: FetchedModel) -> None:
 
 def _files_to_fetch(model: HubModel, info: ModelInfo) -> dict[str, int]:
     sizes = {sibling.rfilename: sibling.size for sibling in info.siblings or ()}
-    selected = wanted_files(sizes)
-    if "config.json" not in selected or not any(name.endswith(".safetensors") for name in selected):
-        raise ModelNotAdded(f"{model}: has no config.json with weights in model.safetensors; it cannot be converted")
+    selected: Iterable[str] = wanted_files(sizes)
+    converted = "config.json" in selected and any(name.endswith(".safetensors") for name in selected)
+    if model.file is not None or (not converted and any(name.endswith(_GGUF) for name in sizes)):
+        selected = [choose_gguf(model, sizes)]
+    elif not converted:
+        raise ModelNotAdded(
+            f"{model}: has no config.json with weights in model.safetensors, and no GGUF file; it cannot be converted"
+        )
+    selected = list(selected)
     files = {name: size for name in selected if (size := sizes[name]) is not None}
     if len(files) < len(selected):
         raise ModelNotAdded(f"{model}: the hub does not report the sizes of its files")
     return files
+
+
+def choose_gguf(model: HubModel, names: Iterable[str]) -> str:
+    """Returns the GGUF file of a repository that is meant.
+
+    Args:
+        model: The model; its ``file`` is a path, or the last part of a file's name such as ``Q4_K_M``, or None if there
+            is only one file.
+        names: Paths of the repository's files.
+
+    Raises:
+        ModelNotAdded: There is none, there are several, or the model is divided into several files.
+    """
+    files = sorted(name for name in names if name.endswith(_GGUF) and not _PROJECTOR.match(name.rpartition("/")[2]))
+    wanted = model.file
+    if wanted is None:
+        found = files
+    elif wanted.endswith(_GGUF):
+        found = [name for name in files if name == wanted]
+    else:
+        ending = re.compile(rf"(?:^|[-./]){re.escape(wanted)}(?:-\d{{5}}-of-\d{{5}})?\.gguf", re.IGNORECASE)
+        found = [name for name in files if ending.search(name)]
+    if any(_SPLIT.search(name) for name in found):
+        raise ModelNotAdded(
+            f"{model}: {found[0]} is a part of a model divided into several files; take a quantization of one file, or "
+            "join the parts with `llama-gguf-split --merge` and add the result"
+        )
+    if len(found) != 1:
+        known = ", ".join(files) or "none"
+        many = "several GGUF files fit" if found else "no GGUF file fits"
+        raise ModelNotAdded(f"{model}: {many}; name one with hf:{model.repository}:FILE. There are: {known}")
+    return found[0]
 
 
 def _fetch_file(model: HubModel, commit: str, sibling: RepoSibling, folder: Path, progress: AddProgress) -> None:
@@ -117,7 +159,7 @@ def _fetch_file(model: HubModel, commit: str, sibling: RepoSibling, folder: Path
         return
     # The library's own download does not keep incomplete files across processes.
     partial = folder / f"{name}.partial"
-    partial.parent.mkdir(exist_ok=True)
+    partial.parent.mkdir(parents=True, exist_ok=True)
     with partial.open("ab") as file:
         try:
             http_get(

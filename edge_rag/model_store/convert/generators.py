@@ -164,8 +164,14 @@ def make_generator(request: AddRequest, built: Built, staging: StagingDir) -> No
         _serial(request, built, staging, found["why"])
 
 
-def make_gguf_generator(request: AddRequest, file: Path, staging: StagingDir) -> None:
+def make_gguf_generator(request: AddRequest, file: Path, commit: str | None, staging: StagingDir) -> None:
     """Builds the model folder from a GGUF file.
+
+    Args:
+        request: The request.
+        file: A private copy of the file.
+        commit: Commit of the hub's repository that it was fetched at; None if it was not.
+        staging: Where the folder is built.
 
     Raises:
         ModelNotAdded: The file cannot be read, or the model computes something else than the file's weights.
@@ -181,9 +187,12 @@ def make_gguf_generator(request: AddRequest, file: Path, staging: StagingDir) ->
             f"positions (at least {MIN_SAME_TOKEN:.0%}); it was not added; --accept-loss adds it nevertheless"
         )
     parameters: dict[str, JsonValue] = {key: found[key] for key in ("weights", "family", "architecture")}
-    built = Built(
-        staging.converted, found["licence"], provenance_of(request.source, staging.source, None), "GGUF", parameters
-    )
+    if commit is not None:
+        parameters["revision"] = commit
+    for notice in staging.source.glob("LICENSE*"):
+        shutil.copyfile(notice, staging.converted / notice.name)
+    provenance = provenance_of(request.source, staging.source, commit)
+    built = Built(staging.converted, found["licence"], provenance, "GGUF", parameters)
     _write_model(
         request,
         built,

@@ -80,7 +80,7 @@ class HubServer:
         for name, content in self.files.items():
             digest = self.stored.get(name, hashlib.sha256(content).hexdigest())
             sibling: dict[str, Any] = {"rfilename": name, "size": len(content)}
-            if name.endswith(".safetensors"):
+            if name.endswith((".safetensors", ".gguf")):
                 sibling["lfs"] = {"sha256": digest, "size": len(content), "pointerSize": 100}
             else:
                 sibling["blobId"] = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()

@@ -11,7 +11,7 @@ import huggingface_hub.constants
 import pytest
 
 from edge_rag.errors import ModelNotAdded
-from edge_rag.model_store.hub import delete_download, fetch
+from edge_rag.model_store.hub import choose_gguf, delete_download, fetch
 from edge_rag.model_store.source import HubModel, NoProgress
 from tests.unit.model_store.hub_server import COMMIT, HubServer
 
@@ -111,3 +111,57 @@ def test_a_model_without_safetensors_is_refused_before_anything_is_fetched(hub: 
     with pytest.raises(ModelNotAdded, match=r"no config\.json with weights"):
         fetch(MODEL, tmp_path, NoProgress())
     assert hub.served == []
+
+
+GGUF_FILES = ("tiny-Q4_K_M.gguf", "tiny-Q4_K_S.gguf", "tiny.Q8_0.gguf", "mmproj-tiny-F16.gguf", "README.md")
+
+
+@pytest.mark.parametrize(
+    ("file", "names", "chosen"),
+    [
+        ("Q4_K_M", GGUF_FILES, "tiny-Q4_K_M.gguf"),
+        ("q8_0", GGUF_FILES, "tiny.Q8_0.gguf"),
+        ("tiny-Q4_K_S.gguf", GGUF_FILES, "tiny-Q4_K_S.gguf"),
+        ("BF16", ("BF16/tiny-BF16.gguf", "tiny-F16.gguf"), "BF16/tiny-BF16.gguf"),
+        ("F16", ("BF16/tiny-BF16.gguf", "tiny-F16.gguf"), "tiny-F16.gguf"),
+        (None, ("tiny.gguf", "mmproj-tiny.gguf", "README.md"), "tiny.gguf"),
+    ],
+)
+def test_a_gguf_file_is_chosen_by_name_by_quantization_or_because_it_is_the_only_one(
+    file: str | None, names: tuple[str, ...], chosen: str
+) -> None:
+    assert choose_gguf(HubModel("owner", "tiny", None, file), names) == chosen
+
+
+@pytest.mark.parametrize(
+    ("file", "names", "said"),
+    [
+        (None, GGUF_FILES, r"several GGUF files fit.*tiny-Q4_K_M\.gguf, tiny-Q4_K_S\.gguf, tiny\.Q8_0\.gguf$"),
+        ("Q2_K", GGUF_FILES, "no GGUF file fits"),
+        ("K_M", GGUF_FILES, "no GGUF file fits"),
+        ("absent.gguf", GGUF_FILES, "no GGUF file fits"),
+        ("Q8_0", ("a-Q8_0.gguf", "b-Q8_0.gguf"), "several GGUF files fit"),
+        ("Q4_0", ("t-Q4_0-00001-of-00002.gguf", "t-Q4_0-00002-of-00002.gguf"), r"several files; .*--merge"),
+        ("t-00001-of-00002.gguf", ("t-00001-of-00002.gguf", "t-00002-of-00002.gguf"), r"several files; .*--merge"),
+        (None, ("t-00001-of-00001.gguf",), r"several files; .*--merge"),
+    ],
+)
+def test_a_gguf_file_that_is_not_one_is_refused_with_those_that_there_are(
+    file: str | None, names: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(ModelNotAdded, match=said):
+        choose_gguf(HubModel("owner", "tiny", None, file), names)
+
+
+def test_of_a_repository_with_gguf_files_only_the_chosen_one_is_fetched(hub: HubServer, tmp_path: Path) -> None:
+    hub.files = {"Q8_0/tiny-Q8_0.gguf": WEIGHTS, "tiny-Q4_0.gguf": b"other", "README.md": b"card"}
+    fetched = fetch(HubModel("owner", "tiny", None, "Q8_0"), tmp_path, NoProgress())
+    assert fetched.files == {"Q8_0/tiny-Q8_0.gguf": len(WEIGHTS)}
+    assert (fetched.folder / "Q8_0" / "tiny-Q8_0.gguf").read_bytes() == WEIGHTS
+    assert {name for name, _ in hub.served} == {"Q8_0/tiny-Q8_0.gguf"}
+
+
+def test_safetensors_are_taken_unless_a_gguf_file_is_named(hub: HubServer, tmp_path: Path) -> None:
+    hub.files["tiny.gguf"] = b"GGUF"
+    assert "model.safetensors" in fetch(MODEL, tmp_path, NoProgress()).files
+    assert set(fetch(HubModel("owner", "tiny", None, "tiny.gguf"), tmp_path, NoProgress()).files) == {"tiny.gguf"}

