@@ -19,7 +19,16 @@ namespace edge_rag {
 constexpr uint32_t kOrtApiVersion = 17;
 
 enum OrtErrorCode : int { kOrtFail = 1, kOrtInvalidArgument = 2 };
-enum OrtElementType : int { kOrtFloat = 1, kOrtUint8 = 2, kOrtInt8 = 3, kOrtInt32 = 6, kOrtInt64 = 7 };
+// As the type of an input, kOrtAnyType leaves it to the model.
+enum OrtElementType : int {
+  kOrtAnyType = 0,
+  kOrtFloat = 1,
+  kOrtUint8 = 2,
+  kOrtInt8 = 3,
+  kOrtInt32 = 6,
+  kOrtInt64 = 7,
+  kOrtFloat16 = 10
+};
 enum OrtCharacteristic : int { kOrtRequired = 0, kOrtOptional = 1 };
 
 }  // namespace edge_rag
@@ -34,7 +43,8 @@ struct OrtApi {
   OrtStatus* (*AddCustomOpDomain)(OrtSessionOptions* options, OrtCustomOpDomain* domain);
   OrtUnused unused_29_50[22];
   OrtStatus* (*GetTensorMutableData)(OrtValue* value, void** out);
-  OrtUnused unused_52_60[9];
+  OrtUnused unused_52_59[8];
+  OrtStatus* (*GetTensorElementType)(const OrtTensorTypeAndShapeInfo* info, int* out);
   OrtStatus* (*GetDimensionsCount)(const OrtTensorTypeAndShapeInfo* info, size_t* out);
   OrtStatus* (*GetDimensions)(const OrtTensorTypeAndShapeInfo* info, int64_t* dims, size_t count);
   OrtUnused unused_63_64[2];
@@ -60,6 +70,7 @@ struct OrtApi {
 EDGE_RAG_AT(CreateCustomOpDomain, 26);
 EDGE_RAG_AT(AddCustomOpDomain, 28);
 EDGE_RAG_AT(GetTensorMutableData, 51);
+EDGE_RAG_AT(GetTensorElementType, 60);
 EDGE_RAG_AT(GetDimensionsCount, 61);
 EDGE_RAG_AT(GetTensorTypeAndShape, 65);
 EDGE_RAG_AT(KernelInfoGetAttribute_float, 85);

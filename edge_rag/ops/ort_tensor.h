@@ -92,6 +92,7 @@ template <class Element>
 struct Tensor {
   Element* data = nullptr;
   std::vector<int64_t> dims;
+  int type = kOrtAnyType;  // of its elements
   bool present = false;
 };
 
@@ -109,6 +110,7 @@ Tensor<Element> input(const OrtApi* api, const OrtKernelContext* context, size_t
     OrtTensorTypeAndShapeInfo* info;
     ~Release() { api->ReleaseTensorTypeAndShapeInfo(info); }
   } release{api, info};
+  check(api->GetTensorElementType(info, &tensor.type));
   size_t rank = 0;
   check(api->GetDimensionsCount(info, &rank));
   tensor.dims.resize(rank);

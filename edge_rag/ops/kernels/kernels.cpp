@@ -27,7 +27,9 @@ std::vector<const KernelBuild*> builds_that_run_here() {
   std::vector<const KernelBuild*> builds{&kScalarBuild};
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) builds.push_back(&kAvx2Build);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
+    builds.push_back(&kAvx2Build);
+  }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vl")) {
     builds.push_back(&kAvx512Build);

@@ -8,12 +8,14 @@
 
 namespace edge_rag {
 
-// Activations as 8-bit integers: for every row and block of the matrix's rows a scale, and what the product of the
-// integers has to be corrected by for the zero points: with zero points for every column the sum of the block's
-// integers, without that sum times minus the one zero point (as the build sees it). Blocks are the outermost dimension.
+// Activations as 8-bit integers: for every row and block of the matrix's rows a scale, the sum of what the integers stand
+// for (with minima only), and what the product of the integers has to be corrected by for the zero points: with zero
+// points for every column the sum of the block's integers, otherwise that sum times minus the one zero point (as the
+// build sees it). Blocks are the outermost dimension.
 struct Activations {
   int8_t* integers;   // [blocks][rows][stride]
   float* scales;      // [blocks][rows]
+  float* sums;        // [blocks][rows]
   int32_t* offsets;   // [blocks][rows]
   int64_t rows;
   int64_t stride;     // of a row of a block, bytes

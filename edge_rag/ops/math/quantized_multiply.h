@@ -66,15 +66,17 @@ template <class V>
 void quantize_activations(const float* in, const QuantizedMatrix& matrix, int64_t begin, int64_t end,
                           const Activations& out) {
   const int32_t bias = matrix.bits == 4 ? V::template Products<4>::kBias : V::template Products<8>::kBias;
-  const int32_t factor = matrix.zero_points == nullptr ? bias - matrix.middle() : 1;
+  const Zero zero = matrix.zero();
+  const int32_t factor = zero == Zero::kPoints ? 1 : zero == Zero::kMinima ? bias : bias - matrix.middle();
   for (int64_t row = begin; row < end; ++row) {
     const float* from = in + row * matrix.rows;
     for (int64_t block = 0; block < matrix.blocks; ++block) {
       const int64_t first = block * matrix.block_rows;
       const int64_t size = smaller(matrix.rows - first, matrix.block_rows);
       const int64_t at = out.at(block, row);
-      out.offsets[at] =
-          factor * quantize_block<V>(from + first, size, out.integers + at * out.stride, out.scales[at]);
+      const int32_t sum = quantize_block<V>(from + first, size, out.integers + at * out.stride, out.scales[at]);
+      out.offsets[at] = factor * sum;
+      out.sums[at] = static_cast<float>(sum) * out.scales[at];
     }
   }
 }
@@ -84,10 +86,13 @@ struct BlockProduct {
   const int8_t* integers;  // of the strip's first row
   int64_t stride;
   const float* activation_scales;
+  const float* activation_sums;
   const int32_t* offsets;
   const uint8_t* weights[kPanelGroup];
-  const float* scales[kPanelGroup];
-  const uint8_t* zero_points[kPanelGroup];
+  const uint8_t* scales[kPanelGroup];
+  const uint8_t* zeros[kPanelGroup];  // zero points or minima
+  const float* scale_factors[kPanelGroup];
+  const float* minimum_factors[kPanelGroup];
   int64_t lines;                     // of 64 bytes of weights, at least 1
   const uint8_t* next[kPanelGroup];  // weights of the block that comes next
   int64_t next_lines;                // of them, to be fetched for every R rows
@@ -113,18 +118,27 @@ enum class Line { kBytes, kNibbles };
 // for every R rows, where arithmetic is.
 enum class Fetch { kByLine, kByRows };
 
+// Scales or minima of a block of a panel.
+template <class V, Stored kStored>
+EDGE_RAG_INLINE typename V::Floats load_stored(const uint8_t* from, const float* factors) {
+  if constexpr (kStored == Stored::kFloat) return V::load(reinterpret_cast<const float*>(from));
+  if constexpr (kStored == Stored::kHalf) return V::load_halves(from);
+  if constexpr (kStored == Stored::kByte) return V::multiply(V::to_float(V::load_bytes(from)), V::load(factors));
+}
+
 // Multiplies rows [begin, end), R at a time, by C panels from `panel` on. Not inlined, so that there is one loop for the
 // compiler to find registers for.
-template <class V, int kBits, Line kLine, Fetch kFetch, bool kZeroPoints, int R, int C>
+template <class V, int kBits, Line kLine, Fetch kFetch, Zero kZero, Stored kStored, int R, int C>
 __attribute__((noinline)) void add_product(const BlockProduct& block, int64_t begin, int64_t end, int64_t panel) {
   using P = typename V::template Products<kBits>;
   constexpr int64_t kQuads = kLine == Line::kBytes ? 1 : 2;
+  constexpr bool kUncorrected = kZero == Zero::kPoints || (kZero == Zero::kMinima && P::kBias == 0);
   const int64_t stride = block.stride;
   const int64_t lines = block.lines;
   const float* const activation_scales = block.activation_scales;
   const int32_t* const offsets = block.offsets;
   const uint8_t* weights[C];
-  const float* scales[C];
+  const uint8_t* scales[C];
 #pragma GCC unroll 4
   for (int c = 0; c < C; ++c) {
     weights[c] = block.weights[panel + c];
@@ -145,7 +159,7 @@ __attribute__((noinline)) void add_product(const BlockProduct& block, int64_t be
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) sums[r][c] = P::start(kZeroPoints ? 0 : offsets[row + r]);
+      for (int c = 0; c < C; ++c) sums[r][c] = P::start(kUncorrected ? 0 : offsets[row + r]);
     }
     const int8_t* rows[R];
 #pragma GCC unroll 8
@@ -177,28 +191,35 @@ __attribute__((noinline)) void add_product(const BlockProduct& block, int64_t be
 
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) {
-      const auto column_scales = V::load(scales[c]);
+      const auto column_scales = load_stored<V, kStored>(scales[c], block.scale_factors[panel + c]);
+      [[maybe_unused]] typename V::Floats minima;
+      if constexpr (kZero == Zero::kMinima) {
+        minima = load_stored<V, kStored>(block.zeros[panel + c], block.minimum_factors[panel + c]);
+      }
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         auto integers = P::finish(sums[r][c]);
-        if constexpr (kZeroPoints) {
-          const auto zeros = V::add(V::load_bytes(block.zero_points[panel + c]), -P::kBias);
+        if constexpr (kZero == Zero::kPoints) {
+          const auto zeros = V::add(V::load_bytes(block.zeros[panel + c]), -P::kBias);
           integers = V::add(integers, V::multiply(zeros, -offsets[row + r]));
         }
         const auto scale = V::multiply(V::set(activation_scales[row + r]), column_scales);
-        float* sum = out + (r * kPanelGroup + c) * kLanes;
-        V::store(sum, V::fused(V::to_float(integers), scale, V::load(sum)));
+        float* to = out + (r * kPanelGroup + c) * kLanes;
+        auto sum = V::fused(V::to_float(integers), scale, V::load(to));
+        if constexpr (kZero == Zero::kMinima) sum = V::fused(V::set(block.activation_sums[row + r]), minima, sum);
+        V::store(to, sum);
       }
     }
   }
 }
 
-template <class V, int kBits, Line kLine, Fetch kFetch, bool kZeroPoints>
+template <class V, int kBits, Line kLine, Fetch kFetch, Zero kZero, Stored kStored>
 EDGE_RAG_INLINE void add_block(const BlockProduct& block, const EqualRuns& runs) {
   using P = typename V::template Products<kBits>;
   for_each_run<P::kRows>(runs, [&](int64_t begin, int64_t end, auto size) EDGE_RAG_LAMBDA {
     for (int64_t panel = 0; panel < kPanelGroup; panel += P::kColumns) {
-      add_product<V, kBits, kLine, kFetch, kZeroPoints, decltype(size)::value, P::kColumns>(block, begin, end, panel);
+      add_product<V, kBits, kLine, kFetch, kZero, kStored, decltype(size)::value, P::kColumns>(block, begin, end,
+                                                                                               panel);
     }
   });
 }
@@ -286,7 +307,7 @@ EDGE_RAG_INLINE void unpack(BlockProduct& block, uint8_t (*room)[kUnpackedBlockR
 }
 
 // Adds the products of a strip's rows with a group of panels to sums of zero.
-template <class V, int kBits, bool kZeroPoints>
+template <class V, int kBits, Zero kZero, Stored kStored>
 EDGE_RAG_INLINE void add_group(const Activations& activations, const QuantizedMatrix& matrix, int64_t strip,
                                const EqualRuns& runs, int64_t first_panel, BlockProduct& block) {
   using P = typename V::template Products<kBits>;
@@ -295,12 +316,16 @@ EDGE_RAG_INLINE void add_group(const Activations& activations, const QuantizedMa
   const uint8_t* weights[kPanelGroup];
   const uint8_t* next_group[kPanelGroup];
   int64_t at_scale[kPanelGroup];
+  int64_t at_factor[kPanelGroup];
+  const auto* const scales = static_cast<const uint8_t*>(matrix.scales);
+  const auto* const minima = static_cast<const uint8_t*>(matrix.minima);
   for (int64_t p = 0; p < kPanelGroup; ++p) {
     // Past the last panel the last one is multiplied again; nothing of that is written.
     const int64_t panel = smaller(first_panel + p, matrix.panels - 1);
     weights[p] = matrix.weights + panel * matrix.panel_bytes();
     next_group[p] = matrix.weights + smaller(panel + kPanelGroup, matrix.panels - 1) * matrix.panel_bytes();
     at_scale[p] = matrix.at_scale(panel, 0);
+    at_factor[p] = matrix.at_factor(panel, 0);
   }
   block.stride = activations.stride;
   block.next_lines = (lines * P::kRows + runs.total - 1) / runs.total;
@@ -310,28 +335,36 @@ EDGE_RAG_INLINE void add_group(const Activations& activations, const QuantizedMa
     const int64_t at = activations.at(b, strip);
     block.integers = activations.integers + at * activations.stride;
     block.activation_scales = activations.scales + at;
+    block.activation_sums = activations.sums + at;
     block.offsets = activations.offsets + at;
     block.lines = last ? matrix.lines(matrix.padded_rows() - b * matrix.block_rows) : lines;
     block.output = last ? output : nullptr;
     for (int64_t p = 0; p < kPanelGroup; ++p) {
       block.weights[p] = weights[p] + b * matrix.block_bytes();
       block.next[p] = last ? next_group[p] : block.weights[p] + matrix.block_bytes();
-      block.scales[p] = matrix.scales + at_scale[p] + b * kLanes;
-      if (kZeroPoints) block.zero_points[p] = matrix.zero_points + at_scale[p] + b * kLanes;
+      const int64_t lane = at_scale[p] + b * kLanes;
+      block.scales[p] = scales + lane * bytes_of(kStored);
+      if constexpr (kZero == Zero::kPoints) block.zeros[p] = matrix.zero_points + lane;
+      if constexpr (kZero == Zero::kMinima) block.zeros[p] = minima + lane * bytes_of(kStored);
+      if constexpr (kStored == Stored::kByte) {
+        const int64_t factor = at_factor[p] + b / matrix.group_blocks * kLanes;
+        block.scale_factors[p] = matrix.scale_factors + factor;
+        if constexpr (kZero == Zero::kMinima) block.minimum_factors[p] = matrix.minimum_factors + factor;
+      }
     }
     if (few) {
-      add_block<V, kBits, kBits == 4 ? Line::kNibbles : Line::kBytes, Fetch::kByLine, kZeroPoints>(block, runs);
+      add_block<V, kBits, kBits == 4 ? Line::kNibbles : Line::kBytes, Fetch::kByLine, kZero, kStored>(block, runs);
     } else if constexpr (kBits == 4) {
       alignas(64) uint8_t room[kPanelGroup][kUnpackedBlockRows * kLanes];
       unpack<V>(block, room);
-      add_block<V, kBits, Line::kBytes, Fetch::kByRows, kZeroPoints>(block, runs);
+      add_block<V, kBits, Line::kBytes, Fetch::kByRows, kZero, kStored>(block, runs);
     } else {
-      add_block<V, kBits, Line::kBytes, Fetch::kByRows, kZeroPoints>(block, runs);
+      add_block<V, kBits, Line::kBytes, Fetch::kByRows, kZero, kStored>(block, runs);
     }
   }
 }
 
-template <class V, int kBits, bool kZeroPoints>
+template <class V, int kBits, Zero kZero, Stored kStored>
 void multiply_part(const Activations& activations, const QuantizedMatrix& matrix, const ProductPart& part,
                    const ProductOutput& out) {
   alignas(64) float sums[kStripRows * kPanelGroup * kLanes];
@@ -348,25 +381,42 @@ void multiply_part(const Activations& activations, const QuantizedMatrix& matrix
       block.output = output + column;
       block.output_width = smaller(kPanelGroup / panels_of_column * kLanes, out.columns - column);
       std::memset(sums, 0, static_cast<size_t>(rows * kPanelGroup * kLanes) * sizeof(float));
-      add_group<V, kBits, kZeroPoints>(activations, matrix, strip, runs, first, block);
+      add_group<V, kBits, kZero, kStored>(activations, matrix, strip, runs, first, block);
       write_strip<V>(sums, rows, first, output, out);
     }
   }
 }
 
+template <class V, int kBits, Zero kZero>
+void multiply_stored(const Activations& activations, const QuantizedMatrix& matrix, const ProductPart& part,
+                     const ProductOutput& out) {
+  switch (matrix.stored) {
+    case Stored::kFloat: return multiply_part<V, kBits, kZero, Stored::kFloat>(activations, matrix, part, out);
+    case Stored::kHalf: return multiply_part<V, kBits, kZero, Stored::kHalf>(activations, matrix, part, out);
+    case Stored::kByte: return multiply_part<V, kBits, kZero, Stored::kByte>(activations, matrix, part, out);
+  }
+}
+
+template <class V, int kBits>
+void multiply_bits(const Activations& activations, const QuantizedMatrix& matrix, const ProductPart& part,
+                   const ProductOutput& out) {
+  switch (matrix.zero()) {
+    case Zero::kMiddle: return multiply_stored<V, kBits, Zero::kMiddle>(activations, matrix, part, out);
+    case Zero::kMinima: return multiply_stored<V, kBits, Zero::kMinima>(activations, matrix, part, out);
+    case Zero::kPoints: return multiply_part<V, kBits, Zero::kPoints, Stored::kFloat>(activations, matrix, part, out);
+  }
+}
+
+template <class V>
+void multiply(const Activations& activations, const QuantizedMatrix& matrix, const ProductPart& part,
+              const ProductOutput& out) {
+  const auto of_bits = matrix.bits == 4 ? multiply_bits<V, 4> : multiply_bits<V, 8>;
+  of_bits(activations, matrix, part, out);
+}
+
 template <class V>
 constexpr QuantizedKernels make_quantized_kernels() {
-  return {quantize_activations<V>, [](const Activations& activations, const QuantizedMatrix& matrix,
-                                      const ProductPart& part, const ProductOutput& out) {
-            const bool zero_points = matrix.zero_points != nullptr;
-            if (matrix.bits == 4) {
-              zero_points ? multiply_part<V, 4, true>(activations, matrix, part, out)
-                          : multiply_part<V, 4, false>(activations, matrix, part, out);
-            } else {
-              zero_points ? multiply_part<V, 8, true>(activations, matrix, part, out)
-                          : multiply_part<V, 8, false>(activations, matrix, part, out);
-            }
-          }};
+  return {quantize_activations<V>, multiply<V>};
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace edge_rag {
 namespace {
 
-enum Input : size_t { kActivations, kWeights, kScales, kZeroPoints, kBias, kInputCount };
+enum Input : size_t { kActivations, kBias = kOther };
 
 struct Kernel {
   const OrtApi* api;
@@ -43,8 +43,9 @@ class Room {
     const int64_t cells = matrix.blocks * rows;
     grow(integers_, static_cast<size_t>(cells * stride));
     grow(scales_, static_cast<size_t>(cells));
+    grow(sums_, static_cast<size_t>(cells));
     grow(offsets_, static_cast<size_t>(cells));
-    return {integers_.data(), scales_.data(), offsets_.data(), rows, stride};
+    return {integers_.data(), scales_.data(), sums_.data(), offsets_.data(), rows, stride};
   }
 
  private:
@@ -55,6 +56,7 @@ class Room {
 
   std::vector<int8_t> integers_;
   std::vector<float> scales_;
+  std::vector<float> sums_;
   std::vector<int32_t> offsets_;
 };
 
@@ -89,7 +91,7 @@ void multiply(const Kernel& kernel, const OrtKernelContext* context, const Quant
 
 void compute(const Kernel& kernel, OrtKernelContext* context) {
   const auto a = input<const float>(kernel.api, context, kActivations);
-  const QuantizedMatrix matrix = matrix_inputs(kernel.api, context, kWeights, kernel.matrix);
+  const QuantizedMatrix matrix = matrix_inputs(kernel.api, context, kernel.matrix);
   require(!a.dims.empty() && a.dims.back() == matrix.rows, "a has shape ", a.dims, ", expected ", matrix.rows,
           " columns");
   int64_t rows = 1;
@@ -132,9 +134,9 @@ Kernel make_kernel(const OrtApi* api, const OrtKernelInfo* info) {
 class QuantizedMatMul {
  public:
   static constexpr const char* kName = "QuantizedMatMul";
-  static constexpr size_t kInputs = Input::kInputCount;
-  static int input_type(size_t index) { return index == kWeights || index == kZeroPoints ? kOrtUint8 : kOrtFloat; }
-  static bool is_optional(size_t index) { return index == kZeroPoints || index == kBias; }
+  static constexpr size_t kInputs = kMatrixInputEnd;
+  static int input_type(size_t index) { return matrix_input_type(index); }
+  static bool is_optional(size_t index) { return is_optional_of_matrix(index); }
 
   QuantizedMatMul(const OrtApi* api, const OrtKernelInfo* info) : kernel_(make_kernel(api, info)) {}
 

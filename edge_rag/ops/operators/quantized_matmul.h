@@ -9,9 +9,14 @@ namespace edge_rag {
 // Inputs:
 //   0 a            float [.., K]
 //   1 weights      uint8 [panels, bytes of a panel]; the layout is quantized_matrix.h
-//   2 scales       float [panels, blocks, 16]
-//   3 zero_points  uint8 [panels, blocks, 16], optional; without them every zero point is 8, or 128 with 8 bits
+//   2 scales       float, float16 or uint8 [panels, blocks, 16]
+//   3 zero_points  uint8 [panels, blocks, 16], optional, with scales of float only; without them and without minima every
+//                  zero point is 8, or 128 with 8 bits
 //   4 bias         float [N], optional, not with a gate: added to the product
+//   5 minima       of the scales' type and shape, optional, not with zero_points: weight = integer * scale + minimum
+//   6 scale_factors, 7 minimum_factors
+//                  float [panels, groups, 16], for scales and minima of uint8, which count these; groups divides blocks,
+//                  and a group is as many consecutive blocks
 // Output: float [.., N]; with a gate [.., N/2].
 // Attributes: K, N, bits (4 or 8), block_size (a multiple of 8), gated (0 or 1, default 0), gelu (0 or 1, default
 // 0, not with a gate).

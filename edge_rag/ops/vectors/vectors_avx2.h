@@ -113,6 +113,9 @@ struct Avx2Vectors {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
     return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
   }
+  static EDGE_RAG_INLINE Floats load_halves(const uint8_t* from) {
+    return {_mm256_cvtph_ps(quarter(from, 0)), _mm256_cvtph_ps(quarter(from, 1))};
+  }
   static EDGE_RAG_INLINE int32_t total(const Ints& x) {
     const __m256i eight = _mm256_add_epi32(x.low, x.high);
     __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));

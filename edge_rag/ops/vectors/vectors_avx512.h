@@ -71,6 +71,7 @@ struct Avx512Vectors {
   static EDGE_RAG_INLINE Ints load_bytes(const uint8_t* from) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
   }
+  static EDGE_RAG_INLINE Floats load_halves(const uint8_t* from) { return _mm512_cvtph_ps(half(from)); }
   static EDGE_RAG_INLINE int32_t total(Ints x) { return _mm512_reduce_add_epi32(x); }
   static EDGE_RAG_INLINE Floats scale_by_power(Floats x, Floats shifted) {
     const __m512i power = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);

@@ -116,6 +116,9 @@ struct NeonDotVectors {
     return {{vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(first))), vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(first))),
              vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(second))), vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(second)))}};
   }
+  static EDGE_RAG_INLINE Floats load_halves(const uint8_t* from) {
+    return each<Floats>([&](int i) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(from + 8 * i))); });
+  }
   static EDGE_RAG_INLINE int32_t total(const Ints& x) {
     return vaddvq_s32(vaddq_s32(vaddq_s32(x.part[0], x.part[1]), vaddq_s32(x.part[2], x.part[3])));
   }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "half.h"
 #include "page_layout.h"
 
 namespace edge_rag {
@@ -120,6 +121,11 @@ struct ScalarVectors {
   }
   static EDGE_RAG_INLINE Ints load_bytes(const uint8_t* from) {
     return each<Ints>([&](int64_t i) { return static_cast<int32_t>(from[i]); });
+  }
+  static EDGE_RAG_INLINE Floats load_halves(const uint8_t* from) {
+    uint16_t halves[kLanes];
+    std::memcpy(halves, from, sizeof(halves));
+    return each<Floats>([&](int64_t i) { return half_to_float(halves[i]); });
   }
   static EDGE_RAG_INLINE int32_t total(const Ints& x) {
     int32_t sum = 0;

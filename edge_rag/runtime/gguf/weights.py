@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.gguf.architectures import INTERLEAVED
-from edge_rag.runtime.gguf.blocks import Blocks, read_blocks, read_floats
+from edge_rag.runtime.gguf.blocks import read_blocks, read_floats
 from edge_rag.runtime.gguf.file import GgufFile, TensorInfo
 from edge_rag.runtime.lowering.decoder_graph import DecoderDescription
-from edge_rag.runtime.lowering.weight_packing import BlockFormat, QuantizedMatrix, quantize
+from edge_rag.runtime.lowering.weight_packing import QuantizedMatrix, quantize
 
 Floats = NDArray[np.float32]
 
@@ -58,7 +58,8 @@ class GgufWeights:
     def matrix(self, name: str) -> QuantizedMatrix:
         """Returns a matrix [inputs, outputs].
 
-        Blocks whose zero is one of their integers are kept as they are. Others are rounded to 8 bits.
+        Quantized blocks are kept as they are: their integers, scales and minima. Floating-point weights are rounded to
+        8 bits.
 
         Raises:
             ModelFolderInvalid: It is missing, no matrix, or has a scale that is not finite.
@@ -66,12 +67,11 @@ class GgufWeights:
         tensor, raw = self._rows(name)
         if tensor.type.block_elements == 1:
             weights = read_floats(tensor.type, raw)
-            self._require_finite(weights, tensor.name)
+            self._require_finite(np.isfinite(weights).all(), tensor.name)
             return quantize(np.ascontiguousarray(weights.T), 8, _BLOCK)
         blocks = read_blocks(tensor.type, raw)
-        self._require_finite(blocks.scales, tensor.name)
-        self._require_finite(blocks.minima, tensor.name)
-        return _quantized(blocks)
+        self._require_finite(blocks.is_finite, tensor.name)
+        return blocks.matrix
 
     def rows(self, name: str, rows: NDArray[np.int64] | slice = slice(None)) -> Floats:
         """Returns rows of a matrix as they are in the file, float32 [rows, inputs].
@@ -100,7 +100,7 @@ class GgufWeights:
         if len(tensor.shape) != 1:
             raise ModelFolderInvalid(f"{self._file.path.name}: the tensor {tensor_name} is no vector")
         values = read_floats(tensor.type, self._file.raw(tensor_name)).reshape(-1)
-        self._require_finite(values, tensor_name)
+        self._require_finite(np.isfinite(values).all(), tensor_name)
         return values[self._order(name.removesuffix(".bias"), rows, values.size)]
 
     def _place(self, name: str) -> tuple[str, tuple[int, int] | None]:
@@ -135,32 +135,6 @@ class GgufWeights:
             raise ModelFolderInvalid(f"{self._file.path.name}: {name} has {order.size} rows, no multiple of {size}")
         return order.reshape(-1, size // 2, 2).swapaxes(1, 2).reshape(-1)
 
-    def _require_finite(self, values: Floats, name: str) -> None:
-        if not np.isfinite(values).all():
+    def _require_finite(self, finite: bool | np.bool_, name: str) -> None:
+        if not finite:
             raise ModelFolderInvalid(f"{self._file.path.name}: the tensor {name} has values that are not finite")
-
-
-def _quantized(blocks: Blocks) -> QuantizedMatrix:
-    rows = blocks.values.shape[1]
-    bits = 4 if blocks.bits == 4 else 8
-    zeros: Floats = np.divide(blocks.minima, blocks.scales, out=np.zeros_like(blocks.minima), where=blocks.scales != 0)
-    values, scales = blocks.values, blocks.scales
-    if (zeros != np.rint(zeros)).any() or (zeros < 0).any() or (zeros >= 1 << bits).any():
-        bits = 8
-        values, scales, zeros = _widened(blocks)
-    form = BlockFormat(rows, blocks.values.shape[0], bits, blocks.block_size)
-    points = None if (zeros == form.default_zero_point).all() else np.ascontiguousarray(zeros.T.astype(np.uint8))
-    return QuantizedMatrix(form, np.ascontiguousarray(values.T), np.ascontiguousarray(scales.T), points)
-
-
-def _widened(blocks: Blocks) -> tuple[NDArray[np.uint8], Floats, Floats]:
-    """Returns 8-bit values, scales and zero points of blocks whose zero lies between two integers."""
-    top: Floats = np.maximum(blocks.scales * np.float32((1 << blocks.bits) - 1) - blocks.minima, np.float32(0))
-    bottom: Floats = np.minimum(-blocks.minima, np.float32(0))
-    scales: Floats = (top - bottom) / np.float32(255)
-    steps = np.where(scales == 0, np.float32(1), scales)
-    zeros: Floats = np.clip(np.rint(-bottom / steps), 0, 255)
-    rows, count = blocks.scales.shape
-    weights = blocks.weights().reshape(rows, count, blocks.block_size)
-    values = np.clip(np.rint(weights / steps[:, :, None]) + zeros[:, :, None], 0, 255).astype(np.uint8)
-    return values.reshape(rows, -1), scales, zeros

@@ -30,6 +30,8 @@ from edge_rag.runtime.lowering.weight_packing import (
     QuantizedMatrix,
     WeightsFile,
     alternate,
+    beside,
+    operator_inputs,
     pack,
 )
 
@@ -333,28 +335,25 @@ class _GraphWriter:
 
     def _alike(self, parts: Sequence[str]) -> bool:
         """Whether matrices can be columns of one: their precision and blocks are the same."""
-        first, *others = (self._weights.matrix(part) for part in parts)
         biased = {self._weights.has(f"{part}.bias") for part in parts}
-        return len(biased) == 1 and all(
-            (other.form.bits, other.form.block_size, other.zero_points is None)
-            == (first.form.bits, first.form.block_size, first.zero_points is None)
-            for other in others
-        )
+        return len(biased) == 1 and len({self._weights.matrix(part).layout for part in parts}) == 1
 
     def _may_alternate(self, gate: str, up: str) -> bool:
-        forms = {self._weights.matrix(part).form for part in (gate, up)}
+        matrices = [self._weights.matrix(part) for part in (gate, up)]
         biased = any(self._weights.has(f"{part}.bias") for part in (gate, up))
-        return len(forms) == 1 and not biased and next(iter(forms)).columns % PANEL_COLUMNS == 0
+        columns = matrices[0].form.columns
+        alike = matrices[0].layout == matrices[1].layout and columns == matrices[1].form.columns
+        return alike and not biased and columns % PANEL_COLUMNS == 0
 
     def _packed(self, parts: Sequence[str], alternating: bool = False) -> tuple[list[str], BlockFormat]:
         """Stores matrices once; returns the names of their tensors and their format."""
         name = "+".join(parts)
         matrices = [self._weights.matrix(part) for part in parts]
-        packed = alternate(*map(pack, matrices)) if alternating else pack(_beside(matrices))
-        names = [f"{name}.{kind}" for kind, _ in zip(("packed", "scales", "zero_points"), packed.tensors, strict=False)]
-        for tensor, values in zip(names, packed.tensors, strict=True):
-            self._store(tensor, values)
-        return names, packed.form
+        packed = alternate(*map(pack, matrices)) if alternating else pack(beside(matrices))
+        names = {kind: f"{name}.{kind}" for kind in packed.tensors}
+        for kind, values in packed.tensors.items():
+            self._store(names[kind], values)
+        return operator_inputs(names), packed.form
 
     def _vector(self, name: str) -> str:
         if name not in self._initializers:
@@ -380,24 +379,3 @@ class _GraphWriter:
 
     def _node(self, kind: str, inputs: list[str], outputs: list[str], domain: str = "", **options: Any) -> None:
         self._nodes.append(helper.make_node(kind, inputs, outputs, f"{outputs[0]}", domain=domain, **options))
-
-
-def _beside(matrices: Sequence[QuantizedMatrix]) -> QuantizedMatrix:
-    """Returns matrices of equal rows as the columns of one."""
-    first = matrices[0]
-    if len(matrices) == 1:
-        return first
-    if len({matrix.form.rows for matrix in matrices}) > 1:
-        raise ValueError("queries, keys and values have different numbers of inputs")
-    form = BlockFormat(
-        first.form.rows, sum(matrix.form.columns for matrix in matrices), first.form.bits, first.form.block_size
-    )
-    points = None
-    if first.zero_points is not None:
-        points = np.concatenate([matrix.zero_points for matrix in matrices if matrix.zero_points is not None], axis=1)
-    return QuantizedMatrix(
-        form,
-        np.concatenate([matrix.values for matrix in matrices], axis=1),
-        np.concatenate([matrix.scales for matrix in matrices], axis=1),
-        points,
-    )

@@ -6,18 +6,22 @@ A matrix [K, N] is cut into panels of 16 columns, and a panel into groups of 64 
 - 4 bits: a group is 8 consecutive k; of byte ``4 * lane + i`` the low half is k ``8 * group + i`` and the high half k
 ``8 * group + 4 + i``.
 
-``lane`` is the column within the panel. The value of a weight is (stored - zero point) * scale. K is padded to a
-multiple of 8 with zero points, N to a multiple of 16 with columns of scale 0.
+``lane`` is the column within the panel. The value of a weight is (stored - zero point) * scale, or
+stored * scale + minimum. K is padded to a multiple of 8, N to a multiple of 16 with columns of scale and minimum 0.
+
+Scales and minima are stored as float32, as float16, or as bytes that count a factor, which a column has for each group
+of consecutive blocks: with a group of 256 weights these are ggml's K-quants, with one group the double quantization of
+QLoRA (Dettmers et al., 2023). Weights of 4 bits in blocks of 32 need, with minima and all, 6, 5 and about 4.5 bits.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 import onnx
@@ -33,7 +37,9 @@ _COLUMNS_AT_ONCE = 4096
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
-_Element = TypeVar("_Element", np.uint8, np.float32)
+Stored = NDArray[Any]
+"""Scales or minima as they are stored: float32, float16 or uint8."""
+_Element = TypeVar("_Element", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,39 +90,107 @@ class BlockFormat:
 class QuantizedMatrix:
     """A quantized matrix [K, N] in logical order.
 
+    A weight is ``(value - zero point) * scale``, or ``value * scale + minimum`` where there are minima. Scales and
+    minima of type uint8 count their column's factor: ``scale = scales * scale_factors`` and
+    ``minimum = minima * minimum_factors``, where a negative factor gives negative minima.
+
     Attributes:
         form: Its size and precision.
         values: uint8 [K, N], each below ``2 ** bits``.
-        scales: float32 [blocks, N].
-        zero_points: uint8 [blocks, N], each below ``2 ** bits``; None: ``form.default_zero_point`` throughout.
+        scales: float32, float16 or uint8 [blocks, N].
+        zero_points: uint8 [blocks, N], each below ``2 ** bits``, with float32 scales only; None without minima:
+            ``form.default_zero_point`` throughout.
+        minima: [blocks, N] of the type of the scales, or None.
+        scale_factors: float32 [groups, N], with scales of type uint8 only; ``groups`` divides ``blocks``, and a group
+            is as many consecutive blocks.
+        minimum_factors: The same for minima.
     """
 
     form: BlockFormat
     values: Bytes
-    scales: Floats
+    scales: Stored
     zero_points: Bytes | None = None
+    minima: Stored | None = None
+    scale_factors: Floats | None = None
+    minimum_factors: Floats | None = None
+
+    @property
+    def layout(self) -> tuple[object, ...]:
+        """What two matrices must have in common to be columns of one."""
+        form, factors = self.form, self.scale_factors
+        groups = 0 if factors is None else factors.shape[0]
+        kinds = (self.scales.dtype, self.zero_points is None, self.minima is None, groups)
+        return (form.rows, form.bits, form.block_size, *kinds)
 
 
 @dataclass(frozen=True, slots=True)
 class PackedMatrix:
-    """A quantized matrix in the layout of the operators.
+    """A quantized matrix in the layout of the operators; attributes as those of ``QuantizedMatrix``.
 
     Attributes:
         form: Its size and precision.
         weights: uint8 [panels, panel_bytes].
-        scales: float32 [panels, blocks, 16].
-        zero_points: uint8 [panels, blocks, 16], or None.
+        scales: [panels, blocks, 16].
+        zero_points: [panels, blocks, 16], or None.
+        minima: [panels, blocks, 16], or None.
+        scale_factors: [panels, groups, 16], or None.
+        minimum_factors: [panels, groups, 16], or None.
     """
 
     form: BlockFormat
     weights: Bytes
-    scales: Floats
+    scales: Stored
     zero_points: Bytes | None = None
+    minima: Stored | None = None
+    scale_factors: Floats | None = None
+    minimum_factors: Floats | None = None
 
     @property
-    def tensors(self) -> tuple[Bytes | Floats, ...]:
-        """The inputs of the operators, in their order."""
-        return (self.weights, self.scales, *(() if self.zero_points is None else (self.zero_points,)))
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """What it is stored as, by the endings of the tensors' names."""
+        kept = {name: getattr(self, field) for name, field in _FIELDS.items()}
+        return {name: values for name, values in kept.items() if values is not None}
+
+
+_FIELDS: Final = {"packed": "weights", "scales": "scales"} | {
+    name: name for name in ("zero_points", "minima", "scale_factors", "minimum_factors")
+}
+_INPUTS: Final = ("packed", "scales", "zero_points", "", "minima", "scale_factors", "minimum_factors")
+"""The inputs of the operators after the first; the empty one is the bias of ``QuantizedMatMul``."""
+
+
+def operator_inputs(names: Mapping[str, str]) -> list[str]:
+    """Returns the inputs of the operators that hold a matrix, without empty ones at the end.
+
+    Args:
+        names: The names of its tensors by the names of ``PackedMatrix.tensors``.
+    """
+    inputs = [names.get(name, "") for name in _INPUTS]
+    while not inputs[-1]:
+        inputs.pop()
+    return inputs
+
+
+def packed_of_inputs(form: BlockFormat, inputs: Sequence[str], read: Callable[[str], NDArray[Any]]) -> PackedMatrix:
+    """Returns the matrix that an operator reads.
+
+    Args:
+        form: Its size and precision.
+        inputs: The operator's inputs after the first.
+        read: Returns a tensor's values.
+
+    Raises:
+        ValueError: The numbers of elements do not match the format.
+    """
+    names = {_FIELDS[ending]: name for ending, name in zip(_INPUTS, inputs, strict=False) if ending and name}
+    tensors = {field: np.asarray(read(name)) for field, name in names.items()}
+    shaped: dict[str, Any] = {
+        field: values.reshape(form.panels, -1, PANEL_COLUMNS) for field, values in tensors.items() if field != "weights"
+    }
+    shaped["weights"] = tensors["weights"].reshape(form.panels, form.panel_bytes)
+    if shaped["scales"].shape[1] != form.blocks:
+        raise ValueError(f"{form} has {form.blocks} blocks, its scales {shaped['scales'].shape[1]}")
+    return PackedMatrix(form, **shaped)
 
 
 def quantize(weights: Floats, bits: int, block_size: int) -> QuantizedMatrix:
@@ -142,18 +216,65 @@ def quantize(weights: Floats, bits: int, block_size: int) -> QuantizedMatrix:
 
 def dequantize(matrix: QuantizedMatrix) -> Floats:
     """Returns the values of a quantized matrix, float32 [K, N]."""
-    values = matrix.values.astype(np.float32)
-    return (values - _by_row(matrix.form, _zero_points(matrix))) * _by_row(matrix.form, matrix.scales)
+    form, values = matrix.form, matrix.values.astype(np.float32)
+    scales = _by_row(form, _counted(matrix.scales, matrix.scale_factors))
+    if matrix.minima is not None:
+        return values * scales + _by_row(form, _counted(matrix.minima, matrix.minimum_factors))
+    return (values - _by_row(form, _zero_points(matrix))) * scales
+
+
+def with_zero_points(matrix: QuantizedMatrix) -> QuantizedMatrix:
+    """Returns a matrix with float32 scales and without minima: minima are rounded to zero points of 8 bits."""
+    form, scales = matrix.form, _counted(matrix.scales, matrix.scale_factors)
+    if matrix.minima is None:
+        return replace(matrix, scales=scales, scale_factors=None)
+    minima = _counted(matrix.minima, matrix.minimum_factors)
+    ends = minima, minima + scales * np.float32((1 << form.bits) - 1)
+    bottom = np.minimum(np.minimum(*ends), np.float32(0))
+    steps = (np.maximum(np.maximum(*ends), np.float32(0)) - bottom) / np.float32(255)
+    dividers = np.where(steps == 0, np.float32(1), steps)
+    points = np.clip(np.rint(-bottom / dividers), 0, 255)
+    counts = np.rint(dequantize(matrix) / _by_row(form, dividers)) + _by_row(form, points)
+    wide = BlockFormat(form.rows, form.columns, 8, form.block_size)
+    return QuantizedMatrix(wide, np.clip(counts, 0, 255).astype(np.uint8), steps, points.astype(np.uint8))
+
+
+def beside(matrices: Sequence[QuantizedMatrix]) -> QuantizedMatrix:
+    """Returns matrices as the columns of one.
+
+    Raises:
+        ValueError: Their layouts differ.
+    """
+    first = matrices[0]
+    if len(matrices) == 1:
+        return first
+    if len({matrix.layout for matrix in matrices}) > 1:
+        raise ValueError(f"{[matrix.form for matrix in matrices]} cannot be columns of one matrix")
+    columns = sum(matrix.form.columns for matrix in matrices)
+    joined: dict[str, Any] = {
+        field.name: np.concatenate([getattr(matrix, field.name) for matrix in matrices], axis=1)
+        for field in fields(first)
+        if field.name != "form" and getattr(first, field.name) is not None
+    }
+    return replace(first, form=replace(first.form, columns=columns), **joined)
 
 
 def pack(matrix: QuantizedMatrix) -> PackedMatrix:
     """Converts a matrix to the operators' layout."""
-    form = matrix.form
-    scales = _by_panel(form, matrix.scales, 0)
-    weights = _packed_weights(matrix)
-    if matrix.zero_points is None:
-        return PackedMatrix(form, weights, scales)
-    return PackedMatrix(form, weights, scales, _by_panel(form, matrix.zero_points, form.default_zero_point))
+    form, points = matrix.form, matrix.zero_points
+
+    def of(stored: NDArray[_Element] | None) -> NDArray[_Element] | None:
+        return None if stored is None else _by_panel(form, stored, 0)
+
+    return PackedMatrix(
+        form,
+        _packed_weights(matrix),
+        _by_panel(form, matrix.scales, 0),
+        None if points is None else _by_panel(form, points, form.default_zero_point),
+        of(matrix.minima),
+        of(matrix.scale_factors),
+        of(matrix.minimum_factors),
+    )
 
 
 def unpack(packed: PackedMatrix) -> QuantizedMatrix:
@@ -165,10 +286,20 @@ def unpack(packed: PackedMatrix) -> QuantizedMatrix:
     values = groups.transpose(1, 3, 0, 2).reshape(-1, form.panels * PANEL_COLUMNS)[: form.rows, : form.columns]
 
     def by_column(stored: NDArray[_Element]) -> NDArray[_Element]:
-        return np.ascontiguousarray(stored.transpose(1, 0, 2).reshape(form.blocks, -1)[:, : form.columns])
+        return np.ascontiguousarray(stored.transpose(1, 0, 2).reshape(stored.shape[1], -1)[:, : form.columns])
 
-    points = None if packed.zero_points is None else by_column(packed.zero_points)
-    return QuantizedMatrix(form, np.ascontiguousarray(values), by_column(packed.scales), points)
+    def of(stored: NDArray[_Element] | None) -> NDArray[_Element] | None:
+        return None if stored is None else by_column(stored)
+
+    return QuantizedMatrix(
+        form,
+        np.ascontiguousarray(values),
+        by_column(packed.scales),
+        of(packed.zero_points),
+        of(packed.minima),
+        of(packed.scale_factors),
+        of(packed.minimum_factors),
+    )
 
 
 def pack_matmul_nbits(
@@ -219,13 +350,16 @@ def alternate(gate: PackedMatrix, up: PackedMatrix) -> PackedMatrix:
 
     Args:
         gate: The matrix whose product goes through SiLU; its columns fill whole panels.
-        up: The matrix whose product is multiplied by it; of the same format.
+        up: The matrix whose product is multiplied by it; of the same format, and with scales and minima stored alike.
 
     Raises:
         ValueError: The formats differ, or the columns do not fill whole panels.
     """
     form = gate.form
-    if form != up.form or form.columns % PANEL_COLUMNS:
+    stored = [
+        {name: values.dtype for name, values in part.tensors.items() if name != "zero_points"} for part in (gate, up)
+    ]
+    if form != up.form or form.columns % PANEL_COLUMNS or stored[0] != stored[1]:
         raise ValueError(f"{form} and {up.form} cannot alternate by panels")
 
     def take_turns(first: NDArray[_Element], second: NDArray[_Element]) -> NDArray[_Element]:
@@ -235,7 +369,12 @@ def alternate(gate: PackedMatrix, up: PackedMatrix) -> PackedMatrix:
     if gate.zero_points is not None or up.zero_points is not None:
         points = take_turns(_stored_zero_points(gate), _stored_zero_points(up))
     both = BlockFormat(form.rows, 2 * form.columns, form.bits, form.block_size)
-    return PackedMatrix(both, take_turns(gate.weights, up.weights), take_turns(gate.scales, up.scales), points)
+    turns: dict[str, Any] = {
+        _FIELDS[name]: take_turns(values, up.tensors[name])
+        for name, values in gate.tensors.items()
+        if name != "zero_points"
+    }
+    return PackedMatrix(both, **turns, zero_points=points)
 
 
 def _packed_weights(matrix: QuantizedMatrix) -> Bytes:
@@ -258,9 +397,15 @@ def _bytes_apart(form: BlockFormat, stored: Bytes, count: int) -> Bytes:
 
 
 def _by_panel(form: BlockFormat, values: NDArray[_Element], fill: int) -> NDArray[_Element]:
-    filled = np.full((form.blocks, form.panels * PANEL_COLUMNS), fill, values.dtype)
+    filled = np.full((values.shape[0], form.panels * PANEL_COLUMNS), fill, values.dtype)
     filled[:, : form.columns] = values
-    return np.ascontiguousarray(filled.reshape(form.blocks, form.panels, PANEL_COLUMNS).transpose(1, 0, 2))
+    return np.ascontiguousarray(filled.reshape(-1, form.panels, PANEL_COLUMNS).transpose(1, 0, 2))
+
+
+def _counted(stored: Stored, factors: Floats | None) -> Floats:
+    """Returns scales or minima as float32 [blocks, N]."""
+    values: Floats = stored.astype(np.float32)
+    return values if factors is None else values * np.repeat(factors, stored.shape[0] // factors.shape[0], axis=0)
 
 
 def _by_row(form: BlockFormat, by_block: NDArray[_Element]) -> NDArray[_Element]:

@@ -26,6 +26,7 @@ from edge_rag.runtime.lowering.weight_packing import (
     alternate,
     dequantize,
     matmul_nbits_columns,
+    operator_inputs,
     pack_matmul_nbits,
 )
 
@@ -69,11 +70,11 @@ class Packing:
     matrices: tuple[StoredMatrix, ...]
 
     @property
-    def inputs(self) -> list[str]:
-        """The names of its tensors, as inputs of a node."""
+    def names(self) -> dict[str, str]:
+        """The names of its tensors, by the names of ``PackedMatrix.tensors``."""
         name = "+".join(matrix.weights for matrix in self.matrices)
-        points = [f"{name}.zero_points"] if any(matrix.zero_points for matrix in self.matrices) else []
-        return [f"{name}.packed", f"{name}.scales", *points]
+        points = ["zero_points"] if any(matrix.zero_points for matrix in self.matrices) else []
+        return {kind: f"{name}.{kind}" for kind in ("packed", "scales", *points)}
 
     @property
     def attributes(self) -> dict[str, int]:
@@ -237,9 +238,10 @@ def lower_weights(model: onnx.ModelProto, stored: StoredTensors, file: WeightsFi
             file.store(tensor, stored.content(tensor.name))
     read = dict.fromkeys(name for node in graph.node for name in node.input)
     for packing in (packings[name] for name in read if name in packings):
-        for name, values in zip(packing.inputs, packing.pack(stored).tensors, strict=True):
+        names = packing.names
+        for ending, values in packing.pack(stored).tensors.items():
             kind = helper.np_dtype_to_tensor_dtype(values.dtype)
-            tensor = graph.initializer.add(name=name, data_type=kind, dims=values.shape)
+            tensor = graph.initializer.add(name=names[ending], data_type=kind, dims=values.shape)
             file.store(tensor, values)
 
 
@@ -251,7 +253,7 @@ def _rewrite(graph: onnx.GraphProto, stored: StoredTensors) -> dict[str, Packing
 
     def packed(*parts: StoredMatrix) -> Packing:
         packing = Packing(parts)
-        return packings.setdefault(packing.inputs[0], packing)
+        return packings.setdefault(packing.names["packed"], packing)
 
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
@@ -282,7 +284,7 @@ def _product_and_bias(node: onnx.NodeProto, packing: Packing) -> list[onnx.NodeP
 def _packed_node(
     kind: str, replaced: onnx.NodeProto, source: str, packing: Packing, result: str, **attributes: int
 ) -> onnx.NodeProto:
-    inputs, sizes = [source, *packing.inputs], packing.attributes
+    inputs, sizes = [source, *operator_inputs(packing.names)], packing.attributes
     return helper.make_node(kind, inputs, [result], name=replaced.name, domain=OPS_DOMAIN, **sizes, **attributes)
 
 

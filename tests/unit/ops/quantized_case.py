@@ -52,12 +52,18 @@ class Shape:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Integers [K, N], with scales and zero points [blocks, N], or None where every zero point is the middle."""
+    """Integers [K, N], with scales and zero points [blocks, N], or None where every zero point is the middle.
+
+    Where there are minima, they are of the scales' type; factors [groups, N] are for scales of type uint8.
+    """
 
     shape: Shape
     integers: Bytes
-    scales: Floats
+    scales: NDArray[Any]
     zero_points: Bytes | None
+    minima: NDArray[Any] | None = None
+    scale_factors: Floats | None = None
+    minimum_factors: Floats | None = None
 
     @classmethod
     def random(cls, shape: Shape, seed: int, zero_points: bool) -> Matrix:
@@ -70,12 +76,56 @@ class Matrix:
             rng.integers(0, 1 << shape.bits, blocks, np.uint8) if zero_points else None,
         )
 
+    @classmethod
+    def stored(cls, shape: Shape, seed: int, kind: str, minima: bool, groups: int = 1) -> Matrix:
+        """Scales as the kind of type says, in as many groups where that is uint8; and minima, or none."""
+        rng = np.random.default_rng(seed)
+        plain = cls.random(shape, seed, zero_points=False)
+        least = (-plain.scales * rng.uniform(-2, 1 << shape.bits, plain.scales.shape)).astype(np.float32)
+        if kind != "uint8":
+            stored = least.astype(kind) if minima else None
+            return cls(shape, plain.integers, plain.scales.astype(kind), None, stored)
+        codes = [rng.integers(0, 256, plain.scales.shape, np.uint8) for _ in range(2)]
+        factors: list[Floats] = [(source[:groups] / 256).astype(np.float32) for source in (plain.scales, least)]
+        if minima:
+            return cls(shape, plain.integers, codes[0], None, codes[1], factors[0], factors[1])
+        return cls(shape, plain.integers, codes[0], None, None, factors[0])
+
+    @property
+    def inputs(self) -> tuple[tuple[str, str], ...]:
+        """Name and type of each input after the first; an empty name is one that is left out."""
+        stored = [("weights", "uint8"), ("scales", self.scales.dtype.name)]
+        for name in ("zero_points", "", "minima", "scale_factors", "minimum_factors"):
+            values = getattr(self, name) if name else None
+            stored.append(("", "") if values is None else (name, values.dtype.name))
+        while not stored[-1][0]:
+            stored.pop()
+        return tuple(stored)
+
+    def _by_row(self, stored: NDArray[Any], factors: Floats | None) -> NDArray[np.float64]:
+        counted: Floats = stored.astype(np.float32)
+        if factors is not None:
+            counted = counted * np.repeat(factors, stored.shape[0] // factors.shape[0], axis=0)
+        return counted[np.arange(self.shape.K) // self.shape.block_size].astype(np.float64)
+
     def values(self) -> NDArray[np.float64]:
         block = np.arange(self.shape.K) // self.shape.block_size
-        scales = self.scales[block].astype(np.float64)
+        scales = self._by_row(self.scales, self.scale_factors)
+        if self.minima is not None:
+            return self.integers * scales + self._by_row(self.minima, self.minimum_factors)
         if self.zero_points is None:
             return (self.integers.astype(np.float64) - (1 << (self.shape.bits - 1))) * scales
         return (self.integers.astype(np.float64) - self.zero_points[block]) * scales
+
+    def rounded(self) -> Floats:
+        """The values with each step in float32."""
+        if self.minima is None:
+            return self.values().astype(np.float32)
+        scales, minima = (
+            self._by_row(stored, factors).astype(np.float32)
+            for stored, factors in ((self.scales, self.scale_factors), (self.minima, self.minimum_factors))
+        )
+        return self.integers.astype(np.float32) * scales + minima
 
     def feeds(self) -> dict[str, NDArray[Any]]:
         """The ops' inputs."""
@@ -97,32 +147,39 @@ class Matrix:
             "weights": lines.reshape(shape.panels, -1),
             "scales": self._by_panel(self.scales, columns),
         }
-        if self.zero_points is not None:
-            feeds["zero_points"] = self._by_panel(self.zero_points, columns)
+        for name, _ in self.inputs[2:]:
+            if name:
+                feeds[name] = self._by_panel(getattr(self, name), columns)
         return {name: np.ascontiguousarray(array) for name, array in feeds.items()}
 
     def _by_panel(self, of_blocks: NDArray[Any], columns: NDArray[np.int64]) -> NDArray[Any]:
         chosen = np.where(columns >= 0, of_blocks[:, columns], 0).astype(of_blocks.dtype)
-        return chosen.reshape(self.shape.blocks, self.shape.panels, LANES).swapaxes(0, 1)
+        return chosen.reshape(-1, self.shape.panels, LANES).swapaxes(0, 1)
 
 
-def open_matrix_op(op: str, shape: Shape, zero_points: bool, **attributes: int) -> ort.InferenceSession:
-    return _open(op, shape, zero_points, tuple(attributes.items()), os.environ.get(BUILD_VARIABLE, ""))
+def open_matrix_op(op: str, matrix: Matrix, **attributes: int) -> ort.InferenceSession:
+    return _open(op, matrix.shape, matrix.inputs, tuple(attributes.items()), os.environ.get(BUILD_VARIABLE, ""))
 
 
 @cache
 def _open(
-    op: str, shape: Shape, zero_points: bool, attributes: tuple[tuple[str, int], ...], build: str
+    op: str,
+    shape: Shape,
+    matrix: tuple[tuple[str, str], ...],
+    attributes: tuple[tuple[str, int], ...],
+    build: str,
 ) -> ort.InferenceSession:
-    rows = ("indices", TensorProto.INT64) if op == "QuantizedRows" else ("a", TensorProto.FLOAT)
-    kinds = [rows, ("weights", TensorProto.UINT8), ("scales", TensorProto.FLOAT)]
-    if zero_points:
-        kinds.append(("zero_points", TensorProto.UINT8))
+    rows = ("indices", "int64") if op == "QuantizedRows" else ("a", "float32")
+    kinds = [rows, *matrix]
     values = {"K": shape.K, "N": shape.N, "bits": shape.bits, "block_size": shape.block_size}
     if op == "QuantizedMatMul" and shape.gated:
         values["gated"] = shape.gated
     node = helper.make_node(op, [n for n, _ in kinds], ["y"], domain="ai.edge_rag", **(values | dict(attributes)))
-    inputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in kinds]
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(kind)), None)
+        for name, kind in kinds
+        if name
+    ]
     graph = helper.make_graph([node], "op", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
     domains = [helper.make_opsetid("", 22), helper.make_opsetid("ai.edge_rag", 1)]
     model = helper.make_model(graph, opset_imports=domains, ir_version=10)
@@ -134,7 +191,7 @@ def _open(
 
 def run_matrix_op(op: str, matrix: Matrix, first: NDArray[Any]) -> Floats:
     """Runs the op; ``first`` is its first input, the activations or the indices."""
-    session = open_matrix_op(op, matrix.shape, matrix.zero_points is not None)
+    session = open_matrix_op(op, matrix)
     name = session.get_inputs()[0].name
     output: Floats = session.run(None, {name: first} | matrix.feeds())[0]
     return output

@@ -47,7 +47,12 @@ def matrices(draw: st.DrawFn) -> Matrix:
         block_size=draw(st.sampled_from([8, 16, 24, 32, 40, 128, 256, 264, 1024])),
         gated=gated,
     )
-    return Matrix.random(shape, seed=draw(st.integers(0, 2**32 - 1)), zero_points=draw(st.booleans()))
+    seed = draw(st.integers(0, 2**32 - 1))
+    if draw(st.booleans()):
+        return Matrix.random(shape, seed, zero_points=draw(st.booleans()))
+    kind = draw(st.sampled_from(["float32", "float16", "uint8"]))
+    groups = draw(st.sampled_from([n for n in range(1, shape.blocks + 1) if shape.blocks % n == 0]))
+    return Matrix.stored(shape, seed, kind, minima=draw(st.booleans()), groups=groups)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -80,6 +85,35 @@ def test_a_layers_product_agrees_with_float64_and_has_the_scalar_bits(shape: Sha
     found = multiply(matrix, activations)
     assert_close(found, matrix, activations)
     np.testing.assert_array_equal(found[-9:].view(np.int32), multiply(matrix, activations[-9:], SCALAR).view(np.int32))
+
+
+@pytest.mark.parametrize("rows", [1, 8, 64, 1100])
+@pytest.mark.parametrize("kind", ["float16", "uint8"])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_layers_product_with_minima_agrees_with_float64_and_has_the_scalar_bits(
+    bits: int, kind: str, rows: int
+) -> None:
+    shape = Shape(K=576, N=1536, bits=bits, block_size=32, gated=1)
+    matrix = Matrix.stored(shape, rows, kind, minima=True, groups=3)
+    activations = activations_of(rows, shape.K, seed=1)
+    found = multiply(matrix, activations)
+    assert_close(found, matrix, activations)
+    np.testing.assert_array_equal(found[-9:].view(np.int32), multiply(matrix, activations[-9:], SCALAR).view(np.int32))
+
+
+def test_every_half_is_read_as_the_number_it_is() -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(1, -1)
+    shape = Shape(K=8, N=halves.size, bits=8)
+    matrix = Matrix(shape, np.full((8, shape.N), 129, np.uint8), halves, None)
+    with np.errstate(invalid="ignore"):
+        expected = halves[0].astype(np.float32)
+        products = expected * 127
+    activations = np.zeros((1, 8), np.float32)
+    activations[0, 0] = 127
+    for build in builds():
+        np.testing.assert_array_equal(multiply(matrix, activations, build)[0], products)
+    rows = run_matrix_op("QuantizedRows", matrix, np.arange(shape.N))
+    np.testing.assert_array_equal(rows[:, 0], expected)
 
 
 @pytest.mark.parametrize("build", builds())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edge_rag.errors import ModelError
-from tests.unit.ops.quantized_case import Matrix, Shape, open_matrix_op
+from tests.unit.ops.quantized_case import Matrix, Shape, open_matrix_op, run_matrix_op
 
 SHAPE = Shape(K=40, N=24, bits=4, block_size=16)  # 2 panels of 5 lines, 3 blocks
 
@@ -38,9 +39,42 @@ def test_an_input_of_another_shape_is_refused(name: str, array: NDArray[Any], me
         "QuantizedRows": {"indices": _zeros(3, of=np.int64)},
     }
     for op in ["QuantizedMatMul"] if name == "a" else first:
-        session = open_matrix_op(op, SHAPE, zero_points=True)
+        session = open_matrix_op(op, matrix)
         with pytest.raises(Exception, match=f"{op}: {message}"):
             session.run(None, first[op] | matrix.feeds() | {name: array})
+
+
+def _compact(**changes: Any) -> Matrix:
+    """A matrix of bytes with minima, in one group, with changes."""
+    return replace(Matrix.stored(SHAPE, seed=0, kind="uint8", minima=True), **changes)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (_compact(scales=_zeros(3, 24, of=np.int8)), "scales have type 3, must be float, float16 or uint8"),
+        (_compact(scales=_zeros(3, 24, of=np.float64)), "scales have type 11"),
+        (_compact(minima=_zeros(3, 24)), "minima have type 1, scales 2"),
+        (_compact(minima=_zeros(2, 24, of=np.uint8)), r"minima has shape \[2, 2, 16\], expected \[2, 3, 16\]"),
+        (_compact(scale_factors=None), "scale_factors are for scales of uint8, and needed there"),
+        (_compact(scale_factors=_zeros(2, 24)), r"scale_factors has shape \[2, 2, 16\], the second must divide 3"),
+        (_compact(scale_factors=_zeros(0, 24)), r"scale_factors has shape \[2, 0, 16\]"),
+        (_compact(scale_factors=_zeros(9, 24)), r"scale_factors has shape \[2, 9, 16\]"),
+        (_compact(minimum_factors=None), "minimum_factors are for minima of uint8, and needed there"),
+        (_compact(minimum_factors=_zeros(3, 24)), r"minimum_factors has shape \[2, 3, 16\], expected \[2, 1, 16\]"),
+        (_compact(minima=None), "minimum_factors are for minima of uint8"),
+        (_compact(zero_points=_zeros(3, 24, of=np.uint8)), "there are zero_points and minima"),
+        (
+            _compact(zero_points=_zeros(3, 24, of=np.uint8), minima=None, minimum_factors=None),
+            "with zero_points, scales must be float",
+        ),
+    ],
+)
+@pytest.mark.parametrize("op", ["QuantizedMatMul", "QuantizedRows"])
+def test_scales_and_minima_that_do_not_fit_each_other_are_refused(op: str, matrix: Matrix, message: str) -> None:
+    first: NDArray[Any] = _zeros(3, 40) if op == "QuantizedMatMul" else _zeros(3, of=np.int64)
+    with pytest.raises(Exception, match=f"{op}: {message}"):
+        run_matrix_op(op, matrix, first)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +97,7 @@ def test_attributes_that_make_no_sense_are_refused_when_the_model_is_opened(
     op: str, attributes: dict[str, int], message: str
 ) -> None:
     with pytest.raises(ModelError, match=message):
-        open_matrix_op(op, SHAPE, zero_points=False, **attributes)
+        open_matrix_op(op, Matrix.random(SHAPE, seed=0, zero_points=False), **attributes)
 
 
 @pytest.mark.parametrize(
@@ -72,4 +106,4 @@ def test_attributes_that_make_no_sense_are_refused_when_the_model_is_opened(
 )
 def test_a_gate_that_makes_no_sense_is_refused(attributes: dict[str, int], message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        open_matrix_op("QuantizedMatMul", SHAPE, zero_points=False, **attributes)
+        open_matrix_op("QuantizedMatMul", Matrix.random(SHAPE, seed=0, zero_points=False), **attributes)

@@ -19,14 +19,18 @@ from tests.unit.ops.quantized_case import Matrix, Shape, run_matrix_op
         bits=st.sampled_from([4, 8]),
         block_size=st.sampled_from([8, 32, 128, 1024]),
     ),
-    zero_points=st.booleans(),
+    stored=st.sampled_from(["middle", "zero points", "float32", "float16", "uint8"]),
+    minima=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_a_row_is_the_column_rounded_once(shape: Shape, zero_points: bool, seed: int) -> None:
-    matrix = Matrix.random(shape, seed, zero_points)
+def test_a_row_is_the_column_rounded_at_each_step(shape: Shape, stored: str, minima: bool, seed: int) -> None:
+    if stored in ("middle", "zero points"):
+        matrix = Matrix.random(shape, seed, zero_points=stored == "zero points")
+    else:
+        matrix = Matrix.stored(shape, seed, stored, minima, groups=shape.blocks)
     indices = np.random.default_rng(seed).integers(0, shape.N, (3, 5))
     found = run_matrix_op("QuantizedRows", matrix, indices)
-    np.testing.assert_array_equal(found, matrix.values().T[indices].astype(np.float32))
+    np.testing.assert_array_equal(found, matrix.rounded().T[indices])
 
 
 def test_any_number_of_indices_can_be_looked_up() -> None:

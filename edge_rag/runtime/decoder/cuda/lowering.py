@@ -8,7 +8,7 @@ forms of a model compute with the same weights. Input names are those of the onn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from dataclasses import replace as with_changes
 from typing import Any, Final
 
@@ -22,13 +22,14 @@ from edge_rag.runtime.decoder.cuda.kv_scales import KvScales, Scales
 from edge_rag.runtime.lowering.geometry import PagedGeometry
 from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN, attributes, drop_unused, rename, replace
 from edge_rag.runtime.lowering.weight_packing import (
-    PANEL_COLUMNS,
     BlockFormat,
     PackedMatrix,
     QuantizedMatrix,
     StoredTensors,
     WeightsFile,
+    packed_of_inputs,
     unpack,
+    with_zero_points,
 )
 
 MICROSOFT: Final = "com.microsoft"
@@ -270,7 +271,7 @@ def read_packed(node: onnx.NodeProto, inputs: Sequence[str], stored: StoredTenso
 
     Args:
         node: The node, with size and precision.
-        inputs: Names of its weights, its scales and, if any, its zero points.
+        inputs: The node's inputs after the first.
         stored: The weights.
 
     Raises:
@@ -279,25 +280,21 @@ def read_packed(node: onnx.NodeProto, inputs: Sequence[str], stored: StoredTenso
     """
     found = attributes(node)
     form = BlockFormat(found["K"], found["N"], found["bits"], found["block_size"])
-    weights, scales, *points = [np.asarray(stored.array(name)) for name in inputs if name]
-    by_block = (form.panels, form.blocks, PANEL_COLUMNS)
-    return PackedMatrix(
-        form,
-        weights.reshape(form.panels, form.panel_bytes),
-        scales.reshape(by_block),
-        points[0].reshape(by_block) if points else None,
-    )
+    return packed_of_inputs(form, inputs, stored.array)
 
 
 def split_alternate(both: PackedMatrix) -> tuple[PackedMatrix, PackedMatrix]:
     """Inverts ``alternate``: returns the matrices of gate and up."""
     form = with_changes(both.form, columns=both.form.columns // 2)
     gate, up = (
-        PackedMatrix(
-            form,
-            both.weights[first::2],
-            both.scales[first::2],
-            None if both.zero_points is None else both.zero_points[first::2],
+        with_changes(
+            both,
+            form=form,
+            **{
+                field.name: values[first::2]
+                for field in fields(both)
+                if field.name != "form" and (values := getattr(both, field.name)) is not None
+            },
         )
         for first in (0, 1)
     )
@@ -305,8 +302,8 @@ def split_alternate(both: PackedMatrix) -> tuple[PackedMatrix, PackedMatrix]:
 
 
 def original_matrix(packed: PackedMatrix) -> OriginalMatrix:
-    """Converts a matrix to ONNX Runtime's layout; scales are rounded to float16."""
-    matrix = unpack(packed)
+    """Converts a matrix to ONNX Runtime's layout; scales are rounded to float16, minima to 8-bit zero points."""
+    matrix = with_zero_points(unpack(packed))
     form = matrix.form
     filled = np.full((form.columns, form.blocks * form.block_size), form.default_zero_point, np.uint8)
     filled[:, : form.rows] = matrix.values.T

@@ -21,8 +21,8 @@ struct Case {
   QuantizedMatrix matrix{};
   bool gated;
   int64_t rows;
-  std::vector<uint8_t> weights, zero_points;
-  std::vector<float> scales, activations;
+  std::vector<uint8_t> weights, zero_points, scales, minima;  // scales and minima as they are stored
+  std::vector<float> scale_factors, minimum_factors, activations;
 };
 
 Case make_case(std::mt19937& random) {
@@ -41,15 +41,38 @@ Case make_case(std::mt19937& random) {
   matrix.panels = (columns + kLanes - 1) / kLanes * (made.gated ? 2 : 1);
   made.weights.resize(static_cast<size_t>(matrix.panels * matrix.panel_bytes()));
   for (uint8_t& byte : made.weights) byte = static_cast<uint8_t>(random());
-  made.scales.resize(static_cast<size_t>(matrix.at_scale(matrix.panels, 0)));
-  for (float& scale : made.scales) scale = (uniform() + 2.0f) / 256.0f;
-  matrix.weights = made.weights.data();
-  matrix.scales = made.scales.data();
-  if (below(2) == 0) {
-    made.zero_points.resize(made.scales.size());
-    for (uint8_t& zero : made.zero_points) zero = static_cast<uint8_t>(random() % (matrix.bits == 4 ? 16 : 256));
+  const auto cells = static_cast<size_t>(matrix.at_scale(matrix.panels, 0));
+  const auto zero = static_cast<Zero>(below(3));
+  matrix.stored = zero == Zero::kPoints ? Stored::kFloat : static_cast<Stored>(below(3));
+  matrix.group_blocks = below(2) == 0 ? 1 : matrix.blocks;
+  const auto fill = [&](std::vector<uint8_t>& stored, std::vector<float>& factors, bool negative) {
+    for (size_t i = 0; i < cells; ++i) {
+      const float value = (negative ? uniform() : uniform() + 2.0f) / 256.0f;
+      // Halves between 2^-9 and 2^-7, of either sign where they may be negative.
+      const auto half = static_cast<uint16_t>(0x1800 + below(0x0800) + (negative ? below(2) << 15 : 0));
+      const auto byte = static_cast<uint8_t>(random());
+      const void* const from = matrix.stored == Stored::kFloat  ? static_cast<const void*>(&value)
+                               : matrix.stored == Stored::kHalf ? static_cast<const void*>(&half)
+                                                                : static_cast<const void*>(&byte);
+      const auto* const bytes = static_cast<const uint8_t*>(from);
+      stored.insert(stored.end(), bytes, bytes + bytes_of(matrix.stored));
+    }
+    if (matrix.stored != Stored::kByte) return;
+    factors.resize(static_cast<size_t>(matrix.at_factor(matrix.panels, 0)));
+    for (float& factor : factors) factor = (negative ? uniform() : uniform() + 2.0f) / 65536.0f;
+  };
+  fill(made.scales, made.scale_factors, false);
+  if (zero == Zero::kMinima) fill(made.minima, made.minimum_factors, true);
+  if (zero == Zero::kPoints) {
+    made.zero_points.resize(cells);
+    for (uint8_t& point : made.zero_points) point = static_cast<uint8_t>(random() % (matrix.bits == 4 ? 16 : 256));
     matrix.zero_points = made.zero_points.data();
   }
+  matrix.weights = made.weights.data();
+  matrix.scales = made.scales.data();
+  matrix.minima = zero == Zero::kMinima ? made.minima.data() : nullptr;
+  matrix.scale_factors = made.scale_factors.data();
+  matrix.minimum_factors = made.minimum_factors.data();
   made.activations.resize(static_cast<size_t>(made.rows * matrix.rows));
   for (float& x : made.activations) x = uniform() * (below(50) == 0 ? 40.0f : 1.0f);
   return made;
@@ -62,8 +85,9 @@ std::vector<float> run(const QuantizedKernels& build, const Case& in, int64_t bo
   const auto cells = static_cast<size_t>(matrix.blocks * in.rows);
   std::vector<int8_t> integers(cells * static_cast<size_t>(stride));
   std::vector<float> scales(cells);
+  std::vector<float> sums(cells);
   std::vector<int32_t> offsets(cells);
-  const Activations activations{integers.data(), scales.data(), offsets.data(), in.rows, stride};
+  const Activations activations{integers.data(), scales.data(), sums.data(), offsets.data(), in.rows, stride};
   build.quantize(in.activations.data(), matrix, 0, in.rows, activations);
   const int64_t columns = matrix.columns / (in.gated ? 2 : 1);
   std::vector<float> result(static_cast<size_t>(in.rows * columns));
@@ -75,6 +99,20 @@ std::vector<float> run(const QuantizedKernels& build, const Case& in, int64_t bo
   if (bound > 0) build.multiply(activations, matrix, {0, in.rows, 0, bound}, out);
   if (bound < matrix.panels) build.multiply(activations, matrix, {0, in.rows, bound, matrix.panels}, out);
   return result;
+}
+
+// A scale or minimum.
+double stored_value(const QuantizedMatrix& matrix, const void* from, int64_t at, const float* factors, int64_t factor) {
+  switch (matrix.stored) {
+    case Stored::kFloat: return static_cast<const float*>(from)[at];
+    case Stored::kHalf: {
+      const uint16_t half = static_cast<const uint16_t*>(from)[at];
+      const double magnitude = std::ldexp(1024.0 + (half & 1023), ((half >> 10) & 31) - 25);
+      return half >> 15 != 0 ? -magnitude : magnitude;
+    }
+    case Stored::kByte: return static_cast<double>(static_cast<const uint8_t*>(from)[at] * factors[factor]);
+  }
+  return 0.0;
 }
 
 struct Sum {
@@ -93,16 +131,22 @@ Sum product(const Case& in, int64_t row, int64_t panel, int64_t lane) {
     for (int64_t k = begin; k < end; ++k) largest = std::max(largest, std::fabs(activations[k]));
     const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
     const auto at = static_cast<size_t>(matrix.at_scale(panel, block) + lane);
-    const int32_t zero = in.zero_points.empty() ? matrix.middle() : in.zero_points[at];
+    const auto offset_of_scale = static_cast<int64_t>(at);
+    const int64_t factor = matrix.at_factor(panel, block) + lane;
+    const bool minima = matrix.zero() == Zero::kMinima;
+    const double scale = stored_value(matrix, matrix.scales, offset_of_scale, matrix.scale_factors, factor);
+    const double minimum =
+        minima ? stored_value(matrix, matrix.minima, offset_of_scale, matrix.minimum_factors, factor) : 0.0;
+    const int32_t zero = minima ? 0 : in.zero_points.empty() ? matrix.middle() : in.zero_points[at];
     for (int64_t k = begin; k < end; ++k) {
       const int64_t line_rows = matrix.bits == 4 ? 2 * kQuad : kQuad;
       const int64_t offset = panel * matrix.panel_bytes() + k / line_rows * kLineBytes + lane * kQuad + k % kQuad;
       const int32_t byte = in.weights[static_cast<size_t>(offset)];
       const int32_t integer = matrix.bits == 8 ? byte : k % line_rows < kQuad ? byte & 15 : byte >> 4;
-      const double weight = (integer - zero) * static_cast<double>(in.scales[at]);
+      const double product = (integer - zero) * scale;
       const double activation = std::nearbyint(activations[k] * inverse) * static_cast<double>(largest / 127.0f);
-      sum.value += weight * activation;
-      sum.magnitude += std::fabs(weight * activation);
+      sum.value += (product + minimum) * activation;
+      sum.magnitude += (std::fabs(product) + std::fabs(minimum)) * std::fabs(activation);
     }
   }
   return sum;
@@ -151,7 +195,9 @@ bool test(const Case& in, uint64_t& checksum) {
     std::printf("  rows %d, %d x %d, bits %d, block %d%s%s\n", static_cast<int>(in.rows),
                 static_cast<int>(in.matrix.rows), static_cast<int>(in.matrix.columns),
                 static_cast<int>(in.matrix.bits), static_cast<int>(in.matrix.block_rows), in.gated ? ", gated" : "",
-                in.zero_points.empty() ? "" : ", zero points");
+                in.matrix.zero() == Zero::kMiddle   ? ""
+                : in.matrix.zero() == Zero::kPoints ? ", zero points"
+                                                    : ", minima");
   }
   return good;
 }

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from edge_rag.runtime.lowering.weight_packing import (
     BlockFormat,
     QuantizedMatrix,
     alternate,
+    beside,
     dequantize,
+    operator_inputs,
     pack,
     pack_matmul_nbits,
+    packed_of_inputs,
     quantize,
     unpack,
+    with_zero_points,
 )
 
 FORMATS = st.builds(
@@ -37,13 +44,30 @@ def matrices(draw: st.DrawFn) -> QuantizedMatrix:
     return QuantizedMatrix(form, values, scales, points)
 
 
+@st.composite
+def compact_matrices(draw: st.DrawFn) -> QuantizedMatrix:
+    """Matrices with scales in fewer bytes, or with minima, or both."""
+    form = draw(FORMATS)
+    random = np.random.default_rng(draw(st.integers(0, 1000)))
+    values = random.integers(0, 1 << form.bits, (form.rows, form.columns), np.uint8)
+    shape = (form.blocks, form.columns)
+    minima = draw(st.booleans())
+    if draw(st.booleans()):
+        kind = draw(st.sampled_from([np.float32, np.float16]))
+        scales, least = (random.uniform(low, 1, shape).astype(kind) for low in (0.1, -1))
+        return QuantizedMatrix(form, values, scales, minima=least if minima else None)
+    groups = draw(st.sampled_from([n for n in range(1, form.blocks + 1) if form.blocks % n == 0]))
+    codes = [random.integers(0, 256, shape, np.uint8) for _ in range(2)]
+    factors = [random.uniform(low, 1, (groups, form.columns)).astype(np.float32) for low in (0.1, -1)]
+    return QuantizedMatrix(
+        form, values, codes[0], None, codes[1] if minima else None, factors[0], factors[1] if minima else None
+    )
+
+
 def assert_same(found: QuantizedMatrix, expected: QuantizedMatrix) -> None:
-    assert found.form == expected.form
-    np.testing.assert_array_equal(found.values, expected.values)
-    np.testing.assert_array_equal(found.scales, expected.scales)
-    assert (found.zero_points is None) == (expected.zero_points is None)
-    if found.zero_points is not None and expected.zero_points is not None:
-        np.testing.assert_array_equal(found.zero_points, expected.zero_points)
+    assert found.layout == expected.layout
+    for field in fields(expected):
+        np.testing.assert_array_equal(getattr(found, field.name), getattr(expected, field.name))
 
 
 def nibbles(values: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], bits: int) -> np.ndarray:
@@ -54,9 +78,56 @@ def nibbles(values: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], bits: int) 
     return even[:, 0::2] | even[:, 1::2] << 4
 
 
-@given(matrix=matrices())
+@given(matrix=matrices() | compact_matrices())
 def test_unpacking_inverts_packing(matrix: QuantizedMatrix) -> None:
     assert_same(unpack(pack(matrix)), matrix)
+
+
+@given(matrix=matrices() | compact_matrices())
+def test_an_operators_inputs_give_the_matrix_again(matrix: QuantizedMatrix) -> None:
+    packed = pack(matrix)
+    inputs = operator_inputs({kind: f"w.{kind}" for kind in packed.tensors})
+    assert inputs[:2] == ["w.packed", "w.scales"]
+    assert inputs[-1]
+    stored = {f"w.{kind}": values.reshape(-1) for kind, values in packed.tensors.items()}
+    assert_same(unpack(packed_of_inputs(matrix.form, inputs, stored.__getitem__)), matrix)
+
+
+@given(matrix=compact_matrices())
+def test_matrices_are_columns_of_one_beside_each_other(matrix: QuantizedMatrix) -> None:
+    found = dequantize(beside([matrix, matrix]))
+    np.testing.assert_array_equal(found, np.concatenate([dequantize(matrix)] * 2, axis=1))
+
+
+def test_matrices_that_are_stored_in_other_ways_cannot_be_columns_of_one() -> None:
+    one = quantize(np.ones((8, 16), np.float32), 8, 8)
+    other = replace(one, scales=one.scales.astype(np.float16))
+    with pytest.raises(ValueError, match="cannot be columns of one"):
+        beside([one, other])
+    with pytest.raises(ValueError, match="alternate"):
+        alternate(pack(one), pack(other))
+
+
+@given(matrix=compact_matrices())
+def test_minima_become_zero_points_with_an_error_of_a_step(matrix: QuantizedMatrix) -> None:
+    found, expected = with_zero_points(matrix), dequantize(matrix)
+    assert found.scales.dtype == np.float32
+    assert found.minima is None
+    if matrix.minima is None:
+        return np.testing.assert_array_equal(dequantize(found), expected)
+    assert found.form.bits == 8
+    steps = np.repeat(found.scales, found.form.block_size, axis=0)[: found.form.rows]
+    return np.testing.assert_array_less(np.abs(dequantize(found) - expected), 1.01 * steps + 1e-6)
+
+
+@given(matrix=compact_matrices())
+def test_gate_and_up_with_minima_alternate_by_panels(matrix: QuantizedMatrix) -> None:
+    whole = replace(matrix.form, columns=pack(matrix).form.panels * 16)
+    gate = replace(pack(matrix), form=whole)
+    both = alternate(gate, gate)
+    for ending, values in both.tensors.items():
+        for first in (0, 1):
+            np.testing.assert_array_equal(values[first::2], gate.tensors[ending])
 
 
 @given(matrix=matrices())
@@ -136,7 +207,7 @@ def test_quantizing_is_off_by_at_most_half_a_step(form: BlockFormat, seed: int) 
     weights[:, 0] = 0
     matrix = quantize(weights, form.bits, form.block_size)
     error = np.abs(dequantize(matrix) - weights)
-    steps = np.repeat(matrix.scales, form.block_size, axis=0)[: form.rows]
+    steps: NDArray[np.float32] = np.repeat(matrix.scales, form.block_size, axis=0)[: form.rows]
     assert (error <= 0.5001 * steps).all()
 
 
