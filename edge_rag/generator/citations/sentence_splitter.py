@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from edge_rag.core.text import sentence_spans
+from edge_rag.core.text import SENTENCE_TERMINALS, sentence_spans
 
 _MARKER: Final = re.compile(r"[ \t]*\[(\d{1,3}(?: ?[,;–-] ?\d{1,3}){0,7})\]")
 _PENDING: Final = re.compile(r"[ \t]*(?:\[[\d ,;–-]{0,50})?\Z")
 _NUMBER: Final = re.compile(r"\d+")
-_ENDED: Final = re.compile(r"""[.!?…]["'”’)\]*_]*\Z""")
-_ITEM: Final = re.compile(r"(?:\d{1,2}[.)]|[-*•#]+)\Z")
+_ENDED: Final = re.compile(rf"""[.!?…{SENTENCE_TERMINALS}]["'”’)\]»」』】）》*_]*\Z""")
 _PREFIX: Final = re.compile(
     r"(?:(?:\d{1,2}[.)]|[-*•#]+)\s+)?(?:(?:according to|based on|as stated in) [^,.]{1,60},\s+)?", re.IGNORECASE
 )
@@ -57,8 +56,7 @@ class SentenceSplitter:
     def feed(self, text: str) -> list[AnswerSentence]:
         """Takes the next piece and returns the sentences that it completes."""
         self._append(text)
-        complete = _items_joined(self._open, sentence_spans(self._open))[:-1]
-        return self._take(complete)
+        return self._take(sentence_spans(self._open)[:-1])
 
     def flush(self, complete: bool) -> list[AnswerSentence]:
         """Returns the rest, at the end of the text.
@@ -69,7 +67,7 @@ class SentenceSplitter:
         """
         self._open += self._pending
         self._pending = ""
-        sentences = self._take(_items_joined(self._open, sentence_spans(self._open)))
+        sentences = self._take(sentence_spans(self._open))
         if sentences and not complete and not _ENDED.search(sentences[-1].text):
             sentences[-1] = replace(sentences[-1], complete=False)
         return sentences
@@ -101,15 +99,3 @@ class SentenceSplitter:
         self._open = self._open[end:]
         self._markers = [(place - end, number) for place, number in self._markers]
         return sentences
-
-
-def _items_joined(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Joins the number or bullet of a list item to the sentence after it on its line."""
-    joined: list[tuple[int, int]] = []
-    for start, end in spans:
-        before = joined[-1] if joined else None
-        if before and _ITEM.match(text, *before) and "\n" not in text[before[1] : start]:
-            joined[-1] = (before[0], end)
-        else:
-            joined.append((start, end))
-    return joined

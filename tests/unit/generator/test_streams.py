@@ -160,7 +160,8 @@ FRAGMENTS = (
     "- ",
     "Dr.",
 )
-TEXTS = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=4), max_size=12).map("".join)
+SCRIPTS = ("他走了。", "「何？」", "と", " यह है। ", " z. B. ", " Το νερό; Α", "ไ" * 30, "ไ" * 50 + " ", '"')
+TEXTS = st.lists(st.sampled_from(FRAGMENTS) | st.sampled_from(SCRIPTS) | st.text(max_size=4), max_size=12).map("".join)
 
 
 @given(TEXTS, st.data(), st.sampled_from(UnsupportedText), st.booleans())
