@@ -32,12 +32,14 @@ class TinyModel:
         metadata: Values by key; a key that begins with a dot follows the name of the architecture.
         tensors: By the names of the file.
         types: Types of tensors that are not stored as float32.
+        raw: Bytes of tensors that are stored as they are, uint8 [rows, bytes of a row].
     """
 
     architecture: str
     metadata: Mapping[str, object]
     tensors: Mapping[str, Floats]
     types: Mapping[str, gguf.GGMLQuantizationType] = field(default_factory=dict)
+    raw: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
 
     def write(self, path: Path) -> Path:
         """Writes the file."""
@@ -49,7 +51,8 @@ class TinyModel:
             if form is None:
                 writer.add_tensor(name, np.ascontiguousarray(values, np.float32))
             else:
-                writer.add_tensor(name, gguf.quants.quantize(values, form), raw_dtype=form)
+                stored = self.raw[name] if name in self.raw else gguf.quants.quantize(values, form)
+                writer.add_tensor(name, stored, raw_dtype=form)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()

@@ -13,13 +13,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.errors import ModelNotLowerable
+from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable
 from edge_rag.runtime.gguf.blocks import read_floats
 from edge_rag.runtime.gguf.file import GgufFile
 from edge_rag.runtime.lowering.decoder_graph import Activation, DecoderDescription, Layer, Rotary
 
 _MAX_LAYERS: Final = 512
 _MAX_WIDTH: Final = 1 << 16
+_MAX_INNER: Final = 1 << 20
 _MAX_HEADS: Final = 1024
 _MAX_HEAD_SIZE: Final = 1024
 _MAX_CONTEXT: Final = 1 << 24
@@ -49,7 +50,9 @@ def describe_decoder(file: GgufFile, max_context: int) -> DecoderDescription:
     if name not in _ARCHITECTURES:
         known = ", ".join(sorted(_ARCHITECTURES))
         raise ModelNotLowerable(f"{file.path.name}: the architecture {name} is not known; known are {known}")
-    return _ARCHITECTURES[name](file, _plain(file, name, max_context))
+    found = _ARCHITECTURES[name](file, _plain(file, name, max_context))
+    _check_shapes(file, name, found)
+    return found
 
 
 def _plain(file: GgufFile, name: str, max_context: int) -> DecoderDescription:
@@ -76,6 +79,50 @@ def _plain(file: GgufFile, name: str, max_context: int) -> DecoderDescription:
         rotaries={_GLOBAL: rotary},
         head_norms="blk.0.attn_q_norm.weight" in file.tensors,
     )
+
+
+def _check_shapes(file: GgufFile, name: str, found: DecoderDescription) -> None:
+    """Checks that all tensors that the decoder needs are there, with the sizes that the metadata states."""
+    width = file.integer(f"{name}.embedding_length", 1, _MAX_WIDTH)
+    inner = file.integer(f"{name}.feed_forward_length", 1, _MAX_INNER)
+    query, key = found.query_heads * found.head_size, found.kv_heads * found.head_size
+    tokens = len(file.strings("tokenizer.ggml.tokens"))
+    if not 1 <= found.vocabulary_size <= _MAX_VOCABULARY or tokens > found.vocabulary_size:
+        rows = f"{found.vocabulary_size:,} rows of token_embd.weight"
+        raise ModelFolderInvalid(f"{file.path.name}: tokenizer.ggml.tokens has {tokens:,} tokens for {rows}")
+    shapes = {"token_embd": (found.vocabulary_size, width), "output_norm": (width,)}
+    if "output.weight" in file.tensors:
+        shapes["output"] = shapes["token_embd"]
+    fused_attention, fused_gate = "blk.0.attn_qkv.weight" in file.tensors, "blk.0.ffn_gate.weight" not in file.tensors
+    layer: dict[str, tuple[int, ...]] = {
+        "attn_norm": (width,),
+        "ffn_norm": (width,),
+        "attn_output": (width, query),
+        "ffn_up": (2 * inner if fused_gate else inner, width),
+        "ffn_down": (width, inner),
+    }
+    layer |= {"attn_qkv": (query + 2 * key, width)} if fused_attention else _apart(query, key, width)
+    layer |= {} if fused_gate else {"ffn_gate": (inner, width)}
+    layer |= dict.fromkeys(("attn_q_norm", "attn_k_norm"), (found.head_size,)) if found.head_norms else {}
+    layer |= dict.fromkeys(("post_attention_norm", "post_ffw_norm"), (width,)) if found.output_norms else {}
+    for number in range(len(found.layers)):
+        shapes |= {f"blk.{number}.{part}": shape for part, shape in layer.items()}
+    for part, shape in shapes.items():
+        _check_shape(file, f"{part}.weight", shape)
+        if f"{part}.bias" in file.tensors:
+            _check_shape(file, f"{part}.bias", shape[:1])
+
+
+def _apart(query: int, key: int, width: int) -> dict[str, tuple[int, ...]]:
+    return {"attn_q": (query, width), "attn_k": (key, width), "attn_v": (key, width)}
+
+
+def _check_shape(file: GgufFile, name: str, shape: tuple[int, ...]) -> None:
+    found = file.tensor(name).shape
+    if found != shape:
+        raise ModelFolderInvalid(
+            f"{file.path.name}: the tensor {name} has the shape {list(found)}, must have {list(shape)}"
+        )
 
 
 def _frequencies(base: float, pairs: int) -> NDArray[np.float64]:
