@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import onnx
@@ -33,6 +33,7 @@ from edge_rag.runtime.lowering.weight_packing import (
     dequantize,
     pack,
     quantize,
+    quantize_to_lowest,
     unpack,
 )
 
@@ -50,22 +51,37 @@ class WeightPrecision:
     Attributes:
         bits: 4 or 8.
         block_size: Consecutive elements of a column that share a scale; None: all of them.
+        to_lowest: Whether ``quantize_to_lowest`` is used, which keeps weights of GGML's Q4_0 as they are.
     """
 
     bits: int
     block_size: int | None
+    to_lowest: bool = False
 
     def packed(self, weight: Floats) -> PackedMatrix:
         """Quantizes a weight [in, out]."""
         whole = -(-len(weight) // 8) * 8
-        return pack(quantize(weight, self.bits, self.block_size or whole))
+        chosen = quantize_to_lowest if self.to_lowest else quantize
+        return pack(chosen(weight, self.bits, self.block_size or whole))
+
+
+BYTE_ROWS: Final = WeightPrecision(8, None)
+"""Of word embeddings, unless a model says otherwise: a byte an element, a scale a row."""
 
 
 @dataclass(slots=True)
 class GraphBuilder:
-    """Collects nodes and constants; every method returns the name of the value it adds."""
+    """Collects nodes and constants; every method returns the name of the value it adds.
+
+    Attributes:
+        precision: Quantization of products' weights; None keeps all of the graph in fp32.
+        rows: Quantization of tables whose rows are looked up.
+        nodes: In the order they were added.
+        constants: By name.
+    """
 
     precision: WeightPrecision | None
+    rows: WeightPrecision = BYTE_ROWS
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
 
@@ -94,7 +110,7 @@ class GraphBuilder:
         """Looks up rows of a table [rows, columns]."""
         if self.precision is None:
             return self.add("Gather", [self.constant(f"{name}.table", table), indices], name)
-        packed = WeightPrecision(8, None).packed(np.ascontiguousarray(table.T))
+        packed = self.rows.packed(np.ascontiguousarray(table.T))
         inputs = [indices, *self._stored(packed, name)]
         return self.add("QuantizedRows", inputs, name, OPS_DOMAIN, **_attributes(packed))
 
@@ -206,7 +222,11 @@ class BertShape:
 
 
 def build_encoder(
-    weights: Mapping[str, Floats], shape: BertShape, precision: WeightPrecision | None, pooling: Pooling = Pooling.MEAN
+    weights: Mapping[str, Floats],
+    shape: BertShape,
+    precision: WeightPrecision | None,
+    pooling: Pooling = Pooling.MEAN,
+    rows: WeightPrecision = BYTE_ROWS,
 ) -> onnx.ModelProto:
     """Builds a text encoder.
 
@@ -220,11 +240,12 @@ def build_encoder(
         shape: The configuration.
         precision: Quantization of weights; None keeps fp32.
         pooling: How a text's vector is computed.
+        rows: Quantization of the word embeddings, where weights are quantized.
 
     Raises:
         KeyError: A tensor is missing.
     """
-    graph = GraphBuilder(precision)
+    graph = GraphBuilder(precision, rows)
     hidden = _hidden(graph, weights, shape, _one_segment(graph, weights, shape))
     graph.add("LpNormalization", [hidden], "token_vectors", axis=-1, p=2)
     if pooling is Pooling.MEAN:
@@ -390,7 +411,9 @@ class TokenTables:
 
     Attributes:
         words: A row for every token id: float32 [vocabulary, hidden], or uint8 with ``word_scales``.
-        word_scales: float32 [vocabulary]; the values of a row are (stored - 128) * scale. None: rows are float32.
+        word_scales: float32 [vocabulary, blocks], one for each of equal parts of a row; the values of a part are
+            (stored - ``zero_point``) * scale. None: rows are float32.
+        zero_point: The stored value of a 0.
         positions: float32 [positions, hidden], added by position.
         token_types: float32 [token types, hidden], added by token type; None where there is only one, which is added to
             ``positions``.
@@ -398,15 +421,22 @@ class TokenTables:
 
     words: NDArray[Any]
     word_scales: Floats | None
+    zero_point: int
     positions: Floats
     token_types: Floats | None
 
+    def word_rows(self, ids: NDArray[np.int64] | slice) -> Floats:
+        """Returns rows of ``words``, float32 [tokens, hidden]."""
+        rows: Floats = self.words[ids].astype(np.float32)
+        if self.word_scales is None:
+            return rows
+        scales = self.word_scales[ids]
+        parts = (rows - np.float32(self.zero_point)).reshape(*scales.shape, -1) * scales[..., None]
+        return parts.reshape(rows.shape)
+
     def look_up(self, ids: NDArray[np.int64], types: NDArray[np.int64]) -> Floats:
         """Returns float32 [tokens, hidden] for one text; ``types`` are used where the model has token types."""
-        rows: Floats = self.words[ids].astype(np.float32)
-        if self.word_scales is not None:
-            rows = (rows - np.float32(128)) * self.word_scales[ids, None]
-        rows = rows + self.positions[: len(ids)]
+        rows = self.word_rows(ids) + self.positions[: len(ids)]
         return rows if self.token_types is None else rows + self.token_types[types]
 
 
@@ -515,11 +545,14 @@ class _Reader:
         token_types = self._array("types") if "segment" in self._nodes else None
         positions = self._array("places")
         if "word.table" in self._stored:
-            return TokenTables(self._array("word.table"), None, positions, token_types)
+            return TokenTables(self._array("word.table"), None, 0, positions, token_types)
         packed = self._packed("word", "QuantizedRows")
-        if packed.form.bits != 8 or packed.form.blocks != 1 or packed.zero_points is not None:
+        form = packed.form
+        even = form.blocks == 1 or form.rows % form.block_size == 0
+        if not even or packed.zero_points is not None:
             raise ValueError("word")
-        return TokenTables(np.ascontiguousarray(packed.values.T), packed.scales[0], positions, token_types)
+        words, scales = (np.ascontiguousarray(stored.T) for stored in (packed.values, packed.scales))
+        return TokenTables(words, scales, form.default_zero_point, positions, token_types)
 
     def _packed(self, name: str, operator: str) -> QuantizedMatrix:
         found: Mapping[str, Any] = attributes(self._node(name, operator))

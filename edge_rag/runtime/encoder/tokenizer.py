@@ -24,7 +24,7 @@ class TokenizedText:
     Attributes:
         ids: Token ids, special tokens included.
         type_ids: Token type of each token: 0, or 1 for the second text of a pair.
-        offsets: Each token's character range in the text; (0, 0) for special tokens.
+        offsets: Each token's character range in the text, without white space before it; (0, 0) for special tokens.
         special: Whether each token is a special one.
     """
 
@@ -99,7 +99,7 @@ class TextTokenizer:
         count = max(1, -(-len(encoding) // room))
         encoding.truncate(max(1, -(-len(encoding) // count)))
         parts = [encoding, *encoding.overflowing]
-        return [_tokenized(self._tokenizer.post_process(part)) for part in parts]
+        return [_tokenized(self._tokenizer.post_process(part), text) for part in parts]
 
     def pair(self, first: str, second: str) -> TokenizedText:
         """Returns two texts as one sequence of at most ``max_tokens`` tokens.
@@ -110,7 +110,7 @@ class TextTokenizer:
         room = self.max_tokens - self._pair_extra
         one.truncate(max(room - len(two), room // 2))
         two.truncate(room - len(one))
-        return _tokenized(self._tokenizer.post_process(one, two))
+        return _tokenized(self._tokenizer.post_process(one, two), first, second)
 
     def _encode(self, text: str) -> Encoding:
         with tokenizing("the text"):
@@ -118,10 +118,25 @@ class TextTokenizer:
             return self._tokenizer.encode_batch([text], add_special_tokens=False)[0]
 
 
-def _tokenized(encoding: Encoding) -> TokenizedText:
+def _tokenized(encoding: Encoding, *texts: str) -> TokenizedText:
+    offsets = (
+        (start, end) if text is None else (_first_visible(texts[text], start, end), end)
+        for (start, end), text in zip(encoding.offsets, encoding.sequence_ids, strict=True)
+    )
     return TokenizedText(
         ids=tuple(encoding.ids),
         type_ids=tuple(encoding.type_ids),
-        offsets=tuple(encoding.offsets),
+        offsets=tuple(offsets),
         special=tuple(flag == 1 for flag in encoding.special_tokens_mask),
     )
+
+
+def _first_visible(text: str, start: int, end: int) -> int:
+    """Skips white space: pieces of Metaspace and byte-level tokenizers begin with the space before a word.
+
+    A token that starts before its sentence does would not count as the sentence's. One of white space alone stays.
+    """
+    first = start
+    while first < end and text[first].isspace():
+        first += 1
+    return first if first < end else start

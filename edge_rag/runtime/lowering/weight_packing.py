@@ -214,6 +214,31 @@ def quantize(weights: Floats, bits: int, block_size: int) -> QuantizedMatrix:
     return QuantizedMatrix(form, values, scales)
 
 
+def quantize_to_lowest(weights: Floats, bits: int, block_size: int) -> QuantizedMatrix:
+    """Quantizes a matrix so that the largest magnitude of each block becomes the lowest value, 0 as it is stored.
+
+    This is GGML's Q4_0. Weights that were quantized so keep their integers and their scales; of others, those as large
+    as a block's largest with the opposite sign lose one step, and all get the finer steps of the whole range.
+
+    Args:
+        weights: float32 [K, N], finite.
+        bits: 4 or 8.
+        block_size: See ``quantize``.
+    """
+    rows, columns = weights.shape
+    form = BlockFormat(rows, columns, bits, block_size)
+    scales = np.empty((form.blocks, columns), np.float32)
+    values = np.empty((rows, columns), np.uint8)
+    middle = form.default_zero_point
+    for block in range(form.blocks):
+        part = slice(block * block_size, (block + 1) * block_size)
+        largest = np.take_along_axis(weights[part], np.abs(weights[part]).argmax(axis=0)[None], axis=0)[0]
+        scales[block] = largest / -middle
+        steps = np.where(scales[block] == 0, 1, scales[block])
+        values[part] = np.clip(np.rint(weights[part] / steps), -middle, middle - 1) + middle
+    return QuantizedMatrix(form, values, scales)
+
+
 def dequantize(matrix: QuantizedMatrix) -> Floats:
     """Returns the values of a quantized matrix, float32 [K, N]."""
     form, values = matrix.form, matrix.values.astype(np.float32)

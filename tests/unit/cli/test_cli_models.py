@@ -64,7 +64,7 @@ def test_a_model_is_added_used_verified_and_removed(models: Store, tmp_path: Pat
     assert "models use generator default" in refused["error"]["message"]
     models("use", "generator", "default")
     assert models("remove", "tiny-qwen") == {"removed": "tiny-qwen"}
-    assert names(models("list")) == {"minilm-l6", "quoter"}
+    assert names(models("list")) == {"minilm-l6", "multilingual-e5-small", "quoter"}
 
 
 def test_a_hostile_folder_is_refused_with_the_reason_and_nothing_is_left(
@@ -78,7 +78,7 @@ def test_a_hostile_folder_is_refused_with_the_reason_and_nothing_is_left(
     refused = models("add", str(source), code=ExitCode.FAILURE)
     assert "custom_ops_library" in refused["error"]["message"]
     assert str(source) in refused["error"]["message"]
-    assert names(models("list")) == {"minilm-l6", "quoter"}
+    assert names(models("list")) == {"minilm-l6", "multilingual-e5-small", "quoter"}
     assert sorted(path.name for path in (data / "models").iterdir()) == [".lock"]
 
 

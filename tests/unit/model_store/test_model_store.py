@@ -120,7 +120,7 @@ def test_a_model_that_is_chosen_needed_or_built_in_is_not_removed(settings: Sett
 def test_a_removed_model_is_gone_with_all_its_files(settings: Settings, store: ModelStore) -> None:
     store.remove("second")
     assert sorted(path.name for path in (settings.data_directory / "models").iterdir()) == [".lock", "encoder"]
-    with pytest.raises(ModelNotFound, match="known models: encoder, minilm-l6, quoter"):
+    with pytest.raises(ModelNotFound, match="known models: encoder, minilm-l6, multilingual-e5-small, quoter"):
         store.find("second")
 
 

@@ -85,10 +85,8 @@ def padded_graph(parts: BertParts, precision: Precision) -> onnx.ModelProto:
 
 def _looked_up(graph: _Graph, parts: BertParts) -> str:
     tables = parts.tables
-    words = tables.words.astype(np.float32)
-    if tables.word_scales is not None:
-        words = (words - np.float32(128)) * tables.word_scales[:, None]
-    rows = graph.add("Gather", [graph.weight("words", words), INPUT_IDS], "word")
+    words = graph.weight("words", tables.word_rows(slice(None)))
+    rows = graph.add("Gather", [words, INPUT_IDS], "word")
     places = graph.add("Gather", [graph.weight("places", tables.positions), POSITIONS], "place")
     rows = graph.add("Add", [rows, places], "placed")
     if tables.token_types is None:

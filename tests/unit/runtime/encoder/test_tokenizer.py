@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from edge_rag.errors import InferenceFailed, ModelFolderInvalid
 from edge_rag.runtime.encoder.tokenizer import TextTokenizer
@@ -86,3 +86,34 @@ def test_a_file_that_is_no_tokenizer_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_limit_that_leaves_no_room_for_text_is_refused() -> None:
     with pytest.raises(ModelFolderInvalid, match="max_tokens 3"):
         TextTokenizer.open(FILE, 3)
+
+
+@pytest.mark.parametrize("kind", ["metaspace", "byte level"])
+def test_a_token_begins_behind_the_space_that_its_piece_contains(kind: str) -> None:
+    """Otherwise a sentence, which begins behind the space, would lose its first word."""
+    letters = {chr(letter): -9.0 for letter in range(ord("a"), ord("z") + 1)}
+    if kind == "metaspace":
+        pieces = {"<unk>": 0.0, "▁": -9.0, ".": -2.0, "▁close": -1.0, "▁valve": -1.0, "▁it": -1.0} | letters
+        tokenizer = Tokenizer(models.Unigram(list(pieces.items()), 0))
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    else:
+        words = dict.fromkeys(["close", "Ġclose", "Ġvalve", ".", "Ġ"])
+        tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, "."))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    text = "close valve. close  valve"
+    (read,) = TextTokenizer(tokenizer, 64).windows(text)
+    said = [text[start:end] for start, end in read.offsets]
+    assert [word for word in said if word.strip()] == ["close", "valve", ".", "close", "valve"]
+    sentence = text.index("close", 1)
+    assert [text[start:end] for start, end in read.offsets if start >= sentence and text[start:end].strip()] == [
+        "close",
+        "valve",
+    ]
+
+
+def test_tokens_of_a_pair_begin_behind_the_space_too() -> None:
+    pieces = {"<unk>": 0.0, "▁": -9.0, "▁close": -1.0, "▁valve": -1.0}
+    tokenizer = Tokenizer(models.Unigram(list(pieces.items()), 0))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    pair = TextTokenizer(tokenizer, 64).pair("close valve", "valve close")
+    assert pair.offsets == ((0, 5), (6, 11), (0, 5), (6, 11))

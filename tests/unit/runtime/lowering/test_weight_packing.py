@@ -21,6 +21,7 @@ from edge_rag.runtime.lowering.weight_packing import (
     pack_matmul_nbits,
     packed_of_inputs,
     quantize,
+    quantize_to_lowest,
     unpack,
     with_zero_points,
 )
@@ -209,6 +210,20 @@ def test_quantizing_is_off_by_at_most_half_a_step(form: BlockFormat, seed: int) 
     error = np.abs(dequantize(matrix) - weights)
     steps: NDArray[np.float32] = np.repeat(matrix.scales, form.block_size, axis=0)[: form.rows]
     assert (error <= 0.5001 * steps).all()
+
+
+@settings(max_examples=30)
+@given(form=FORMATS, seed=st.integers(0, 1000))
+def test_weights_that_were_quantized_to_the_lowest_value_keep_their_integers(form: BlockFormat, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    weights = random.standard_normal((form.rows, form.columns)).astype(np.float32)
+    weights[:, 0] = 0
+    once = quantize_to_lowest(weights, form.bits, form.block_size)
+    steps = np.repeat(once.scales, form.block_size, axis=0)[: form.rows]
+    assert (np.abs(dequantize(once) - weights) <= 1.0001 * np.abs(steps)).all()
+    rounded = QuantizedMatrix(form, once.values, once.scales.astype(np.float16).astype(np.float32))
+    assert_same(quantize_to_lowest(dequantize(rounded), form.bits, form.block_size), rounded)
+    assert (once.values[:, 1:].min(axis=0) == 0).all()
 
 
 def test_one_scale_a_column_is_the_columns_largest_weight_over_the_largest_value() -> None:

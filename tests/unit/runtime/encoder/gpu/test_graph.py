@@ -145,6 +145,15 @@ def test_an_embedder_with_exact_weights_gives_equal_vectors_for_each_pooling(
         assert (one * other).sum(axis=1).min() > least
 
 
+def test_rows_of_4_bits_are_looked_up_as_the_operator_does() -> None:
+    fine = WeightPrecision(4, 16, to_lowest=True)
+    model = build_encoder(random_weights(32, 2, 48), SHAPE, WeightPrecision(8, 32), Pooling.MEAN, fine)
+    packed = PackedTextGraph(open_session(model.SerializeToString(), ops_library()), 32)
+    padded = PaddedTextGraph(runs(read_network(model), Precision.FP32), 32)
+    texts = texts_by_chance()
+    assert (packed.sentence_vectors(texts) * padded.sentence_vectors(texts)).sum(axis=1).min() > 0.999
+
+
 @pytest.mark.parametrize(("precision", "off"), [(Precision.FP32, 1e-5), (Precision.FP16, 5e-3)])
 @pytest.mark.parametrize("weights", [None, WeightPrecision(8, 32)], ids=["fp32", "int8"])
 def test_a_cross_encoder_tells_question_and_passage_apart(
