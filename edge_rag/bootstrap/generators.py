@@ -326,6 +326,5 @@ def _quote_settings(settings: GeneratorSettings) -> QuoteSettings:
     defaults = QuoteSettings()
     return replace(
         defaults,
-        prior_weight=defaults.prior_weight if settings.evidence_weight is None else settings.evidence_weight,
         not_found_below=defaults.not_found_below if settings.not_found_below is None else settings.not_found_below,
     )

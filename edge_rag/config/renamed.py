@@ -1,8 +1,8 @@
-"""Settings that had another name in an earlier release, with their present names."""
+"""Settings that had another name in an earlier release, with their present names, and settings that are gone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -22,6 +22,19 @@ RENAMED: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
+REMOVED: Final[Mapping[str, str]] = MappingProxyType(
+    {"generator.evidence_weight": "quotes are chosen by evidence alone"}
+)
+"""Settings that are gone, with the reason."""
+
+
+def _problems() -> Iterator[tuple[str, str]]:
+    """Yields each old key, and what to say about it."""
+    for old, new in RENAMED.items():
+        yield old, f"{old} is now {new}"
+    for old, reason in REMOVED.items():
+        yield old, f"{old} is gone, remove it: {reason}"
+
 
 def reject_renamed_keys(source: str, values: Mapping[str, Any]) -> None:
     """Rejects a configuration file that uses old keys.
@@ -31,14 +44,14 @@ def reject_renamed_keys(source: str, values: Mapping[str, Any]) -> None:
         values: Its tables.
 
     Raises:
-        ConfigurationError: Names the source, each old key and its successor.
+        ConfigurationError: Names the source, each old key, and its successor or why it is gone.
     """
     found = []
-    for old, new in RENAMED.items():
+    for old, problem in _problems():
         section, _, key = old.partition(".")
         table = values.get(section)
         if isinstance(table, Mapping) and key in table:
-            found.append(f"{old} is now {new}")
+            found.append(problem)
     if found:
         raise ConfigurationError(f"{source}: {'; '.join(found)}")
 
@@ -52,13 +65,13 @@ def reject_renamed_variables(environment: Mapping[str, str], prefix: str, delimi
         delimiter: What stands between a section and its key in a name.
 
     Raises:
-        ConfigurationError: Names each variable, its old key and the successor.
+        ConfigurationError: Names each variable, its old key, and the successor or why it is gone.
     """
     names = {name.upper(): name for name in environment}
     found = []
-    for old, new in RENAMED.items():
+    for old, problem in _problems():
         name = names.get(prefix + old.replace(".", delimiter).upper())
         if name is not None:
-            found.append(f"{name}: {old} is now {new}")
+            found.append(f"{name}: {problem}")
     if found:
         raise ConfigurationError(f"environment: {'; '.join(found)}")

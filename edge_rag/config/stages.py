@@ -118,9 +118,6 @@ class GeneratorSettings(Section):
         ge=0,
         description="Disk space for KV pages of frequent prompts in the data directory, MiB; 0 turns it off.",
     )
-    evidence_weight: float | None = Field(
-        default=None, ge=0, le=10_000, description="Weight of the retrieval evidence against the model in quote mode."
-    )
     not_found_below: float | None = Field(
         default=None,
         ge=0,

@@ -18,7 +18,6 @@ from edge_rag.engine.constraint import AnyToken, Constraint, Ended, Forced, Mask
 from edge_rag.engine.ports import Outcome, TokenSink
 from edge_rag.engine.request import TokenRequest
 from edge_rag.errors import EdgeRagError, RemoteFailed
-from edge_rag.generator.constraints.quote import Quotation
 from edge_rag.generator.prompt.template import Prompt
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 
@@ -85,7 +84,7 @@ class Continuation:
         """
         match chunk:
             case QuoteChunk():
-                ended = self._append_tokens(self._quoted_tokens(chunk))
+                raise RemoteFailed("the remote quoted a sentence, which it was not asked for")
             case TokenChunk():
                 ended = self._append_tokens(chunk.tokens)
             case TextChunk():
@@ -163,20 +162,6 @@ class Continuation:
             model_steps=min(reported.model_steps, prompt + generated),
         )
 
-    def _quoted_tokens(self, quote: QuoteChunk) -> tuple[int, ...]:
-        """Returns the tokens of a sentence that may be quoted next."""
-        quotation, passages = self._constraint, self.prompt.passages
-        if not isinstance(quotation, Quotation) or not 0 <= quote.passage < len(passages):
-            raise RemoteFailed("the remote quoted a sentence that it was not sent")
-        sentences = passages[quote.passage].sentences
-        if quotation.ended or not 0 <= quote.sentence < len(sentences):
-            raise RemoteFailed("the remote quoted a sentence that it was not sent")
-        place = quote.passage, sentences[quote.sentence].start
-        for candidate in quotation.left:
-            if (candidate.passage, candidate.start) == place:
-                return candidate.tokens
-        raise RemoteFailed("the remote quoted a sentence that is not allowed here")
-
     def _append_tokens(self, tokens: tuple[int, ...]) -> bool:
         limit = self._request.sampling.max_tokens - self.generated_tokens
         if self._text or not tokens:
@@ -192,15 +177,14 @@ class Continuation:
 
     def _append_text(self, text: str) -> bool:
         if not isinstance(self._sink, TextSink) or self._tokens or not text:
-            raise RemoteFailed("the remote sent no text, or text where tokens or quotes are required")
+            raise RemoteFailed("the remote sent no text, or text where tokens are required")
         self._text.append(text)
         self._text_tokens += len(self._tokenizer.encode(text))
         return self._sink.extend_text(text)
 
     def _is_incomplete(self) -> bool:
-        """Whether a formatted answer is not complete; quotations are complete after each sentence."""
-        unformatted = isinstance(self._sink, TextSink) or isinstance(self._constraint, Quotation)
-        return not unformatted and not isinstance(self._constraint.next(), Ended)
+        """Whether a formatted answer is not complete."""
+        return not isinstance(self._sink, TextSink) and not isinstance(self._constraint.next(), Ended)
 
     def _allows(self, move: NextTokens, token: int) -> bool:
         match move:

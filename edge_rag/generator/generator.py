@@ -17,14 +17,14 @@ from edge_rag.engine.engine import Engine
 from edge_rag.engine.ports import Stemmer, TokenSink
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.sequence import SequenceId
-from edge_rag.errors import EdgeRagError, RequestTooLarge
+from edge_rag.errors import EdgeRagError
 from edge_rag.generator.citations.attribution import Attributor
 from edge_rag.generator.citations.markers import CitationMapper
 from edge_rag.generator.constraints.grammar import GrammarCompiler
-from edge_rag.generator.constraints.quote import Quotable, Quotation, QuoteRules, quotation
 from edge_rag.generator.continuation import Continuation
 from edge_rag.generator.prompt.template import Prompt, PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
+from edge_rag.generator.quoting import Quote, choose_quotes
 from edge_rag.generator.streams import (
     CheckedText,
     ChunkListener,
@@ -44,21 +44,16 @@ from edge_rag.generator.streams import (
 class QuoteSettings:
     """How quoted sentences are chosen.
 
-    Measured with the default models on XQuAD questions over 120 paragraphs, as the share of answers that contain a gold
-    answer. Weight 1000: 82% with one sentence, 92% with up to two (1.85 on average; 90% with half the margin, 1.45),
-    the same as without a language model; weight 100: one question of 612 less; weight 10: 2 points less. With harder
-    passages: weight 0: 33%, 1: 50%, 4: 71%, 8: 75%, 20: 78%, no model: 79%. The default weight therefore lets this
-    model decide ties only. An evidence threshold of 0.25 answers 98% of these questions and rejects 94% of the same
-    questions over the paragraphs of all other articles.
+    Measured on XQuAD questions over 120 paragraphs, as the share of answers that contain a gold answer: 82% with one
+    sentence, 92% with up to two (1.85 on average; 90% with half the margin, 1.45). An evidence threshold of 0.25
+    answers 98% of these questions and rejects 94% of the same questions over the paragraphs of all other articles.
 
     Attributes:
-        prior_weight: Weight of the retrieval side's evidence against the model's logits, at least 0.
         margin: How far below the best quoted sentence the evidence of a second one may be; half of it for a third, and
             so on.
         not_found_below: Evidence below which the answer is the not-found answer, 0 to 1.
     """
 
-    prior_weight: float = 1000.0
     margin: float = 4.0
     not_found_below: float = 0.25
 
@@ -143,11 +138,11 @@ class AnswerGenerator:
 
         If the passages or their order turn out different, the common prefix is still of use.
         """
-        if not self.engine.prefetch_enabled:
+        if not self.engine.prefetch_enabled or request.mode is AnswerMode.QUOTE:
             return
         with suppress(EdgeRagError):  # the request itself will report what is wrong
             prompt = self._prompts.encode(request, self.engine.capacity)
-            self.engine.prefetch(_tokens(request, prompt.tokens, NoGeneration(FinishReason.NOT_FOUND)))
+            self.engine.prefetch(_tokens(request, prompt.tokens, FreeText(self._end_tokens)))
 
     def submit(self, request: GenerationRequest, listener: Listener) -> AnswerHandle:
         """Admits a request; see ``pipeline.ports.Generator``. The prompt is rendered on the caller's thread.
@@ -158,17 +153,18 @@ class AnswerGenerator:
         try:
             tokens, sink = self._prepare(request, listener)
         except EdgeRagError as error:
-            self.engine.record_refusal(_tokens(request, (), NoGeneration(FinishReason.NOT_FOUND)), error)
+            self.engine.record_refusal(_nothing_to_generate(request, FinishReason.NOT_FOUND), error)
             raise
         return AnswerHandle(self.engine, self.engine.submit(tokens, sink))
 
     def open_continuation(self, request: GenerationRequest, listener: Listener) -> Continuation | None:
-        """Prepares an answer that another machine generates; None for the not-found answer.
+        """Prepares an answer that another machine generates; None if no model is needed: a quoted answer, and the
+        not-found answer.
 
         Raises:
             InvalidRequest, RequestTooLarge: It could not be answered here either.
         """
-        if not self._may_hold_an_answer(request):
+        if request.mode is AnswerMode.QUOTE or not self._may_hold_an_answer(request):
             return None
         grammar = None if request.format is None else self._grammars.compile(request.format, request.client)
         prompt, constraint, sink = self._compose(request, grammar, listener)
@@ -182,9 +178,9 @@ class AnswerGenerator:
     def submit_chunks(self, request: GenerationRequest, vocabulary: str, listener: ChunkListener) -> AnswerHandle:
         """Admits a request of another machine, which holds the passages and verifies the chunks; see ``submit``.
 
-        The prompt has the passages in the given order, since the answer may number them. Quoted sentences are emitted
-        by position, other answers as tokens if the vocabularies are the same, else as text. The not-found decision is
-        left to the caller.
+        The prompt has the passages in the given order, since the answer may number them. Quoted sentences, which boxes
+        of earlier versions ask for, are emitted by position, other answers as tokens if the vocabularies are the same,
+        else as text. The not-found decision is left to the caller.
 
         Args:
             request: The request.
@@ -194,15 +190,14 @@ class AnswerGenerator:
         Raises:
             InvalidRequest, Overloaded, RequestTooLarge, DeadlineExceeded, NotReady: It was not admitted.
         """
+        sink: TokenSink
+        if request.mode is AnswerMode.QUOTE:
+            sink = QuoteChunkStream(listener, self._clock, self._quotes(request))
+            return AnswerHandle(self.engine, self.engine.submit(_nothing_to_generate(request, FinishReason.STOP), sink))
         prompt = self._prompts.encode(request, self.engine.capacity, as_given=True)
         detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
-        sink: TokenSink
         constraint: Constraint = FreeText(self._end_tokens)
-        if request.mode is AnswerMode.QUOTE:
-            state = constraint = self._quotation(request, prompt)
-            positions = {(p, s.start): n for p, r in enumerate(prompt.passages) for n, s in enumerate(r.sentences)}
-            sink = QuoteChunkStream(listener, self._clock, state, positions)
-        elif vocabulary == self.vocabulary:
+        if vocabulary == self.vocabulary:
             sink = TokenChunkStream(listener, self._clock, detokenizer, stops)
         else:
             sink = TextChunkStream(listener, self._clock, detokenizer, stops)
@@ -215,9 +210,11 @@ class AnswerGenerator:
         grammar = None if request.format is None else self._grammars.compile(request.format, request.client)
         if not self._may_hold_an_answer(request):
             text = self._prompt.not_found if grammar is None else ""
-            return _tokens(request, (), NoGeneration(FinishReason.NOT_FOUND)), NotFoundStream(
-                listener, self._clock, text
-            )
+            return _nothing_to_generate(request, FinishReason.NOT_FOUND), NotFoundStream(listener, self._clock, text)
+        if request.mode is AnswerMode.QUOTE:
+            passages = [ranked.passage for ranked in request.passages]
+            quoted = QuoteStream(listener, self._clock, self._quotes(request), passages)
+            return _nothing_to_generate(request, FinishReason.STOP), quoted
         prompt, constraint, sink = self._compose(request, grammar, listener)
         return replace(_tokens(request, prompt.tokens, constraint), spans=prompt.spans), sink
 
@@ -228,9 +225,6 @@ class AnswerGenerator:
         prompt = self._prompts.encode(request, self.engine.capacity)
         kept, numbering = prompt.passages, prompt.numbering
         passages = [ranked.passage for ranked in kept]
-        if request.mode is AnswerMode.QUOTE:
-            state = self._quotation(request, prompt)
-            return prompt, state, QuoteStream(listener, self._clock, state, passages)
         detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
         if grammar is not None:
             return prompt, grammar, FormattedStream(listener, self._clock, detokenizer)
@@ -247,28 +241,8 @@ class AnswerGenerator:
         sentences = any(ranked.sentences for ranked in request.passages)
         return sentences and request.evidence >= self._quote.not_found_below
 
-    def _quotation(self, request: GenerationRequest, prompt: Prompt) -> Quotation:
-        """Returns the constraint to sentences of the prompt's passages."""
-        number = {index: place for place, index in enumerate(prompt.numbering, 1)}
-        spans = [(index, ranked.passage, s) for index, ranked in enumerate(prompt.passages) for s in ranked.sentences]
-        encoded = self._tokenizer.encode_all([f" {p.text[s.start : s.end]} [{number[i]}]" for i, p, s in spans])
-        candidates = [
-            Quotable(i, s.start, s.end, p.text[s.start : s.end], tuple(tokens), s.evidence)
-            for (i, p, s), tokens in zip(spans, encoded, strict=True)
-        ]
-        rules = QuoteRules(
-            end_token=min(self._end_tokens),
-            max_sentences=request.max_sentences,
-            max_tokens=request.sampling.max_tokens,
-            prior_weight=self._quote.prior_weight,
-            margin=self._quote.margin,
-        )
-        state = quotation(candidates, rules)
-        if not state.left:
-            raise RequestTooLarge(
-                "tokens of an answer", min(len(c.tokens) for c in candidates), request.sampling.max_tokens
-            )
-        return state
+    def _quotes(self, request: GenerationRequest) -> tuple[Quote, ...]:
+        return choose_quotes(request.question, request.passages, request.max_sentences, self._quote.margin)
 
 
 def _tokens(request: GenerationRequest, prompt: tuple[int, ...], constraint: Constraint) -> TokenRequest:
@@ -283,3 +257,8 @@ def _tokens(request: GenerationRequest, prompt: tuple[int, ...], constraint: Con
         deadline=request.deadline,
         epoch=request.epoch,
     )
+
+
+def _nothing_to_generate(request: GenerationRequest, reason: FinishReason) -> TokenRequest:
+    """Returns the request of an answer that needs no model, and so no room for tokens."""
+    return replace(_tokens(request, (), NoGeneration(reason)), sampling=replace(request.sampling, max_tokens=0))

@@ -6,7 +6,7 @@ unsupported sentences). The chunk streams emit unprocessed output for a machine 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
@@ -27,8 +27,8 @@ from edge_rag.errors import EdgeRagError
 from edge_rag.generator.citations.attribution import Attributor, Support
 from edge_rag.generator.citations.markers import CitationMapper
 from edge_rag.generator.citations.sentence_splitter import AnswerSentence, SentenceSplitter
-from edge_rag.generator.constraints.quote import Quotable, Quotation
 from edge_rag.generator.prompt.tokenizer import Detokenizer
+from edge_rag.generator.quoting import Quote
 
 Listener = Callable[[GenerationEvent], None]
 """Receives every event of an answer; must return at once."""
@@ -233,47 +233,39 @@ class NotFoundStream(_AnswerSink):
         super().finish(outcome)
 
 
-class _QuotationCursor:
-    """Follows a quotation by its tokens."""
-
-    def __init__(self, quotation: Quotation) -> None:
-        self._quotation = quotation
-
-    def completed(self, tokens: tuple[int, ...]) -> Sequence[Quotable]:
-        """Returns the sentences that the tokens complete."""
-        before = len(self._quotation.quoted)
-        self._quotation = self._quotation.after(tokens)
-        return self._quotation.quoted[before:]
-
-
 class QuoteStream(_AnswerSink):
-    """Quoted sentences: the stored text, separated by spaces, each with its citation.
+    """Quoted text: the stored text, separated by spaces, each quote with its citation; the engine generates nothing.
 
     Args:
         listener: Receives every event.
         clock: Monotonic seconds.
-        quotation: The constraint of the request.
-        passages: The passages that its candidates refer to.
+        quotes: The quotes, at least one.
+        passages: The passages that they refer to.
     """
 
     def __init__(
-        self, listener: Listener, clock: Callable[[], float], quotation: Quotation, passages: Sequence[Passage]
+        self, listener: Listener, clock: Callable[[], float], quotes: Sequence[Quote], passages: Sequence[Passage]
     ) -> None:
         super().__init__(listener, clock)
-        self._cursor = _QuotationCursor(quotation)
+        self._quotes = quotes
         self._passages = passages
-        self._length = 0
 
     def extend(self, tokens: tuple[int, ...]) -> bool:
-        """Takes tokens and emits the sentences that they complete; always False."""
-        for quoted in self._cursor.completed(tokens):
-            text = f" {quoted.text}" if self._length else quoted.text
-            self._length += len(text)
-            answer_start = self._length - len(quoted.text)
-            passage = self._passages[quoted.passage]
-            citation = _citation(quoted.passage, passage, quoted.start, quoted.end, answer_start, self._length)
-            self._emitter.emit(TextDelta(text), citation)
+        """Ignores tokens."""
         return False
+
+    def finish(self, outcome: Outcome) -> None:
+        """Emits the quotes one by one, and ends."""
+        end = 0
+        for quote in self._quotes:
+            passage = self._passages[quote.passage]
+            quoted = passage.text[quote.start : quote.end]
+            text = f" {quoted}" if end else quoted
+            end += len(text)
+            start = end - len(quoted)
+            citation = _citation(quote.passage, passage, quote.start, quote.end, start, end)
+            self._emitter.emit(TextDelta(text), citation)
+        super().finish(outcome)
 
 
 class CheckedText:
@@ -459,28 +451,23 @@ class TokenChunkStream(_ChunkSink):
 
 
 class QuoteChunkStream(_ChunkSink):
-    """Quoted sentences, by position.
+    """Quoted sentences, by position; of a quote with several, the first, since the asking box counts each for itself.
 
     Args:
         listener: Receives the chunks.
         clock: Monotonic seconds.
-        quotation: The constraint of the request.
-        positions: Position of a sentence in its passage, by passage and first character.
+        quotes: The quotes.
     """
 
-    def __init__(
-        self,
-        listener: ChunkListener,
-        clock: Callable[[], float],
-        quotation: Quotation,
-        positions: Mapping[tuple[int, int], int],
-    ) -> None:
+    def __init__(self, listener: ChunkListener, clock: Callable[[], float], quotes: Sequence[Quote]) -> None:
         super().__init__(listener, clock)
-        self._cursor = _QuotationCursor(quotation)
-        self._positions = positions
+        self._quotes = quotes
 
     def extend(self, tokens: tuple[int, ...]) -> bool:
-        """Takes tokens and emits the sentences that they complete; always False."""
-        for quoted in self._cursor.completed(tokens):
-            self._emitter.emit(QuoteChunk(quoted.passage, self._positions[quoted.passage, quoted.start]))
+        """Ignores tokens."""
         return False
+
+    def finish(self, outcome: Outcome) -> None:
+        """Emits the quotes, and ends."""
+        self._emitter.emit(*[QuoteChunk(quote.passage, quote.sentences[0]) for quote in self._quotes])
+        super().finish(outcome)

@@ -23,7 +23,7 @@ from edge_rag.core.passage import (
     Retrieved,
 )
 from edge_rag.core.ports import AuditSink
-from edge_rag.core.query import Query, RequestContext, SearchQuery
+from edge_rag.core.query import AnswerMode, Query, RequestContext, SearchQuery
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, Overloaded, SlowConsumer
 from edge_rag.pipeline.cost import (
     RERANK_BATCH,
@@ -259,7 +259,7 @@ class Pipeline:
             )
             retrieved = await self._retrieve(retrieval, trace)
         self._recorder.completed(query, "retriever", retrieved)
-        if self._prefetch is not None:
+        if self._prefetch is not None and query.mode is not AnswerMode.QUOTE:
             likely = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.passages])
             expected = _generation_request(query, retrieved.value, Reranked(likely, 1.0))
             with suppress(Overloaded):

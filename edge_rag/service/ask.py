@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from edge_rag.core.answer import AnswerEvent, Finished, PassagesFound, TextDelta
+from edge_rag.core.answer import AnswerEvent, Finished, FinishReason, PassagesFound, TextDelta
 from edge_rag.core.identity import Role
 from edge_rag.core.query import Query, SearchQuery
 from edge_rag.errors import NotReady, SlowConsumer
@@ -71,23 +71,28 @@ class _Answer:
         self._call = call
         self.stream = stream
         self._characters = 0
-        self._unfinished = [question]
+        self._charged_texts = [question]
 
     @property
     def progress(self) -> str:
         return f"{self._characters} characters of the answer were sent"
 
     async def events(self) -> AsyncGenerator[AnswerEvent, None]:
-        """Yields the events. An answer that does not finish is charged what it came to."""
-        async with self._call.charged(self._unfinished):
+        """Yields the events.
+
+        An answer is charged the tokens of the model. One that does not finish, or that was quoted without a model, is
+        charged the question, the passages and the text sent.
+        """
+        async with self._call.charged(self._charged_texts):
             async for event in self.stream:
                 match event:
                     case Finished():
-                        self._unfinished.clear()
+                        if event.usage.prompt_tokens or event.reason is FinishReason.NOT_FOUND:
+                            self._charged_texts.clear()
                         self._call.answered(event)
                     case PassagesFound():
-                        self._unfinished += (model_text(ranked.passage) for ranked in event.passages)
+                        self._charged_texts += (model_text(ranked.passage) for ranked in event.passages)
                     case TextDelta():
                         self._characters += len(event.text)
-                        self._unfinished.append(event.text)
+                        self._charged_texts.append(event.text)
                 yield event

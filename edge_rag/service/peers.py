@@ -73,7 +73,8 @@ async def generate(
                         case GenerationFailed():
                             raise event.error
                         case Generated():
-                            unfinished.clear()
+                            if event.usage.prompt_tokens:  # else it was quoted without a model
+                                unfinished.clear()
                             call.charge_usage(event.usage)
                         case TextChunk():
                             unfinished.append(event.text)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported
+from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported, Usage
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.monitoring.event import AuditEventKind
@@ -84,7 +84,7 @@ def not_started(
     settings = PromptSettings(not_found=NOT_FOUND)
     tokenizer = ChatTokenizer.open(folder)
     grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
-    quote = QuoteSettings(prior_weight=4.0, not_found_below=0.1)
+    quote = QuoteSettings(not_found_below=0.1)
     return AnswerGenerator(
         engine,
         decoder.end_tokens,
@@ -255,8 +255,11 @@ def ask(generator: Generator, request: GenerationRequest) -> Answer:
 def test_the_last_event_is_the_end_and_the_only_one(generator: Generator, mode: AnswerMode) -> None:
     answer = ask(generator, question(mode))
     assert [isinstance(event, Generated | GenerationFailed) for event in answer.events].count(True) == 1
-    assert answer.end.usage.prompt_tokens > 0
-    assert answer.end.usage.generated_tokens > 0
+    if mode is AnswerMode.QUOTE:
+        assert answer.end.usage == Usage(), "no model runs for a quoted answer"
+    else:
+        assert answer.end.usage.prompt_tokens > 0
+        assert answer.end.usage.generated_tokens > 0
     assert answer.end.queue_s >= 0
     assert answer.end.compute_s >= 0
 
@@ -426,15 +429,24 @@ def test_a_passed_deadline_is_refused(generator: Generator) -> None:
         generator.submit(replace(question(), deadline=time.monotonic() - 1), Answer())
 
 
-def test_a_question_longer_than_the_context_never_fits(generator: Generator) -> None:
+def test_a_question_longer_than_the_context_never_fits_a_model(generator: Generator) -> None:
     with pytest.raises(RequestTooLarge):
-        generator.submit(replace(question(), question="why " * 3000), Answer())
+        generator.submit(replace(question(AnswerMode.FREE), question="why " * 3000), Answer())
+    assert ask(generator, replace(question(), question="why " * 3000)).text
 
 
-def test_passages_that_do_not_fit_are_left_out_and_not_cited(generator: Generator) -> None:
+@pytest.mark.parametrize("mode", [AnswerMode.FREE, AnswerMode.CITE])
+def test_passages_that_do_not_fit_are_left_out_and_not_cited(generator: Generator, mode: AnswerMode) -> None:
     long = ranked(3, "It rains. " * 2000, evidence=50.0)
-    answer = ask(generator, replace(question(), passages=(*PASSAGES, long)))
-    assert [citation.document for citation in answer.citations] == ["2.md"]
+    answer = ask(generator, replace(question(mode), passages=(*PASSAGES, long)))
+    assert all(citation.document != "3.md" for citation in answer.citations)
+
+
+def test_a_quote_longer_than_the_longest_answer_of_a_model_is_whole(generator: Generator) -> None:
+    sentence = f"Grease with lithium {'and again ' * 2000}the bearings."
+    answer = ask(generator, replace(question(max_tokens=1), passages=(*PASSAGES, ranked(3, sentence, evidence=50.0))))
+    assert answer.text == sentence
+    assert answer.end.reason is FinishReason.STOP
 
 
 def test_a_full_queue_refuses_at_once(make_generator: MakeGenerator) -> None:

@@ -502,7 +502,7 @@ Global___Finished: _TypeAlias = Finished  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):
-    """Usage of a request, in tokens of the generator's vocabulary."""
+    """Usage of a request, in tokens of the generator's vocabulary. All zero for quoted answers, which no model generates."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -3,10 +3,9 @@
     python -m scripts.bench.quality.passage_reuse [--questions 300] [--recompute 0 8 16 32] [--data FILE] [--json]
 
 Each paragraph of a SQuAD-format file becomes a document, each question is retrieved and reranked as the daemon does it.
-The model then quotes a sentence, once with the daemon's weight of the evidence and once on its own, with all passages
-computed in the prompt and with each number of recomputed first tokens. Printed: the share of answers that are the same
-as with all computed, the share that cite the paragraph that answers, and the perplexity of the answering sentences with
-the number of their passage after them, as in mode ``free``, divided by that with all computed.
+Printed for each number of recomputed first tokens: the perplexity of the answering sentences with the number of their
+passage after them, as in mode ``free``, divided by that with all passages computed in the prompt, and how many tokens
+of a prompt were copied.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from edge_rag.core.answer import Citation, TextDelta
-from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
+from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.ids import RequestId
 from edge_rag.core.query import AnswerMode, KvReuse, PassageOrder, Priority, Sampling
 from edge_rag.engine.engine import Engine, EngineSettings
@@ -35,12 +33,9 @@ from edge_rag.engine.ports import Outcome
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.constraints.grammar import GrammarCompiler
-from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PassageReuse, Prompt, PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from edge_rag.reranker.scoring import Stemmer
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
@@ -59,37 +54,9 @@ class Row:
     """One number of recomputed tokens; None stands for all."""
 
     recompute: int | None
-    same: float
-    same_alone: float
-    cites: float
-    cites_alone: float
     perplexity_ratio: float
     perplexity_error: float
     copied: float
-
-
-class _Answer:
-    """Listens to one answer."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.documents: set[str] = set()
-        self.copied = 0
-        self.ended = threading.Event()
-        self.failure: EdgeRagError | None = None
-
-    def __call__(self, event: GenerationEvent) -> None:
-        match event:
-            case TextDelta():
-                self.text += event.text
-            case Citation():
-                self.documents.add(event.document)
-            case GenerationFailed():
-                self.failure = event.error
-                self.ended.set()
-            case Generated():
-                self.copied = event.usage.copied_prompt_tokens
-                self.ended.set()
 
 
 class _Done:
@@ -97,12 +64,14 @@ class _Done:
 
     def __init__(self) -> None:
         self.ended = threading.Event()
+        self.copied = 0
         self.failure: EdgeRagError | None = None
 
     def extend(self, tokens: tuple[int, ...]) -> bool:
         return False
 
     def finish(self, outcome: Outcome) -> None:
+        self.copied = outcome.usage.copied_prompt_tokens
         self.ended.set()
 
     def fail(self, error: EdgeRagError) -> None:
@@ -125,54 +94,22 @@ class Measurement:
         self._cases = cases
         self._console = console
 
-    def answers(self, recompute: int | None, weight: float) -> list[_Answer]:
-        """Answers every question.
-
-        Raises:
-            EdgeRagError: A question was not answered.
-        """
-        decoder, tokenizer = self._decoder, self._tokenizer
-        engine = Engine(decoder, EngineSettings(LIMITS, max_waiting=len(self._cases)))
-        grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
-        generator = AnswerGenerator(
-            engine,
-            decoder.end_tokens,
-            tokenizer,
-            grammars,
-            PromptSettings(),
-            QuoteSettings(prior_weight=weight, not_found_below=0.0),
-            CiteSettings(Stemmer),
-            self._prompts(recompute),
-        )
-        generator.engine.start()
-        answers = [_Answer() for _ in self._cases]
-        try:
-            for number, (case, answer) in enumerate(zip(self._cases, answers, strict=True)):
-                generator.submit(self._request(number, case, recompute, AnswerMode.QUOTE), answer)
-            for answer in track(answers, f"answering, weight {weight:g}, {_said(recompute)}", console=self._console):
-                answer.ended.wait()
-                if answer.failure is not None:
-                    raise answer.failure
-        finally:
-            generator.engine.close()
-        return answers
-
-    def losses(self, recompute: int | None) -> list[Losses]:
-        """Returns what the tokens of each answering sentence cost, nats."""
+    def losses(self, recompute: int | None) -> tuple[list[Losses], float]:
+        """Returns what the tokens of each answering sentence cost, nats, and the copied tokens of a prompt, mean."""
         scoring = ScoringDecoder(self._decoder)
-        prompts, found = self._prompts(recompute), []
+        prompts, found, copied = self._prompts(recompute), [], []
         with _running(Engine(scoring, EngineSettings(SchedulerLimits(1, 512, 256), max_waiting=8))) as engine:
             for number, case in enumerate(track(self._cases, f"perplexity, {_said(recompute)}", console=self._console)):
                 if case.said is None:
                     continue
-                prompt = prompts.encode(self._request(number, case, recompute, AnswerMode.FREE), engine.capacity)
+                prompt = prompts.encode(self._request(number, case, recompute), engine.capacity)
                 self._compute_alone(engine, prompt, number)
                 place = prompt.numbering.index(case.passage - 1) + 1
                 said = (*self._tokenizer.encode(f" {case.said} [{place}]"), min(self._decoder.end_tokens))
                 scoring.dictated, scoring.losses = list(said), []
-                _ask(engine, _token_request(number, prompt, said, spans=True))
+                copied.append(_ask(engine, _token_request(number, prompt, said, spans=True)))
                 found.append(np.array(scoring.losses))
-        return found
+        return found, float(np.mean(copied))
 
     def _compute_alone(self, engine: Engine, prompt: Prompt, number: int) -> None:
         """Has the passages in the cache, so that dictation begins with the first logits of the prompt's own run."""
@@ -185,13 +122,13 @@ class Measurement:
         arranger = PassageArranger(PassageOrder.RANK, PassagePopularity())
         return PromptEncoder(self._tokenizer, PromptSettings(), arranger, reuse)
 
-    def _request(self, number: int, case: Case, recompute: int | None, mode: AnswerMode) -> GenerationRequest:
+    def _request(self, number: int, case: Case, recompute: int | None) -> GenerationRequest:
         return GenerationRequest(
             request_id=RequestId(str(number)),
             question=case.question,
             passages=case.passages,
             evidence=1.0,
-            mode=mode,
+            mode=AnswerMode.FREE,
             max_sentences=1,
             sampling=Sampling(max_tokens=ANSWER_TOKENS),
             priority=Priority.NORMAL,
@@ -211,12 +148,14 @@ def _running(engine: Engine) -> Iterator[Engine]:
         engine.close()
 
 
-def _ask(engine: Engine, request: TokenRequest) -> None:
+def _ask(engine: Engine, request: TokenRequest) -> int:
+    """Runs a request; returns how many tokens of its prompt were copied."""
     sink = _Done()
     engine.submit(request, sink)
     sink.ended.wait()
     if sink.failure is not None:
         raise sink.failure
+    return sink.copied
 
 
 def _token_request(number: int, prompt: Prompt, said: tuple[int, ...], spans: bool) -> TokenRequest:
@@ -233,32 +172,16 @@ def _token_request(number: int, prompt: Prompt, said: tuple[int, ...], spans: bo
     )
 
 
-def measure(measurement: Measurement, cases: Sequence[Case], settings: Sequence[int | None]) -> list[Row]:
+def measure(measurement: Measurement, settings: Sequence[int | None]) -> list[Row]:
     """Measures each setting against computing everything."""
-    weights = (QuoteSettings().prior_weight, 0.0)
-    everything = {weight: measurement.answers(None, weight) for weight in weights}
     reference = measurement.losses(None)
     rows = []
     for recompute in settings:
-        whole = recompute is None
-        answers = everything if whole else {weight: measurement.answers(recompute, weight) for weight in weights}
-        losses = reference if whole else measurement.losses(recompute)
-        compared = ratio(losses, reference)
-        same = [_share(a.text == b.text for a, b in zip(answers[w], everything[w], strict=True)) for w in weights]
-        cites = [_share(_cites(a, case) for a, case in zip(answers[w], cases, strict=True)) for w in weights]
-        copied = float(np.mean([answer.copied for answer in answers[0.0]]))
-        rows.append(Row(recompute, same[0], same[1], cites[0], cites[1], compared.value, compared.error, copied))
-    sys.stderr.write(f"perplexity with everything computed: {perplexity(reference):.3f}\n")
+        losses, copied = reference if recompute is None else measurement.losses(recompute)
+        compared = ratio(losses, reference[0])
+        rows.append(Row(recompute, compared.value, compared.error, copied))
+    sys.stderr.write(f"perplexity with everything computed: {perplexity(reference[0]):.3f}\n")
     return rows
-
-
-def _cites(answer: _Answer, case: Case) -> bool:
-    return case.said is not None and case.passages[case.passage - 1].passage.document in answer.documents
-
-
-def _share(holds: Iterator[bool]) -> float:
-    values = list(holds)
-    return sum(values) / len(values)
 
 
 def _said(recompute: int | None) -> str:
@@ -283,23 +206,13 @@ def main() -> None:
     console = Console(stderr=True)
     encoder = TextEncoder.open(arguments.encoder)
     cases = find_cases(encoder, squad(arguments.data, arguments.questions), arguments.passages, console)
-    rows = measure(Measurement(arguments.model, cases, console), cases, [*arguments.recompute, None])
+    rows = measure(Measurement(arguments.model, cases, console), [*arguments.recompute, None])
     table = Table(title=f"{arguments.model.name}, {len(cases)} questions")
-    headings = (
-        "recomputed",
-        "same answer",
-        "model alone",
-        "cites the paragraph",
-        "model alone",
-        "perplexity",
-        "copied",
-    )
-    for heading in headings:
+    for heading in ("recomputed", "perplexity", "copied"):
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(
             "all" if row.recompute is None else str(row.recompute),
-            *(f"{share:.1%}" for share in (row.same, row.same_alone, row.cites, row.cites_alone)),
             f"{row.perplexity_ratio:.4f} ± {row.perplexity_error:.4f}",
             f"{row.copied:.0f} tokens",
         )

@@ -11,7 +11,9 @@ from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc, rag_pb2
 from tests.e2e.answers.test_asking import QUESTIONS, ask
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents
 
-ASKED = rag_pb2.AskRequest(question=QUESTIONS[0], mode=rag_pb2.ANSWER_MODE_QUOTE)
+ASKED = rag_pb2.AskRequest(
+    question=QUESTIONS[0], mode=rag_pb2.ANSWER_MODE_FREE, sampling=rag_pb2.Sampling(max_tokens=24)
+)
 
 
 def kept(data: Path) -> list[Path]:
@@ -35,7 +37,7 @@ def test_hot_pages_are_used_after_a_restart_and_go_with_their_text(start: Callab
     after = ask(daemon.address, ASKED)
     assert after.finished.usage.cached_prompt_tokens > 0
     assert {answer.text for answer in (*before, after)} == {after.text}
-    delete(daemon.address, after.citations[0][0])
+    delete(daemon.address, after.passages[0][0])
     assert not kept(daemon.data_dir)
     assert daemon.stop() == 0
     assert not kept(daemon.data_dir)
@@ -52,7 +54,7 @@ def test_no_page_is_used_after_a_kill_between_removing_text_and_its_pages(
     assert saved
 
     daemon = start(daemon.data_dir)
-    delete(daemon.address, answers[0].citations[0][0])
+    delete(daemon.address, answers[0].passages[0][0])
     daemon.process.kill()
     daemon.process.wait(30)
     for path, data in saved.items():  # as if they had not been removed by then

@@ -46,7 +46,8 @@ def test_an_unusable_question_is_refused_by_field_and_the_daemon_goes_on(
 
 
 def test_a_question_longer_than_the_models_context_is_refused_with_the_numbers(daemon: RunningDaemon) -> None:
-    request = rag_pb2.AskRequest(question="How often must the pump bearings be greased? " * 180)
+    asked = "How often must the pump bearings be greased? " * 180
+    request = rag_pb2.AskRequest(question=asked, mode=rag_pb2.ANSWER_MODE_FREE)
     code, details = refusal(daemon.address, request)
     assert code == grpc.StatusCode.FAILED_PRECONDITION
     assert "tokens" in details

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import chain
 
 import grpc
 import pytest
@@ -25,7 +27,8 @@ def callers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     data = folder / "data"
     edge_rag("tls", "init", "--host", "127.0.0.1", data=data)
     tokens = {name: token(name, data) for name in ("flood", "other")}
-    tokens["frugal"] = token("frugal", data, "--quota", f"{QUOTA} tokens/min")
+    for name in ("frugal", "frugal-asker"):
+        tokens[name] = token(name, data, "--quota", f"{QUOTA} tokens/min")
     config = f'local_listen = "unix:{folder}/socket"\n[tls]\nalways = true\n'
     with start_daemon(data, folder / "log", config) as running:
         names = ("operating-manual.pdf", "parts-list.md", "maintenance-log.txt")
@@ -73,5 +76,17 @@ def test_searches_are_charged_to_the_quota(callers: Box) -> None:
         rag.Search(rag_pb2.SearchRequest(query="pump bearing"), timeout=60)
         with pytest.raises(grpc.RpcError) as refused:
             rag.Search(rag_pb2.SearchRequest(query="pump bearing"), timeout=60)
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert f"{QUOTA} tokens a minute" in str(refused.value.details())
+
+
+def test_quoted_answers_are_charged_what_was_read_though_no_model_ran(callers: Box) -> None:
+    with callers.channel("frugal-asker") as channel:
+        rag = rag_pb2_grpc.RagStub(channel)
+        asked = rag_pb2.AskRequest(question="How often are the pump bearings greased?")
+        *_, last = rag.Ask(asked, timeout=60)
+        assert last.finished.usage == rag_pb2.Usage()
+        with pytest.raises(grpc.RpcError) as refused:
+            collections.deque(chain.from_iterable(rag.Ask(asked, timeout=60) for _ in range(QUOTA)), 0)
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert f"{QUOTA} tokens a minute" in str(refused.value.details())

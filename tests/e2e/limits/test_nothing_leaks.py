@@ -62,8 +62,8 @@ def asked() -> Iterator[tuple[rag_pb2.AskRequest, float]]:
     for mode in (rag_pb2.ANSWER_MODE_QUOTE, rag_pb2.ANSWER_MODE_CITE, free):
         yield rag_pb2.AskRequest(question=sentence(QUESTIONS), mode=mode, sampling=few), 60
     question = sentence(QUESTIONS)
-    yield rag_pb2.AskRequest(question=question * 300), 60
-    yield rag_pb2.AskRequest(question=question, sampling=rag_pb2.Sampling(max_tokens=8000)), 60
+    yield rag_pb2.AskRequest(question=question * 300, mode=free), 60
+    yield rag_pb2.AskRequest(question=question, mode=free, sampling=rag_pb2.Sampling(max_tokens=8000)), 60
     yield rag_pb2.AskRequest(question=question, sampling=rag_pb2.Sampling(stop=[next(FORMATS)] * 20)), 60
     yield rag_pb2.AskRequest(question=question, mode=free, regex=f"({next(FORMATS)}"), 60
     yield rag_pb2.AskRequest(question=question, mode=free, regex=f"(?<={next(FORMATS)})a"), 60

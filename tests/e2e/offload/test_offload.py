@@ -87,7 +87,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 def asked(
-    client: Client, rule: OffloadRule, request_id: str, mode: AnswerMode = AnswerMode.QUOTE
+    client: Client, rule: OffloadRule, request_id: str, mode: AnswerMode = AnswerMode.FREE
 ) -> tuple[str, list[Citation]]:
     """Asks the question and returns the answer with its citations."""
     options = AskOptions(collection=rule.value, request_id=request_id, mode=mode, max_tokens=40)
@@ -108,7 +108,7 @@ def kinds(client: Client, request_id: str) -> set[AuditEventKind]:
 
 def test_a_remote_answer_equals_the_local_one_with_its_citations(pair: Pair) -> None:
     with Client(pair.board.address) as client:
-        for mode in AnswerMode:
+        for mode in (AnswerMode.FREE, AnswerMode.CITE):
             here = asked(client, OffloadRule.NEVER, f"here-{mode.value}", mode)
             assert here == asked(client, OffloadRule.ALLOWED, f"there-{mode.value}", mode)
             assert AuditEventKind.SENT not in kinds(client, f"here-{mode.value}")
@@ -118,6 +118,14 @@ def test_a_remote_answer_equals_the_local_one_with_its_citations(pair: Pair) -> 
     assert (remote.name, remote.breaker) == ("big", "closed")
     assert remote.answers >= 1
     assert remote.sent_bytes > 0
+
+
+def test_a_quoted_answer_needs_no_remote(pair: Pair) -> None:
+    with Client(pair.board.address) as client:
+        text, citations = asked(client, OffloadRule.ALLOWED, "quoted", AnswerMode.QUOTE)
+        assert not kinds(client, "quoted") & {AuditEventKind.PLACED, AuditEventKind.SENT}
+    assert "2,000 operating hours" in text
+    assert citations[0].text == text
 
 
 def test_the_audit_log_has_the_placement_and_the_sent_data(pair: Pair) -> None:
@@ -150,10 +158,9 @@ def test_remote_tokens_are_in_the_clients_usage(pair: Pair) -> None:
 
 def test_redacted_values_are_restored(pair: Pair) -> None:
     with Client(pair.board.address) as client:
-        text, citations = asked(client, OffloadRule.REDACTED, "redacted")
+        text, _ = asked(client, OffloadRule.REDACTED, "redacted")
         (sent,) = [event for event in audit_events(client, "redacted") if event.kind is AuditEventKind.SENT]
-    assert "2,000 operating hours" in text
-    assert citations[0].text == text
+    assert "2,000" in text
     assert ", redacted," in sent.reason
 
 

@@ -42,8 +42,9 @@ def edge_rag(daemon: RunningDaemon, *arguments: str) -> Result:
 
 
 def ask(address: str, request_id: str, question: str = QUESTION, **options: Any) -> Finished:
+    short: dict[str, Any] = {"mode": AnswerMode.FREE, "max_tokens": 24}
     with Client(address) as client:
-        *_, last = client.ask(question, AskOptions(request_id=request_id, **options))
+        *_, last = client.ask(question, AskOptions(request_id=request_id, **(short | options)))
     assert isinstance(last, Finished)
     return last
 
@@ -73,6 +74,14 @@ def test_a_questions_decisions_are_listed_in_order_with_reasons_and_numbers(daem
     for entry, stage in zip(entries[:2], finished.stages, strict=False):
         assert stage.stage in entry.event.reason
         assert entry.event.numbers == pytest.approx({"queue_s": stage.queue_s, "compute_s": stage.compute_s})
+
+
+def test_a_quoted_answer_is_recorded_without_a_slot_or_tokens(daemon: RunningDaemon) -> None:
+    ask(daemon.address, "quoted", mode=AnswerMode.QUOTE)
+    entries = trail(daemon.address, "quoted")
+    assert [entry.event.kind for entry in entries] == [kind for kind in ANSWERED if kind is not AuditEventKind.ADMITTED]
+    last = entries[-1].event.numbers
+    assert (last["prompt_tokens"], last["generated_tokens"], last["model_steps"]) == (0, 0, 0)
 
 
 def test_a_refused_request_appears_with_the_numbers(daemon: RunningDaemon) -> None:
@@ -110,7 +119,7 @@ def test_a_limit_shows_the_latest_and_unusable_fields_are_named(daemon: RunningD
 
 
 def test_the_command_line_shows_a_timeline_of_the_id_that_ask_prints(daemon: RunningDaemon) -> None:
-    asked = edge_rag(daemon, "ask", QUESTION)
+    asked = edge_rag(daemon, "ask", "--mode", "free", "--max-tokens", "24", QUESTION)
     printed = re.search(r"^request (\w+)$", asked.stderr, re.M)
     assert printed is not None
     shown = edge_rag(daemon, "audit", "--request", printed.group(1))
@@ -123,7 +132,9 @@ def test_the_command_line_shows_a_timeline_of_the_id_that_ask_prints(daemon: Run
 
 
 def test_the_trail_as_json_is_a_line_a_decision(daemon: RunningDaemon) -> None:
-    asked = edge_rag(daemon, "ask", "--json", "--request-id", "as-json", QUESTION)
+    asked = edge_rag(
+        daemon, "ask", "--mode", "free", "--max-tokens", "24", "--json", "--request-id", "as-json", QUESTION
+    )
     assert json.loads(asked.stdout)["request_id"] == "as-json"
     shown = edge_rag(daemon, "audit", "--request", "as-json", "--json")
     lines = [json.loads(line) for line in shown.stdout.splitlines()]

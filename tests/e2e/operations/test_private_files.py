@@ -14,7 +14,9 @@ from tests.e2e.answers.test_asking import QUESTIONS, ask
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, sample_documents
 from tests.e2e.support.secured_daemon import edge_rag, token
 
-_ASKED = rag_pb2.AskRequest(question=QUESTIONS[0], mode=rag_pb2.ANSWER_MODE_QUOTE)
+_ASKED = rag_pb2.AskRequest(
+    question=QUESTIONS[0], mode=rag_pb2.ANSWER_MODE_FREE, sampling=rag_pb2.Sampling(max_tokens=24)
+)
 _MADE = ("documents.sqlite3", "lock", "spool", "vectors", "kv", "models", "tls", "access/tokens.json")
 
 

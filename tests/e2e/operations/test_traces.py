@@ -19,7 +19,9 @@ TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 def ask(address: str, request_id: str, parent: str = "", **fields: object) -> list[rag_pb2.AskResponse]:
-    request = rag_pb2.AskRequest(question=QUESTION, request_id=request_id, **fields)  # type: ignore[arg-type]
+    free = rag_pb2.ANSWER_MODE_FREE
+    few: dict[str, object] = {"sampling": rag_pb2.Sampling(max_tokens=24)}
+    request = rag_pb2.AskRequest(question=QUESTION, request_id=request_id, mode=free, **(few | fields))  # type: ignore[arg-type]
     with grpc.insecure_channel(address) as channel:
         metadata = (("traceparent", parent),) if parent else ()
         return list(rag_pb2_grpc.RagStub(channel).Ask(request, timeout=60, metadata=metadata))

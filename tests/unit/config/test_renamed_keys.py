@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.config.renamed import RENAMED
+from edge_rag.config.renamed import REMOVED, RENAMED
 from edge_rag.config.settings import Settings, load_settings
 from edge_rag.errors import ConfigurationError
 
@@ -44,3 +44,13 @@ def test_an_old_key_in_the_environment_gives_the_same_error(
     with pytest.raises(ConfigurationError) as refused:
         load_settings()
     assert str(refused.value) == f"environment: {name}: generator.curve is now generator.preset"
+
+
+@pytest.mark.parametrize(("old", "reason"), REMOVED.items())
+def test_a_key_that_is_gone_gives_one_error_with_the_reason(tmp_path: Path, old: str, reason: str) -> None:
+    section, _, key = old.partition(".")
+    file = tmp_path / "edge-rag.toml"
+    file.write_text(f"[{section}]\n{key} = 1\n")
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings(file)
+    assert str(refused.value) == f"{file}: {old} is gone, remove it: {reason}"

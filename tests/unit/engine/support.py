@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.core.answer import FinishReason
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.metrics import RequestReport, StepReport
 from edge_rag.core.query import Priority, Sampling
-from edge_rag.engine.constraint import Constraint, FreeText
+from edge_rag.engine.constraint import Constraint, Ended, Forced, FreeText, NextTokens, OneOf
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.ports import ModelRunner, Outcome
 from edge_rag.engine.request import TokenRequest
@@ -175,3 +177,35 @@ def generate(
         sink.wait()
     engine.close()
     return sinks
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A constraint: whole runs of tokens, none a beginning of another, each at most once; token 2 ends early."""
+
+    left: tuple[tuple[int, ...], ...]
+    most: int = 1
+    run: tuple[int, ...] = ()
+    taken: int = 0
+    ended: bool = False
+
+    def next(self) -> NextTokens:
+        if self.ended:
+            return Ended(FinishReason.STOP)
+        depth = len(self.run)
+        live = [run for run in self.left if run[:depth] == self.run]
+        choices = {run[depth] for run in live} | ({2} if self.taken and not depth else set())
+        if len(choices) == 1:
+            return Forced(live[0][depth:] if len(live) == 1 else tuple(choices))
+        return OneOf(np.array(sorted(choices), np.int64), np.zeros(len(choices), np.float32))
+
+    def after(self, tokens: tuple[int, ...]) -> Runs:
+        state = self
+        for token in tokens:
+            run = (*state.run, token)
+            if run in state.left:
+                left, taken = tuple(other for other in state.left if other != run), state.taken + 1
+                state = replace(state, left=left, run=(), taken=taken, ended=taken == state.most or not left)
+            else:
+                state = replace(state, run=run, ended=run == (2,))
+        return state

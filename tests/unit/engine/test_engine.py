@@ -21,7 +21,6 @@ from edge_rag.errors import (
     RequestCancelled,
     RequestTooLarge,
 )
-from edge_rag.generator.constraints.quote import Quotable, QuoteRules, quotation
 from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.engine.recorded_events import RecordedEvents
 from tests.unit.engine.support import (
@@ -31,6 +30,7 @@ from tests.unit.engine.support import (
     LeaningRunner,
     Recorder,
     Reports,
+    Runs,
     generate,
     prompts,
     request,
@@ -41,11 +41,10 @@ from tests.unit.engine.support import (
 def sentences(seed: int, max_sentences: int = 2) -> Constraint:
     """Eight sentences of six to twenty tokens, some with a common beginning."""
     chance = random.Random(seed)
-    candidates = []
-    for n in range(8):
-        tokens = (20 + n // 2, *(chance.randrange(3, 512) for _ in range(chance.randrange(5, 19))), n + 60)
-        candidates.append(Quotable(0, n, n + 1, f"sentence {n}", tokens, chance.random()))
-    return quotation(candidates, QuoteRules(2, max_sentences, 64, 1.0, 0.5))
+    runs = tuple(
+        (20 + n // 2, *(chance.randrange(3, 512) for _ in range(chance.randrange(5, 19))), n + 60) for n in range(8)
+    )
+    return Runs(runs, max_sentences)
 
 
 def mixed(count: int, max_tokens: int = 64) -> list[TokenRequest]:
@@ -401,7 +400,7 @@ def test_a_sink_that_breaks_costs_only_its_own_request() -> None:
 
 
 def test_what_the_constraint_decides_alone_needs_no_model() -> None:
-    only = quotation([Quotable(0, 0, 1, "x", (5, 6, 7), 0.0)], QuoteRules(2, 1, 10, 1.0, 0.5))
+    only = Runs(((5, 6, 7),))
     quiet = NoGeneration(FinishReason.NOT_FOUND)
     first, second = generate(
         tiny_decoder(), [request([5, 6], constraint=only), replace(request([]), prompt=(), constraint=quiet)]

@@ -14,9 +14,8 @@ from edge_rag.engine.constraint import Constraint, NoGeneration
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
-from edge_rag.generator.constraints.quote import Quotable, QuoteRules, quotation
 from edge_rag.runtime.decoder.model_input import PackedStep
-from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, Reports, prompts, request, tiny_decoder
+from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, Reports, Runs, prompts, request, tiny_decoder
 
 
 class RecordedEvents:
@@ -59,8 +58,7 @@ class Clocked:
 
 
 def one_sentence() -> Constraint:
-    tokens = tuple(range(10, 30))
-    return quotation([Quotable(0, 0, 20, "said", tokens, 1.0)], QuoteRules(2, 1, 64, 1.0, 0.5))
+    return Runs((tuple(range(10, 30)),))
 
 
 def test_each_token_after_the_first_is_a_gap_of_its_step() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from edge_rag.core.answer import FinishReason
+from edge_rag.core.answer import FinishReason, Usage
 from edge_rag.core.generation import (
     ChunkEvent,
     Generated,
@@ -23,19 +23,14 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import RemoteFailed
 from edge_rag.generator.continuation import Continuation
 from edge_rag.generator.generator import AnswerGenerator
-from tests.contract.test_generator_contract import DEFAULT, PASSAGES, TINY, Answer, answering, ask, paged, question
+from tests.contract.test_generator_contract import DEFAULT, TINY, Answer, answering, ask, paged, question
 
 LIMITS = SchedulerLimits(4, 96, 16)
-ALIKE = tuple(
-    replace(passage, sentences=tuple(replace(sentence, evidence=0.0) for sentence in passage.sentences))
-    for passage in PASSAGES
-)
 CASES = {
     "free": question(AnswerMode.FREE),
     "free, to a stop": replace(question(AnswerMode.FREE), sampling=Sampling(max_tokens=60, stop=("zzz", "qq"))),
     "free, penalized": replace(question(AnswerMode.FREE), sampling=Sampling(max_tokens=40, repetition_penalty=1.3)),
     "cite": question(AnswerMode.CITE),
-    "quote": replace(question(max_tokens=200), max_sentences=4, passages=ALIKE),
     "format": replace(
         question(AnswerMode.FREE, max_tokens=80),
         format=JsonSchema(
@@ -109,7 +104,7 @@ def test_an_answer_resumed_after_any_token_equals_the_uninterrupted_one(
     request = CASES[case]
     expected_answer = ask(local, request)
     chunks = one_token_each(generated(other, request, local.vocabulary)[0])
-    assert len(chunks) > (1 if request.mode is AnswerMode.QUOTE else 10)
+    assert len(chunks) > 10
     for stop in {0, 1, 2, *range(3, len(chunks), 5), len(chunks) - 1}:
         answer = Answer()
         continuation = opened(local, request, answer)
@@ -161,13 +156,10 @@ def test_text_of_another_model_is_resumed(
 
 
 VIOLATIONS: dict[str, tuple[str, GeneratedChunk]] = {
-    "a passage that is not there": ("quote", QuoteChunk(9, 0)),
-    "a sentence that is not there": ("quote", QuoteChunk(1, 99)),
-    "text instead of a quotation": ("quote", TextChunk("Never grease anything.")),
-    "tokens instead of a quotation": ("quote", TokenChunk((5, 6, 7))),
     "a token that does not exist": ("free", TokenChunk((10**6,))),
     "no tokens": ("free", TokenChunk(())),
     "a sentence instead of text": ("free", QuoteChunk(0, 0)),
+    "a sentence instead of a format": ("format", QuoteChunk(0, 0)),
     "text instead of a format": ("format", TextChunk('{"a": 1, "b": true}')),
     "tokens that the format does not allow": ("format", TokenChunk((40, 41, 42))),
 }
@@ -185,15 +177,13 @@ def test_a_violation_is_not_emitted_and_the_answer_resumes_without_it(local: Ans
     assert answer.wait().text == ask(local, CASES[case]).text
 
 
-def test_the_same_sentence_is_not_quoted_twice(local: AnswerGenerator, other: AnswerGenerator) -> None:
-    chunks, _ = generated(other, CASES["quote"], "")
-    continuation = opened(local, CASES["quote"], Answer())
-    continuation.append(chunks[0])
-    with pytest.raises(RemoteFailed):
-        continuation.append(chunks[0])
+def test_a_peer_that_asks_for_quotes_gets_their_places(local: AnswerGenerator) -> None:
+    chunks, last = generated(local, replace(question(max_tokens=1), max_sentences=8), "")
+    assert chunks == [QuoteChunk(1, 0)]
+    assert (last.reason, last.usage) == (FinishReason.STOP, Usage())
 
 
-@pytest.mark.parametrize("case", ["free", "quote", "format"])
+@pytest.mark.parametrize("case", ["free", "format"])
 def test_an_empty_answer_is_rejected(local: AnswerGenerator, case: str) -> None:
     continuation = opened(local, CASES[case], Answer())
     with pytest.raises(RemoteFailed):
@@ -219,6 +209,7 @@ def test_an_endless_answer_ends_at_max_tokens(local: AnswerGenerator) -> None:
     assert len(answer.text) < 2000
 
 
-def test_a_not_found_answer_has_no_continuation(local: AnswerGenerator) -> None:
-    assert local.open_continuation(replace(question(), passages=()), Answer()) is None
-    assert local.open_continuation(replace(question(), evidence=0.01), Answer()) is None
+def test_an_answer_that_needs_no_model_has_no_continuation(local: AnswerGenerator) -> None:
+    assert local.open_continuation(question(), Answer()) is None
+    assert local.open_continuation(replace(question(AnswerMode.FREE), passages=()), Answer()) is None
+    assert local.open_continuation(replace(question(AnswerMode.CITE), evidence=0.01), Answer()) is None

@@ -227,14 +227,6 @@ def test_keys_of_a_schema_take_no_model_steps(quoter: AnswerGenerator) -> None:
     assert usage.forced_tokens + usage.model_steps >= usage.generated_tokens
 
 
-def test_a_quoted_sentence_of_40_tokens_takes_at_most_6_model_steps(quoter: AnswerGenerator) -> None:
-    passages = [ranked(1, NOISE), ranked(2, GREASE, evidence=1.0)]
-    answer = ask(quoter, question(mode=AnswerMode.QUOTE, passages=passages))
-    assert answer.text == GREASE
-    assert answer.end.usage.generated_tokens >= 40
-    assert answer.end.usage.model_steps <= 6
-
-
 def test_batched_answers_equal_single_ones_in_every_mode(quoter: AnswerGenerator) -> None:
     passages = [ranked(1, NOISE), ranked(2, GREASE, evidence=1.0)]
     requests = [

@@ -116,10 +116,8 @@ def short_request(mode: AnswerMode, seconds: float = 20.0) -> GenerationRequest:
 
 
 def assert_complete(answer: Answer, mode: AnswerMode, expected: Answer) -> None:
-    """The answer ended successfully; quoted and checked ones contain only text of the passages."""
+    """The answer ended successfully; checked ones contain only text of the passages."""
     assert answer.end.reason in (expected.end.reason, FinishReason.STOP, FinishReason.LENGTH, FinishReason.NOT_FOUND)
-    if mode is AnswerMode.QUOTE:
-        assert (answer.text, answer.citations) == (expected.text, expected.citations)
     if mode is AnswerMode.CITE and not answer.citations:
         assert answer.text == NOT_FOUND
 
@@ -132,7 +130,7 @@ def test_a_faulty_edge_rag_remote_never_costs_an_answer(
 ) -> None:
     address = stack.enter_context(faulty_remote(behaviour))
     generator, usage = offloading(stack, local, [EdgeRagRemote("odd", address, Trust())], offload)
-    for mode in (AnswerMode.QUOTE, AnswerMode.FREE, AnswerMode.CITE):
+    for mode in (AnswerMode.FREE, AnswerMode.CITE):
         request = replace(short_request(mode), priority=question().priority.INTERACTIVE)
         expected = ask(local, request)
         for _ in range(TIMES):

@@ -66,7 +66,7 @@ def open_backend(folder: Path, metrics: Metrics, audit: AuditLog, opened: ExitSt
         tokenizer,
         GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens),
         settings,
-        QuoteSettings(prior_weight=4.0, not_found_below=0.1),
+        QuoteSettings(not_found_below=0.1),
         CiteSettings(Stemmer),
         PromptEncoder(tokenizer, settings, PassageArranger(PassageOrder.HOT, PassagePopularity()), None),
     )
