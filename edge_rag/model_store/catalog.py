@@ -1,4 +1,4 @@
-"""The catalogue of recommended models, with memory and disk sizes computed from their shapes."""
+"""The catalogue of recommended models, with sizes and expected speeds computed from their shapes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edge_rag.errors import ConfigurationError
-from edge_rag.model_store.source import BLOCK, ModelPrecision
+from edge_rag.runtime.decoder.product_speed import ProductSpeed
 
 CATALOG_FILE = "catalog.toml"
 
-_SCALE_BYTES = 4
+_BITS = {4: 5.0, 8: 8.5}
+"""Bits of a stored weight with scale and minimum in float16 (4 bits), or scale alone (8 bits), by block of 32."""
+_KV_SCALE_BYTES = 4
 _FLOAT_BYTES = 4
 _PROCESS_BYTES = 350 << 20  # daemon, embedder, reranker and indexes of a small collection
 _SEQUENCES = 4
+CONTEXT_TOKENS = 1024
+"""Tokens of a sequence whose keys and values are read in a step of the expected speed."""
 
 
 class _Strict(BaseModel):
@@ -44,25 +48,25 @@ class Shape(_Strict):
 class CatalogEntry(_Strict):
     """A recommended model.
 
+    ``weights`` is its folder with safetensors; ``source`` is what ``models add`` gets, mostly a GGUF file.
     ``board_gib`` is the smallest memory of a board that it is recommended for; ``checked`` states what has been run.
     """
 
     name: str
     family: str
-    source: Annotated[str, Field(pattern=r"^(hf:[^/\s]+/[^/\s]+|came along)$")]
-    revision: str
+    weights: Annotated[str, Field(pattern=r"^hf:[^/\s]+/[^/\s]+$")]
+    source: Annotated[str, Field(pattern=r"^(hf:[^/\s]+/[^/\s:]+(:[^/\s]+)?|[a-z0-9.-]+)$")]
     licence: str
     board_gib: Annotated[int, Field(ge=1)]
-    precision: Literal["int4", "int8"]
+    bits: Literal[4, 8] = Field(description="Bits of a weight of the source.")
     context: _Size = Field(description="Tokens of prompt and answer included in the memory size.")
-    disk_mib: _Size
-    memory_mib: _Size
+    good_for: str
     checked: str
     shape: Shape
 
 
 class _Document(_Strict):
-    format: Literal[1]
+    format: Literal[2]
     model: list[CatalogEntry]
 
 
@@ -98,38 +102,59 @@ def read_catalog(path: Path) -> tuple[CatalogEntry, ...]:
 def needs(entry: CatalogEntry) -> Needs:
     """Computes what a model needs from its shape.
 
-    Matrices are quantized in blocks of ``BLOCK`` with a float32 scale each; norms and rotary tables stay float32, as
-    does an embedding that is not tied to the head. A token of the KV cache takes one byte per element and one scale per
-    head, for keys and for values.
+    Norms and rotary tables are float32; all matrices have the source's bits. A token of the KV cache takes one byte per
+    element and one scale per head, for keys and for values.
     """
-    shape, bits = entry.shape, 4 if entry.precision == ModelPrecision.INT4.value else 8
-    query, key = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
-    hidden, inner = shape.hidden, shape.intermediate
-    layer = sum(
-        _matrix_bytes(rows, columns, bits)
-        for rows, columns in (
-            (hidden, query), (hidden, key), (hidden, key), (query, hidden), (hidden, inner), (hidden, inner),
-            (inner, hidden),
-        )
-    ) + 4 * hidden * _FLOAT_BYTES  # fmt: skip
-    head = _matrix_bytes(hidden, shape.vocabulary, bits)
-    embedding = 0 if shape.tied else hidden * shape.vocabulary * _FLOAT_BYTES
+    shape = entry.shape
     tables = shape.rope_positions * shape.head_size * _FLOAT_BYTES
-    weights = shape.layers * layer + head + embedding + tables
-    token = shape.layers * 2 * shape.kv_heads * (shape.head_size + _SCALE_BYTES)
-    return Needs(weights, _PROCESS_BYTES + weights + _SEQUENCES * entry.context * token)
+    embedding = 0 if shape.tied else shape.hidden * shape.vocabulary
+    norms = 4 * shape.layers * shape.hidden * _FLOAT_BYTES
+    weights = int((_weights_read(shape) + embedding) * _BITS[entry.bits] / 8) + norms + tables
+    return Needs(weights, _PROCESS_BYTES + weights + _SEQUENCES * entry.context * _kv_bytes(shape))
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedSpeed:
+    """Tokens a second that the products with the weights allow; sampling, norms and scheduling come on top.
+
+    Attributes:
+        one: Decoding one sequence of ``CONTEXT_TOKENS`` tokens.
+        eight: Decoding eight such sequences together, all of them.
+    """
+
+    one: float
+    eight: float
+
+
+def expected_speed(entry: CatalogEntry, measured: ProductSpeed) -> ExpectedSpeed:
+    """Divides what a step reads by what this machine was measured to read in a second.
+
+    A step multiplies every weight but the embedding table once, however many sequences it has, and reads the keys and
+    values of each; those are taken to be as fast as weights of 8 bits of one sequence.
+    """
+    kv = CONTEXT_TOKENS * _kv_bytes(entry.shape) / measured.weights_per_s[8, 1]
+    weights = _weights_read(entry.shape)
+    one, eight = (rows / (weights / measured.weights_per_s[entry.bits, rows] + rows * kv) for rows in (1, 8))
+    return ExpectedSpeed(one, eight)
 
 
 def recommend(catalog: tuple[CatalogEntry, ...], available_bytes: int) -> list[CatalogEntry]:
-    """Returns the models that fit, the largest first.
+    """Returns the models that fit, in the catalogue's order, which ranks them.
 
     Args:
         catalog: The catalogue.
         available_bytes: Memory available.
     """
-    fitting = [entry for entry in catalog if needs(entry).memory_bytes <= available_bytes]
-    return sorted(fitting, key=lambda entry: -needs(entry).memory_bytes)
+    return [entry for entry in catalog if needs(entry).memory_bytes <= available_bytes]
 
 
-def _matrix_bytes(rows: int, columns: int, bits: int) -> int:
-    return rows * columns * bits // 8 + -(-rows // BLOCK) * columns * _SCALE_BYTES
+def _weights_read(shape: Shape) -> int:
+    """Returns the weights that a step multiplies with: those of all layers, and the head."""
+    query, key = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
+    layer = 2 * shape.hidden * (query + key) + 3 * shape.hidden * shape.intermediate
+    return shape.layers * layer + shape.hidden * shape.vocabulary
+
+
+def _kv_bytes(shape: Shape) -> int:
+    """Returns the bytes of a token in the KV cache."""
+    return shape.layers * 2 * shape.kv_heads * (shape.head_size + _KV_SCALE_BYTES)

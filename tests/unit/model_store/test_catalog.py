@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from edge_rag.errors import ConfigurationError
-from edge_rag.model_store.catalog import CatalogEntry, Shape, needs, read_catalog, recommend
+from edge_rag.model_store.catalog import CatalogEntry, expected_speed, needs, read_catalog, recommend
 from edge_rag.model_store.checkpoint import ARCHITECTURES
+from edge_rag.model_store.source import HubModel, PackagedModel, parse_source
+from edge_rag.runtime.decoder.product_speed import ProductSpeed, measure_product_speed
 
 CATALOG = Path(__file__).parents[3] / "models" / "catalog.toml"
 MIB, GIB = 1 << 20, 1 << 30
@@ -16,12 +18,20 @@ ENTRIES = read_catalog(CATALOG)
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-def test_an_entry_states_what_its_shape_comes_to_and_fits_its_board(entry: CatalogEntry) -> None:
-    computed = needs(entry)
-    assert entry.disk_mib == round(computed.disk_bytes / MIB)
-    assert entry.memory_mib == round(computed.memory_bytes / MIB)
-    assert computed.memory_bytes < 0.8 * entry.board_gib * GIB
+def test_an_entry_fits_its_board_and_its_source_is_one(entry: CatalogEntry) -> None:
+    assert needs(entry).memory_bytes < 0.8 * entry.board_gib * GIB
+    source = parse_source(entry.source)
+    assert isinstance(source, PackagedModel) or (isinstance(source, HubModel) and source.file)
+    assert isinstance(parse_source(entry.weights), HubModel)
     assert entry.checked
+    assert entry.good_for
+
+
+def test_what_cites_and_abstains_comes_first_and_the_smallest_writer_last() -> None:
+    names = [entry.name for entry in ENTRIES]
+    assert names[:5] == ["occ-rag-1.7b", "occ-rag-0.6b", "qwen3-4b-instruct-2507", "granite-4.0-1b", "granite-4.0-350m"]
+    assert names[-1] == "smollm2-135m"
+    assert len(set(names)) == len(names)
 
 
 def test_only_families_that_are_converted_are_listed() -> None:
@@ -35,32 +45,45 @@ def test_every_board_gets_a_proposal(board_gib: int) -> None:
     assert recommend(ENTRIES, int(0.8 * board_gib * GIB))
 
 
-def test_only_what_fits_is_proposed_the_largest_first() -> None:
+def test_only_what_fits_is_proposed_in_the_catalogues_order() -> None:
     proposed = recommend(ENTRIES, 3 * GIB)
-    sizes = [needs(entry).memory_bytes for entry in proposed]
-    assert sizes == sorted(sizes, reverse=True)
-    assert max(sizes) <= 3 * GIB
-    assert len(proposed) < len(ENTRIES)
+    assert proposed == [entry for entry in ENTRIES if needs(entry).memory_bytes <= 3 * GIB]
+    assert 0 < len(proposed) < len(ENTRIES)
     assert recommend(ENTRIES, 100 * MIB) == []
 
 
-def test_a_computed_size_is_the_weighed_one_of_a_lowered_folder() -> None:
-    """Random weights of Qwen2.5-0.5B's shape in INT4: paged.onnx.data of 270,981,120 bytes."""
-    shape = Shape(
-        layers=24, hidden=896, intermediate=4864, heads=14, kv_heads=2, head_size=64, vocabulary=151_936, tied=True,
-        rope_positions=32_768,
-    )  # fmt: skip
-    entry = next(entry for entry in ENTRIES if entry.shape == shape and entry.precision == "int4")
-    assert needs(entry).disk_bytes == pytest.approx(270_981_120, rel=0.01)
+def test_a_computed_size_holds_the_weighed_one_of_a_converted_folder() -> None:
+    """Random weights of Qwen2.5-0.5B's shape in 4 bits by block of 128: paged.onnx.data of 270,981,120 bytes."""
+    entry = next(entry for entry in ENTRIES if entry.name == "qwen2.5-0.5b-instruct")
+    assert 270_981_120 < needs(entry).disk_bytes < 1.25 * 270_981_120
+
+
+def test_an_expected_speed_is_what_a_step_reads_over_what_was_measured() -> None:
+    entry = next(entry for entry in ENTRIES if entry.name == "smollm2-135m")
+    measured = ProductSpeed(2, {(4, 1): 10e9, (4, 8): 8e9, (8, 1): 5e9, (8, 8): 4e9})
+    layer = 576 * (2 * 9 * 64 + 2 * 3 * 64) + 3 * 576 * 1536
+    weights = 30 * layer + 576 * 49152
+    kv_s = 1024 * 30 * 2 * 3 * 68 / 5e9
+    speed = expected_speed(entry, measured)
+    assert speed.one == pytest.approx(1 / (weights / 10e9 + kv_s))
+    assert speed.eight == pytest.approx(8 / (weights / 8e9 + 8 * kv_s))
+    assert 134e6 < weights < 135e6
+
+
+def test_this_machine_is_measured_in_every_case() -> None:
+    measured = measure_product_speed(seconds=0.01)
+    assert measured.threads >= 1
+    assert set(measured.weights_per_s) == {(4, 1), (4, 8), (8, 1), (8, 8)}
+    assert all(1e6 < each < 1e13 for each in measured.weights_per_s.values())
 
 
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        (("format = 1", "format = 2"), "format"),
-        (('precision = "int4"', 'precision = "int3"'), "precision"),
+        (("format = 2", "format = 1"), "format"),
+        (("bits = 4", "bits = 3"), "bits"),
         (('source = "hf:', 'source = "http://'), "source"),
-        (("layers = 24", "layers = 0"), "layers"),
+        (("layers = 28", "layers = 0"), "layers"),
         (("[[model]]", "[[model]]\nurl = 'x'"), "url"),
         (("[[model]]", "[[model"), "cannot be read"),
     ],
