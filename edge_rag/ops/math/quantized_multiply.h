@@ -306,6 +306,20 @@ EDGE_RAG_INLINE void unpack(BlockProduct& block, uint8_t (*room)[kUnpackedBlockR
   block.lines *= 2;
 }
 
+// Scales and minima of a block become floats, for all rows of a strip.
+template <class V, Zero kZero, Stored kStored>
+EDGE_RAG_INLINE void widen(BlockProduct& block, float (*scales)[kLanes], float (*minima)[kLanes]) {
+  if constexpr (kStored == Stored::kFloat) return;
+  for (int64_t p = 0; p < kPanelGroup; ++p) {
+    V::store(scales[p], load_stored<V, kStored>(block.scales[p], block.scale_factors[p]));
+    block.scales[p] = reinterpret_cast<const uint8_t*>(scales[p]);
+    if constexpr (kZero == Zero::kMinima) {
+      V::store(minima[p], load_stored<V, kStored>(block.zeros[p], block.minimum_factors[p]));
+      block.zeros[p] = reinterpret_cast<const uint8_t*>(minima[p]);
+    }
+  }
+}
+
 // Adds the products of a strip's rows with a group of panels to sums of zero.
 template <class V, int kBits, Zero kZero, Stored kStored>
 EDGE_RAG_INLINE void add_group(const Activations& activations, const QuantizedMatrix& matrix, int64_t strip,
@@ -354,12 +368,13 @@ EDGE_RAG_INLINE void add_group(const Activations& activations, const QuantizedMa
     }
     if (few) {
       add_block<V, kBits, kBits == 4 ? Line::kNibbles : Line::kBytes, Fetch::kByLine, kZero, kStored>(block, runs);
-    } else if constexpr (kBits == 4) {
-      alignas(64) uint8_t room[kPanelGroup][kUnpackedBlockRows * kLanes];
-      unpack<V>(block, room);
-      add_block<V, kBits, Line::kBytes, Fetch::kByRows, kZero, kStored>(block, runs);
     } else {
-      add_block<V, kBits, Line::kBytes, Fetch::kByRows, kZero, kStored>(block, runs);
+      alignas(64) float scales_room[kPanelGroup][kLanes];
+      alignas(64) float minima_room[kPanelGroup][kLanes];
+      alignas(64) uint8_t weights_room[kPanelGroup][kBits == 4 ? kUnpackedBlockRows * kLanes : 1];
+      widen<V, kZero, kStored>(block, scales_room, minima_room);
+      if constexpr (kBits == 4) unpack<V>(block, weights_room);
+      add_block<V, kBits, Line::kBytes, Fetch::kByRows, kZero, Stored::kFloat>(block, runs);
     }
   }
 }

@@ -11,6 +11,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
+from edge_rag.runtime.lowering.weight_packing import operator_inputs
 from edge_rag.runtime.session.sessions import open_session, ops_library
 
 _LANES = 16
@@ -30,6 +31,8 @@ class ProductLoad:
         columns: Columns of the matrix; a multiple of 16.
         bits: Of a weight, 4 or 8.
         block: Weights of a column that share a scale.
+        stored: Type of the scales, and of the minima if there are any.
+        minima: Whether there are minima.
     """
 
     name: str
@@ -38,11 +41,14 @@ class ProductLoad:
     columns: int
     bits: int
     block: int
+    stored: str = "float32"
+    minima: bool = False
 
     @property
     def weight_bytes(self) -> int:
-        """Weights and scales."""
-        return self.inner * self.columns * self.bits // 8 + 4 * self.columns * (self.inner // self.block)
+        """Weights, scales and minima."""
+        scale_bytes = np.dtype(self.stored).itemsize * (1 + self.minima)
+        return self.inner * self.columns * self.bits // 8 + scale_bytes * self.columns * (self.inner // self.block)
 
     @property
     def bytes(self) -> int:
@@ -60,8 +66,17 @@ class ProductLoad:
         return max(1, int(_CACHES / self.weight_bytes)) if self.rows <= _DECODE_ROWS else 1
 
 
-def _of(layer: str, inner: int, columns: int, bits: int, block: int, rows: tuple[int, ...]) -> list[ProductLoad]:
-    return [ProductLoad(f"{layer} x {count}", count, inner, columns, bits, block) for count in rows]
+def _of(
+    layer: str,
+    inner: int,
+    columns: int,
+    bits: int,
+    block: int,
+    rows: tuple[int, ...],
+    stored: str = "float32",
+    minima: bool = False,
+) -> list[ProductLoad]:
+    return [ProductLoad(f"{layer} x {count}", count, inner, columns, bits, block, stored, minima) for count in rows]
 
 
 PRODUCTS = (
@@ -70,6 +85,8 @@ PRODUCTS = (
     *_of("4864x896 INT4/128", 4864, 896, 4, 128, (1, 8, 32, 512)),
     *_of("896x151936 INT4/128", 896, 151936, 4, 128, (1, 8)),
     *_of("896x4864 INT8/32", 896, 4864, 8, 32, (1, 8, 512)),
+    *_of("896x4864 INT4/32 f16 minima", 896, 4864, 4, 32, (1, 8, 512), "float16", minima=True),
+    *_of("896x4864 INT4/32 u8 minima", 896, 4864, 4, 32, (1, 8, 512), "uint8", minima=True),
     *_of("384x1536 INT8/384", 384, 1536, 8, 384, (512,)),
     *_of("1536x384 INT8/1536", 1536, 384, 8, 1536, (512,)),
 )
@@ -93,10 +110,15 @@ class ProductRunner:
         panels, blocks = load.columns // _LANES, load.inner // load.block
         self._kept: dict[str, NDArray[np.generic]] = {
             "a": rng.normal(size=(load.rows, load.inner)).astype(np.float32),
-            "scales": np.full((panels, blocks, _LANES), 1e-3, np.float32),
         }
+        kinds = ("scale", "minimum") if load.minima else ("scale",)
         for copy in range(load.copies):
-            self._kept[f"weights{copy}"] = _weights(load, rng)
+            self._kept[f"packed{copy}"] = _weights(load, rng)
+            for kind in kinds:
+                name = {"scale": "scales", "minimum": "minima"}[kind]
+                self._kept[f"{name}{copy}"] = np.ones((panels, blocks, _LANES), load.stored)
+                if load.stored == "uint8":
+                    self._kept[f"{kind}_factors{copy}"] = np.full((panels, 1, _LANES), 1e-3, np.float32)
         self._session = self._open(load)
         self._binding = self._session.io_binding()
         for name, array in self._kept.items():
@@ -107,11 +129,11 @@ class ProductRunner:
             self._binding.bind_output(f"y{copy}", "cpu", 0, np.float32, shape, address)
 
     def _open(self, load: ProductLoad) -> ort.InferenceSession:
-        kinds = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.uint8): TensorProto.UINT8}
+        endings = {name[:-1] for name in self._kept if name.endswith("0")}
         nodes = [
             helper.make_node(
                 "QuantizedMatMul",
-                ["a", f"weights{copy}", "scales"],
+                ["a", *operator_inputs({ending: f"{ending}{copy}" for ending in endings})],
                 [f"y{copy}"],
                 domain="ai.edge_rag",
                 K=load.inner,
@@ -121,7 +143,10 @@ class ProductRunner:
             )
             for copy in range(load.copies)
         ]
-        inputs = [helper.make_tensor_value_info(name, kinds[a.dtype], None) for name, a in self._kept.items()]
+        inputs = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), None)
+            for name, a in self._kept.items()
+        ]
         outputs = [helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, None) for i in range(load.copies)]
         domains = [helper.make_opsetid("", 22), helper.make_opsetid("ai.edge_rag", 1)]
         graph = helper.make_graph(nodes, "op", inputs, outputs)
