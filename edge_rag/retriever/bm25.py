@@ -1,25 +1,27 @@
-"""BM25 over a collection's full text with SQLite's FTS5, and the query terms of a question."""
+"""BM25 over a collection's full text with SQLite's FTS5, and the query terms of a question.
+
+Terms are those of ``edge_rag.analysis``. A word of a question is kept as it is written: the full text table's tokenizer
+turns it into its term.
+"""
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Mapping
 from math import log
 from typing import Final
 
 import apsw
 
+from edge_rag.analysis.terms import terms_of
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.text import FUNCTION_WORDS
 from edge_rag.storage.database import Database
 from edge_rag.storage.filter_sql import SqlCondition, SqlValue
-from edge_rag.storage.migrations import fulltext_table
+from edge_rag.storage.migrations import MATCHED, fulltext_table
 
-_WORD = re.compile(r"[^\W_]+")
-
-MAX_TERMS: Final = 64
-"""Most words of a question that are searched for."""
+MAX_TERMS: Final = 128
+"""Most words of a question that are searched for; in scripts without spaces nearly every character begins one."""
 
 _EXAMINED_WORDS: Final = 1024
 """Most distinct words of a long question that are looked up, half from its beginning and half from its end."""
@@ -34,26 +36,28 @@ _MIN_TERMS: Final = 8
 """So many words are searched for however common they are."""
 
 
-def content_words(question: str) -> tuple[str, ...]:
-    """Returns the distinct content words of a question, lower case and in order.
+def content_words(question: str) -> dict[str, str]:
+    """Returns the distinct terms of the content words of a question, in order, each with its first word in lower case.
 
     English function words are left out, unless the question has no other words.
     """
-    words = dict.fromkeys(word.lower() for word in _WORD.findall(unicodedata.normalize("NFC", question)))
-    return tuple(word for word in words if word not in FUNCTION_WORDS) or tuple(words)
+    words: dict[str, str] = {}
+    for start, end, term in terms_of(question):
+        words.setdefault(term, question[start:end].lower())
+    return {term: word for term, word in words.items() if word not in FUNCTION_WORDS} or words
 
 
 def query_terms(question: str) -> tuple[str, ...]:
-    """Returns the first 64 content words of a question."""
-    return content_words(question)[:MAX_TERMS]
+    """Returns the first 128 content words of a question, of words with the same term one."""
+    return tuple(content_words(question).values())[:MAX_TERMS]
 
 
-def match_expression(terms: tuple[str, ...]) -> str:
-    """Returns an FTS5 query that matches any of the terms.
+def match_expression(words: Collection[str]) -> str:
+    """Returns an FTS5 query that matches any of the words.
 
-    Each term is a quoted string of letters and digits, so user input can never be an operator.
+    Each word is a quoted string without quotation marks, so user input can never be an operator.
     """
-    return " OR ".join(f'"{term}"' for term in terms)
+    return " OR ".join(f'"{word}"' for word in words)
 
 
 class Bm25Index:
@@ -79,7 +83,7 @@ class Bm25Index:
             return {}
         table = fulltext_table(collection)
         matching = f"{table} WHERE {table} MATCH ?"
-        parameters: tuple[SqlValue, ...] = (match_expression(tuple(terms)),)
+        parameters: tuple[SqlValue, ...] = (match_expression(terms),)
         if within is not None:  # CROSS JOIN keeps SQLite from running the full text query once per document
             matching = (
                 f"{table} CROSS JOIN chunks k ON k.chunk = {table}.rowid CROSS JOIN documents d USING (document) "
@@ -93,11 +97,28 @@ class Bm25Index:
             ).fetchall()
         return {ChunkId(row): -score for row, score in rows}
 
+    def held_weights(self, collection: int, weights: Mapping[str, float], chunks: Collection[ChunkId]) -> list[float]:
+        """Returns the term weight that each chunk holds of a question, in any order, 0 or more.
+
+        Args:
+            collection: Row id of the collection.
+            weights: Weight of each word of the question, at least one.
+            chunks: Chunks that a search for these words found.
+        """
+        table, values = fulltext_table(collection), tuple(weights.values())
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                f"SELECT {MATCHED}({table}) FROM {table} WHERE {table} MATCH ? "
+                "AND rowid IN (SELECT value FROM json_each(?))",
+                (match_expression(weights), json.dumps(list(chunks))),
+            ).fetchall()
+        return [sum(values[int(phrase)] for phrase in str(phrases).split()) for (phrases,) in rows]
+
     def term_weights(self, collection: int, question: str) -> dict[str, float]:
         """Returns ln((n + 1) / (df + 0.5)) of the words to search for, in their order in the question.
 
-        n is the number of chunks of the collection, df the number of chunks with the word or one of the same stem. The
-        words are the first 64 content words. In a large collection the most common ones of many are left out where all
+        n is the number of chunks of the collection, df the number of chunks with the word or one of the same term. The
+        words are the first 128 content words. In a large collection the most common ones of many are left out where all
         of them have too many matches.
 
         Args:
@@ -123,21 +144,21 @@ class Bm25Index:
         return {word: _weight(chunks, matches[word]) for word in words if word in matches}
 
     def rough_weights(self, collection: int, text: str) -> dict[str, float]:
-        """Returns the weights of those content words of a long text that the collection has, up to 1,024 of them.
+        """Returns the weights of those terms of a long text that the collection has, up to 1,024 of them.
 
-        Words in more than 1,024 chunks have the weight of one in 1,024 chunks, so that a look-up has a bound.
+        Terms in more than 1,024 chunks have the weight of one in 1,024 chunks, so that a look-up has a bound.
 
         Args:
             collection: Row id of the collection.
             text: Any text.
         """
-        table, words = fulltext_table(collection), content_words(text)
+        table, words = fulltext_table(collection), list(content_words(text).items())
         if len(words) > _EXAMINED_WORDS:
             words = words[: _EXAMINED_WORDS // 2] + words[-_EXAMINED_WORDS // 2 :]
         with self._database.snapshot() as connection:
             chunks = _chunks(connection, collection)
-            rough = {word: _matches(connection, table, word, _COUNTED_CHUNKS) for word in words}
-        return {word: _weight(chunks, count) for word, count in rough.items() if count}
+            rough = {term: _matches(connection, table, word, _COUNTED_CHUNKS) for term, word in words}
+        return {term: _weight(chunks, count) for term, count in rough.items() if count}
 
 
 def _chunks(connection: apsw.Connection, collection: int) -> int:

@@ -25,6 +25,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from edge_rag.analysis.terms import terms_of
 from edge_rag.core.text import sentence_spans
 
 QUESTION_TOKENS: Final = 96
@@ -37,7 +38,6 @@ _PIECE_CHARACTERS: Final = 160
 _ASKING: Final = 3.0
 _AT_AN_END: Final = 1.5
 _LEAST_GAIN: Final = 0.3
-_WORD = re.compile(r"[^\W_]+")
 _QUESTION_MARKS = re.compile(r"[?？؟;]\s*$")
 
 
@@ -51,7 +51,7 @@ def excerpt(
 
     Args:
         question: Any text.
-        weigh: Returns the inverse document frequency of a text's words that count, lower case.
+        weigh: Returns the inverse document frequency of a text's terms that count.
         count_tokens: Counts the tokens of a text.
         most: Most tokens to return.
     """
@@ -61,7 +61,7 @@ def excerpt(
         question = question[: _MAX_CHARACTERS // 2] + "\n" + question[-_MAX_CHARACTERS // 2 :]
     weights = weigh(question)
     pieces = list(_pieces(question))
-    words = [{word for word in _WORD.findall(piece.lower()) if word in weights} for piece in pieces]
+    words = [{term for _, _, term in terms_of(piece) if term in weights} for piece in pieces]
     factors = [_factor(piece, index in (0, len(pieces) - 1)) for index, piece in enumerate(pieces)]
     chosen: set[int] = set()
     covered: set[str] = set()

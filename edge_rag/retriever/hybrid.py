@@ -1,10 +1,11 @@
-"""Hybrid retrieval: vector search and BM25, fused by rank."""
+"""Hybrid retrieval: vector search and BM25, fused by rank where BM25 knows the words of the question."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -19,13 +20,16 @@ from edge_rag.index.manager import VectorIndexes
 from edge_rag.ingest.embedding import LocalEmbedding
 from edge_rag.retriever.bm25 import Bm25Index
 from edge_rag.retriever.excerpt import excerpt
-from edge_rag.retriever.fusion import fuse
+from edge_rag.retriever.fusion import fuse, knows_words
 from edge_rag.retriever.passages import PassageRanker
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.filter_sql import AllowedChunks, condition
 from edge_rag.storage.statements import Collection
 
 _MAX_DEPTH: Final = 5_000
+
+_JUDGED_CHUNKS: Final = 16
+"""The best chunks by BM25 from which it is judged whether the collection has the words of a question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,8 @@ class HybridRetriever:
                 (dense,) = self._vectors.search(collection.number, vector[np.newaxis], depth, allowed)
             if weights.lexical > 0:
                 bm25 = self._bm25.search(collection.number, read.weights, depth, within)
+            if dense and bm25 and not self._knows_words(collection.number, read.weights, bm25):
+                bm25 = {}
             fused = fuse(dense, tuple(bm25), 2 * depth, weights)
             hits = self._ranker.rank(fused, collection.settings, request.limit)
             exhausted = max(len(dense), len(bm25)) < depth
@@ -160,6 +166,10 @@ class HybridRetriever:
         return Retrieved(
             hits, read.weights, collection.epoch, settings.offload, settings.kv_reuse, excerpt=read.excerpt
         )
+
+    def _knows_words(self, collection: int, weights: Mapping[str, float], bm25: Mapping[ChunkId, float]) -> bool:
+        best = tuple(islice(bm25, _JUDGED_CHUNKS))
+        return knows_words(weights, self._bm25.held_weights(collection, weights, best))
 
     def _explained(
         self, hits: Sequence[Hit], bm25: Mapping[ChunkId, float], vector: NDArray[np.float32]

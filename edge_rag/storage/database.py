@@ -23,7 +23,7 @@ import structlog
 from apsw import sqlite_extra
 
 from edge_rag.errors import StorageCorrupt, StorageError, StorageFull, StorageReadOnly
-from edge_rag.storage.migrations import APPLICATION_ID, CHECKSUMS_SINCE, migrate
+from edge_rag.storage.migrations import APPLICATION_ID, CHECKSUMS_SINCE, migrate, register_terms
 from edge_rag.storage.recovery.pages import RESERVED_BYTES, PageReader, read_log
 from edge_rag.storage.reserve import Reserve
 
@@ -38,6 +38,7 @@ _TRACES: Final = ("spool", "vectors", "kv")
 
 _loading = threading.Lock()
 _VFS: Final = "cksmvfs"
+_KEPT_STATEMENTS: Final = 256
 
 
 def load_page_checksums() -> None:
@@ -51,6 +52,17 @@ def load_page_checksums() -> None:
             loader.load_extension(sqlite_extra.path("cksumvfs"))
         finally:
             loader.close()
+
+
+def connect(path: Path) -> apsw.Connection:
+    """Opens a connection to a database of a library, with the functions that its full text tables need.
+
+    Raises:
+        apsw.Error: SQLite could not open it.
+    """
+    connection = apsw.Connection(str(path), statementcachesize=_KEPT_STATEMENTS)
+    register_terms(connection)
+    return connection
 
 
 def reserve_checksums(connection: apsw.Connection) -> None:
@@ -209,9 +221,13 @@ class Database:
         load_page_checksums()
         require_whole_log(path)
         require_whole_database(path)
-        with self.reading() as connection:
-            self._require_checksums(connection)
-            migrate(connection)
+        try:
+            with self.reading() as connection:
+                self._require_checksums(connection)
+                migrate(connection)
+        except BaseException:
+            self.close()
+            raise
         self._reserve.fill()
 
     def refuse_writes(self, reason: str) -> None:
@@ -338,7 +354,7 @@ class Database:
         return connection
 
     def _open(self) -> apsw.Connection:
-        connection = apsw.Connection(str(self._path), statementcachesize=256)
+        connection = connect(self._path)
         try:
             connection.set_busy_timeout(_BUSY_MS)
             if connection.pragma("page_count") == 0:

@@ -4,22 +4,38 @@ A released migration is never changed; new ones are appended.
 
 Each collection has a full text table of its own (``fulltext_<collection>``). BM25 then weighs words by their frequency
 in that collection only, scores reveal nothing of other collections, and queries do not read other collections' words.
+
+FTS5 takes the terms of a full text table from ``edge_rag.analysis``, by a tokenizer registered on each connection. Its
+argument in the table's definition is the analysis by which the table was filled: a table of another one is filled
+anew. A connection without the tokenizer, such as one of SQLite's own shell, can read, check and copy the database, and
+drop such a table; only searches, additions and removals fail, with "no such tokenizer".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import apsw
+import structlog
 
+from edge_rag.analysis.terms import ANALYSIS, terms_of, utf8_offsets
 from edge_rag.errors import StorageError
+
+_log = structlog.get_logger(__name__)
 
 APPLICATION_ID: Final = 0x65524147
 """``PRAGMA application_id`` of the database, "eRAG": no other program's database is taken for one of a library."""
 
 CHECKSUMS_SINCE: Final = 2
 """Number of the migration after which every page has a checksum."""
+
+MATCHED: Final = "matched_phrases"
+"""Name of the auxiliary FTS5 function that lists the phrases of a query that a row has, by number from 0."""
+
+_TOKENIZER: Final = "terms"
+_TOKENIZE: Final = f"tokenize=\"{_TOKENIZER} '{ANALYSIS}'\""
 
 
 def _purge_deleted_words(connection: apsw.Connection) -> None:
@@ -40,11 +56,7 @@ def _remove_foreign_words(connection: apsw.Connection) -> None:
         ).fetchone()
         if has_foreign_words:
             connection.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
-            connection.execute(
-                f"INSERT INTO {table} (rowid, text, context) "
-                "SELECT chunk, text, context FROM chunks WHERE collection = ?",
-                (collection,),
-            )
+            fill_fulltext(connection, collection)
 
 
 _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ...]] = (
@@ -178,6 +190,8 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "WHERE state = 'queued'",
     ),
     (f"PRAGMA application_id = {APPLICATION_ID}",),
+    # Full text tables have terms by script: older versions must not open them, and migrate() fills them.
+    (),
 )
 
 
@@ -186,10 +200,12 @@ NEWEST_SCHEMA: Final = len(_MIGRATIONS)
 
 
 def migrate(connection: apsw.Connection) -> None:
-    """Applies the missing migrations, one transaction each.
+    """Applies the missing migrations and fills full text tables of another analysis, one transaction each.
+
+    What is interrupted is done by the next call.
 
     Args:
-        connection: In autocommit mode.
+        connection: In autocommit mode, with the tokenizer of ``register_terms``.
 
     Raises:
         StorageError: A newer edge-rag wrote the database, or another program.
@@ -207,19 +223,61 @@ def migrate(connection: apsw.Connection) -> None:
             "install that version or use another directory"
         )
     for number, statements in enumerate(_MIGRATIONS[version:], start=version + 1):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with _transaction(connection):
             for statement in statements:
                 if isinstance(statement, str):
                     connection.execute(statement)
                 else:
                     statement(connection)
             connection.execute(f"PRAGMA user_version = {number}")
-        except BaseException:
-            if connection.in_transaction:  # a disk error has ended it already
-                connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
+    _fill_stale_fulltext(connection)
+
+
+@contextmanager
+def _transaction(connection: apsw.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:  # a disk error has ended it already
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _fill_stale_fulltext(connection: apsw.Connection) -> None:
+    """Fills the full text tables anew whose terms are of another analysis."""
+    for (collection,) in connection.execute("SELECT collection FROM collections").fetchall():
+        (definition,) = connection.execute(
+            "SELECT sql FROM sqlite_schema WHERE name = ?", (fulltext_table(collection),)
+        ).fetchone()
+        if _TOKENIZE in definition:
+            continue
+        _log.info("filling a full text table", collection=collection, analysis=ANALYSIS)
+        with _transaction(connection):
+            drop_fulltext(connection, collection)
+            create_fulltext(connection, collection)
+            fill_fulltext(connection, collection)
+
+
+def register_terms(connection: apsw.Connection) -> None:
+    """Registers what full text tables need on a connection."""
+    connection.register_fts5_tokenizer(_TOKENIZER, _tokenizer)
+    connection.register_fts5_function(MATCHED, _matched)
+
+
+def _tokenizer(connection: apsw.Connection, arguments: list[str]) -> apsw.Tokenizer:
+    return _tokenize
+
+
+def _tokenize(utf8: bytes, flags: int, locale: str | None) -> list[tuple[int, int, str]]:
+    text = utf8.decode("utf-8", "replace")
+    offsets = utf8_offsets(text)
+    return [(offsets[start], offsets[end], term) for start, end, term in terms_of(text)]
+
+
+def _matched(api: apsw.FTS5ExtensionApi) -> str:
+    return " ".join(str(phrase) for phrase in range(api.phrase_count) if api.phrase_columns(phrase))
 
 
 def fulltext_table(collection: int) -> str:
@@ -231,9 +289,18 @@ def create_fulltext(connection: apsw.Connection, collection: int) -> None:
     """Creates a collection's full text table. It stores no text of its own but reads it from ``chunks``."""
     connection.execute(
         f"CREATE VIRTUAL TABLE {fulltext_table(collection)} USING fts5(text, context, content='chunks', "
-        "content_rowid='chunk', tokenize='porter unicode61 remove_diacritics 2')"
+        f"content_rowid='chunk', {_TOKENIZE})"
     )
     _enable_secure_delete(connection, collection)
+
+
+def fill_fulltext(connection: apsw.Connection, collection: int) -> None:
+    """Adds all chunks of a collection to its empty full text table."""
+    connection.execute(
+        f"INSERT INTO {fulltext_table(collection)} (rowid, text, context) "
+        "SELECT chunk, text, context FROM chunks WHERE collection = ?",
+        (collection,),
+    )
 
 
 def drop_fulltext(connection: apsw.Connection, collection: int) -> None:

@@ -9,7 +9,6 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import apsw
 import pytest
 
 from edge_rag.access.certificates import CertificateFolder, is_signed_by
@@ -27,6 +26,7 @@ from edge_rag.model_store.store import read_choices, write_choice
 from edge_rag.retriever.open_directory import open_data_directory
 from edge_rag.runtime.model_folder.folder import verify_model_folder
 from edge_rag.runtime.model_folder.manifest import ModelRole
+from edge_rag.storage.database import connect
 from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
 
@@ -49,7 +49,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, text in _TEXTS.items():
             ingest(directory, name, text)
     with closing(open_data_directory(data, HashedWords())) as directory:
-        with closing(apsw.Connection(str(data / "documents.sqlite3"))) as reader:
+        with closing(connect(data / "documents.sqlite3")) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM documents").fetchall()
             job = directory.jobs.start("")

@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from edge_rag.storage.database import Database, load_page_checksums
-from edge_rag.storage.migrations import NEWEST_SCHEMA
+from edge_rag.storage.migrations import NEWEST_SCHEMA, register_terms
 from tests.support.old_data import unpack
 
 _ROOT = Path(__file__).parents[2]
@@ -35,6 +35,7 @@ def held(path: Path) -> tuple[int, dict[str, list[Any]]]:
             "jobs": "SELECT id, state FROM jobs ORDER BY job",
             "job_documents": "SELECT job, collection, name, spooled, state FROM job_documents ORDER BY ticket",
         }
+        register_terms(connection)
         rows = {table: connection.execute(sql).fetchall() for table, sql in asked.items() if table in tables}
         words = [
             connection.execute(f"SELECT count(*) FROM {table} WHERE {table} MATCH 'bearings OR monday'").fetchone()

@@ -29,7 +29,7 @@ from edge_rag.core.text import sentence_spans
 from edge_rag.errors import StorageCorrupt
 from edge_rag.storage.backup import DATABASE
 from edge_rag.storage.database import Database
-from edge_rag.storage.migrations import create_fulltext, fulltext_table
+from edge_rag.storage.migrations import create_fulltext, fill_fulltext
 from edge_rag.storage.recovery.pages import PageReader, Value
 from edge_rag.storage.statements import insert_metadata, new_document_id
 
@@ -370,11 +370,7 @@ class _Salvage:
                 insert_metadata(self._connection, collection, document, decode_metadata(metadata))
         for (collection,) in self._connection.execute("SELECT collection FROM collections").fetchall():
             create_fulltext(self._connection, collection)
-            self._connection.execute(
-                f"INSERT INTO {fulltext_table(collection)} (rowid, text, context) "
-                "SELECT chunk, text, context FROM chunks WHERE collection = ?",
-                (collection,),
-            )
+            fill_fulltext(self._connection, collection)
 
     def _documents(self, names: dict[int, tuple[int, str]]) -> Iterator[SavedDocument]:
         collections: dict[Value, str] = dict(

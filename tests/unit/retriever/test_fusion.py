@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_rag.core.documents.collection import FusionWeights
 from edge_rag.core.ids import ChunkId
-from edge_rag.retriever.fusion import FusedHit, fuse
+from edge_rag.retriever.fusion import FusedHit, fuse, knows_words
 
 _RANKING = st.lists(st.integers(1, 50).map(ChunkId), unique=True, max_size=30)
 
@@ -28,6 +29,11 @@ def test_a_weight_of_zero_silences_a_ranking() -> None:
     hits = fuse(ids(1, 2), ids(3, 2), 2, FusionWeights(dense=0.0))
 
     assert [hit.chunk_id for hit in hits] == [3, 2]
+
+
+@pytest.mark.parametrize(("held", "known"), [([2.9], False), ([1.0, 3.0], True), ([], False), ([2.0, 2.0], False)])
+def test_bm25_counts_where_one_passage_holds_three_tenths_of_the_term_weight(held: list[float], known: bool) -> None:
+    assert knows_words({"pump": 4.0, "seal": 6.0}, held) is known
 
 
 @settings(deadline=None)

@@ -14,7 +14,7 @@ import pytest
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import StorageError
 from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
-from edge_rag.storage.database import Database, require_whole_database
+from edge_rag.storage.database import Database, connect, require_whole_database
 from edge_rag.storage.recovery.pages import RESERVED_BYTES, PageReader
 from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
@@ -115,7 +115,7 @@ def test_no_flipped_byte_of_the_log_loses_a_transaction_in_front_of_its_end(whol
     source, crashed = tmp_path / "source", tmp_path / "crashed"
     shutil.copytree(whole, source)
     with closing(open_data_directory(source, HashedWords())) as directory:
-        with closing(apsw.Connection(str(source / "documents.sqlite3"))) as reader:
+        with closing(connect(source / "documents.sqlite3")) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM documents").fetchall()
             ingest(directory, "late.txt", "The filter is cleaned in month 3.")
@@ -156,7 +156,7 @@ def read_copy(path: Path, copy: Path) -> object:
 def test_a_log_that_was_cut_off_is_taken_up_to_the_cut(whole: Path, tmp_path: Path) -> None:
     with closing(open_data_directory(tmp_path / "data", HashedWords())) as directory:
         ingest(directory, "a.txt", "The bearing of the pump")
-        with closing(apsw.Connection(str(tmp_path / "data" / "documents.sqlite3"))) as reader:
+        with closing(connect(tmp_path / "data" / "documents.sqlite3")) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM documents").fetchall()
             ingest(directory, "b.txt", "The colour of the paint")
@@ -180,7 +180,7 @@ def test_a_database_from_before_there_were_checksums_gets_them(
             for name, text in _TEXTS.items():
                 ingest(directory, name, text)
             expected = everything(directory)
-        with closing(apsw.Connection(str(path / "documents.sqlite3"))) as connection:
+        with closing(connect(path / "documents.sqlite3")) as connection:
             newest = connection.pragma("user_version")
             connection.execute("CREATE TABLE more (content BLOB)")
             with connection:

@@ -16,7 +16,7 @@ from edge_rag.core.documents.document import Upload
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import StorageFull
 from edge_rag.retriever.open_directory import OpenDirectory
-from edge_rag.storage.database import Database
+from edge_rag.storage.database import Database, connect
 from tests.unit.conftest import Opener, ingest
 
 _ROUNDS = 200 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 10
@@ -143,7 +143,7 @@ def require_consistent(directory: OpenDirectory, database: Path) -> None:
 
 def require_whole_database(database: Path) -> None:
     """SQLite's own checks hold, every document has all of its chunks, and full text agrees with them."""
-    connection = apsw.Connection(str(database))
+    connection = connect(database)
     try:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []

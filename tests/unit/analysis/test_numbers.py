@@ -1,0 +1,56 @@
+"""Numbers in one form, whatever language they are written in."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.analysis.numbers import normal_numbers
+
+
+def readings(text: str) -> list[tuple[str, ...]]:
+    return [number.readings for number in normal_numbers(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1,234.5 1.234,5 1 234,5 1\u202f234,5 1'234.5 １，２３４．５ ١٬٢٣٤٫٥", [("1234.5",)] * 7),
+        ("1.234.567 1,234,567 12,34,567 1 234 567", [("1234567",)] * 4),
+        ("1.234 and 1,234", [("1234", "1.234")] * 2),
+        ("0.125 and 0,125", [("0.125",)] * 2),
+        ("2,50 2.5 ٢٫٥", [("2.5",)] * 3),
+        ("007 and 7.0", [("7",), ("7",)]),
+        ("On 3.5.2024, 2024-05-03", [("3",), ("5",), ("2024",), ("2024",), ("5",), ("3",)]),
+        ("v1 at 192.168.0.1", [("192",), ("168",), ("0",), ("1",)]),
+        ("In 2019 500 people met.", [("2019",), ("500",)]),
+        ("It was 7. Then 8, or 9.", [("7",), ("8",), ("9",)]),
+        ("१२३ ๔๕๖", [("123",), ("456",)]),
+    ],
+)
+def test_the_numbers_of_a_text(text: str, expected: list[tuple[str, ...]]) -> None:
+    assert readings(text) == expected
+
+
+_GROUPS = {"en": (",", "."), "de": (".", ","), "fr": ("\u202f", ","), "ch": ("’", "."), "ar": ("٬", "٫")}
+
+
+@given(st.integers(1_000, 10**12), st.integers(0, 99), st.sampled_from(sorted(_GROUPS)))
+def test_every_language_writes_the_same_number(whole: int, hundredths: int, language: str) -> None:
+    group, point = _GROUPS[language]
+    text = f"{whole:,}".replace(",", group) + f"{point}{hundredths:02}"
+
+    assert readings(f"({text} m)") == [(f"{whole}.{hundredths:02}".rstrip("0").rstrip("."),)]
+
+
+@given(st.text())
+def test_places_are_those_of_digits(text: str) -> None:
+    end = 0
+    for number in normal_numbers(text):
+        assert end <= number.start < number.end <= len(text)
+        assert text[number.start].isdecimal()
+        assert text[number.end - 1].isdecimal()
+        assert number.readings
+        assert all(reading.replace(".", "", 1).isdecimal() and reading.isascii() for reading in number.readings)
+        end = number.end
