@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.directory import matching
+from edge_rag.runtime.checkpoint.safetensors import INDEX_FILE, LARGEST_HEADER, SHARD, read_header
 from edge_rag.runtime.model_folder.manifest import ModelRole
 from edge_rag.runtime.model_folder.strict_json import parse_object
 
@@ -65,9 +65,6 @@ ARCHITECTURES: Mapping[str, tuple[ModelRole, str]] = {
 _CODE_KEYS = ("auto_map", "custom_pipelines", "attn_implementation", "_attn_implementation")
 _PART = re.compile(r"\d_(Pooling|Normalize)/config\.json")
 _LARGEST_CONFIG = 1 << 20
-_LARGEST_HEADER = 100 << 20  # limit of the format
-_ELEMENT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-_SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 _LICENCE = re.compile(r"^license:\s*[\"']?([A-Za-z0-9.+-]{1,60})[\"']?\s*$", re.MULTILINE)
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 
@@ -144,12 +141,12 @@ def licence_of(folder: Path) -> str:
 def _check_weights(folder: Path) -> None:
     names = [path.name for path in folder.iterdir()]
     shards = matching(names, ("model*.safetensors",))
-    index = folder / "model.safetensors.index.json"
+    index = folder / INDEX_FILE
     if index.exists():
-        mapped = _read(index, _LARGEST_HEADER).get("weight_map")
+        mapped = _read(index, LARGEST_HEADER).get("weight_map")
         files = set(mapped.values()) if isinstance(mapped, dict) and mapped else {None}
         for file in sorted(map(str, files)):
-            if not _SHARD.fullmatch(file):
+            if not SHARD.fullmatch(file):
                 raise ModelFolderInvalid(f"{folder.name}: {index.name} names {file!r}, which is not a file of weights")
             if file not in shards:
                 raise ModelFolderInvalid(f"{folder.name}: {file} is missing, {index.name} names it")
@@ -158,41 +155,7 @@ def _check_weights(folder: Path) -> None:
             f"{folder.name}: there is no model.safetensors; pickled weights are code and are not accepted"
         )
     for shard in shards:
-        _check_safetensors(folder / shard)
-
-
-def _check_safetensors(path: Path) -> None:
-    """Checks that the header of a file describes the bytes of the file."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or not 2 <= length <= min(_LARGEST_HEADER, size - 8):
-            raise ModelFolderInvalid(f"{path.name}: is not a safetensors file, or truncated")
-        try:
-            header = parse_object(file.read(length))
-        except ValueError as error:
-            raise ModelFolderInvalid(f"{path.name}: is not a safetensors file: {error}") from error
-    for name, value in header.items():
-        if name == "__metadata__":
-            continue
-        tensor = value if isinstance(value, dict) else {}
-        offsets = tensor.get("data_offsets")
-        if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(offset) is int for offset in offsets):
-            raise ModelFolderInvalid(f"{path.name}: the tensor {name!r} has no position in the file")
-        if not 0 <= offsets[0] <= offsets[1] <= size - 8 - length:
-            raise ModelFolderInvalid(f"{path.name}: the tensor {name!r} lies outside the file")
-        needed = _tensor_bytes(tensor)
-        if needed is not None and needed != offsets[1] - offsets[0]:
-            held = offsets[1] - offsets[0]
-            raise ModelFolderInvalid(f"{path.name}: the tensor {name!r} holds {held} bytes, its shape takes {needed}")
-
-
-def _tensor_bytes(tensor: Mapping[str, object]) -> int | None:
-    """Returns the bytes that a tensor's shape needs; None for element types of less than a byte."""
-    shape, element = tensor.get("shape"), _ELEMENT_BYTES.get(str(tensor.get("dtype")))
-    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
-        return -1
-    return None if element is None else prod(shape) * element
+        read_header(folder / shard)
 
 
 def _without_code(path: Path) -> None:

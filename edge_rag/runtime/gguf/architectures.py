@@ -17,6 +17,7 @@ from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable
 from edge_rag.runtime.gguf.blocks import read_floats
 from edge_rag.runtime.gguf.file import GgufFile
 from edge_rag.runtime.lowering.decoder_graph import Activation, DecoderDescription, Layer, Rotary
+from edge_rag.runtime.lowering.rotary import rotary_frequencies, yarn_frequencies, yarn_magnitude
 
 _MAX_LAYERS: Final = 512
 _MAX_WIDTH: Final = 1 << 16
@@ -125,14 +126,9 @@ def _check_shape(file: GgufFile, name: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def _frequencies(base: float, pairs: int) -> NDArray[np.float64]:
-    frequencies: NDArray[np.float64] = base ** -(np.arange(pairs) / pairs)
-    return frequencies
-
-
 def _rotary(file: GgufFile, name: str, base: float, pairs: int, context: int) -> tuple[Rotary, int]:
     """Returns the rotary embedding with its scaling, and the context for which it holds."""
-    frequencies = _frequencies(base, pairs)
+    frequencies = rotary_frequencies(base, pairs)
     if "rope_freqs.weight" in file.tensors:
         frequencies = frequencies / _factors(file, "rope_freqs.weight", frequencies.size)
     kind = file.text(f"{name}.rope.scaling.type", "none")
@@ -148,23 +144,9 @@ def _rotary(file: GgufFile, name: str, base: float, pairs: int, context: int) ->
     if kind == "linear":
         return Rotary(frequencies / factor), context
     if kind == "yarn":
-        return _yarn(base, pairs, factor, trained, magnitude), context
+        scaled = yarn_frequencies(base, pairs, factor, trained)
+        return Rotary(scaled, magnitude * yarn_magnitude(factor)), context
     raise ModelNotLowerable(f"{file.path.name}: {name}.rope.scaling.type is {kind!r}; none, linear and yarn are known")
-
-
-def _yarn(base: float, pairs: int, factor: float, trained: int, magnitude: float) -> Rotary:
-    """Scales the frequencies that turn seldom within the trained context, and leaves those that turn often.
-
-    Peng et al., YaRN: Efficient Context Window Extension of Large Language Models, 2023, with its 1 and 32 turns.
-    """
-
-    def pair_of(turns: float) -> float:
-        return pairs * math.log(trained / (turns * 2 * math.pi)) / math.log(base)
-
-    first, last = max(math.floor(pair_of(32)), 0), min(math.ceil(pair_of(1)), 2 * pairs - 1)
-    scaled = np.clip((np.arange(pairs) - first) / max(last - first, 0.001), 0, 1)
-    frequencies = _frequencies(base, pairs) * (1 - scaled + scaled / factor)
-    return Rotary(frequencies, magnitude * (1 + 0.1 * math.log(factor)))
 
 
 def _factors(file: GgufFile, name: str, count: int) -> NDArray[np.float64]:
@@ -217,7 +199,7 @@ def _gemma3(file: GgufFile, plain: DecoderDescription) -> DecoderDescription:
     return replace(
         plain,
         layers=tuple(layers),
-        rotaries={**plain.rotaries, _LOCAL: Rotary(_frequencies(base, pairs))},
+        rotaries={**plain.rotaries, _LOCAL: Rotary(rotary_frequencies(base, pairs))},
         activation=Activation.GELU_TANH,
         embedding_scale=math.sqrt(file.integer("gemma3.embedding_length", 1, _MAX_WIDTH)),
         output_norms=True,

@@ -1,0 +1,1 @@
+"""Hugging Face checkpoints: safetensors files and what config.json says of a decoder."""
