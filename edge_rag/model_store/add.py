@@ -14,8 +14,10 @@ from edge_rag.model_store.convert.generators import (
     check_chat_template,
     check_converter,
     convert_checkpoint,
+    is_written_directly,
     make_generator,
     make_gguf_generator,
+    make_quantized_generator,
     use_original,
 )
 from edge_rag.model_store.convert.staging import StagingDir
@@ -40,6 +42,7 @@ from edge_rag.model_store.source import (
     PackagedModel,
     Source,
 )
+from edge_rag.runtime.checkpoint.architectures import DIRECT, architecture_of, read_settings
 from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE
 from edge_rag.runtime.model_folder.folder import (
     GeneratorForm,
@@ -115,7 +118,8 @@ def _make(request: AddRequest, fetched: FetchedModel | None, staging_dir: Stagin
     if GENAI_CONFIG_FILE in files:
         wanted = matching(files, GENAI_WANTED)
     elif "config.json" in files:
-        check_converter()
+        if architecture_of(read_settings(folder / "config.json")) not in DIRECT:
+            check_converter()
         wanted = wanted_files(files)
     else:
         raise ModelNotAdded(
@@ -176,7 +180,9 @@ def _stage_gguf(source: Source, fetched: FetchedModel | None, staging_dir: Stagi
 
 
 def _convert(request: AddRequest, checkpoint: Checkpoint, commit: str | None, staging_dir: StagingDir) -> None:
-    if checkpoint.role is ModelRole.GENERATOR:
+    if checkpoint.role is ModelRole.GENERATOR and is_written_directly(request, staging_dir):
+        make_quantized_generator(request, checkpoint, commit, staging_dir)
+    elif checkpoint.role is ModelRole.GENERATOR:
         make_generator(request, convert_checkpoint(request, checkpoint, commit, staging_dir), staging_dir)
     else:
         make_encoder(request, checkpoint, commit, staging_dir)

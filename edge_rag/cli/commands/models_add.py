@@ -48,7 +48,7 @@ leaves the store unchanged; files fetched from the hub are kept for the next att
 @click.option(
     "--precision",
     type=click.Choice(["int4", "int8", "fp32"]),
-    help="Precision of the converted weights. [default: int4; int8 for encoders]",
+    help="Precision of the converted weights. [default: a generator's smallest form that passes; int8 for encoders]",
 )
 @click.option(
     "--role",
@@ -80,6 +80,7 @@ def add(
     as_json: bool,
 ) -> ExitCode:
     """Downloads or copies a model, checks and converts it, and compares it with the original."""
+    from edge_rag.model_store.convert.generators import forms_table
     from edge_rag.model_store.signature import acceptable_keys
     from edge_rag.model_store.source import (
         AddRequest,
@@ -111,6 +112,9 @@ def add(
         added = {"name": request.name, "role": manifest.role.value, "licence": manifest.licence, "bytes": size}
         emit({**added, "form": form(manifest), "serial_reason": manifest.serial_reason})
         return ExitCode.OK
+    tried = manifest.parameters.get("forms_tried")
+    if isinstance(tried, list):
+        note(forms_table(tried), "dim")
     if form(manifest) == "serial":
         warning = f"{request.name} runs serially, one request at a time, in onnxruntime-genai: {manifest.serial_reason}"
         note(warning, "yellow")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +76,31 @@ def compare(original: NDArray[np.float32], lowered: NDArray[np.float32]) -> Logi
         regret=float((expected[rows, best] - expected[rows, chosen]).max()),
     )
 
+
+def compare_texts(
+    pairs: Iterable[tuple[NDArray[np.float32], NDArray[np.float32]]],
+) -> LogitComparison:
+    """Compares the logits of several texts, a few positions at a time.
+
+    Args:
+        pairs: Of each text the original's logits and the model's, as ``compare`` takes them.
+    """
+    parts = [
+        compare(np.asarray(original[first : first + _POSITIONS_AT_ONCE]), lowered[first : first + _POSITIONS_AT_ONCE])
+        for original, lowered in pairs
+        for first in range(0, len(original), _POSITIONS_AT_ONCE)
+    ]
+    positions = sum(part.positions for part in parts)
+    return LogitComparison(
+        positions=positions,
+        same_token=sum(part.same_token * part.positions for part in parts) / positions,
+        divergence=sum(part.divergence * part.positions for part in parts) / positions,
+        regret=max(part.regret for part in parts),
+    )
+
+
+_POSITIONS_AT_ONCE = 32
+"""Positions whose probabilities are compared at a time; each takes some 40 bytes a token of the vocabulary."""
 
 MIN_COSINE = 0.98
 """Least accepted cosine between an embedder's vector of a text and the original's.

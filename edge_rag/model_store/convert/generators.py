@@ -5,20 +5,23 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 
 import edge_rag
-from edge_rag.errors import ModelNotAdded
+from edge_rag.errors import ModelNotAdded, ModelNotLowerable
 from edge_rag.generator.prompt.chat_template import read_chat_template, render_chat_template
 from edge_rag.model_store.checkpoint import Checkpoint, licence_of
 from edge_rag.model_store.convert.comparison import MAX_LOSS, MIN_SAME_TOKEN
 from edge_rag.model_store.convert.staging import StagingDir, check_folder, run_python
 from edge_rag.model_store.directory import matching, provenance_of
 from edge_rag.model_store.source import BLOCK, AddProgress, AddRequest, ModelPrecision
+from edge_rag.runtime.checkpoint.architectures import describe_checkpoint
 from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE, GRAPH_FILE, WEIGHTS_FILE
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, write_manifest
 from edge_rag.runtime.model_folder.genai_config import GENAI_CONFIG_FILE, check_genai_config
@@ -26,6 +29,7 @@ from edge_rag.runtime.model_folder.graph_check import external_files
 
 _BUILDER = "edge_rag.runtime.lowering.genai_builder"
 _GGUF_PREPARATION = "edge_rag.model_store.convert.prepare_gguf"
+_QUANTIZATION = "edge_rag.model_store.convert.prepare_checkpoint"
 _NEEDED = ("torch", "transformers", "sentence_transformers", "onnx_ir")
 _TIMEOUT_S = 4 * 3600.0
 
@@ -201,6 +205,77 @@ def make_gguf_generator(request: AddRequest, file: Path, commit: str | None, sta
         {"form": GeneratorForm.PAGED.value, "sizes": found["sizes"]}
         | {"resident_bytes": comparison.pop("resident_bytes"), "agreement_with_original": comparison},
     )
+
+
+def is_written_directly(request: AddRequest, staging: StagingDir) -> bool:
+    """Whether a checkpoint's graph is written here; other architectures and float32 go through the builder."""
+    if request.precision is ModelPrecision.FP32:
+        return False
+    try:
+        describe_checkpoint(staging.source, 1)
+    except ModelNotLowerable as error:
+        staging.progress.detail(f"{error}; the builder converts it")
+        return False
+    return True
+
+
+def make_quantized_generator(
+    request: AddRequest, checkpoint: Checkpoint, commit: str | None, staging: StagingDir
+) -> None:
+    """Builds the model folder from a checkpoint in the smallest form that passes the gate.
+
+    Raises:
+        ModelFolderInvalid: It has something that is not allowed.
+        ModelNotAdded: It cannot be read, or no form that was tried passes the gate; the message has their figures.
+    """
+    check_chat_template(staging.source)
+    staging.progress.begin("quantizing, and comparing with the weights in float32")
+    precision = "any" if request.precision is None else request.precision.value
+    found = staging.step(
+        "quantize", staging.source, staging.converted, precision, program=_QUANTIZATION, timeout_s=_TIMEOUT_S
+    )
+    tried: list[dict[str, Any]] = found["tried"]
+    if not (tried[-1]["good"] or request.accept_loss):
+        raise ModelNotAdded(
+            f"{request.source}: no form that was tried is close enough to the checkpoint: at most {MAX_LOSS} nats on "
+            f"average, and the same best token at {MIN_SAME_TOKEN:.0%} of the positions at least; it was not added; "
+            f"--accept-loss adds it nevertheless\n{forms_table(tried)}"
+        )
+    resident = staging.step("open", staging.converted, program=_QUANTIZATION)["resident_bytes"]
+    for notice in staging.source.glob("LICENSE*"):
+        shutil.copyfile(notice, staging.converted / notice.name)
+    parameters: dict[str, JsonValue] = {
+        "weights": found["weights"],
+        "family": checkpoint.family,
+        "architecture": checkpoint.architecture,
+    }
+    if commit is not None:
+        parameters["revision"] = commit
+    provenance = provenance_of(request.source, staging.source, commit)
+    built = Built(staging.converted, checkpoint.licence, provenance, found["weights"], parameters)
+    _write_model(
+        request,
+        built,
+        staging,
+        [GRAPH_FILE, GEOMETRY_FILE, WEIGHTS_FILE],
+        {"form": GeneratorForm.PAGED.value, "sizes": found["sizes"], "resident_bytes": resident}
+        | {"agreement_with_original": tried[-1], "forms_tried": list(tried)},
+    )
+
+
+def forms_table(tried: Sequence[Any]) -> str:
+    """Returns the forms that were tried and what was measured, as lines of text.
+
+    Args:
+        tried: ``forms_tried`` of a manifest.
+    """
+    lines = [f"  {'form':<36}{'bits':>6}{'divergence':>12}{'best token':>12}{'gate':>8}"]
+    for each in tried:
+        lines.append(
+            f"  {each['form']:<36}{each['bits_per_weight']:>6.2f}{each['divergence']:>12.4f}"
+            f"{each['same_token']:>12.1%}{'passed' if each['good'] else 'failed':>8}"
+        )
+    return "\n".join(lines)
 
 
 def _paged(request: AddRequest, built: Built, staging: StagingDir, sizes: dict[str, JsonValue]) -> None:

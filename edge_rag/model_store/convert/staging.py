@@ -146,13 +146,16 @@ class StagingDir:
         """The finished model folder."""
         return self.folder / "model"
 
-    def step(self, name: str, *arguments: Path | str, program: str = _PREPARATION) -> dict[str, Any]:
+    def step(
+        self, name: str, *arguments: Path | str, program: str = _PREPARATION, timeout_s: float = _STEP_TIMEOUT_S
+    ) -> dict[str, Any]:
         """Runs a step in a subprocess.
 
         Args:
             name: Name of the step.
             arguments: Its arguments.
             program: Module that has the step.
+            timeout_s: Time after which it is killed, seconds.
 
         Returns:
             Its result, the JSON object in its last line.
@@ -165,7 +168,7 @@ class StagingDir:
             [name, *map(str, arguments)],
             self.scratch,
             self.progress,
-            timeout_s=_STEP_TIMEOUT_S,
+            timeout_s=timeout_s,
             threads=len(os.sched_getaffinity(0)),
         )
         found: dict[str, Any] = json.loads(lines[-1])

@@ -152,7 +152,7 @@ class Tensors:
         path, tensor = self._tensor(name)
         if len(tensor.shape) != 1:
             raise ModelFolderInvalid(f"{path.name}: the tensor {name} has the shape {list(tensor.shape)}, is no vector")
-        return self._floats(name, self._stored(name).reshape(1, -1))[0]
+        return self._floats(name, self._stored(name))
 
     def rows(self, name: str, rows: NDArray[np.int64] | slice = slice(None)) -> Floats:
         """Returns rows of a matrix, float32 [rows, inputs].

@@ -6,7 +6,7 @@ rounding of keys, values or activations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -36,6 +36,11 @@ class ReferenceWeights(Protocol):
         ...
 
 
+Observer = Callable[[str, list[Floats]], None]
+"""Receives the name of a matrix and its inputs of each text, float32 [tokens, inputs], before they are multiplied; and
+under ``N.keys`` the rotated keys of a layer, [heads, tokens, head size]."""
+
+
 def reference_logits(
     description: DecoderDescription, weights: ReferenceWeights, texts: list[NDArray[np.int64]]
 ) -> list[Floats]:
@@ -46,21 +51,50 @@ def reference_logits(
         weights: The original's weights.
         texts: Token ids, at least one each.
     """
-    decoder = _Decoder(description, weights)
-    streams = [weights.rows("embeddings", text) * np.float32(description.embedding_scale) for text in texts]
-    for number, layer in enumerate(description.layers):
-        streams = decoder.layer(streams, number, layer)
-    return decoder.logits(streams)
+    decoder = _Decoder(description, weights, _ignored)
+    return decoder.logits(decoder.normed(texts))
+
+
+def observe_inputs(
+    description: DecoderDescription, weights: ReferenceWeights, texts: list[NDArray[np.int64]], observe: Observer
+) -> None:
+    """Runs a decoder on texts, without computing logits, and reports what its matrices are multiplied by.
+
+    Args:
+        description: The architecture.
+        weights: The original's weights.
+        texts: Token ids, at least one each.
+        observe: Receives the inputs of all matrices, last those of the head.
+    """
+    observe("head", _Decoder(description, weights, observe).normed(texts))
+
+
+def _ignored(name: str, inputs: list[Floats]) -> None:
+    """Observes nothing."""
 
 
 class _Decoder:
-    def __init__(self, description: DecoderDescription, weights: ReferenceWeights) -> None:
+    def __init__(self, description: DecoderDescription, weights: ReferenceWeights, observe: Observer) -> None:
         self._description = description
         self._weights = weights
+        self._observe = observe
+
+    def normed(self, texts: list[NDArray[np.int64]]) -> list[Floats]:
+        """Returns what the head is multiplied by, [tokens, width] of each text."""
+        found, scale = self._description, np.float32(self._description.embedding_scale)
+        streams = [self._weights.rows("embeddings", text) * scale for text in texts]
+        for number, layer in enumerate(found.layers):
+            streams = self.layer(streams, number, layer)
+        return [self._norm(stream, "norm") for stream in streams]
 
     def layer(self, streams: list[Floats], number: int, layer: Layer) -> list[Floats]:
         found = self._description
-        results = [self._attention(q, k, v, layer) for q, k, v in self._projected(streams, number)]
+        rotated = [
+            (*(self._rotated(each, layer) for each in (queries, keys)), values)
+            for queries, keys, values in self._projected(streams, number)
+        ]
+        self._observe(f"{number}.keys", [keys for _, keys, _ in rotated])
+        results = [self._attention(queries, keys, values, layer) for queries, keys, values in rotated]
         results = self._added(results, f"{number}.attention_output", f"{number}.attention_output_norm")
         streams = [stream + result for stream, result in zip(streams, results, strict=True)]
         normed = [self._norm(stream, f"{number}.feed_forward_norm") for stream in streams]
@@ -69,11 +103,10 @@ class _Decoder:
         results = self._added(gated, f"{number}.down", f"{number}.feed_forward_output_norm")
         return [stream + result for stream, result in zip(streams, results, strict=True)]
 
-    def logits(self, streams: list[Floats]) -> list[Floats]:
+    def logits(self, normed: list[Floats]) -> list[Floats]:
         head = "head" if self._weights.has("head") else "embeddings"
-        normed = [self._norm(stream, "norm") for stream in streams]
         size = self._description.vocabulary_size
-        found = [np.empty((len(stream), size), np.float32) for stream in streams]
+        found = [np.empty((len(stream), size), np.float32) for stream in normed]
         for first in range(0, size, _HEAD_ROWS):
             part = slice(first, min(first + _HEAD_ROWS, size))
             matrix = self._weights.rows(head, part) * np.float32(self._description.logit_scale)
@@ -95,10 +128,11 @@ class _Decoder:
             parts.append([product.swapaxes(0, 1) for product in products])
         yield from zip(*parts, strict=True)
 
+    def _rotated(self, value: Floats, layer: Layer) -> Floats:
+        return value if layer.rotary is None else _rotated(value, self._description.rotaries[layer.rotary])
+
     def _attention(self, queries: Floats, keys: Floats, values: Floats, layer: Layer) -> Floats:
         found = self._description
-        if layer.rotary is not None:
-            queries, keys = (_rotated(each, found.rotaries[layer.rotary]) for each in (queries, keys))
         groups = found.query_heads // found.kv_heads
         tokens = queries.shape[1]
         distance = np.arange(tokens)[:, None] - np.arange(tokens)
@@ -121,6 +155,7 @@ class _Decoder:
         return [result * np.float32(found.residual_scale) for result in results]
 
     def _products(self, values: list[Floats], name: str) -> list[Floats]:
+        self._observe(name, values)
         matrix = self._weights.rows(name)
         bias = self._weights.vector(f"{name}.bias") if self._weights.has(f"{name}.bias") else np.float32(0)
         return [value @ matrix.T + bias for value in values]

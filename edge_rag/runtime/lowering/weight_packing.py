@@ -403,15 +403,22 @@ def alternate(gate: PackedMatrix, up: PackedMatrix) -> PackedMatrix:
 
 
 def _packed_weights(matrix: QuantizedMatrix) -> Bytes:
+    """Returns the panels; besides them a few thousand columns are in memory."""
     form = matrix.form
-    filled = np.full((-(-form.rows // _STEP) * _STEP, form.panels * PANEL_COLUMNS), form.default_zero_point, np.uint8)
-    filled[: form.rows, : form.columns] = matrix.values
-    if matrix.zero_points is not None:
-        filled[form.rows :, : form.columns] = matrix.zero_points[-1]
-    groups: Bytes = filled.reshape(-1, 4, form.panels, PANEL_COLUMNS)
-    if form.bits == 4:
-        groups = groups[0::2] | groups[1::2] << np.uint8(4)
-    return np.ascontiguousarray(groups.transpose(2, 0, 3, 1)).reshape(form.panels, form.panel_bytes)
+    packed = np.empty((form.panels, form.panel_bytes), np.uint8)
+    for first in range(0, form.columns, _COLUMNS_AT_ONCE):
+        columns = slice(first, min(first + _COLUMNS_AT_ONCE, form.columns))
+        count = -(-(columns.stop - first) // PANEL_COLUMNS)
+        filled = np.full((-(-form.rows // _STEP) * _STEP, count * PANEL_COLUMNS), form.default_zero_point, np.uint8)
+        filled[: form.rows, : columns.stop - first] = matrix.values[:, columns]
+        if matrix.zero_points is not None:
+            filled[form.rows :, : columns.stop - first] = matrix.zero_points[-1, columns]
+        groups: Bytes = filled.reshape(-1, 4, count, PANEL_COLUMNS)
+        if form.bits == 4:
+            groups = groups[0::2] | groups[1::2] << np.uint8(4)
+        panels = slice(first // PANEL_COLUMNS, first // PANEL_COLUMNS + count)
+        packed[panels] = groups.transpose(2, 0, 3, 1).reshape(count, form.panel_bytes)
+    return packed
 
 
 def _bytes_apart(form: BlockFormat, stored: Bytes, count: int) -> Bytes:

@@ -6,8 +6,9 @@ quantization: Dettmers et al., QLoRA, 2023), so that 4 bits take 4.5 bits a weig
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,10 @@ _SPANS: Final = (15.0, 14.0, 13.0, 12.0, 11.0, 10.0, 9.0, 15.5, 16.2, 14.5)
 blocks seldom use all 16 values; those above 15 leave out the extremes."""
 
 _ELEMENTS_AT_ONCE: Final = 1 << 20
-"""Weights that are fitted at a time; a dozen float32 arrays of this size are in memory."""
+"""Weights that are fitted at a time; about 20 float32 arrays of this size are in memory."""
+
+FITTING_BYTES: Final = 32 * 4 * _ELEMENTS_AT_ONCE
+"""Largest memory for fitting, beside the weights and the results, bytes."""
 
 _DAMPING: Final = 0.05
 """Added to the moments' diagonal, as a share of its mean: the texts do not determine all directions."""
@@ -58,9 +62,9 @@ class FittedRows:
     def weights(self) -> Floats:
         """The weights, float32 [outputs, inputs]."""
         inputs = self.values.shape[1]
-        scales = np.repeat(self.scales * self.scale_factors[:, None], BLOCK, axis=1)[:, :inputs]
-        minima = np.repeat(self.minima * self.minimum_factors[:, None], BLOCK, axis=1)[:, :inputs]
-        weights: Floats = self.values * scales - minima
+        scales = np.repeat(self.scales.astype(np.float32) * self.scale_factors[:, None], BLOCK, axis=1)[:, :inputs]
+        minima = np.repeat(self.minima.astype(np.float32) * self.minimum_factors[:, None], BLOCK, axis=1)[:, :inputs]
+        weights: Floats = self.values.astype(np.float32) * scales - minima
         return weights
 
     @property
@@ -109,9 +113,14 @@ def fit_rows(weights: Floats, moments: Floats | None = None) -> tuple[FittedRows
             plain, error = _chosen(better, compensated, plain), np.where(better, other, error)
         found.append(plain)
         errors.append(error)
-    names = FittedRows.__slots__
-    joined = {name: np.concatenate([getattr(part, name) for part in found]) for name in names}
-    return FittedRows(**joined), np.concatenate(errors)
+    return joined(found), np.concatenate(errors)
+
+
+def joined(parts: Sequence[FittedRows]) -> FittedRows:
+    """Returns the outputs of several parts as those of one."""
+    if len(parts) == 1:
+        return parts[0]
+    return FittedRows(*(np.concatenate([getattr(part, name) for part in parts]) for name in FittedRows.__slots__))
 
 
 def round_rows(weights: Floats) -> QuantizedMatrix:
@@ -167,7 +176,7 @@ def _factors(largest: Floats) -> Floats:
 
 
 def _search(blocks: Floats, shares: Floats) -> tuple[Floats, Floats]:
-    """Returns scales and lowest values of blocks, float32 [outputs, blocks] each, by least squares from several starts."""
+    """Returns scales and lowest values of blocks, by least squares from several starts."""
     lowest: Floats = np.minimum(blocks.min(axis=2), np.float32(0))
     span = np.maximum(blocks.max(axis=2), np.float32(0)) - lowest
     own = blocks.max(axis=2) - blocks.min(axis=2)
@@ -287,9 +296,9 @@ def _compensated(weights: Floats, plain: FittedRows, chances: Floats, groups: li
 
 
 def _chosen(better: NDArray[np.bool_], first: FittedRows, second: FittedRows) -> FittedRows:
-    def of(name: str) -> NDArray[np.generic]:
-        chosen = getattr(second, name).copy()
+    def of(name: str) -> NDArray[Any]:
+        chosen: NDArray[Any] = getattr(second, name).copy()
         chosen[better] = getattr(first, name)[better]
-        return np.asarray(chosen)
+        return chosen
 
-    return FittedRows(**{name: of(name) for name in FittedRows.__slots__})
+    return FittedRows(*map(of, FittedRows.__slots__))
