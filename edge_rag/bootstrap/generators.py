@@ -31,6 +31,7 @@ from edge_rag.generator.constraints.grammar import GrammarBudget, GrammarCompile
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.model_swap import InstalledGenerator
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity, PopularityFile
+from edge_rag.generator.prompt.profiles import profile_for
 from edge_rag.generator.prompt.template import PassageReuse, PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.model_store.store import ModelStore
@@ -238,7 +239,7 @@ class GeneratorFactory:
 
         # Prompts, constraints and citations around the engine.
         tokenizer = ChatTokenizer.open(plan.folder)
-        prompt = PromptSettings(not_found=settings.not_found_text)
+        prompt = PromptSettings(settings.not_found_text, profile_for(settings.prompt_profile, tokenizer.special_id))
         generator = AnswerGenerator(
             engine,
             runner.end_tokens,

@@ -20,6 +20,7 @@ from edge_rag.engine.sequence import SequenceId
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.citations.attribution import Attributor
 from edge_rag.generator.citations.markers import CitationMapper
+from edge_rag.generator.citations.trace import TraceReader
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.continuation import Continuation
 from edge_rag.generator.prompt.template import Prompt, PromptEncoder, PromptSettings
@@ -38,6 +39,7 @@ from edge_rag.generator.streams import (
     TextChunkStream,
     TokenChunkStream,
 )
+from edge_rag.generator.trace_streams import TraceChunkStream, TraceStream, TraceTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,8 @@ class AnswerGenerator:
         if request.mode is AnswerMode.QUOTE or not self._may_hold_an_answer(request):
             return None
         grammar = None if request.format is None else self._grammars.compile(request.format, request.client)
-        prompt, constraint, sink = self._compose(request, grammar, listener)
+        # Another machine writes text, so the rest is asked for as text, too.
+        prompt, constraint, sink = self._compose(request, grammar, listener, as_chat=True)
 
         def submit(rest: TokenRequest, rest_sink: TokenSink) -> Callable[[], None]:
             return AnswerHandle(self.engine, self.engine.submit(rest, rest_sink)).cancel
@@ -197,13 +200,18 @@ class AnswerGenerator:
         prompt = self._prompts.encode(request, self.engine.capacity, as_given=True)
         detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
         constraint: Constraint = FreeText(self._end_tokens)
-        if vocabulary == self.vocabulary:
+        if prompt.trace is not None:
+            reader = TraceReader(prompt.trace, [ranked.passage for ranked in prompt.passages], prompt.numbering)
+            trace = TraceTokens(reader, self._tokenizer.special_id, detokenizer, stops, request.sampling.max_tokens)
+            sink = TraceChunkStream(listener, self._clock, trace)
+        elif vocabulary == self.vocabulary:
             sink = TokenChunkStream(listener, self._clock, detokenizer, stops)
         else:
             sink = TextChunkStream(listener, self._clock, detokenizer, stops)
         if request.format is not None:
             constraint = self._grammars.compile(request.format, request.client)
-        return AnswerHandle(self.engine, self.engine.submit(_tokens(request, prompt.tokens, constraint), sink))
+        tokens = _traced(_tokens(request, prompt.tokens, constraint), prompt)
+        return AnswerHandle(self.engine, self.engine.submit(tokens, sink))
 
     def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, TokenSink]:
         """Returns the engine's request and the sink of its tokens."""
@@ -216,23 +224,32 @@ class AnswerGenerator:
             quoted = QuoteStream(listener, self._clock, self._quotes(request), passages)
             return _nothing_to_generate(request, FinishReason.STOP), quoted
         prompt, constraint, sink = self._compose(request, grammar, listener)
-        return replace(_tokens(request, prompt.tokens, constraint), spans=prompt.spans), sink
+        return _traced(replace(_tokens(request, prompt.tokens, constraint), spans=prompt.spans), prompt), sink
 
     def _compose(
-        self, request: GenerationRequest, grammar: Constraint | None, listener: Listener
+        self, request: GenerationRequest, grammar: Constraint | None, listener: Listener, as_chat: bool = False
     ) -> tuple[Prompt, Constraint, TokenSink]:
         """Returns the prompt, the constraint and the sink."""
-        prompt = self._prompts.encode(request, self.engine.capacity)
+        prompt = self._prompts.encode(request, self.engine.capacity, as_chat=as_chat)
         kept, numbering = prompt.passages, prompt.numbering
         passages = [ranked.passage for ranked in kept]
         detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
         if grammar is not None:
             return prompt, grammar, FormattedStream(listener, self._clock, detokenizer)
         free = FreeText(self._end_tokens)
+        if prompt.trace is not None:
+            reader = TraceReader(prompt.trace, passages, numbering)
+            trace = TraceTokens(reader, self._tokenizer.special_id, detokenizer, stops, request.sampling.max_tokens)
+            check = None
+            if request.mode is AnswerMode.CITE:
+                check = Attributor(kept, self._cite.make_stemmer())
+            return prompt, free, TraceStream(listener, self._clock, trace, self._prompt.not_found, check)
         if request.mode is AnswerMode.FREE:
             citations = CitationMapper(passages, numbering)
             return prompt, free, FreeStream(listener, self._clock, detokenizer, stops, citations)
-        checked = CheckedText(passages, numbering, Attributor(kept, self._cite.make_stemmer()), self._cite.unsupported)
+        checked = CheckedText(
+            passages, numbering, Attributor(kept, self._cite.make_stemmer(), request.question), self._cite.unsupported
+        )
         return prompt, free, CiteStream(listener, self._clock, detokenizer, stops, checked, self._prompt.not_found)
 
     def _may_hold_an_answer(self, request: GenerationRequest) -> bool:
@@ -243,6 +260,14 @@ class AnswerGenerator:
 
     def _quotes(self, request: GenerationRequest) -> tuple[Quote, ...]:
         return choose_quotes(request.question, request.passages, request.max_sentences, self._quote.margin)
+
+
+def _traced(request: TokenRequest, prompt: Prompt) -> TokenRequest:
+    """Adds room for the sections before the answer."""
+    if prompt.trace is None:
+        return request
+    sampling = replace(request.sampling, max_tokens=request.sampling.max_tokens + prompt.trace.tokens, stop=())
+    return replace(request, sampling=sampling)
 
 
 def _tokens(request: GenerationRequest, prompt: tuple[int, ...], constraint: Constraint) -> TokenRequest:

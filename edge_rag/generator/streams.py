@@ -118,7 +118,7 @@ def _overlap(text: str, stop: str) -> int:
     return 0
 
 
-class _AnswerSink:
+class AnswerSink:
     """Base of the sinks: ends the stream."""
 
     def __init__(self, listener: Listener, clock: Callable[[], float]) -> None:
@@ -133,7 +133,7 @@ class _AnswerSink:
         self._emitter.fail(error)
 
 
-class _TextSink(_AnswerSink):
+class _TextSink(AnswerSink):
     """Text that the model writes: detokenized, cut at stop strings, and turned into parts of the answer."""
 
     def __init__(
@@ -195,7 +195,7 @@ class FreeStream(_TextSink):
         super().finish(outcome)
 
 
-class FormattedStream(_AnswerSink):
+class FormattedStream(AnswerSink):
     """Formatted text: every character of the tokens, without citations."""
 
     def __init__(self, listener: Listener, clock: Callable[[], float], detokenizer: Detokenizer) -> None:
@@ -209,7 +209,7 @@ class FormattedStream(_AnswerSink):
         return False
 
 
-class NotFoundStream(_AnswerSink):
+class NotFoundStream(AnswerSink):
     """The not-found answer; the engine generates nothing for it.
 
     Args:
@@ -233,7 +233,7 @@ class NotFoundStream(_AnswerSink):
         super().finish(outcome)
 
 
-class QuoteStream(_AnswerSink):
+class QuoteStream(AnswerSink):
     """Quoted text: the stored text, separated by spaces, each quote with its citation; the engine generates nothing.
 
     Args:
@@ -263,7 +263,7 @@ class QuoteStream(_AnswerSink):
             text = f" {quoted}" if end else quoted
             end += len(text)
             start = end - len(quoted)
-            citation = _citation(quote.passage, passage, quote.start, quote.end, start, end)
+            citation = citation_of(quote.passage, passage, quote.start, quote.end, start, end)
             self._emitter.emit(TextDelta(text), citation)
         super().finish(outcome)
 
@@ -334,7 +334,7 @@ class CheckedText:
         if not support:
             return [*events, Unsupported(start, end)]
         for place in support:
-            events.append(_citation(place.passage, self._passages[place.passage], place.start, place.end, start, end))
+            events.append(citation_of(place.passage, self._passages[place.passage], place.start, place.end, start, end))
         return events
 
 
@@ -373,7 +373,8 @@ class CiteStream(_TextSink):
         super().finish(outcome)
 
 
-def _citation(index: int, passage: Passage, start: int, end: int, answer_start: int, answer_end: int) -> Citation:
+def citation_of(index: int, passage: Passage, start: int, end: int, answer_start: int, answer_end: int) -> Citation:
+    """Returns a citation of a range of a passage for a range of the answer, characters."""
     return Citation(
         passage=index,
         document=passage.document,
@@ -386,7 +387,7 @@ def _citation(index: int, passage: Passage, start: int, end: int, answer_start: 
     )
 
 
-class _ChunkSink:
+class ChunkSink:
     """Base of the chunk sinks: ends the stream."""
 
     def __init__(self, listener: ChunkListener, clock: Callable[[], float]) -> None:
@@ -401,7 +402,7 @@ class _ChunkSink:
         self._emitter.fail(error)
 
 
-class TextChunkStream(_ChunkSink):
+class TextChunkStream(ChunkSink):
     """Free text, up to a stop string.
 
     Args:
@@ -433,7 +434,7 @@ class TextChunkStream(_ChunkSink):
             self._emitter.emit(TextChunk(text))
 
 
-class TokenChunkStream(_ChunkSink):
+class TokenChunkStream(ChunkSink):
     """Tokens, up to the one that completes a stop string; arguments as of ``TextChunkStream``."""
 
     def __init__(
@@ -450,7 +451,7 @@ class TokenChunkStream(_ChunkSink):
         return self._stops.stopped
 
 
-class QuoteChunkStream(_ChunkSink):
+class QuoteChunkStream(ChunkSink):
     """Quoted sentences, by position; of a quote with several, the first, since the asking box counts each for itself.
 
     Args:

@@ -18,7 +18,10 @@ _PENDING: Final = re.compile(r"[ \t]*(?:\[[\d ,;–-]{0,50})?\Z")
 _NUMBER: Final = re.compile(r"\d+")
 _ENDED: Final = re.compile(rf"""[.!?…{SENTENCE_TERMINALS}]["'”’)\]»」』】）》*_]*\Z""")
 _PREFIX: Final = re.compile(
-    r"(?:(?:\d{1,2}[.)]|[-*•#]+)\s+)?(?:(?:according to|based on|as stated in) [^,.]{1,60},\s+)?", re.IGNORECASE
+    r"(?:(?:\d{1,2}[.)]|[-*•#]+)\s+)?(?:(?:according to|based on|as stated in) [^,.]{1,60},\s+)?"
+    r"(?:(?:so,? )?the (?:correct |final |short )?answer(?: to (?:this|that|the|your) question)? is"
+    r"(?::\s*|\s+(?=[\"“])))?",
+    re.IGNORECASE,
 )
 
 
@@ -40,7 +43,7 @@ class AnswerSentence:
 
     @property
     def claim(self) -> str:
-        """The text without the number or bullet of a list item and without a phrase that names its source."""
+        """The text without a list item's number or bullet, and without phrases that name its source or announce it."""
         return self.text[_PREFIX.match(self.text).end() :]  # type: ignore[union-attr]
 
 

@@ -79,8 +79,13 @@ def read_chat_template(folder: Path) -> tuple[str, Mapping[str, str]]:
     return template, _token_variables(settings)
 
 
-def render_chat_template(template: str, variables: Mapping[str, str]) -> str:
+def render_chat_template(template: str, variables: Mapping[str, str], system: bool = True) -> str:
     """Renders a template around ``SYSTEM`` and ``USER``. Templates rendered before are remembered.
+
+    Args:
+        template: The template.
+        variables: Its variables besides the messages.
+        system: Whether there is a system message.
 
     Raises:
         ModelFolderInvalid: It has errors, refuses these messages, or exceeds a limit; says which.
@@ -89,14 +94,14 @@ def render_chat_template(template: str, variables: Mapping[str, str]) -> str:
         raise ModelFolderInvalid(
             f"chat template: has {len(template):,} characters, at most {LARGEST_TEMPLATE:,} are allowed"
         )
-    return _rendered(template, tuple(sorted(variables.items())))
+    return _rendered(template, tuple(sorted(variables.items())), system)
 
 
 @lru_cache(maxsize=16)
-def _rendered(template: str, variables: tuple[tuple[str, str], ...]) -> str:
+def _rendered(template: str, variables: tuple[tuple[str, str], ...], system: bool) -> str:
     process = LimitedProcess(_HANDLER, RENDER_LIMITS)
     try:
-        answer = process.call(json.dumps([template, dict(variables)]).encode()).body
+        answer = process.call(json.dumps([template, dict(variables), system]).encode()).body
     finally:
         process.close()
     if isinstance(answer, ProcessFailure):
@@ -110,12 +115,12 @@ def _rendered(template: str, variables: tuple[tuple[str, str], ...]) -> str:
 
 def render(message: bytes) -> bytes:
     """Renders a template, in the process with limits."""
-    template, variables = json.loads(message)
+    template, variables, system = json.loads(message)
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     environment.globals["raise_exception"] = _refuse
-    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": USER}]
+    messages = [{"role": "system", "content": SYSTEM}] * system + [{"role": "user", "content": USER}]
     try:
         text = environment.from_string(template).render(
             messages=messages, add_generation_prompt=True, enable_thinking=False, **variables
@@ -140,4 +145,4 @@ def _token_variables(settings: Mapping[str, Any]) -> dict[str, str]:
     return variables
 
 
-render(json.dumps(["{% for message in messages %}{{ message['content'] | trim }}{% endfor %}", {}]).encode())
+render(json.dumps(["{% for message in messages %}{{ message['content'] | trim }}{% endfor %}", {}, True]).encode())

@@ -15,6 +15,7 @@ from edge_rag.core.query import AnswerMode, KvReuse
 from edge_rag.engine.kv_cache.page_copy import PassageSpan
 from edge_rag.errors import RequestTooLarge
 from edge_rag.generator.prompt.passage_order import PassageArranger
+from edge_rag.generator.prompt.profiles import CHAT, PromptProfile, TraceFormat
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 
 
@@ -23,22 +24,28 @@ class PromptSettings:
     """Texts of the prompt.
 
     Attributes:
-        system: The system message.
         not_found: The not-found answer.
+        profile: How prompts are laid out where the model writes; quotes and formatted answers are asked for as
+            ``CHAT``.
     """
 
-    system: str = "Answer with a sentence from the passages and cite it."
     not_found: str = "I could not find that in the documents."
+    profile: PromptProfile = CHAT
+
+    @property
+    def system(self) -> str:
+        """The system message of ``CHAT``."""
+        return CHAT.system
 
 
 def user_text(passages: Sequence[str], question: str) -> str:
     """Renders the user message: ``[1] passage``, a blank line, ``[2] passage``, ..., ``Question: question``."""
-    return "".join(passage_text(number, text) for number, text in enumerate(passages, 1)) + f"Question: {question}"
+    return "".join(piece for piece in CHAT.lay_out(passages, question) if isinstance(piece, str))
 
 
 def passage_text(number: int, text: str) -> str:
     """Renders one passage; ``number`` counts from 1."""
-    return f"[{number}] {text}\n\n"
+    return "".join(piece for piece in CHAT.lay_out_passage(number, text) if isinstance(piece, str))
 
 
 def passages_that_fit(lengths: Sequence[int], budget: int) -> int:
@@ -106,11 +113,12 @@ class Prompt:
 
     Attributes:
         tokens: Its tokens.
-        system: The system message.
-        user: The user message.
+        system: The system message in the layout of ``CHAT``, which any other model understands.
+        user: The user message in that layout.
         passages: Its passages, best first.
         numbering: Indices of the passages, in the order of the prompt.
         spans: Spans whose KV may be copied.
+        trace: Format of the answer, if it is not text.
     """
 
     tokens: tuple[int, ...]
@@ -119,6 +127,7 @@ class Prompt:
     passages: tuple[RankedPassage, ...]
     numbering: tuple[int, ...]
     spans: tuple[PassageSpan, ...] = ()
+    trace: TraceFormat | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,36 +161,45 @@ class PromptEncoder:
         self._settings = settings
         self._arranger = arranger
         self._reuse = reuse
-        self._system_tokens = len(tokenizer.encode_chat(settings.system, ""))
+        self._system_tokens = {
+            profile.name: len(tokenizer.encode_chat(profile.system, profile.lay_out([], "")))
+            for profile in {CHAT.name: CHAT, settings.profile.name: settings.profile}.values()
+        }
 
-    def encode(self, request: GenerationRequest, capacity: int, as_given: bool = False) -> Prompt:
+    def encode(
+        self, request: GenerationRequest, capacity: int, as_given: bool = False, as_chat: bool = False
+    ) -> Prompt:
         """Renders a prompt with as many passages, best first, as fit beside the answer.
 
         Args:
             request: The question and its passages, at least one.
             capacity: Most tokens of prompt and answer together.
             as_given: Whether the prompt has the passages in the given order.
+            as_chat: Whether it is laid out as ``CHAT``, whatever the profile.
 
         Raises:
             RequestTooLarge: Not even one passage fits.
         """
-        budget = capacity - request.sampling.max_tokens
+        written = request.mode is not AnswerMode.QUOTE and request.format is None
+        profile = self._settings.profile if written and not as_chat else CHAT
+        answer = request.sampling.max_tokens + (profile.trace.tokens if profile.trace else 0)
+        budget = capacity - answer
         texts = [ranked.passage.text for ranked in request.passages]
-        lengths = [len(ids) for ids in self._rendered(texts)]
-        question = len(self._tokenizer.encode(user_text([], request.question)))
-        kept = max(1, passages_that_fit(lengths, budget - self._system_tokens - question))
+        lengths = [len(ids) for ids in self._rendered(profile, texts)]
+        question = len(self._tokenizer.encode(request.question))
+        kept = max(1, passages_that_fit(lengths, budget - self._system_tokens[profile.name] - question))
         while True:
             numbering = tuple(range(kept)) if as_given else self._numbering(request, request.passages[:kept])
             ordered = [texts[index] for index in numbering]
-            system, user = self._settings.system, user_text(ordered, request.question)
-            prompt = self._tokenizer.encode_chat(system, user)
+            prompt = self._tokenizer.encode_chat(profile.system, profile.lay_out(ordered, request.question))
             if len(prompt) <= budget:
                 passages = request.passages[:kept]
                 self._arranger.record([ranked.passage for ranked in passages])
-                spans = self._spans(request, prompt, ordered)
-                return Prompt(tuple(prompt), system, user, passages, numbering, spans)
+                spans = () if profile.question_first else self._spans(request, prompt, ordered, profile)
+                user = user_text(ordered, request.question)
+                return Prompt(tuple(prompt), CHAT.system, user, passages, numbering, spans, profile.trace)
             if kept == 1:
-                raise RequestTooLarge("tokens", len(prompt) + request.sampling.max_tokens, capacity)
+                raise RequestTooLarge("tokens", len(prompt) + answer, capacity)
             # Lengths of parts need not add up exactly to the length of the whole.
             kept -= 1
 
@@ -192,19 +210,21 @@ class PromptEncoder:
         return self._arranger.arrange([ranked.passage for ranked in kept])
 
     def _spans(
-        self, request: GenerationRequest, prompt: Sequence[int], texts: Sequence[str]
+        self, request: GenerationRequest, prompt: Sequence[int], texts: Sequence[str], profile: PromptProfile
     ) -> tuple[PassageSpan, ...]:
         reuse = self._reuse
         if reuse is None or request.kv_reuse is not KvReuse.PASSAGE:
             return ()
-        rendered = self._rendered(texts)
-        bare = self._tokenizer.encode_chat(self._settings.system, user_text([], request.question))
+        rendered = self._rendered(profile, texts)
+        bare = self._tokenizer.encode_chat(profile.system, profile.lay_out([], request.question))
         first = next(place for place, (one, other) in enumerate(zip(prompt, bare, strict=False)) if one != other)
         # The KV of a passage depends on the number before it, from which a model that writes [n] takes n. In modes in
         # which the model does not write numbers, a passage is computed once for all positions.
         numbered = request.mode is AnswerMode.FREE
-        isolated = rendered if numbered else [ids for text in texts for ids in self._rendered([text])]
+        isolated = rendered if numbered else [ids for text in texts for ids in self._rendered(profile, [text])]
         return passage_spans(prompt, first, rendered, isolated, reuse.page_tokens, reuse.recompute)
 
-    def _rendered(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._tokenizer.encode_all([passage_text(number, text) for number, text in enumerate(texts, 1)])
+    def _rendered(self, profile: PromptProfile, texts: Sequence[str]) -> list[list[int]]:
+        return [
+            self._tokenizer.encode_pieces(profile.lay_out_passage(number, text)) for number, text in enumerate(texts, 1)
+        ]

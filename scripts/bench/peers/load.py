@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,15 @@ class Program(Protocol):
         Returns:
             The seconds of each of ``steps`` steps in which every sequence gained one token and nothing else was done.
         """
+        ...
+
+
+@runtime_checkable
+class GivesLogits(Protocol):
+    """A program whose logits can be compared."""
+
+    def logits(self, text: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Returns the logits after each token of a text, float32 [tokens, vocabulary]."""
         ...
 
 
@@ -122,11 +131,21 @@ def program_arguments(description: str | None) -> argparse.ArgumentParser:
     """Returns the parser of a measured program: a model, the load, and where the figures go."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--figures", type=Path, required=True, help="file to write the figures to")
+    parser.add_argument("--figures", type=Path, help="file to write the figures to")
+    parser.add_argument("--texts", type=Path, help="texts (.npz of token ids) whose logits are written, not figures")
+    parser.add_argument("--logits", type=Path, help="file (.npy) to write the logits of all texts to")
     add_load_arguments(parser)
     return parser
 
 
 def report(arguments: argparse.Namespace, begin: Callable[[Load], Program]) -> None:
-    """Measures a program and writes its figures where the arguments say."""
+    """Measures a program and writes its figures where the arguments say; or the logits of texts."""
+    if arguments.texts is not None:
+        with np.load(arguments.texts) as texts:
+            longest = max(texts[name].size for name in texts)
+            program = begin(Load(arguments.threads, longest, 1, 0, arguments.step_tokens))
+            if not isinstance(program, GivesLogits):
+                raise SystemExit("this program gives no logits out")
+            np.save(arguments.logits, np.concatenate([program.logits(texts[name]) for name in texts]))
+        return
     write_figures(measure(load_of(arguments), begin), arguments.figures)

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from scripts.bench.peers.contenders import OURS
+from edge_rag.model_store.convert.comparison import LogitComparison
+from scripts.bench.peers.contenders import OURS, RANDOM
 from scripts.bench.peers.figures import LESS_IS_BETTER, MEASURES, Figures, advantage, median_figures
 from scripts.bench.peers.load import Load
 
 Rounds = Mapping[str, Sequence[Figures]]
 """What was measured of each contender, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """In which form a program runs the model.
+
+    Attributes:
+        text: Of its weights and its cache.
+        comparison: With the weights in float32; None for random weights, or if it failed.
+    """
+
+    text: str
+    comparison: LogitComparison | None
+
+    @property
+    def divergence(self) -> str:
+        """What the table says of it."""
+        found = self.comparison
+        return RANDOM if found is None else f"KL {found.divergence:.4f}, same token {found.same_token:.1%}"
 
 
 def titles(load: Load) -> dict[str, str]:
@@ -37,10 +57,12 @@ def shown(measure: str, figures: Figures) -> str:
     return f"{value:,.1f}" if measure == "load" or value < 100 else f"{value:,.0f}"
 
 
-def figures_table(rounds: Rounds, load: Load) -> Table:
-    """Returns the medians, with the lowest and highest round where there are several."""
+def figures_table(rounds: Rounds, load: Load, forms: Mapping[str, Form]) -> Table:
+    """Returns the medians, with the lowest and highest round where there are several, and each program's form."""
     table = Table(title=f"{load.threads} threads, medians")
     table.add_column("program")
+    table.add_column("form")
+    table.add_column("divergence from fp32")
     for title in titles(load).values():
         table.add_column(title, justify="right")
     for name, runs in rounds.items():
@@ -51,7 +73,8 @@ def figures_table(rounds: Rounds, load: Load) -> Table:
                 ordered = sorted(runs, key=lambda figures: float(getattr(figures, measure)))
                 cell += f" ({shown(measure, ordered[0])} to {shown(measure, ordered[-1])})"
             cells.append(cell)
-        table.add_row(name, *cells)
+        form = forms.get(name, Form("", None))
+        table.add_row(name, form.text, form.divergence, *cells)
     return table
 
 
@@ -78,13 +101,14 @@ def ratios_table(rounds: Rounds, load: Load) -> Table:
     return table
 
 
-def as_json(rounds: Rounds, load: Load, failures: Mapping[str, str]) -> dict[str, Any]:
+def as_json(rounds: Rounds, load: Load, failures: Mapping[str, str], forms: Mapping[str, Form]) -> dict[str, Any]:
     """Returns everything that was found."""
     return {
         "load": asdict(load),
         "medians": {name: asdict(median_figures(runs)) for name, runs in rounds.items()},
         "ratios": ratios(rounds),
         "rounds": {name: [asdict(figures) for figures in runs] for name, runs in rounds.items()},
+        "forms": {name: asdict(form) for name, form in forms.items()},
         "failures": dict(failures),
     }
 

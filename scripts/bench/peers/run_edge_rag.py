@@ -50,25 +50,35 @@ class PackedProgram:
             seconds.append(time.perf_counter() - started)
         return seconds
 
+    def logits(self, text: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Computes a text in one step."""
+        return self._run(np.array([0]), text, 0, every=True).copy()
+
     def _fill(self, sequence: int, prompt: NDArray[np.int64]) -> None:
         for begin in range(0, len(prompt), self._step_tokens):
             self._run(np.array([sequence]), prompt[begin : begin + self._step_tokens], begin)
 
-    def _run(self, sequences: NDArray[np.int64], tokens: NDArray[np.int64], begin: int) -> None:
-        """Runs tokens of equally many positions from ``begin`` on for each sequence, and asks for each one's last."""
+    def _run(
+        self, sequences: NDArray[np.int64], tokens: NDArray[np.int64], begin: int, every: bool = False
+    ) -> NDArray[np.float32]:
+        """Runs tokens of equally many positions from ``begin`` on for each sequence.
+
+        Returns:
+            The logits of each sequence's last token, or of every token.
+        """
         count, size = tokens.size // sequences.size, self._decoder.page_tokens
         positions = np.arange(begin, begin + count, dtype=np.int32)
         table = self._table[sequences]
         slots = table[:, positions // size] * size + positions % size
         ends = np.arange(sequences.size + 1, dtype=np.int32) * count
-        self._decoder.run(
+        return self._decoder.run(
             self._make_step(
                 np.ascontiguousarray(tokens),
                 np.tile(positions, sequences.size),
                 slots.reshape(-1).astype(np.int32),
                 ends,
                 table,
-                ends[1:].astype(np.int64) - 1,
+                np.arange(tokens.size) if every else ends[1:].astype(np.int64) - 1,
             )
         )
 

@@ -41,6 +41,18 @@ class _Context:
             raise RuntimeError("llama_decode failed")
         self._api.llama_synchronize(self._pointer)
 
+    def every_logit(self, text: NDArray[np.int64], width: int) -> NDArray[np.float32]:
+        """Computes a text and returns the logits of all its tokens, float32 [tokens, width]."""
+        batch = self._batch
+        batch.n_tokens = len(text)
+        for i, token in enumerate(text):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i] = int(token), i, 1
+            batch.seq_id[i][0], batch.logits[i] = 0, True
+        if self._api.llama_decode(self._pointer, batch) != 0:
+            raise RuntimeError("llama_decode failed")
+        rows = (self._api.llama_get_logits_ith(self._pointer, i) for i in range(len(text)))
+        return np.stack([np.ctypeslib.as_array(row, (width,)) for row in rows])
+
     def fill(self, sequence: int, prompt: NDArray[np.int64]) -> None:
         """Computes a prompt from position 0 on."""
         for begin in range(0, len(prompt), _BATCH):
@@ -84,12 +96,19 @@ class LlamaCppProgram:
                 seconds.append(time.perf_counter() - started)
         return seconds
 
+    def logits(self, text: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Computes a text in a fresh context."""
+        api = self._api
+        width = api.llama_vocab_n_tokens(api.llama_model_get_vocab(self._model))
+        with self._context(1, outputs=len(text)) as context:
+            return context.every_logit(text, width)
+
     @contextmanager
-    def _context(self, sequences: int) -> Iterator[_Context]:
+    def _context(self, sequences: int, outputs: int = 0) -> Iterator[_Context]:
         api, parameters = self._api, self._api.llama_context_default_params()
         parameters.n_ctx = sequences * self._load.room
         parameters.n_batch = _BATCH
-        parameters.n_seq_max = parameters.n_outputs_max = sequences
+        parameters.n_seq_max, parameters.n_outputs_max = sequences, outputs or sequences
         parameters.n_threads = parameters.n_threads_batch = self._load.threads
         parameters.type_k = parameters.type_v = self._kv_type
         parameters.flash_attn_type = api.LLAMA_FLASH_ATTN_TYPE_ENABLED

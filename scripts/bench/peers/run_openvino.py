@@ -1,8 +1,12 @@
-"""Measures OpenVINO GenAI's continuous batching pipeline, u8 keys and values. Runs in OpenVINO's own environment."""
+"""Measures OpenVINO GenAI's continuous batching pipeline, u8 keys and values. Runs in OpenVINO's own environment.
+
+The pipeline gives no logits out. They are taken from the graph that it makes of a GGUF file, on the same plugin.
+"""
 
 from __future__ import annotations
 
 import importlib
+import tempfile
 import time
 from itertools import count
 from pathlib import Path
@@ -23,14 +27,15 @@ class OpenVinoProgram:
     def __init__(self, model: Path, load: Load) -> None:
         openvino = importlib.import_module("openvino")
         genai = importlib.import_module("openvino_genai")
+        self._model, self._graph = model, None
         scheduler = genai.SchedulerConfig()
         scheduler.num_kv_blocks = load.sequences * (-(-load.room // _BLOCK_TOKENS) + 1)
         scheduler.max_num_batched_tokens = load.step_tokens
         scheduler.max_num_seqs = load.sequences
         scheduler.dynamic_split_fuse = True
         scheduler.enable_prefix_caching = False
-        properties = {"INFERENCE_NUM_THREADS": load.threads, "KV_CACHE_PRECISION": "u8"}
-        self._pipeline: Any = genai.ContinuousBatchingPipeline(str(model), scheduler, "CPU", properties)
+        self._properties = {"INFERENCE_NUM_THREADS": load.threads, "KV_CACHE_PRECISION": "u8"}
+        self._pipeline: Any = genai.ContinuousBatchingPipeline(str(model), scheduler, "CPU", self._properties)
         self._make_generation = genai.GenerationConfig
         self._make_tensor = openvino.Tensor
         self._lag = load.lag
@@ -62,6 +67,26 @@ class OpenVinoProgram:
         if len(seconds) < steps:
             raise RuntimeError(f"only {len(seconds)} of {steps} steps decoded all {len(prompts)} sequences")
         return seconds[:steps]
+
+    def logits(self, text: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Computes a text by the graph that the pipeline saves of a GGUF file."""
+        request = self._graph or self._open_graph()
+        request.reset_state()
+        order = np.arange(len(text), dtype=np.int64)[None]
+        inputs = {"input_ids": text[None], "attention_mask": np.ones_like(order), "position_ids": order}
+        found = request.infer(inputs | {"beam_idx": np.zeros(1, np.int32)})
+        return np.array(found["logits"][0], np.float32)
+
+    def _open_graph(self) -> Any:
+        openvino = importlib.import_module("openvino")
+        genai = importlib.import_module("openvino_genai")
+        with tempfile.TemporaryDirectory() as folder:
+            link = Path(folder) / self._model.name
+            link.symlink_to(self._model.resolve())
+            genai.LLMPipeline(str(link), "CPU", enable_save_ov_model=True)
+            compiled = openvino.Core().compile_model(str(Path(folder) / "openvino_model.xml"), "CPU", self._properties)
+        self._graph = compiled.create_infer_request()
+        return self._graph
 
     def _submit(self, prompts: NDArray[np.int64], tokens: int) -> list[Any]:
         generation = self._make_generation()

@@ -1,6 +1,9 @@
-"""Writes a Qwen2 checkpoint as GGUF with Q4_0 weights, embeddings included. Runs in llama.cpp's environment.
+"""Writes a Qwen2 checkpoint as GGUF with Q4_0 weights, embeddings included, or a GGUF file with Q8_0 weights.
 
 python -m scripts.bench.peers.write_gguf CHECKPOINT OUT.gguf
+python -m scripts.bench.peers.write_gguf FILE.gguf OUT.gguf
+
+Runs in llama.cpp's environment.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ _OF_LAYER = {
     "mlp.down_proj": "ffn_down",
 }
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)\.(weight|bias)")
-_MOSTLY_F16, _MOSTLY_Q4_0 = 1, 2
+_MOSTLY_F16, _MOSTLY_Q4_0, _MOSTLY_Q8_0 = 1, 2, 7
 """Numbers of llama.cpp's file types."""
 
 
@@ -94,12 +97,30 @@ def quantize(source: Path, target: Path, threads: int) -> None:
         raise RuntimeError(f"llama.cpp could not quantize {source}")
 
 
+def requantize(source: Path, target: Path, threads: int) -> None:
+    """Multiplies the weights of a GGUF file out and writes them as Q8_0.
+
+    Raises:
+        RuntimeError: llama.cpp could not.
+    """
+    api: Any = importlib.import_module("llama_cpp")
+    parameters = api.llama_model_quantize_default_params()
+    parameters.nthread = threads
+    parameters.ftype = _MOSTLY_Q8_0
+    parameters.allow_requantize = True
+    if api.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(parameters)) != 0:
+        raise RuntimeError(f"llama.cpp could not write {source} as Q8_0")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
+    if arguments.checkpoint.is_file():
+        requantize(arguments.checkpoint, arguments.out, arguments.threads)
+        return
     with tempfile.TemporaryDirectory(dir=arguments.out.parent) as scratch:
         whole = Path(scratch) / "f16.gguf"
         write_f16(arguments.checkpoint, whole)

@@ -3,8 +3,10 @@
     python -m scripts.bench.quality.attribution [--data FILE] [--json]
 
 For questions of a SQuAD-format file, a sentence of the best passage is taken: as it is, shortened, reworded, with a
-number changed, denied, with another name, joined to another sentence, and one of other passages in its place. Printed
-is the share of each that has support, and the time that one takes.
+number changed, denied, with another name, joined to another sentence, and one of other passages in its place. Then the
+accepted answer alone, in the few words that the file gives, and in its place the answer to another question that is
+also in the passages. Printed is the share of each that has support, judged by itself and as an answer to the question,
+as the product does; and the time that one takes.
 """
 
 from __future__ import annotations
@@ -26,13 +28,15 @@ from edge_rag.generator.citations.attribution import Attributor
 from edge_rag.reranker.scoring import Stemmer
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
+from scripts.bench.harness.squad import Question
 from scripts.bench.quality.alterations import OTHER, SAME, spliced
-from scripts.bench.quality.questions import find_cases, squad
+from scripts.bench.quality.questions import Case, find_cases, squad
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PASSAGES = 4
 SEED = 3
 ELSEWHERE, JOINED = "of other passages", "halves of two sentences"
+SHORT, SHORT_OTHER = "the accepted answer alone", "another question's answer"
 
 
 def sentences_of(passage: RankedPassage) -> list[str]:
@@ -53,19 +57,42 @@ def written(
         yield JOINED, joined
 
 
-def measure(cases: Sequence[Sequence[RankedPassage]]) -> tuple[dict[str, tuple[float, int]], float]:
-    """Returns the share with support and the count of each kind, and the mean time of one, seconds."""
+def answers(asked: Question, case: Case, questions: Sequence[Question]) -> Iterator[tuple[str, str]]:
+    """Yields the accepted answer, and another's that is in the passages, but not in the answering sentence."""
+    if case.said is None:
+        return
+    yield SHORT, asked.answers[0]
+    offered = [each.passage.text for each in case.passages]
+    for other in questions:
+        answer = other.answers[0]
+        if other.text != asked.text and answer not in case.said and any(answer in text for text in offered):
+            yield SHORT_OTHER, answer
+            return
+
+
+def measure(cases: Sequence[Case], questions: Sequence[Question]) -> tuple[dict[str, tuple[float, float, int]], float]:
+    """Returns the shares with support, by itself and as an answer, and the count of each kind; the mean time, seconds.
+
+    Args:
+        cases: With at least two passages each.
+        questions: What is asked, in the same order.
+    """
     chance = random.Random(SEED)
-    everywhere = [text for passages in cases for passage in passages for text in sentences_of(passage)]
-    supported: dict[str, list[bool]] = {}
+    everywhere = [text for case in cases for passage in case.passages for text in sentences_of(passage)]
+    supported: dict[str, list[tuple[bool, bool]]] = {}
     seconds: list[float] = []
-    for passages in cases:
-        attributor = Attributor(passages, Stemmer())
-        for name, text in written(passages, everywhere, chance):
+    for case, asked in zip(cases, questions, strict=True):
+        alone, answering = Attributor(case.passages, Stemmer()), Attributor(case.passages, Stemmer(), case.question)
+        for name, text in (*written(case.passages, everywhere, chance), *answers(asked, case, questions)):
+            by_itself = bool(alone.support(text))
             began = time.perf_counter()
-            supported.setdefault(name, []).append(bool(attributor.support(text)))
+            supported.setdefault(name, []).append((by_itself, bool(answering.support(text))))
             seconds.append(time.perf_counter() - began)
-    return {name: (mean(found), len(found)) for name, found in supported.items()}, mean(seconds)
+    shares = {
+        name: (mean(one for one, _ in found), mean(other for _, other in found), len(found))
+        for name, found in supported.items()
+    }
+    return shares, mean(seconds)
 
 
 def main() -> None:
@@ -79,17 +106,22 @@ def main() -> None:
         raise SystemExit(f"{arguments.data} is not there: give a file in SQuAD format with --data")
     configure_thread_pool(os.cpu_count() or 1)
     encoder = TextEncoder.open(REPOSITORY / "models" / "minilm-l6")
-    found = find_cases(encoder, squad(arguments.data, arguments.questions), PASSAGES, Console(stderr=True))
-    shares, seconds = measure([case.passages for case in found if len(case.passages) > 1])
+    collection = squad(arguments.data, arguments.questions)
+    found = find_cases(encoder, collection, PASSAGES, Console(stderr=True))
+    kept = [(case, asked) for case, asked in zip(found, collection.questions, strict=True) if len(case.passages) > 1]
+    shares, seconds = measure([case for case, _ in kept], [asked for _, asked in kept])
     if arguments.json:
-        rows = {name: {"supported": share, "sentences": count} for name, (share, count) in shares.items()}
+        rows = {
+            name: {"by_itself": alone, "supported": answering, "sentences": count}
+            for name, (alone, answering, count) in shares.items()
+        }
         print(json.dumps({"kinds": rows, "seconds": seconds}, indent=2))
         return
     table = Table(title=f"{seconds * 1000:.2f} ms a sentence")
-    for heading in ("sentence", "supported", "sentences"):
+    for heading in ("sentence", "by itself", "as an answer", "sentences"):
         table.add_column(heading, justify="left" if heading == "sentence" else "right")
-    for name, (share, count) in shares.items():
-        table.add_row(name, f"{share:.1%}", f"{count}")
+    for name, (alone, answering, count) in shares.items():
+        table.add_row(name, f"{alone:.1%}", f"{answering:.1%}", f"{count}")
     Console().print(table)
 
 

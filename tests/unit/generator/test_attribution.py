@@ -9,6 +9,7 @@ from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.text import sentence_spans
 from edge_rag.generator.citations.attribution import Attributor
 from edge_rag.generator.citations.claims import claims_of
+from edge_rag.generator.citations.sentence_splitter import SentenceSplitter
 from edge_rag.reranker.scoring import Stemmer
 
 PUMP = "The pump bearings must be greased every 2,000 operating hours. Use lithium grease only. Pump P1 takes 35 grams."
@@ -113,3 +114,49 @@ def test_a_citation_contains_every_number_and_name_and_as_many_negations(
         assert {quantity.number for quantity in claimed.quantities} <= {quantity.number for quantity in claims.loose}
         assert claimed.names <= claims.words
         assert claimed.negations == claims.negations
+
+
+GREASING = "How often must the pump bearings be greased?"
+
+
+@pytest.mark.parametrize(
+    "answer", ["Every 2,000 operating hours.", "2,000", "2000 hours", "The bearings must be greased each 2,000 hours."]
+)
+def test_a_short_answer_is_supported_by_a_sentence_about_the_question(answer: str) -> None:
+    assert Attributor(PASSAGES, Stemmer(), GREASING).support(answer) in [
+        ATTRIBUTOR.support(sentence(PUMP, 0)), ATTRIBUTOR.support(AGAIN, [2]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "answer", ["15 minutes", "15", "Lithium grease.", "The suction valve", "P1", "3,000 hours", "Hale"]
+)
+def test_a_short_answer_has_no_support_by_a_sentence_about_something_else(answer: str) -> None:
+    assert Attributor(PASSAGES, Stemmer(), GREASING).support(answer) == ()
+
+
+def test_repeating_the_question_is_no_answer() -> None:
+    attributor = Attributor(PASSAGES, Stemmer(), "Which grease do the pump bearings of Hale use?")
+    assert attributor.support("The pump bearings of Hale use grease.") == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The answer to this question is: 1830",
+        'The answer is "1830',
+        "2) The answer is: 1830",
+        "the final answer is:1830",
+    ],
+)
+def test_a_phrase_that_announces_the_answer_claims_nothing(text: str) -> None:
+    splitter = SentenceSplitter()
+    (only,) = [*splitter.feed(text), *splitter.flush(complete=True)]
+    assert only.text == text
+    assert only.claim.strip('"') == "1830"
+
+
+def test_an_answer_is_not_taken_for_an_announcement() -> None:
+    splitter = SentenceSplitter()
+    (only,) = [*splitter.feed("The answer is not in the manual."), *splitter.flush(complete=True)]
+    assert only.claim == only.text

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from edge_rag.model_store.convert.comparison import LogitComparison
 from scripts.bench.harness.processes import ProgramFailed, run_program
 from scripts.bench.peers import contenders as peers
 from scripts.bench.peers.__main__ import compare, prepare
 from scripts.bench.peers.contenders import DECODER, OPENVINO, ROOT, Contender
 from scripts.bench.peers.figures import Figures, advantage, median_figures, read_figures, write_figures
 from scripts.bench.peers.load import Load
-from scripts.bench.peers.report import as_json, figures_table, ratios_table
+from scripts.bench.peers.report import Form, as_json, figures_table, ratios_table
 from scripts.bench.peers.write_gguf import gguf_name
 
 TINY = ROOT / "tests" / "fixtures" / "tiny-qwen2"
@@ -66,13 +67,22 @@ def test_figures_that_cannot_be_are_refused(content: str, tmp_path: Path) -> Non
 
 def test_tables_show_medians_ranges_and_ratios_of_medians() -> None:
     rounds = {DECODER: [OURS, OURS], "peer": [THEIRS, Figures(100, 100, 1000, 800 * 2**20, 5)]}
-    assert "150 (100 to 200)" in printed(figures_table(rounds, LOAD))
+    forms = {DECODER: Form("INT4", LogitComparison(9, 0.955, 0.0033, 0.4)), "peer": Form("Q4_0", None)}
+    table = printed(figures_table(rounds, LOAD, forms))
+    assert "150 (100 to 200)" in table
+    assert "KL 0.0033, same token 95.5%" in table
+    assert "random weights, speed only" in table
     line = next(line for line in printed(ratios_table(rounds, LOAD)).splitlines() if "peer" in line)
     assert [cell for cell in line.split() if cell.endswith("x")] == ["2.00x", "0.90x", "2.00x", "2.00x", "10.00x"]
 
 
 def test_the_json_holds_every_round_and_who_was_left_out() -> None:
-    found = json.loads(json.dumps(as_json({DECODER: [OURS], "peer": [THEIRS]}, LOAD, {"other": "crashed"})))
+    found = json.loads(
+        json.dumps(
+            as_json({DECODER: [OURS], "peer": [THEIRS]}, LOAD, {"other": "crashed"}, {"peer": Form("Q4_0", None)})
+        )
+    )
+    assert found["forms"] == {"peer": {"text": "Q4_0", "comparison": None}}
     assert found["rounds"]["peer"] == [found["medians"]["peer"]]
     assert found["ratios"][DECODER]["peer"]["decode_many"] == 1.5
     assert found["failures"] == {"other": "crashed"}
