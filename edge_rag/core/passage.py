@@ -136,7 +136,8 @@ class Retrieved:
     Attributes:
         hits: Best first.
         term_weights: Inverse document frequency in the collection, natural log, of the content words of the question
-            that are searched for (lower case, as written). A word that is not in the collection has the largest weight.
+            that are searched for (lower case, as written; in scripts without spaces, runs of two or three characters).
+            A word that is not in the collection has the largest weight.
         epoch: Epoch of the collection when the text was read; text of an earlier epoch may have been removed since.
         offload: The collection's offload rule when the passages were read.
         kv_reuse: Which KV of other prompts is reused for prompts over the collection.

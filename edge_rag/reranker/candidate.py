@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.analysis.terms import terms_of
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import Passage
 from edge_rag.core.text import sentence_spans
-from edge_rag.reranker.scoring import words_of
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 
@@ -49,9 +49,9 @@ class EncodedPassage:
     Attributes:
         vectors: Token vectors of ``model_text``.
         mean: float32 [dimension], their mean; zeros without tokens.
-        counts: How often each word of ``model_text`` occurs, in lower case.
-        length: Words of ``model_text``.
-        sentences: Character range of each sentence in the passage's text, and its words in lower case.
+        counts: How often each index term of ``model_text`` occurs.
+        length: Index terms of ``model_text``.
+        sentences: Character range of each sentence in the passage's text, and its index terms.
         bytes: Approximate memory.
     """
 
@@ -65,18 +65,18 @@ class EncodedPassage:
     @classmethod
     def of(cls, passage: Passage, vectors: TokenVectors) -> EncodedPassage:
         """Returns the encoded passage; ``vectors`` are the token vectors of its ``model_text``."""
-        counts = Counter(words_of(model_text(passage)))
-        same = {word: word for word in counts}
+        counts = Counter(term for _, _, term in terms_of(model_text(passage)))
+        same = {term: term for term in counts}
         text = passage.text
         sentences = tuple(
-            (start, end, tuple(same.get(word, word) for word in words_of(text[start:end])))
+            (start, end, tuple(same.get(term, term) for _, _, term in terms_of(text[start:end])))
             for start, end in sentence_spans(text)
         )
         mean = mean_vector(vectors)
         arrays = vectors.vectors.nbytes + vectors.offsets.nbytes + mean.nbytes
-        words = sum(sys.getsizeof(word) for word in counts) + sys.getsizeof(counts)
+        terms = sum(sys.getsizeof(term) for term in counts) + sys.getsizeof(counts)
         references = sum(sys.getsizeof(each) + sys.getsizeof(each[2]) for each in sentences)
-        return cls(vectors, mean, counts, counts.total(), sentences, arrays + words + references)
+        return cls(vectors, mean, counts, counts.total(), sentences, arrays + terms + references)
 
 
 def mean_vector(vectors: TokenVectors) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest
 from edge_rag.reranker.candidate import EncodedPassage, compare, in_steps, model_text
 from edge_rag.reranker.evidence import Answerability, EvidenceWeights, unrelated_similarity, weigh_sentences
-from edge_rag.reranker.scoring import PairScorer, Stemmer, TokenVectorizer, log_boosts
+from edge_rag.reranker.scoring import PairScorer, TokenVectorizer, log_boosts, weights_by_term
 
 METHOD: Final = "cross-encoder.1"
 """Identifies the computation of scores and evidence; changes when the same models may give other results."""
@@ -30,7 +30,6 @@ class CrossEncoderReranker:
         self._scorer = scorer
         self._vectorizer = vectorizer
         self._evidence_weights = evidence_weights or EvidenceWeights()
-        self._stemmer = Stemmer()
         self._answerability: Answerability | None = None
 
     def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
@@ -86,9 +85,8 @@ class CrossEncoderReranker:
             passages = [request.retrieved.hits[index].passage for index in order]
             read = [EncodedPassage.of(passage, vectors[model_text(passage)]) for passage in passages]
             weighted = weigh_sentences(
-                self._stemmer.weights(request.retrieved.term_weights),
+                weights_by_term(request.retrieved.term_weights),
                 compare(vectors[request.question], passages, read),
-                self._stemmer,
                 self._evidence_weights,
                 self._answerability,
             )

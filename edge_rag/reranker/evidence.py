@@ -36,7 +36,7 @@ from typing import Final
 
 from edge_rag.core.passage import Sentence
 from edge_rag.reranker.candidate import RerankCandidate
-from edge_rag.reranker.scoring import Stemmer, TokenVectorizer, coverage, max_sim, standardize
+from edge_rag.reranker.scoring import TokenVectorizer, coverage, max_sim, standardize
 
 _PAIRS: Final = (
     (
@@ -160,16 +160,14 @@ class WeightedSentences:
 def weigh_sentences(
     term_weights: Mapping[str, float],
     candidates: Sequence[RerankCandidate],
-    stemmer: Stemmer,
     weights: EvidenceWeights,
     answerability: Answerability,
 ) -> WeightedSentences:
     """Rates each sentence relative to all sentences of the passages.
 
     Args:
-        term_weights: Weight of each stem of the question.
+        term_weights: Weight of each index term of the question.
         candidates: All passages of the question.
-        stemmer: Finds the stems of a sentence.
         weights: Weights of the components.
         answerability: Rates the passages as a whole.
     """
@@ -179,12 +177,12 @@ def weigh_sentences(
     for candidate in candidates:
         spans.append([(start, end) for start, end, _ in candidate.encoded.sentences])
         previous: set[str] = set()
-        for start, end, words in candidate.encoded.sentences:
-            stems = stemmer.stems_among(words, term_weights)
-            own, with_previous = coverage(stems, term_weights), coverage(previous | stems, term_weights)
+        for start, end, terms in candidate.encoded.sentences:
+            asked = term_weights.keys() & terms
+            own, with_previous = coverage(asked, term_weights), coverage(previous | asked, term_weights)
             coverages.append(own + weights.carried * (with_previous - own))
             matches.append(max_sim(candidate.cosines_of(start, end)))
-            previous = stems
+            previous = asked
     evidence = weights.overlap * standardize(coverages) + weights.max_sim * standardize(matches)
     values = iter(evidence.tolist())
     sentences = tuple(

@@ -41,7 +41,7 @@ from edge_rag.reranker.candidate import (
     model_text,
 )
 from edge_rag.reranker.evidence import Answerability, EvidenceWeights, unrelated_similarity, weigh_sentences
-from edge_rag.reranker.scoring import Stemmer, TokenVectorizer, bm25, cosine, log_boosts, max_sim, standardize
+from edge_rag.reranker.scoring import TokenVectorizer, bm25, cosine, log_boosts, max_sim, standardize, weights_by_term
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 METHOD: Final = "max-sim.1"
@@ -86,7 +86,6 @@ class MaxSimReranker:
         self._vectorizer = vectorizer
         self._passage_weights = passage_weights or PassageWeights()
         self._evidence_weights = evidence_weights or EvidenceWeights()
-        self._stemmer = Stemmer()
         self._answerability: Answerability | None = None
         self._cache = PassageCache(cache_bytes)
 
@@ -140,13 +139,13 @@ class MaxSimReranker:
     def _rank(self, request: RerankRequest, question: TokenVectors, read: Mapping[str, EncodedPassage]) -> Reranked:
         if self._answerability is None:
             self._answerability = Answerability(unrelated_similarity(self._vectorizer))
-        term_weights = self._stemmer.weights(request.retrieved.term_weights)
+        term_weights = weights_by_term(request.retrieved.term_weights)
         passages = [hit.passage for hit in request.retrieved.hits]
         candidates = compare(question, passages, [read[model_text(passage)] for passage in passages])
         scores = self._scores(question, term_weights, candidates) + log_boosts(request.retrieved.hits)
         best = np.argsort(-scores, kind="stable")[: request.limit]
         chosen = [candidates[index] for index in best]
-        weighted = weigh_sentences(term_weights, chosen, self._stemmer, self._evidence_weights, self._answerability)
+        weighted = weigh_sentences(term_weights, chosen, self._evidence_weights, self._answerability)
         ranked = (
             RankedPassage(candidate.passage, float(scores[index]), sentences)
             for index, candidate, sentences in zip(best, chosen, weighted.sentences, strict=True)
@@ -160,7 +159,7 @@ class MaxSimReranker:
         interactions = [max_sim(each.cosines) for each in candidates]
         mean = mean_vector(question)
         cosines = [cosine(mean, each.encoded.mean) for each in candidates]
-        counts = [self._stemmer.counts_among(each.encoded.counts, term_weights) for each in candidates]
+        counts = [each.encoded.counts for each in candidates]
         words = bm25(counts, [each.encoded.length for each in candidates], term_weights)
         scores: NDArray[np.float64] = (
             weights.max_sim * standardize(interactions)

@@ -1,11 +1,10 @@
-"""Words, stems and scores for the comparison of passages with questions, pure; and the models that rerankers need."""
+"""Terms, stems and scores for the comparison of passages with questions, pure; and the models that rerankers need."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -13,16 +12,12 @@ import numpy as np
 import snowballstemmer
 from numpy.typing import NDArray
 
+from edge_rag.analysis.terms import terms_of
 from edge_rag.core.passage import Hit
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 _WORD = re.compile(r"[^\W_]+")
 _STEMS_KEPT = 65_536
-
-
-def words_of(text: str) -> list[str]:
-    """Returns every word (a run of letters and digits) of a text in lower case, in order."""
-    return [word.lower() for word in _WORD.findall(unicodedata.normalize("NFC", text))]
 
 
 class Stemmer:
@@ -33,38 +28,17 @@ class Stemmer:
         self._stem = lru_cache(_STEMS_KEPT)(snowballstemmer.stemmer("english").stemWord)
 
     def stems(self, text: str) -> list[str]:
-        """Returns the stem of every word of a text, in order."""
-        return [self._stem(word) for word in words_of(text)]
+        """Returns the stem of every word of a text (a run of letters and digits), in order."""
+        return [self._stem(word.lower()) for word in _WORD.findall(unicodedata.normalize("NFC", text))]
 
-    def stems_among(self, words: Iterable[str], targets: Collection[str]) -> set[str]:
-        """Returns the given stems that occur among words.
 
-        A stem has the first letter of its word, so most words of a passage are rejected without stemming.
-        """
-        initials = {stem[:1] for stem in targets}
-        return {stem for word in words if word[0] in initials and (stem := self._stem(word)) in targets}
-
-    def counts_among(self, counts: Mapping[str, int], targets: Collection[str]) -> Counter[str]:
-        """Returns the occurrences of the given stems.
-
-        Args:
-            counts: Occurrences of each word.
-            targets: Stems.
-        """
-        initials = {stem[:1] for stem in targets}
-        found: Counter[str] = Counter()
-        for word, count in counts.items():
-            if word[0] in initials and (stem := self._stem(word)) in targets:
-                found[stem] += count
-        return found
-
-    def weights(self, term_weights: Mapping[str, float]) -> dict[str, float]:
-        """Returns the weight of each stem among weighted words; of words with the same stem the largest."""
-        weights: dict[str, float] = {}
-        for word, weight in term_weights.items():
-            for stem in self.stems(word):
-                weights[stem] = max(weight, weights.get(stem, 0.0))
-        return weights
+def weights_by_term(word_weights: Mapping[str, float]) -> dict[str, float]:
+    """Returns the weight of each index term among weighted words; of words with the same term the largest."""
+    weights: dict[str, float] = {}
+    for word, weight in word_weights.items():
+        for _, _, term in terms_of(word):
+            weights[term] = max(weight, weights.get(term, 0.0))
+    return weights
 
 
 _SATURATION = 1.2
@@ -118,9 +92,9 @@ def bm25(counts: Sequence[Mapping[str, int]], lengths: Sequence[int], weights: M
     """Scores documents by the words of a question (Robertson and Zaragoza, 2009; k1 1.2, b 0.75).
 
     Args:
-        counts: Occurrences of each stem of the question in each document; absent stems may be missing.
-        lengths: Words of each document; normalized by their mean.
-        weights: Inverse document frequency of each stem of the question.
+        counts: Occurrences of terms in each document.
+        lengths: Terms of each document; normalized by their mean.
+        weights: Inverse document frequency of each term of the question.
 
     Returns:
         One score per document, at least 0.
@@ -131,20 +105,20 @@ def bm25(counts: Sequence[Mapping[str, int]], lengths: Sequence[int], weights: M
         damping = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * length / mean_length)
         scores.append(
             sum(
-                weight * count[stem] * (_SATURATION + 1) / (count[stem] + damping)
-                for stem, weight in weights.items()
-                if count.get(stem)
+                weight * count[term] * (_SATURATION + 1) / (count[term] + damping)
+                for term, weight in weights.items()
+                if count.get(term)
             )
         )
     return scores
 
 
-def coverage(stems: Collection[str], weights: Mapping[str, float]) -> float:
-    """Returns the share of the question's term weight whose stems are among these, 0 to 1; 0 without any weight."""
+def coverage(terms: Collection[str], weights: Mapping[str, float]) -> float:
+    """Returns the share of the question's term weight whose terms are among these, 0 to 1; 0 without any weight."""
     total = sum(weights.values())
     if total <= 0.0:
         return 0.0
-    return min(1.0, sum(weight for stem, weight in weights.items() if stem in stems) / total)
+    return min(1.0, sum(weight for term, weight in weights.items() if term in terms) / total)
 
 
 class TokenVectorizer(Protocol):

@@ -16,11 +16,11 @@ class Question:
     answers: tuple[str, ...]
 
 
-def read_squad(path: Path) -> tuple[dict[str, str], list[Question]]:
-    """Returns the paragraphs by document name, and the questions."""
+def read_squad(path: Path, step: int = 1) -> tuple[dict[str, str], list[Question]]:
+    """Returns the paragraphs by document name, and the questions, of the first of every ``step`` articles."""
     documents: dict[str, str] = {}
     questions: list[Question] = []
-    for article in json.loads(path.read_text(encoding="utf-8"))["data"]:
+    for article in json.loads(path.read_text(encoding="utf-8"))["data"][::step]:
         for paragraph in article["paragraphs"]:
             name = f"paragraph-{len(documents):04d}.txt"
             documents[name] = paragraph["context"]

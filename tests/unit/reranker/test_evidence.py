@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
 from edge_rag.reranker.candidate import EncodedPassage, RerankCandidate, compare, model_text
 from edge_rag.reranker.evidence import Answerability, EvidenceWeights, WeightedSentences, weigh_sentences
-from edge_rag.reranker.scoring import Stemmer
+from edge_rag.reranker.scoring import weights_by_term
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 
@@ -39,11 +41,15 @@ def candidates(question: str, *passages: Passage) -> tuple[RerankCandidate, ...]
     )
 
 
-def weigh(question: str, *passages: Passage, weights: EvidenceWeights | None = None) -> WeightedSentences:
-    stemmer = Stemmer()
-    terms = stemmer.weights({"grease": 3.0, "bearings": 1.0})
+def weigh(
+    question: str,
+    *passages: Passage,
+    weights: EvidenceWeights | None = None,
+    words: Mapping[str, float] | None = None,
+) -> WeightedSentences:
+    terms = weights_by_term(words or {"grease": 3.0, "bearings": 1.0})
     return weigh_sentences(
-        terms, candidates(question, *passages), stemmer, weights or EvidenceWeights(), Answerability(unrelated=0.0)
+        terms, candidates(question, *passages), weights or EvidenceWeights(), Answerability(unrelated=0.0)
     )
 
 
@@ -69,6 +75,23 @@ def test_the_sentence_with_the_questions_words_has_the_most_evidence() -> None:
     ((first, second, third),) = weigh("how often grease bearings", passage(text)).sentences
     assert text[second.start : second.end] == "You grease the bearings every month."
     assert second.evidence > max(first.evidence, third.evidence)
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "holding"),
+    [
+        ({"1.500,5": 1.0, "bar": 1.0}, "The seal is old. It opens at 1,500.5 bar. Call the office.", 1),
+        ({"油圧": 1.0, "圧泵": 1.0}, "新的办公室在二楼。油圧泵需要每月润滑。", 1),
+        ({"ปั๊": 1.0, "น้ำ": 1.0}, "ทาสีเขียว น้ำใน ปั๊ม", 0),
+        ({"पंप": 1.0}, "कमरा हरा है। पंप को देखें।", 1),
+    ],
+)
+def test_words_and_numbers_are_compared_as_the_search_compares_them(
+    words: dict[str, float], text: str, holding: int
+) -> None:
+    (sentences,) = weigh("how", passage(text), words=words, weights=EvidenceWeights(max_sim=0.0)).sentences
+
+    assert max(range(len(sentences)), key=lambda index: sentences[index].evidence) == holding
 
 
 def test_a_word_of_the_previous_sentence_counts_half_and_an_earlier_one_nothing() -> None:
