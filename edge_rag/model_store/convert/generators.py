@@ -284,7 +284,9 @@ def _paged(request: AddRequest, built: Built, staging: StagingDir, sizes: dict[s
     staging.step("generate", built.folder, reference)
     staging.progress.begin("comparing the lowered graph with the original")
     comparison = staging.step("compare", built.folder, reference)
-    if not comparison["good"]:
+    # The original of an unquantized checkpoint is the checkpoint itself, so that the gate of all other ways applies.
+    exact = request.precision is ModelPrecision.FP32 and not request.accept_loss
+    if not comparison["good"] or (exact and not comparison["passes_gate"]):
         raise ModelNotAdded(
             f"{request.source}: the lowered model differs from the original: {comparison['divergence']:.3f} nats on "
             f"average, regret {comparison['regret']:.3f} nats at worst; it was not added"

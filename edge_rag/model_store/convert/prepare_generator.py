@@ -82,7 +82,12 @@ def compare_lowered(folder: Path, reference: Path) -> dict[str, object]:
         teacher_forced_logits(decoder, tokens[:1], 1)
         resident = _resident_bytes()  # before the logits of a whole text, which the daemon never keeps
         comparison = compare(kept["logits"], teacher_forced_logits(decoder, tokens, int(kept["prompt"])))
-    return {**asdict(comparison), "good": comparison.good, "resident_bytes": resident}
+    return {
+        **asdict(comparison),
+        "good": comparison.good,
+        "passes_gate": comparison.passes_gate,
+        "resident_bytes": resident,
+    }
 
 
 def run_serially(folder: Path) -> dict[str, object]:

@@ -142,7 +142,9 @@ def describe_checkpoint(folder: Path, max_context: int) -> DecoderDescription:
     config = read_settings(folder / "config.json")
     name = architecture_of(config)
     if name not in _ARCHITECTURES:
-        raise ModelNotLowerable(f"{config.name}: the architecture {name} is not known; known are {', '.join(DIRECT)}")
+        raise ModelNotLowerable(
+            f"{config.name}: the architecture {name} is not known; known are {', '.join(sorted(DIRECT))}"
+        )
     config.refuse(
         "attn_logit_softcapping", "final_logit_softcapping", "quantization_config", "use_bidirectional_attention"
     )
@@ -181,6 +183,8 @@ def _plain(config: Settings, max_context: int, ends: frozenset[int]) -> DecoderD
     if heads % kv_heads:
         raise ModelFolderInvalid(f"{config.name}: num_attention_heads is {heads}, no multiple of {kv_heads} key heads")
     activation = config.text("hidden_activation", config.text("hidden_act", "silu"))
+    if architecture_of(config) == "GemmaForCausalLM":  # its first configurations say gelu, its class does not heed them
+        activation = "gelu_pytorch_tanh"
     if activation not in _ACTIVATIONS:
         raise ModelNotLowerable(f"{config.name}: hidden_act is {activation!r}; known are {', '.join(_ACTIVATIONS)}")
     return DecoderDescription(
@@ -317,9 +321,13 @@ def _granite(config: Settings, plain: DecoderDescription) -> DecoderDescription:
     )
 
 
+def _gemma(config: Settings, plain: DecoderDescription) -> DecoderDescription:
+    config.integer("head_dim", 2, _MAX_HEAD_SIZE)
+    return replace(plain, embedding_scale=math.sqrt(config.integer("hidden_size", 1, _MAX_WIDTH)))
+
+
 def _gemma3(config: Settings, plain: DecoderDescription) -> DecoderDescription:
     """Most layers have a sliding window and positions of their own; each sixth one sees all."""
-    config.integer("head_dim", 2, _MAX_HEAD_SIZE)
     pattern = config.integer("sliding_window_pattern", 1, _MAX_LAYERS, 6)
     layers = plain.layers
     if config.values.get("layer_types") is None:
@@ -331,12 +339,11 @@ def _gemma3(config: Settings, plain: DecoderDescription) -> DecoderDescription:
     base = base if local is None else local.number("rope_theta", 1, 1e12, base)
     pairs = plain.rotaries[_GLOBAL].frequencies.size
     return replace(
-        plain,
+        _gemma(config, plain),
         layers=tuple(layer if layer.window is None else replace(layer, rotary=_LOCAL) for layer in layers),
         rotaries={**plain.rotaries, _LOCAL: Rotary(rotary_frequencies(base, pairs))},
         activation=Activation.GELU_TANH,
         attention_scale=config.number("query_pre_attn_scalar", 1e-3, 1e6, 256.0) ** -0.5,
-        embedding_scale=math.sqrt(config.integer("hidden_size", 1, _MAX_WIDTH)),
         head_norms=True,
         output_norms=True,
     )
@@ -349,6 +356,7 @@ _ARCHITECTURES: Final[Mapping[str, Callable[[Settings, DecoderDescription], Deco
     "Qwen3ForCausalLM": _qwen3,
     "SmolLM3ForCausalLM": _smollm3,
     "Phi3ForCausalLM": _phi3,
+    "GemmaForCausalLM": _gemma,
     "Gemma3ForCausalLM": _gemma3,
     "GraniteForCausalLM": _granite,
 }
@@ -357,6 +365,6 @@ DIRECT: Final = frozenset(_ARCHITECTURES)
 """Classes of transformers whose graph is written here, without the builder."""
 
 
-def is_gemma3(config: Settings) -> bool:
+def norms_are_shifted(config: Settings) -> bool:
     """Whether norms multiply by one more than their stored values."""
-    return architecture_of(config) == "Gemma3ForCausalLM"
+    return architecture_of(config) in ("GemmaForCausalLM", "Gemma3ForCausalLM")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.errors import ModelFolderInvalid
-from edge_rag.runtime.checkpoint.architectures import is_gemma3, read_settings
+from edge_rag.runtime.checkpoint.architectures import norms_are_shifted, read_settings
 from edge_rag.runtime.checkpoint.safetensors import Tensors
 from edge_rag.runtime.lowering.decoder_graph import DecoderDescription
 
@@ -54,7 +54,7 @@ class CheckpointWeights:
         config = read_settings(folder / "config.json")
         self._tensors = Tensors(folder)
         self._description = description
-        self._gemma = is_gemma3(config)
+        self._shifted = norms_are_shifted(config)
         self._tied = config.flag("tie_word_embeddings", "lm_head.weight" not in self._tensors)
         for name in matrix_names(description):
             if name != "head" or self.has("head"):
@@ -96,7 +96,7 @@ class CheckpointWeights:
         """
         tensor, part = self._place(name)
         values = self._tensors.vector(tensor)
-        if self._gemma and name.endswith("norm"):
+        if self._shifted and name.endswith("norm"):
             values = values + np.float32(1)
         return values if part is None else values[part]
 
@@ -115,7 +115,7 @@ class CheckpointWeights:
         if part in ("gate", "up") and f"{layer}.{_GATE_UP}.weight" in self._tensors:
             half = self._tensors.shape(f"{layer}.{_GATE_UP}.weight")[0] // 2
             return f"{layer}.{_GATE_UP}.{ending}", slice(0, half) if part == "gate" else slice(half, 2 * half)
-        names = {**_LAYER, **_GEMMA} if self._gemma else _LAYER
+        names = {**_LAYER, **_GEMMA} if found.output_norms else _LAYER
         if part not in names:
             return "", None
         return f"{layer}.{names[part]}.{ending}", None

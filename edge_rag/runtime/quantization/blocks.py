@@ -36,6 +36,9 @@ _ELEMENTS_AT_ONCE: Final = 1 << 20
 FITTING_BYTES: Final = 32 * 4 * _ELEMENTS_AT_ONCE
 """Largest memory for fitting, beside the weights and the results, bytes."""
 
+_EXACT: Final = 3e-4
+"""Squared error of an output's products, as a share of their squares, up to which it lies on a grid of 16 values."""
+
 _DAMPING: Final = 0.05
 """Added to the moments' diagonal, as a share of its mean: the texts do not determine all directions."""
 
@@ -106,11 +109,14 @@ def fit_rows(weights: Floats, moments: Floats | None = None) -> tuple[FittedRows
         part = weights[first : first + at_once]
         plain = _fitted(part, chances)
         error = _error(part - plain.weights, chances, groups)
-        if groups:
-            compensated = _compensated(part, plain, chances, groups)
-            other = _error(part - compensated.weights, chances, groups)
-            better = other < error
-            plain, error = _chosen(better, compensated, plain), np.where(better, other, error)
+        inexact = error > _EXACT * _error(part, chances, groups)
+        if groups and inexact.any():
+            compensated = _compensated(part[inexact], _of_rows(plain, inexact), chances, groups)
+            other = _error(part[inexact] - compensated.weights, chances, groups)
+            better = other < error[inexact]
+            chosen = np.flatnonzero(inexact)[better]
+            plain = _replaced(plain, chosen, _of_rows(compensated, better))
+            error[chosen] = other[better]
         found.append(plain)
         errors.append(error)
     return joined(found), np.concatenate(errors)
@@ -295,10 +301,17 @@ def _compensated(weights: Floats, plain: FittedRows, chances: Floats, groups: li
     return FittedRows(values, scales, minima, plain.scale_factors, plain.minimum_factors)
 
 
-def _chosen(better: NDArray[np.bool_], first: FittedRows, second: FittedRows) -> FittedRows:
+def _of_rows(rows: FittedRows, chosen: NDArray[Any]) -> FittedRows:
+    """Returns some of the outputs."""
+    return FittedRows(*(getattr(rows, name)[chosen] for name in FittedRows.__slots__))
+
+
+def _replaced(rows: FittedRows, numbers: NDArray[np.int64], others: FittedRows) -> FittedRows:
+    """Returns the outputs with some of them replaced."""
+
     def of(name: str) -> NDArray[Any]:
-        chosen: NDArray[Any] = getattr(second, name).copy()
-        chosen[better] = getattr(first, name)[better]
-        return chosen
+        values: NDArray[Any] = getattr(rows, name).copy()
+        values[numbers] = getattr(others, name)
+        return values
 
     return FittedRows(*map(of, FittedRows.__slots__))

@@ -58,7 +58,7 @@ def test_every_position_agrees_with_transformers(name: str, tmp_path: Path) -> N
 
 
 def test_the_families_of_the_issue_are_written_directly() -> None:
-    assert {f"{family(name)}ForCausalLM" for name in FAMILIES} == DIRECT
+    assert {f"{family(name)}ForCausalLM" for name in FAMILIES} < DIRECT
 
 
 def test_bfloat16_and_shards_are_read(tmp_path: Path) -> None:
