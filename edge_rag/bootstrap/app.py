@@ -159,6 +159,7 @@ class App:
         if self.memory_monitor is not None:
             self.memory_monitor.close()
         self.ingest_yield.close()
+        self.directory.renewal.close()
         self.ingest.close()
         self.encoder_service.close()
         self.pipeline.close()
@@ -243,6 +244,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
             on_removed=generator.forget,
             working=partial(track_activity, "ingest"),
             embedding=remote_embedder,
+            renew_later=True,
         )
         built.callback(directory.close)
         _attach_kv_disk(generators, directory, settings)
@@ -285,6 +287,8 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
             IngestLimits(parsers=planner.parsers, large=2 if plan.spare_bytes >= _SECOND_LARGE_BYTES else 1),
         )
         built.callback(ingest.close)
+        directory.renewal.start(ingest_yield.yield_to_queries)
+        built.callback(directory.renewal.close)
 
         # Monitors, which act on the parts above.
         shedder = MemoryShedder(generator.shed_memory, encoders.keep_memory, trim_malloc, observer)

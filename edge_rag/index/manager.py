@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import structlog
@@ -39,6 +40,7 @@ class VectorIndexes:
         self._stored = stored
         self._dimension = dimension
         self._backend_of: dict[int, BackendKind] = {}
+        self._incomplete: frozenset[int] = frozenset()
         self._changing = threading.Lock()
         self._moving = threading.Lock()
 
@@ -54,6 +56,10 @@ class VectorIndexes:
         for collection in collections:
             if self._kind(collection.number) not in self.backends:
                 _log.error(_not_configured(collection.name), collection=collection.name)
+
+    def set_incomplete(self, collections: frozenset[int]) -> None:
+        """Sets the collections, by row id, whose chunks are being embedded again; they are described as pending."""
+        self._incomplete = collections
 
     def search(
         self, collection: int, questions: NDArray[np.float32], limit: int, within: NDArray[np.int64] | None = None
@@ -130,11 +136,12 @@ class VectorIndexes:
         described = []
         for collection in collections:
             backend = self.backends.get(self._kind(collection.number))
-            described.append(
+            index = (
                 IndexInUse(collection.name, IndexKind.MILVUS, None, pending=True)
                 if backend is None
                 else backend.describe(collection)
             )
+            described.append(replace(index, pending=index.pending or collection.number in self._incomplete))
         return tuple(described)
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ from edge_rag.ingest.parsing.sandbox.pool import ParserPool
 from edge_rag.storage.collections import CollectionStore
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.names import require_collection_name, require_document_name
-from edge_rag.storage.statements import Change, NewDocument
+from edge_rag.storage.statements import Change, DocumentChange, NewDocument
 
 
 class _Unscheduled:
@@ -217,11 +217,11 @@ class LocalDocumentLibrary:
         finally:
             task.charge(time.monotonic() - began)
 
-    def _discard_removed(self, change: Change) -> None:
+    def _discard_removed(self, change: DocumentChange) -> None:
         if change.removed:
             self._on_removed(change.collection.name, change.collection.epoch)
 
-    def _outcome(self, change: Change, note: str) -> IngestOutcome:
+    def _outcome(self, change: DocumentChange, note: str) -> IngestOutcome:
         status = IngestStatus.REPLACED if change.removed else IngestStatus.ADDED
         return IngestOutcome(change.info.name, status, change.info, note)
 
@@ -268,6 +268,21 @@ class LocalDocumentLibrary:
             self._on_removed(info.name, epoch)
             self._vectors.drop(number)
         return info
+
+    def renew_vectors(self, commit: Callable[[], tuple[Change, NDArray[np.float32]] | None]) -> bool:
+        """Applies a change that gives stored chunks new vectors.
+
+        Args:
+            commit: Commits the change, in turn with those of documents; returns it with the vectors, None for none.
+
+        Returns:
+            Whether there was a change.
+        """
+        with self._committing:
+            committed = commit()
+            if committed is not None:
+                self._vectors.apply(*committed)
+        return committed is not None
 
     def collections(self) -> dict[str, int]:
         """Returns the number of documents by collection name."""

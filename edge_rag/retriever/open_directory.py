@@ -16,11 +16,12 @@ from edge_rag.index.local import IndexLimits, LocalIndexes
 from edge_rag.index.manager import VectorIndexes
 from edge_rag.index.ports import IndexBackend
 from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits
-from edge_rag.ingest.embedding import LocalEmbedding, reembed
+from edge_rag.ingest.embedding import LocalEmbedding
 from edge_rag.ingest.library import LocalCollectionLibrary, LocalDocumentLibrary
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.sandbox.pool import ParserPool
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
+from edge_rag.ingest.vector_renewal import VectorRenewal
 from edge_rag.retriever.bm25 import Bm25Index
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
 from edge_rag.storage.backup import Backups
@@ -96,6 +97,7 @@ class OpenDirectory:
         backups: Makes backups.
         collections: Creates, changes and removes collections.
         damage: What is damaged; None unless only what is whole of a damaged library is open.
+        renewal: Embeds chunks again whose vector another embedder computed; to be started if that was left for later.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class OpenDirectory:
         backups: Backups,
         collections: LocalCollectionLibrary,
         damage: LibraryDamage | None,
+        renewal: VectorRenewal,
         resources: ExitStack,
     ) -> None:
         self.identity = identity
@@ -122,6 +125,7 @@ class OpenDirectory:
         self.spool = spool
         self.backups = backups
         self.damage = damage
+        self.renewal = renewal
         self._resources = resources
 
     def epochs(self) -> dict[str, int]:
@@ -144,11 +148,13 @@ def open_data_directory(
     on_removed: Callable[[str, int], None] = _ignore,
     working: Callable[[], AbstractContextManager[None]] = nullcontext,
     embedding: Embedding | None = None,
+    renew_later: bool = False,
 ) -> OpenDirectory:
     """Opens a data directory; creates it if necessary.
 
-    Vectors of another embedder are computed again from the stored text, and indexes that are missing, damaged or out of
-    date are rebuilt, before this returns. Of a damaged library what is whole is opened, and all changes are refused.
+    Indexes that are missing, damaged or out of date are rebuilt before this returns. Vectors of another embedder are
+    computed again from the stored text, before this returns too or once ``renewal`` is started. Of a damaged library
+    what is whole is opened, and all changes are refused.
 
     Args:
         path: The directory.
@@ -157,6 +163,7 @@ def open_data_directory(
         on_removed: Called with a collection's name and its new epoch after text of it was removed.
         working: Returns a context that is entered while chunks of a document are embedded on this box.
         embedding: Source of the vectors of documents and questions; must give the embedder's own. The embedder if None.
+        renew_later: Whether vectors of another embedder are left to ``renewal``; not in a damaged library.
 
     Raises:
         DataDirectoryInUse: Another daemon holds it.
@@ -177,8 +184,7 @@ def open_data_directory(
             options = replace(options, milvus=None)
         spool = Spool(path / "spool", options.spool_bytes)
         store = DocumentStore(database, spool)
-        stored = StoredVectors(database)
-        reembed(database, store.collections(), embedder, embedding or LocalEmbedding(embedder))
+        stored = StoredVectors(database, embedder.name)
         vectors = VectorIndexes(_backends(path, embedder, stored, options), stored, embedder.dimension)
         resources.callback(vectors.close)
         vectors.load(store.collections())
@@ -186,6 +192,11 @@ def open_data_directory(
         parsers = ParserPool(partial(ParserProcess, options.parsing, options.scan_languages), options.parsers)
         resources.callback(parsers.close)
         library = LocalDocumentLibrary(store, vectors, parsers, embedder, limits, on_removed, working, embedding)
+        source = embedding or LocalEmbedding(embedder)
+        renewal = VectorRenewal(database, stored, vectors, library, embedder, source, working)
+        if damage is not None or not renew_later:
+            renewal.run()
+        resources.callback(renewal.close)
         jobs = JobStore(database, spool)
         jobs.recover()
         bm25 = Bm25Index(database)
@@ -199,7 +210,18 @@ def open_data_directory(
                 f"is repaired; {ADVICE}"
             )
         return OpenDirectory(
-            identity, store, library, retriever, vectors, jobs, spool, backups, collections, damage, resources.pop_all()
+            identity,
+            store,
+            library,
+            retriever,
+            vectors,
+            jobs,
+            spool,
+            backups,
+            collections,
+            damage,
+            renewal,
+            resources.pop_all(),
         )
 
 

@@ -24,8 +24,8 @@ from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.statements import (
     COLLECTIONS,
     INFO,
-    Change,
     Collection,
+    DocumentChange,
     NewDocument,
     StoredPassage,
     collection_of,
@@ -152,7 +152,7 @@ class DocumentStore:
             with closing(connection.execute(query, (number, after or "", limit))) as rows:
                 return tuple(map(info_of, _until(rows, max_bytes)))
 
-    def put(self, document: NewDocument, check: Callable[[], None] = _continue) -> Change:
+    def put(self, document: NewDocument, check: Callable[[], None] = _continue) -> DocumentChange:
         """Writes a document. A document of the same name is replaced and its id kept.
 
         Queued documents of that name are superseded.
@@ -169,7 +169,7 @@ class DocumentStore:
 
     def put_accepted(
         self, document: NewDocument, ticket: Ticket, check: Callable[[], None] = _continue
-    ) -> Change | None:
+    ) -> DocumentChange | None:
         """Writes a document that was queued, and completes its ticket in the same transaction.
 
         Args:
@@ -202,14 +202,14 @@ class DocumentStore:
                 superseded = supersede(connection, collection, document, None, "a newer one was ingested")
             self._spool.discard(*superseded)
 
-    def delete(self, collection: str, document: str) -> Change:
+    def delete(self, collection: str, document: str) -> DocumentChange:
         """Removes a document, and its collection with the last document unless the collection is kept.
 
         Raises:
             CollectionNotFound, DocumentNotFound: It does not exist.
         """
 
-        def remove(connection: apsw.Connection) -> tuple[Change, tuple[str, ...]]:
+        def remove(connection: apsw.Connection) -> tuple[DocumentChange, tuple[str, ...]]:
             stored = require_collection(connection, collection)
             number = require_document(connection, stored, document)
             row = connection.execute(
@@ -225,7 +225,7 @@ class DocumentStore:
             dropped = not remaining and not stored.kept
             if dropped:
                 after = replace(after, epoch=drop_collection(connection, stored.number))
-            return Change(after, removed, (), info_of(row), dropped=dropped), superseded
+            return DocumentChange(after, removed, (), dropped, info=info_of(row)), superseded
 
         change, superseded = self._database.remove(remove)
         self._spool.discard(*superseded)
@@ -278,7 +278,7 @@ def _until(rows: Iterable[Sequence[Any]], max_bytes: int | None) -> Iterator[Seq
             return
 
 
-def _write(connection: apsw.Connection, document: NewDocument, check: Callable[[], None]) -> Change:
+def _write(connection: apsw.Connection, document: NewDocument, check: Callable[[], None]) -> DocumentChange:
     collection = ensure_collection(connection, document.collection)
     embedder = ensure_embedder(connection, document.embedder, document.vectors.shape[1])
     old = connection.execute(
@@ -307,4 +307,4 @@ def _write(connection: apsw.Connection, document: NewDocument, check: Callable[[
         check()
         added.append(insert_chunk(connection, collection, number, chunk, embedder, vector))
     renew_generation(connection, collection)
-    return Change(require_collection(connection, document.collection), removed, tuple(added), info)
+    return DocumentChange(require_collection(connection, document.collection), removed, tuple(added), info=info)

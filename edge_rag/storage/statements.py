@@ -105,16 +105,25 @@ class Change:
     Attributes:
         collection: The collection after the change.
         removed: Chunks that were removed.
-        added: Chunks that were added, in document order.
-        info: The document written or deleted.
+        added: Chunks that got vectors, in document order.
         dropped: Whether the collection was removed with its last document.
     """
 
     collection: Collection
     removed: tuple[ChunkId, ...]
     added: tuple[ChunkId, ...]
-    info: DocumentInfo
     dropped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentChange(Change):
+    """What a transaction that wrote or deleted a document changed in the vectors.
+
+    Attributes:
+        info: The document.
+    """
+
+    info: DocumentInfo
 
 
 def encode_settings(settings: CollectionSettings) -> str:

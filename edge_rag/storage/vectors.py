@@ -20,22 +20,49 @@ from edge_rag.storage.statements import (
 
 _BATCH_ROWS = 4096
 _BATCH_IDS = 500
+_CURRENT = "coalesce((SELECT embedder FROM embedders WHERE name = ?), -1)"
+# Both ranges are looked up in the index of embedders; an inequality would read every chunk.
+_WAITING = (
+    f"SELECT chunk FROM chunks WHERE embedder < {_CURRENT} "
+    f"UNION ALL SELECT chunk FROM chunks WHERE embedder > {_CURRENT}"
+)
+# Rows are found by collection, of which there are fewer than of an embedder.
+_OF_EMBEDDER = f"+embedder = {_CURRENT}"
 
 
 class StoredVectors:
-    """Reads stored vectors, and records where each collection is indexed. May be used from any thread."""
+    """Reads stored vectors, and records where each collection is indexed. May be used from any thread.
 
-    def __init__(self, database: Database) -> None:
+    Vectors of other embedders do not exist here: their chunks are still to be embedded again.
+
+    Args:
+        database: Holds the chunks.
+        embedder: Name of the embedder whose vectors are read.
+    """
+
+    def __init__(self, database: Database, embedder: str) -> None:
         self._database = database
+        self._embedder = embedder
 
     def counts(self) -> dict[int, int]:
-        """Returns the number of chunks of each non-empty collection, by row id."""
+        """Returns the number of vectors of each collection that has chunks, by row id."""
         with self._database.reading() as connection:
-            return dict(connection.execute("SELECT collection, count(*) FROM chunks GROUP BY collection").fetchall())
+            chunks = dict(connection.execute("SELECT collection, count(*) FROM chunks GROUP BY collection").fetchall())
+        waiting = self.waiting()
+        return {collection: count - waiting.get(collection, 0) for collection, count in chunks.items()}
+
+    def waiting(self) -> dict[int, int]:
+        """Returns the number of chunks with a vector of another embedder, by collection that has some."""
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                f"SELECT collection, count(*) FROM chunks WHERE chunk IN ({_WAITING}) GROUP BY collection",
+                (self._embedder, self._embedder),
+            ).fetchall()
+        return dict(rows)
 
     def of(self, collection: int, dimension: int) -> CollectionVectors:
         """Returns the vectors of a collection, read on demand."""
-        return CollectionVectors(self._database, collection, dimension)
+        return CollectionVectors(self._database, self._embedder, collection, dimension)
 
     def directory(self) -> str:
         """Returns the random id of this data directory, lower-case hex."""
@@ -113,11 +140,14 @@ class StoredVectors:
             (generation,) = connection.execute(
                 "SELECT generation FROM collections WHERE collection = ?", (collection,)
             ).fetchone()
-            (count,) = connection.execute("SELECT count(*) FROM chunks WHERE collection = ?", (collection,)).fetchone()
+            (count,) = connection.execute(
+                f"SELECT count(*) FROM chunks WHERE collection = ? AND {_OF_EMBEDDER}", (collection, self._embedder)
+            ).fetchone()
             ids = np.empty(count, dtype=np.int64)
             vectors = np.empty((count, dimension), dtype=np.float32)
             rows = connection.execute(
-                "SELECT chunk, embedding FROM chunks WHERE collection = ? ORDER BY chunk", (collection,)
+                f"SELECT chunk, embedding FROM chunks WHERE collection = ? AND {_OF_EMBEDDER} ORDER BY chunk",
+                (collection, self._embedder),
             )
             first = 0
             while batch := list(islice(rows, _BATCH_ROWS)):
@@ -135,11 +165,12 @@ class CollectionVectors:
     """Implements ``VectorSource`` of the segment build.
 
     Reads in many short transactions, so that no writer waits and the write-ahead log does not grow. That is consistent
-    because ids only grow, and a vector never changes under its id.
+    because ids only grow, and a vector of this embedder never changes under its id.
     """
 
-    def __init__(self, database: Database, collection: int, dimension: int) -> None:
+    def __init__(self, database: Database, embedder: str, collection: int, dimension: int) -> None:
         self._database = database
+        self._embedder = embedder
         self._collection = collection
         self._dimension = dimension
 
@@ -147,7 +178,8 @@ class CollectionVectors:
         """Returns the ids of all vectors, int64 [n], ascending."""
         with self._database.reading() as connection:
             rows = connection.execute(
-                "SELECT chunk FROM chunks WHERE collection = ? ORDER BY chunk", (self._collection,)
+                f"SELECT chunk FROM chunks WHERE collection = ? AND chunk NOT IN ({_WAITING}) ORDER BY chunk",
+                (self._collection, self._embedder, self._embedder),
             )
             return np.fromiter((chunk for (chunk,) in rows), dtype=np.int64)
 
@@ -169,8 +201,8 @@ class CollectionVectors:
             with self._database.reading() as connection:
                 rows = connection.execute(
                     f"SELECT chunk, embedding FROM chunks WHERE chunk IN ({', '.join('?' * len(batch))}) "
-                    "AND +collection = ? ORDER BY chunk",
-                    (*batch, self._collection),
+                    f"AND +collection = ? AND {_OF_EMBEDDER} ORDER BY chunk",
+                    (*batch, self._collection, self._embedder),
                 ).fetchall()
             past = filled + len(rows)
             present[filled:past] = [chunk for chunk, _ in rows]
@@ -188,8 +220,9 @@ class CollectionVectors:
         while True:
             with self._database.reading() as connection:
                 rows = connection.execute(
-                    "SELECT chunk, embedding FROM chunks WHERE collection = ? AND chunk > ? ORDER BY chunk LIMIT ?",
-                    (self._collection, after, _BATCH_ROWS),
+                    "SELECT chunk, embedding FROM chunks "
+                    f"WHERE collection = ? AND chunk > ? AND {_OF_EMBEDDER} ORDER BY chunk LIMIT ?",
+                    (self._collection, after, self._embedder, _BATCH_ROWS),
                 ).fetchall()
             if not rows:
                 return

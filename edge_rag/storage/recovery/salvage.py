@@ -1,7 +1,7 @@
 """Saves the rows of a damaged database that are whole into a new one.
 
 A document is kept if its record, its text and all its passages are whole. If only passages are missing they are made
-again from the text; their vectors are computed at the next opening, as after a change of the embedding model. If its
+again from the text; their vectors are computed when it is opened, as after a change of the embedding model. If its
 record or its text is missing, its text is put together from its passages. Full text and searchable metadata follow from
 the rest.
 """

@@ -87,7 +87,9 @@ def compare(folder: Path, vectors: NDArray[np.float32], questions: NDArray[np.fl
     """Compares on a collection of these vectors; it gets a segment where there are more than are searched exactly."""
     fill(folder, vectors)
     database = Database(folder / "documents.sqlite3")
-    indexes = LocalIndexes(folder / "vectors", EMBEDDER, vectors.shape[1], StoredVectors(database), IndexLimits())
+    indexes = LocalIndexes(
+        folder / "vectors", EMBEDDER, vectors.shape[1], StoredVectors(database, EMBEDDER), IndexLimits()
+    )
     (collection,) = DocumentStore(database, Spool(folder / "spool", 1 << 30)).collections()
     indexes.load((collection,))
     report = indexes.describe(collection)

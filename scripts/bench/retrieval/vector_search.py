@@ -154,7 +154,7 @@ def fill(path: Path, vectors: NDArray[np.float32]) -> None:
 def serve(path: Path, questions_file: Path, share: float) -> None:
     """Opens the index as the daemon does, asks it, and prints what it took; run in a process of its own."""
     database = Database(path / "documents.sqlite3")
-    stored, store = StoredVectors(database), DocumentStore(database, Spool(path / "spool", 1 << 30))
+    stored, store = StoredVectors(database, EMBEDDER), DocumentStore(database, Spool(path / "spool", 1 << 30))
     questions = np.load(questions_file)
     began = time.monotonic()
     indexes = LocalIndexes(path / "vectors", EMBEDDER, questions.shape[1], stored)

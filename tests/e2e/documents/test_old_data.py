@@ -9,6 +9,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -29,6 +30,8 @@ from tests.support.old_data import unpack
 ARCHIVES = ROOT / "tests" / "fixtures" / "data-directories"
 SCHEMAS = range(1, NEWEST_SCHEMA + 1)
 JOBS_SINCE = 5
+LONG_S = 120.0
+POLL_S = 0.05
 
 
 def unpacked(schema: int, into: Path) -> tuple[Path, dict[str, Any]]:
@@ -56,6 +59,7 @@ def test_all_that_an_earlier_version_stored_is_there_and_found(
     assert expected["schema"] == schema
     daemon = start(data)
     with Client(daemon.address, timeout_s=120) as client:
+        await_vectors(client)
         jobs = client.jobs()
         assert bool(jobs) == bool(expected["waiting"])
         for job in jobs:
@@ -92,6 +96,33 @@ def test_all_that_an_earlier_version_stored_is_there_and_found(
     assert [token["name"] for token in tokens] == expected["tokens"]
     models = edge_rag("models", "list", "--data-dir", str(data))["models"]
     assert expected["generator"] in [model["name"] for model in models if model["chosen"]]
+
+
+def await_vectors(client: Client) -> None:
+    """Waits until all passages have vectors of the daemon's embedder."""
+    deadline = time.monotonic() + LONG_S
+    while any(index.pending for index in client.status().indexes):
+        assert time.monotonic() < deadline
+        time.sleep(POLL_S)
+
+
+def test_a_library_moves_to_another_embedder_while_it_answers_and_back_if_told(
+    start: Callable[..., RunningDaemon], tmp_path: Path
+) -> None:
+    data, expected = unpacked(NEWEST_SCHEMA - 1, tmp_path)
+    text = expected["documents"]["default"]
+    for embedder in ("multilingual-e5-small", "minilm-l6"):
+        daemon = start(data, config=f'[models]\nembedder = "{embedder}"\n')
+        with Client(daemon.address, timeout_s=120) as client:
+            for renewed in (False, True):
+                if renewed:
+                    await_vectors(client)
+                for name, record in text.items():
+                    found = client.search(sentence(record["text"]), SearchOptions(limit=1, explain=True))
+                    assert found.hits[0].document == name
+                    assert found.explanations[0].lexical_rank is not None
+                    assert not renewed or found.explanations[0].dense_rank is not None
+        daemon.stop()
 
 
 def sentence(text: str) -> str:

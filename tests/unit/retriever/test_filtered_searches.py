@@ -91,7 +91,7 @@ class Library:
 def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     folder = tmp_path_factory.mktemp("data")
     database = Database(folder / "documents.sqlite3")
-    store, stored = DocumentStore(database, Spool(folder / "spool", 1 << 30)), StoredVectors(database)
+    store, stored = DocumentStore(database, Spool(folder / "spool", 1 << 30)), StoredVectors(database, _EMBEDDER.name)
     vectors = VectorIndexes(
         {BackendKind.FAISS: LocalIndexes(folder / "vectors", _EMBEDDER.name, _EMBEDDER.dimension, stored)},
         stored,

@@ -35,7 +35,7 @@ def saved(tmp_path: Path) -> Path:
 
 def directory_id(path: Path) -> str:
     with closing(Database(path / "documents.sqlite3")) as database:
-        return StoredVectors(database).directory()
+        return StoredVectors(database, "").directory()
 
 
 def test_every_directory_restored_from_a_backup_has_an_id_of_its_own(saved: Path, tmp_path: Path) -> None:
