@@ -29,6 +29,7 @@ from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
 from edge_rag.generator.constraints.grammar import GrammarBudget, GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
+from edge_rag.generator.messages import DEFAULT_LANGUAGE, Message, message
 from edge_rag.generator.model_swap import InstalledGenerator
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity, PopularityFile
 from edge_rag.generator.prompt.profiles import profile_for
@@ -239,7 +240,11 @@ class GeneratorFactory:
 
         # Prompts, constraints and citations around the engine.
         tokenizer = ChatTokenizer.open(plan.folder)
-        prompt = PromptSettings(settings.not_found_text, profile_for(settings.prompt_profile, tokenizer.special_id))
+        prompt = PromptSettings(
+            settings.not_found_text or message(Message.NOT_FOUND, DEFAULT_LANGUAGE),
+            profile_for(settings.prompt_profile, tokenizer.special_id),
+            settings.message_language if settings.not_found_text is None else None,
+        )
         generator = AnswerGenerator(
             engine,
             runner.end_tokens,

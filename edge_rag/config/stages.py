@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import Field
 
 from edge_rag.config.sections import DirectoryPath, Section
 from edge_rag.core.answer import UnsupportedText
 from edge_rag.core.query import AnswerMode, PassageOrder, PromptProfileName, SchedulingPreset
+
+MESSAGE_LANGUAGES: Final = "ar|de|el|en|es|fa|fr|hi|it|ja|ko|nl|pl|pt|ro|ru|th|tr|uk|vi|zh"
+"""Languages that there are messages in."""
 
 
 class MilvusSettings(Section):
@@ -133,10 +138,17 @@ class GeneratorSettings(Section):
         default=UnsupportedText.MARK,
         description="Sentences that no document supports in mode cite: `mark` labels them, `omit` leaves them out.",
     )
-    not_found_text: str = Field(
-        default="I could not find that in the documents.",
+    message_language: str = Field(
+        default="auto",
+        pattern=f"^(auto|{MESSAGE_LANGUAGES})$",
+        description="Language of what the daemon says itself in answers: `auto` for that of the question, or one of "
+        + ", ".join(MESSAGE_LANGUAGES.split("|"))
+        + ".",
+    )
+    not_found_text: str | None = Field(
+        default=None,
         min_length=1,
-        description="Answer when the documents hold no evidence.",
+        description="Answer when the documents hold no evidence, in place of that in `message_language`.",
     )
 
 

@@ -217,7 +217,7 @@ class AnswerGenerator:
         """Returns the engine's request and the sink of its tokens."""
         grammar = None if request.format is None else self._grammars.compile(request.format, request.client)
         if not self._may_hold_an_answer(request):
-            text = self._prompt.not_found if grammar is None else ""
+            text = self._prompt.not_found_answer(request.question, len(request.passages)) if grammar is None else ""
             return _nothing_to_generate(request, FinishReason.NOT_FOUND), NotFoundStream(listener, self._clock, text)
         if request.mode is AnswerMode.QUOTE:
             passages = [ranked.passage for ranked in request.passages]
@@ -250,7 +250,8 @@ class AnswerGenerator:
         checked = CheckedText(
             passages, numbering, Attributor(kept, self._cite.make_stemmer(), request.question), self._cite.unsupported
         )
-        return prompt, free, CiteStream(listener, self._clock, detokenizer, stops, checked, self._prompt.not_found)
+        not_found = self._prompt.not_found_answer(request.question, len(passages))
+        return prompt, free, CiteStream(listener, self._clock, detokenizer, stops, checked, not_found)
 
     def _may_hold_an_answer(self, request: GenerationRequest) -> bool:
         if request.mode is AnswerMode.FREE:

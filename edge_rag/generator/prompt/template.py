@@ -14,6 +14,7 @@ from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import AnswerMode, KvReuse
 from edge_rag.engine.kv_cache.page_copy import PassageSpan
 from edge_rag.errors import RequestTooLarge
+from edge_rag.generator.messages import AUTO, Message, language_of, message
 from edge_rag.generator.prompt.passage_order import PassageArranger
 from edge_rag.generator.prompt.profiles import CHAT, PromptProfile, TraceFormat
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
@@ -27,15 +28,30 @@ class PromptSettings:
         not_found: The not-found answer.
         profile: How prompts are laid out where the model writes; quotes and formatted answers are asked for as
             ``CHAT``.
+        language: Language of what the box says itself: an ISO 639-1 code, "auto" for that of the question, or None to
+            say ``not_found`` always.
     """
 
     not_found: str = "I could not find that in the documents."
     profile: PromptProfile = CHAT
+    language: str | None = None
 
     @property
     def system(self) -> str:
         """The system message of ``CHAT``."""
         return CHAT.system
+
+    def not_found_answer(self, question: str, among: int) -> str:
+        """Returns the answer to a question that the passages do not answer.
+
+        Args:
+            question: The question.
+            among: Number of passages.
+        """
+        if self.language is None:
+            return self.not_found
+        language = language_of(question) if self.language == AUTO else self.language
+        return message(Message.NOT_FOUND if among else Message.NO_PASSAGES, language)
 
 
 def user_text(passages: Sequence[str], question: str) -> str:
