@@ -44,7 +44,11 @@ UNITS: Final = {unit: unit for unit in _LATIN_UNITS.split()} | {
 UNIT_PATTERN: Final = "(?i:" + "|".join(re.escape(unit) for unit in sorted(UNITS, key=len, reverse=True)) + ")"
 """Regular expression of a unit that may be written against its number, as in 5kg."""
 
-_NUMBER: Final = re.compile(rf"(?<![^\W_])(?<!\d[.,]){NUMBER_PATTERN}")
+_DATE: Final = (
+    r"(?P<year>\d{4})(?:-(?P<month>\d{1,2})-(?P<day>\d{1,2})(?![\d-])|年 ?(?P<m>\d{1,2})月 ?(?P<d>\d{1,2})[日号號])"
+)
+_DOTTED_DATE: Final = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
+_NUMBER: Final = re.compile(rf"(?<![^\W_])(?<!\d[.,])(?:{_DATE}|{NUMBER_PATTERN})")
 _PARTS: Final = re.compile(r"\d+|\D+")
 
 
@@ -55,8 +59,8 @@ class Number:
     Attributes:
         start: First character in the text.
         end: Character after the last one.
-        readings: What it may mean, each in ASCII digits with ``.`` before a fraction, without grouping, leading zeros
-            or trailing zeros of a fraction. Two numbers may be the same if they share a reading.
+        readings: What it may mean, at least one. Each has ASCII digits and ``.`` before a fraction, without grouping,
+            leading zeros or trailing zeros of a fraction. Two numbers may be the same if they share a reading.
     """
 
     start: int
@@ -65,15 +69,32 @@ class Number:
 
 
 def normal_numbers(text: str) -> Iterator[Number]:
-    """Yields the numbers of a text in order; the parts of a date, a version or an address are numbers of their own.
+    """Yields the numbers of a text in order.
+
+    A date of three numbers (2024-05-03, 3.5.2024, 2024年5月3日) has the reading ``2024-05-03``. Those of a version
+    or an address stay together, joined by points.
 
     Args:
         text: Any text.
     """
     for match in _NUMBER.finditer(text):
-        for start, end, forms in number_forms(match[0]):
-            readings = dict.fromkeys(_trimmed(form) for form in forms)
-            yield Number(match.start() + start, match.start() + end, tuple(readings))
+        token = match[0]
+        if match["year"]:
+            month, day = match["month"] or match["m"], match["day"] or match["d"]
+            yield Number(match.start(), match.end(), (_date(match["year"], month, day),))
+            continue
+        numbers = number_forms(token)
+        start, end = match.start(), match.start() + numbers[-1][1]
+        if len(numbers) == 1:
+            yield Number(start, end, tuple(dict.fromkeys(_trimmed(form) for form in numbers[0][2])))
+        elif dotted := _DOTTED_DATE.fullmatch(token):
+            yield Number(start, end, (_date(dotted[3], dotted[2], dotted[1]),))
+        else:
+            yield Number(start, end, (".".join(forms[0] for _, _, forms in numbers),))
+
+
+def _date(year: str, month: str, day: str) -> str:
+    return f"{int(year):04}-{int(month):02}-{int(day):02}"
 
 
 def number_forms(token: str) -> tuple[tuple[int, int, tuple[str, ...]], ...]:

@@ -11,6 +11,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from edge_rag.analysis import numbers
+
 _SMALL_NUMBERS = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
 nineteen twenty
@@ -78,7 +80,14 @@ NUMBER_WORDS: Final = {word: str(number) for number, word in enumerate(_SMALL_NU
 }
 """Digits of number words, lower case."""
 
-UNITS: Final = {name: line.split()[0] for line in _UNIT_NAMES.strip().splitlines() for name in line.split()}
+_LATIN_UNITS: Final = {name: line.split()[0] for line in _UNIT_NAMES.strip().splitlines() for name in line.split()}
+_NAMES_OF_SYMBOLS: Final = {name.lower(): name for name in _LATIN_UNITS.values()}
+
+UNITS: Final = _LATIN_UNITS | {
+    spelling: _NAMES_OF_SYMBOLS[symbol]
+    for spelling, symbol in numbers.UNITS.items()
+    if not spelling.isascii() and symbol in _NAMES_OF_SYMBOLS
+}
 """Canonical name of a unit, by each of its spellings."""
 
 NEGATIONS: Final = frozenset(_NEGATION_WORDS.split())
@@ -88,8 +97,7 @@ ANTONYMS: Final = tuple((pair.split("/")[0], pair.split("/")[1]) for pair in _AN
 """Pairs of words with opposite meaning, lower case."""
 
 
-_TOKEN: Final = re.compile(r"(?:(?<=[\s(])|^)[-−](?=\d)|\d+(?:[,.]\d+)*|[^\W\d_][^\W_]*|[%°µ]+[^\W\d_]*|€|\$|£")
-_THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_TOKEN: Final = re.compile(r"(?:(?<=[\s(])|^)[-−](?=$|\d)|[^\W_]+|[%°µ]+[^\W\d_]*|€|\$|£")
 _CONTRACTED: Final = re.compile(r"n['’]t\b", re.IGNORECASE)
 _UNIT_REACH: Final = 3
 """Distance, in words, at which a unit after a number is found in a supporting text."""
@@ -102,7 +110,7 @@ class Quantity(NamedTuple):
     """A normalized number.
 
     Attributes:
-        number: Without separators and trailing zeros, with its sign.
+        number: One of its readings (``edge_rag.analysis.numbers``), with its sign.
         unit: Canonical name of its unit, or empty.
     """
 
@@ -115,8 +123,8 @@ class Claims:
     """Checkable claims of a text.
 
     Attributes:
-        quantities: Its numbers, each with the unit that follows it.
-        loose: Its numbers, each with every unit among the next few words, and without a unit.
+        quantities: Its numbers by their most likely reading, each with the unit that follows it.
+        loose: Its numbers by all of their readings, each with every unit among the next few words, and without a unit.
         names: Its names, lower case.
         words: All its words, lower case.
         negations: Number of negations.
@@ -150,38 +158,44 @@ class Claims:
 
 def claims_of(text: str) -> Claims:
     """Extracts the claims of one or several sentences."""
-    tokens = [match.group() for match in _TOKEN.finditer(unicodedata.normalize("NFC", text))]
+    found = _tokens(unicodedata.normalize("NFC", text))
+    tokens = [token for token, _ in found]
     quantities: set[Quantity] = set()
     loose: set[Quantity] = set()
     names: set[str] = set()
-    for place, token in enumerate(tokens):
-        number = _number(token)
-        if number is None:
+    for place, (token, unsigned) in enumerate(found):
+        if not unsigned:
             if _is_name(token, place, tokens):
                 names.add(token.lower())
             continue
-        if place and tokens[place - 1] in "-−":
-            number = f"-{number}"
+        sign = "-" if place and tokens[place - 1] in "-−" else ""
+        readings = [f"{sign}{number}" for number in unsigned]
         following = tokens[place + 1 : place + 1 + _UNIT_REACH]
         before = UNITS.get(tokens[place - 1], "") if place and tokens[place - 1] in "€$£" else ""
-        loose |= {Quantity(number, ""), Quantity(number, before)}
-        loose |= {Quantity(number, UNITS[word]) for word in following if word in UNITS}
+        units = {"", before, *(UNITS[word] for word in following if word in UNITS)}
+        loose |= {Quantity(number, unit) for number in readings for unit in units}
         if token.lower() != "one":
             near = (UNITS[word] for word in following[:_CLAIM_UNIT_REACH] if word in UNITS)
-            quantities.add(Quantity(number, before or next(near, "")))
+            quantities.add(Quantity(readings[0], before or next(near, "")))
     words = frozenset(token.lower() for token in tokens)
     negations = sum(token.lower() in NEGATIONS for token in tokens) + len(_CONTRACTED.findall(text))
     return Claims(frozenset(quantities), frozenset(loose), frozenset(names), words, negations)
 
 
-def _number(token: str) -> str | None:
-    if not token[0].isdigit():
-        return NUMBER_WORDS.get(token.lower())
-    if _THOUSANDS.fullmatch(token):
-        token = token.replace(",", "")
-    whole, dot, fraction = token.replace(",", ".").partition(".")
-    fraction = fraction.rstrip("0") if "." not in fraction else fraction
-    return f"{whole.lstrip('0') or '0'}{dot if fraction else ''}{fraction}"
+def _tokens(text: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Returns the words, signs and numbers of a text in order, each with its readings as a number."""
+    tokens: list[tuple[str, tuple[str, ...]]] = []
+    past = 0
+    for number in numbers.normal_numbers(text):
+        tokens += _words(text, past, number.start)
+        tokens.append((text[number.start : number.end], number.readings))
+        past = number.end
+    return tokens + _words(text, past, len(text))
+
+
+def _words(text: str, start: int, end: int) -> list[tuple[str, tuple[str, ...]]]:
+    words = [match[0] for match in _TOKEN.finditer(text, start, end)]
+    return [(word, (NUMBER_WORDS[word.lower()],) if word.lower() in NUMBER_WORDS else ()) for word in words]
 
 
 def _is_name(token: str, place: int, tokens: list[str]) -> bool:

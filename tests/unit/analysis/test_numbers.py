@@ -22,8 +22,9 @@ def readings(text: str) -> list[tuple[str, ...]]:
         ("0.125 and 0,125", [("0.125",)] * 2),
         ("2,50 2.5 ٢٫٥", [("2.5",)] * 3),
         ("007 and 7.0", [("7",), ("7",)]),
-        ("On 3.5.2024, 2024-05-03", [("3",), ("5",), ("2024",), ("2024",), ("5",), ("3",)]),
-        ("v1 at 192.168.0.1", [("192",), ("168",), ("0",), ("1",)]),
+        ("２０２４年５月３日 and 12-34", [("2024-05-03",), ("12",), ("34",)]),
+        ("On 3.5.2024, 2024-05-03", [("2024-05-03",), ("2024-05-03",)]),
+        ("v1 at 192.168.0.1", [("192.168.0.1",)]),
         ("In 2019 500 people met.", [("2019",), ("500",)]),
         ("It was 7. Then 8, or 9.", [("7",), ("8",), ("9",)]),
         ("१२३ ๔๕๖", [("123",), ("456",)]),
@@ -50,7 +51,6 @@ def test_places_are_those_of_digits(text: str) -> None:
     for number in normal_numbers(text):
         assert end <= number.start < number.end <= len(text)
         assert text[number.start].isdecimal()
-        assert text[number.end - 1].isdecimal()
         assert number.readings
-        assert all(reading.replace(".", "", 1).isdecimal() and reading.isascii() for reading in number.readings)
+        assert all(reading.isascii() and set(reading) <= set("0123456789.-") for reading in number.readings)
         end = number.end
