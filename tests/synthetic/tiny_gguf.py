@@ -146,6 +146,10 @@ def _llama3(random: np.random.Generator) -> TinyModel:
     return _with(_common(random, "llama", _ROWS), {".rope.freq_base": 500_000.0}, {"rope_freqs.weight": factors})
 
 
+def _mistral(random: np.random.Generator) -> TinyModel:
+    return _with(_llama(random), {".attention.sliding_window": 16})
+
+
 def _qwen2(random: np.random.Generator) -> TinyModel:
     biases = _vectors(random, {name: _ROWS[name] for name in ("attn_q", "attn_k", "attn_v")}, "bias")
     return _with(_common(random, "qwen2", _ROWS), {}, biases)
@@ -186,6 +190,7 @@ def _granite(random: np.random.Generator) -> TinyModel:
 MAKERS: Mapping[str, Callable[[np.random.Generator], TinyModel]] = {
     "llama": _llama,
     "llama3": _llama3,
+    "mistral": _mistral,
     "qwen2": _qwen2,
     "qwen2-yarn": _qwen2_yarn,
     "qwen3": _qwen3,
@@ -194,7 +199,7 @@ MAKERS: Mapping[str, Callable[[np.random.Generator], TinyModel]] = {
     "gemma3": _gemma3,
     "granite": _granite,
 }
-"""Nine models of seven architectures; Mistral's files have the architecture ``llama``."""
+"""Ten models of eight families; Mistral's files name the architecture ``llama``."""
 
 
 def tiny_model(name: str) -> TinyModel:

@@ -168,6 +168,12 @@ def _same(file: GgufFile, plain: DecoderDescription) -> DecoderDescription:
     return plain
 
 
+def _llama(file: GgufFile, plain: DecoderDescription) -> DecoderDescription:
+    """Mistral's models have this name, too; the first of them have a window in every layer."""
+    window = file.integer("llama.attention.sliding_window", 0, _MAX_CONTEXT, 0)
+    return plain if window == 0 else replace(plain, layers=(Layer(_GLOBAL, window),) * len(plain.layers))
+
+
 def _granite(file: GgufFile, plain: DecoderDescription) -> DecoderDescription:
     scale = {key: file.number(f"granite.{key}", 1e-6, 1e6, 1.0) for key in ("embedding_scale", "residual_scale")}
     return replace(
@@ -207,7 +213,7 @@ def _gemma3(file: GgufFile, plain: DecoderDescription) -> DecoderDescription:
 
 
 _ARCHITECTURES: Final[Mapping[str, Callable[[GgufFile, DecoderDescription], DecoderDescription]]] = {
-    "llama": _same,
+    "llama": _llama,
     "qwen2": _same,
     "qwen3": _same,
     "granite": _granite,

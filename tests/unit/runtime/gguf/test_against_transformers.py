@@ -82,6 +82,8 @@ def settings(name: str, model: TinyModel) -> tuple[str, dict[str, Any]]:
                 "factor": 4.0,
                 "original_max_position_embeddings": CONTEXT // 4,
             }
+        case "mistral":
+            common["sliding_window"] = 16
         case "smollm3":
             common["no_rope_layer_interval"] = 4
         case "gemma3":
