@@ -39,6 +39,7 @@ EdgeRagError
 │   ├── ModelNotLowerable   the graph has no paged form
 │   ├── ModelNotAdded       a source cannot be added to the model store
 │   ├── ModelNeeded         a model that fills a role cannot be removed
+│   ├── GeneratorMissing    an answer needs a language model, and there is none
 │   └── InferenceFailed     ONNX Runtime failed
 └── StorageError
     ├── DataDirectoryInUse  another daemon holds it
@@ -350,6 +351,20 @@ class ModelNotAdded(ModelError):
 
 class ModelNeeded(ModelError):
     """A model cannot be removed because it fills a role."""
+
+
+class GeneratorMissing(ModelError):
+    """An answer needs a language model, and the box has none.
+
+    Args:
+        mode: The mode of the answer.
+    """
+
+    def __init__(self, mode: str) -> None:
+        super().__init__(
+            f"mode {mode} needs a language model, and this box has none: add one, for example with "
+            "`edge-rag models add smollm2-135m`, and select it with `edge-rag models use generator NAME`"
+        )
 
 
 class InferenceFailed(ModelError):

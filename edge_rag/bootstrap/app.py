@@ -108,7 +108,8 @@ class App:
 
     def models(self) -> tuple[ModelInUse, ...]:
         """Returns the model in each role."""
-        return (*self.encoders, self.generator.current.model)
+        generator = self.generator.current.model
+        return self.encoders if generator is None else (*self.encoders, generator)
 
     def use_model(self, role: str, name: str) -> ModelInUse:
         """Replaces the model of a role while queries are served; returns when the old one is closed.
@@ -123,7 +124,9 @@ class App:
         if role != "generator":
             raise InvalidRequest("role", "only generator can be changed while running; others need a restart")
         try:
-            return self.generator.swap(lambda: self.generators.make_beside(name), SWAP_DRAIN_S)
+            model = self.generator.swap(lambda: self.generators.make_beside(name), SWAP_DRAIN_S).model
+            assert model is not None, "a named model was made"
+            return model
         finally:
             freeze_gc()
             trim_malloc()
@@ -202,7 +205,10 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
     encoders = Encoders.open(opener, profile, folders, plan.sizes.cache_bytes)
     embedder, reranker = encoders.embedder, encoders.reranker
     generators = GeneratorFactory(settings, store, profile, planner, observer)
-    generator_model = generators.make(folders.generator.name)
+    if folders.generator is None:
+        generator_model = generators.make_without_model()
+    else:
+        generator_model = generators.make(folders.generator.name)
 
     with ExitStack() as built:
         generator = ModelSwapper(generator_model)

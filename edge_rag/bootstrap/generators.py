@@ -23,18 +23,20 @@ from edge_rag.device.profile import DeviceProfile, ProviderChoice
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.kv_cache.disk.store import PageStore
 from edge_rag.engine.kv_cache.disk.tier import PageTier
+from edge_rag.engine.no_model import NoModel
 from edge_rag.engine.ports import ModelRunner
 from edge_rag.engine.scheduling.policy import SchedulerLimits, StepSize, limits_for
 from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
 from edge_rag.generator.constraints.grammar import GrammarBudget, GrammarCompiler
-from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
+from edge_rag.generator.generator import AnswerGenerator, CiteSettings
 from edge_rag.generator.messages import DEFAULT_LANGUAGE, Message, message
 from edge_rag.generator.model_swap import InstalledGenerator
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity, PopularityFile
 from edge_rag.generator.prompt.profiles import profile_for
 from edge_rag.generator.prompt.template import PassageReuse, PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
+from edge_rag.generator.quote_generator import QuoteGenerator, QuoteSettings
 from edge_rag.model_store.store import ModelStore
 from edge_rag.reranker.scoring import Stemmer
 from edge_rag.runtime.decoder.cuda.decoder import CudaDecoder
@@ -186,6 +188,14 @@ class GeneratorFactory:
         """
         return self._make(name, self._plan(name))
 
+    def make_without_model(self) -> InstalledGenerator:
+        """Makes a generator that quotes and has no model, not started yet."""
+        settings, observer = self._settings, self._observer.for_another()
+        limits = SchedulerLimits(max_slots=1, max_step_tokens=2, prefill_tokens=1)
+        engine = Engine(NoModel(), EngineSettings(limits, settings.queue), observer, observer)
+        generator = QuoteGenerator(engine, _quote_settings(settings), _prompt_settings(settings))
+        return InstalledGenerator(generator, None, NoModel.page_tokens, page_bytes=0)
+
     def make_beside(self, name: str) -> InstalledGenerator:
         """Makes a generator while another one is running.
 
@@ -240,11 +250,8 @@ class GeneratorFactory:
 
         # Prompts, constraints and citations around the engine.
         tokenizer = ChatTokenizer.open(plan.folder)
-        prompt = PromptSettings(
-            settings.not_found_text or message(Message.NOT_FOUND, DEFAULT_LANGUAGE),
-            profile_for(settings.prompt_profile, tokenizer.special_id),
-            settings.message_language if settings.not_found_text is None else None,
-        )
+        profile = profile_for(settings.prompt_profile, tokenizer.special_id)
+        prompt = replace(_prompt_settings(settings), profile=profile)
         generator = AnswerGenerator(
             engine,
             runner.end_tokens,
@@ -326,6 +333,14 @@ def serial_opener(folder: Path, context: int) -> Callable[[ProviderChoice], Mode
         return SerialDecoder.open(folder, context)
 
     return open_on
+
+
+def _prompt_settings(settings: GeneratorSettings) -> PromptSettings:
+    """Returns the texts of the prompt, laid out as a chat."""
+    return PromptSettings(
+        settings.not_found_text or message(Message.NOT_FOUND, DEFAULT_LANGUAGE),
+        language=settings.message_language if settings.not_found_text is None else None,
+    )
 
 
 def _quote_settings(settings: GeneratorSettings) -> QuoteSettings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -52,6 +53,7 @@ _DECODER_ROWS: Final = 20
 _PASSAGE_TOKENS: Final = 256
 _SHORTEST_CONTEXT: Final = 512
 """Tokens of a question with one passage and an answer."""
+_NO_GENERATOR: Final = GeneratorNeeds(0, 0, 0, page_bytes=1, page_tokens=1, max_context=1, least_context=1)
 _SECOND_PARSER_BYTES: Final = 512 * _MIB
 _MOST_PARSERS: Final = 4
 _CORES_A_PARSER: Final = 4
@@ -99,16 +101,20 @@ class MemoryPlanner:
         )
         self._logits = 1 + wanted.draft_tokens
 
-    def plan(self, folder: Path) -> MemoryPlan:
+    def plan(self, folder: Path | None) -> MemoryPlan:
         """Plans the memory with a generator.
 
         Args:
-            folder: Folder of its model; its hashes need not be checked yet.
+            folder: Folder of its model; its hashes need not be checked yet. None without one.
 
         Raises:
             ModelError: The folder does not contain a model.
             ConfigurationError: It does not fit.
         """
+        if folder is None:
+            plan = plan_memory(self._bounds, self._fixed, self._reranker, _NO_GENERATOR, self._sizes)
+            others = tuple(item for item in plan.items[:-1] if item.bytes)
+            return replace(plan, items=(*others, MemoryItem("KV pages", 0, "no language model")))
         needs = generator_needs(folder, read_manifest(folder), self._logits)
         sizes = self._sizes if needs.spare_sequences > 1 else _one_slot(self._sizes)
         return plan_memory(self._bounds, self._fixed, self._reranker, needs, sizes)

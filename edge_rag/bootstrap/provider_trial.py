@@ -122,6 +122,8 @@ def _opened(
         case ModelStage.RERANKER:
             vectors = encoders.embedder(folders.embedder)(choice)
             return lambda: vectors.token_vectors(["one sentence"])
+        case ModelStage.GENERATOR if folders.generator is None:
+            return lambda: None
         case ModelStage.GENERATOR:
             folder = folders.generator
             form = verify_model_folder(folder, ModelRole.GENERATOR).form

@@ -223,6 +223,8 @@ def _models(settings: Settings) -> Iterator[Check]:
         try:
             name = model_of(settings, store, role)
             if name is None:
+                if role is ModelRole.GENERATOR:
+                    yield Check(role.value, Verdict.OK, "none: answers are quoted, modes cite and free are refused")
                 continue
             folder = store.find(name)
             manifest = verify_model_folder(folder, role)

@@ -45,7 +45,8 @@ class ModelSettings(Section):
     )
     generator: str = Field(
         default="quoter",
-        description="Language model, installed or added. Unset: the model selected by `models use`, else this one.",
+        description="Language model, installed or added. Unset: the model selected by `models use`, else this one. "
+        "Empty: none unless `models use` selects one; answers are quoted, and the modes cite and free are refused.",
     )
     trusted_keys: list[DirectoryPath] = Field(
         default=[],

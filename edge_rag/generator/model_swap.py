@@ -19,7 +19,7 @@ from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.monitoring.status import EngineStats, ModelInUse
 from edge_rag.errors import NotReady
 from edge_rag.generator.continuation import Continuation
-from edge_rag.generator.generator import AnswerGenerator, AnswerHandle
+from edge_rag.generator.quote_generator import AnswerHandle, QuoteGenerator
 from edge_rag.generator.streams import ChunkListener, Listener
 
 
@@ -29,13 +29,13 @@ class InstalledGenerator:
 
     Attributes:
         generator: Not started yet when it is passed to the swapper.
-        model: Its model.
+        model: Its model; None without one.
         page_tokens: Tokens of a KV page.
         page_bytes: Bytes of a KV page over all layers.
     """
 
-    generator: AnswerGenerator
-    model: ModelInUse
+    generator: QuoteGenerator
+    model: ModelInUse | None
     page_tokens: int
     page_bytes: int
 
@@ -78,7 +78,7 @@ class ModelSwapper:
             return in_use.installed.generator.submit(request, listener)
 
     def open_continuation(self, request: GenerationRequest, listener: Listener) -> Continuation | None:
-        """Prepares an answer that another machine generates; see ``AnswerGenerator.open_continuation``.
+        """Prepares an answer that another machine generates; see ``QuoteGenerator.open_continuation``.
 
         A swap waits for open continuations as for requests, since they may resume on the old generator.
         """
@@ -90,7 +90,7 @@ class ModelSwapper:
             return continuation
 
     def submit_chunks(self, request: GenerationRequest, vocabulary: str, listener: ChunkListener) -> AnswerHandle:
-        """Admits a request of another machine, which verifies the chunks; see ``AnswerGenerator.submit_chunks``."""
+        """Admits a request of another machine, which verifies the chunks; see ``QuoteGenerator.submit_chunks``."""
         with self._acquire() as in_use:
             return in_use.installed.generator.submit_chunks(request, vocabulary, listener)
 
@@ -134,7 +134,7 @@ class ModelSwapper:
                 now = now.plus_counters(old)
             return now if self._retired is None else now.plus_counters(self._retired)
 
-    def swap(self, make: Callable[[], InstalledGenerator], drain_s: float) -> ModelInUse:
+    def swap(self, make: Callable[[], InstalledGenerator], drain_s: float) -> InstalledGenerator:
         """Replaces the present generator; returns when the old one is closed.
 
         Args:
@@ -142,7 +142,7 @@ class ModelSwapper:
             drain_s: How long requests of the old one may take to finish, seconds.
 
         Returns:
-            The model now in use.
+            The generator now in use.
 
         Raises:
             NotReady: Another swap is in progress, or the swapper is closed.
@@ -169,7 +169,7 @@ class ModelSwapper:
                 ended = old.installed.generator.engine.stats()
                 self._retired = ended if self._retired is None else ended.plus_counters(self._retired)
                 self._retiring = None
-            return successor.model
+            return successor
         finally:
             self._swap_lock.release()
 

@@ -238,12 +238,12 @@ class RoleFolders:
     Attributes:
         embedder: Folder of the embedding model.
         reranker: Folder of a cross-encoder; None if the embedder's token vectors are used for reranking.
-        generator: Folder of the language model.
+        generator: Folder of the language model; None if there is none, and answers are quoted only.
     """
 
     embedder: Path
     reranker: Path | None
-    generator: Path
+    generator: Path | None
 
 
 def store_of(settings: Settings) -> ModelStore:
@@ -252,11 +252,14 @@ def store_of(settings: Settings) -> ModelStore:
 
 
 def explicit_model(settings: Settings, role: ModelRole) -> str | None:
-    """Returns the model named for a role by file, environment or command line; None if none of them names one."""
+    """Returns the model named for a role by file, environment or command line; None if none of them names one.
+
+    An empty name names none.
+    """
     if role.value not in settings.models.model_fields_set:
         return None
     name: str | None = getattr(settings.models, role.value)
-    return name
+    return name or None
 
 
 def fill_roles(settings: Settings, store: ModelStore) -> RoleFolders:
@@ -267,10 +270,11 @@ def fill_roles(settings: Settings, store: ModelStore) -> RoleFolders:
         StorageCorrupt: The file of choices is damaged.
     """
     reranker = model_of(settings, store, ModelRole.RERANKER)
+    generator = model_of(settings, store, ModelRole.GENERATOR)
     return RoleFolders(
         embedder=store.find(model_of(settings, store, ModelRole.EMBEDDER) or settings.models.embedder),
         reranker=None if reranker is None else store.find(reranker),
-        generator=store.find(model_of(settings, store, ModelRole.GENERATOR) or settings.models.generator),
+        generator=None if generator is None else store.find(generator),
     )
 
 
@@ -281,4 +285,4 @@ def model_of(settings: Settings, store: ModelStore, role: ModelRole) -> str | No
         StorageCorrupt: The file of choices is damaged.
     """
     default: str | None = getattr(settings.models, role.value)
-    return explicit_model(settings, role) or store.chosen(role) or default
+    return explicit_model(settings, role) or store.chosen(role) or default or None

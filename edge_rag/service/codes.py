@@ -67,6 +67,7 @@ CODES: Final[dict[type[errors.EdgeRagError], Code]] = {
     errors.ModelNotLowerable: Code.FAILED_PRECONDITION,
     errors.ModelNotAdded: Code.FAILED_PRECONDITION,
     errors.ModelNeeded: Code.FAILED_PRECONDITION,
+    errors.GeneratorMissing: Code.FAILED_PRECONDITION,
     errors.InferenceFailed: Code.INTERNAL,
     errors.StorageError: Code.INTERNAL,
     errors.DataDirectoryInUse: Code.FAILED_PRECONDITION,

@@ -26,7 +26,7 @@ from edge_rag.core.identity import Role
 from edge_rag.core.passage import Reranked, RerankRequest
 from edge_rag.core.query import RequestContext
 from edge_rag.errors import ConfigurationError
-from edge_rag.generator.generator import AnswerHandle
+from edge_rag.generator.quote_generator import AnswerHandle
 from edge_rag.pipeline.event_buffer import EventBuffer
 from edge_rag.pipeline.stage import Timed
 from edge_rag.reranker.candidate import model_text

@@ -25,10 +25,11 @@ from edge_rag.engine.ports import ModelRunner
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import DeadlineExceeded, NotReady, Overloaded, RequestCancelled, RequestTooLarge, SlowConsumer
 from edge_rag.generator.constraints.grammar import GrammarCompiler
-from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
+from edge_rag.generator.generator import AnswerGenerator, CiteSettings
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
+from edge_rag.generator.quote_generator import QuoteSettings
 from edge_rag.offload.generation.generator import OffloadingGenerator, OffloadLimits
 from edge_rag.offload.generation.redaction import Redactor
 from edge_rag.offload.ports import Remote

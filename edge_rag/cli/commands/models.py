@@ -128,8 +128,9 @@ def use(role: str, name: str, config: Path | None, data_dir: Path | None, as_jso
         store.use(model_role, name)
     explicit = explicit_model(settings, model_role)
     swapped, problem = False, ""
-    if model_role is ModelRole.GENERATOR and explicit is None:
-        swapped, problem = _swap_generator(settings, settings.models.generator if name == _DEFAULT else name)
+    wanted = settings.models.generator if name == _DEFAULT else name
+    if model_role is ModelRole.GENERATOR and explicit is None and wanted:
+        swapped, problem = _swap_generator(settings, wanted)
     if as_json:
         chosen = None if name == _DEFAULT else name
         emit({"role": role, "name": chosen, "overridden_by": explicit, "in_place": swapped, "problem": problem})

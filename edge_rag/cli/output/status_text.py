@@ -6,14 +6,15 @@ from datetime import datetime
 
 from edge_rag.cli.output.answers import format_duration
 from edge_rag.core.monitoring.resources import MemoryPlanReport, MemoryPressureState, Throttling
-from edge_rag.core.monitoring.status import DaemonStatus, IndexInUse, LibraryDamage, RemoteInUse
-from edge_rag.core.placement import Placement, Precision
+from edge_rag.core.monitoring.status import DaemonStatus, EngineStats, IndexInUse, LibraryDamage, RemoteInUse
+from edge_rag.core.placement import ModelStage, Placement, Precision
 
 
 def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
     """Formats a whole status, one fact per line."""
     engine = report.engine
     up = str(now - report.started_at).split(".")[0]
+    writes = any(model.role == ModelStage.GENERATOR.value for model in report.models)
     documents = ", ".join(f"{name} ({count})" for name, count in sorted(report.collections.items())) or "none"
     return [
         f"edge-rag {report.version} at {report.address}: {report.state.value}, up {up},"
@@ -21,6 +22,7 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
         f"data         {report.data_directory}",
         *damage_lines(report.damage),
         *(f"{m.role:<12} {m.name}, {m.detail}; {placement_line(m.placement)}" for m in report.models),
+        *([] if writes else ["generator    none: answers are quoted, modes cite and free are refused"]),
         *(
             f"{s.name:<12} {s.running} running, {s.waiting} of {s.capacity} waiting,"
             f" {s.completed} done, {s.refused} refused, busy {s.busy:.0%}"
@@ -30,13 +32,7 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
         *(f"temperature  {t.zone} {t.celsius:.0f} °C" for t in report.temperatures),
         *(f"{'board':<12} {line}" for line in throttling_lines(report.throttling)),
         *(f"{'memory':<12} {line}" for line in pressure_lines(report.pressure)),
-        f"batch        {engine.slots_busy} of {engine.slots} slots, {engine.steps} steps,"
-        f" {engine.generated_tokens} tokens generated, {engine.prefill_tokens} prefilled,"
-        f" {engine.preemptions} preemptions",
-        f"tokens       {engine.generated_per_s:.1f}/s generated,"
-        f" {engine.computed_per_s:.1f}/s computed in the last 5 s",
-        f"kv cache     {engine.pages_used} of {engine.pages} pages of {engine.page_tokens} tokens held,"
-        f" {engine.pages_cached} cached, {engine.kv_bytes / 2**20:.1f} MiB",
+        *(engine_lines(engine) if writes else ()),
         *(
             f"{latency.measure.value:<12} p50 {format_duration(latency.p50_s)}, p95 {format_duration(latency.p95_s)},"
             f" p99 {format_duration(latency.p99_s)} of the latest {latency.samples}"
@@ -46,6 +42,19 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
         *memory_lines(report.memory),
         f"collections  {documents}",
         *(f"index        {index_line(index)}" for index in report.indexes),
+    ]
+
+
+def engine_lines(engine: EngineStats) -> list[str]:
+    """Formats batch, tokens and KV cache."""
+    return [
+        f"batch        {engine.slots_busy} of {engine.slots} slots, {engine.steps} steps,"
+        f" {engine.generated_tokens} tokens generated, {engine.prefill_tokens} prefilled,"
+        f" {engine.preemptions} preemptions",
+        f"tokens       {engine.generated_per_s:.1f}/s generated,"
+        f" {engine.computed_per_s:.1f}/s computed in the last 5 s",
+        f"kv cache     {engine.pages_used} of {engine.pages} pages of {engine.page_tokens} tokens held,"
+        f" {engine.pages_cached} cached, {engine.kv_bytes / 2**20:.1f} MiB",
     ]
 
 

@@ -34,7 +34,7 @@ from edge_rag.client import AskOptions, Client, ClientError, PassagesReceived, R
 from edge_rag.core.answer import Citation, Finished, FinishReason, TextDelta
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.ids import require_recognized
-from edge_rag.generator.generator import QuoteSettings
+from edge_rag.generator.quote_generator import QuoteSettings
 from scripts.bench.harness.daemon import DaemonFailed, running
 from scripts.bench.quality.answer_quality import Articles, Asked, Given, Summary, judge, read_articles, summarize
 from scripts.bench.quality.not_found import LEAST_TURNED_AWAY, MOST_LOST, Point, curve, plot, separation

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from edge_rag.core.passage import RankedPassage, RerankRequest, Retrieved
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.generator import QuoteSettings
+from edge_rag.generator.quote_generator import QuoteSettings
 from edge_rag.generator.quoting import choose_quotes
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.encoder.text_encoder import TextEncoder

@@ -24,10 +24,11 @@ from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import InvalidRequest
 from edge_rag.generator.constraints.grammar import GrammarBudget, GrammarCompiler
-from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
+from edge_rag.generator.generator import AnswerGenerator, CiteSettings
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
+from edge_rag.generator.quote_generator import QuoteSettings
 from edge_rag.reranker.scoring import Stemmer
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from tests.unit.generator.json_schemas import random_schema

@@ -74,7 +74,19 @@ def test_a_setting_may_name_a_model_of_the_store(
 ) -> None:
     monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "second")
     explicit = load_settings(None, {"data_directory": settings.data_directory})
-    assert fill_roles(explicit, store).generator.parent == settings.data_directory / "models"
+    assert fill_roles(explicit, store).generator == settings.data_directory / "models" / "second"
+
+
+def test_an_empty_setting_leaves_the_generator_out_until_one_is_chosen(
+    settings: Settings, store: ModelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "")
+    explicit = load_settings(None, {"data_directory": settings.data_directory})
+    assert fill_roles(explicit, store).generator is None
+    store.use(ModelRole.GENERATOR, "second")
+    assert fill_roles(explicit, store).generator == settings.data_directory / "models" / "second"
+    store.use_default(ModelRole.GENERATOR)
+    assert fill_roles(explicit, store).generator is None
 
 
 def test_a_model_for_another_role_is_not_chosen(settings: Settings, store: ModelStore) -> None:
@@ -149,7 +161,7 @@ def test_a_flipped_byte_never_chooses_another_model(settings: Settings, store: M
 def test_choices_of_before_there_was_a_digest_are_still_read(settings: Settings, store: ModelStore) -> None:
     path = settings.data_directory / "models" / "choices.json"
     path.write_bytes(b'{"format": 1, "roles": {"generator": "second"}}')
-    assert fill_roles(settings, store).generator.name == "second"
+    assert fill_roles(settings, store).generator == settings.data_directory / "models" / "second"
 
 
 @pytest.mark.parametrize(
@@ -166,4 +178,4 @@ def test_damaged_choices_are_named_and_can_be_made_again(settings: Settings, sto
     with pytest.raises(StorageCorrupt, match=r"choices\.json.*models use"):
         fill_roles(settings, store)
     store.use(ModelRole.GENERATOR, "second")
-    assert fill_roles(settings, store).generator.name == "second"
+    assert fill_roles(settings, store).generator == settings.data_directory / "models" / "second"

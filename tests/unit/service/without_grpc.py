@@ -24,10 +24,11 @@ from edge_rag.core.query import AnswerMode, PassageOrder, Priority, Query, Sampl
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.generator.constraints.grammar import GrammarCompiler
-from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
+from edge_rag.generator.generator import AnswerGenerator, CiteSettings
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
+from edge_rag.generator.quote_generator import QuoteSettings
 from edge_rag.pipeline.ingest import Ingest, IngestObserver
 from edge_rag.pipeline.ingest_policy import IngestLimits
 from edge_rag.pipeline.pipeline import Pipeline, StageLimits

@@ -1,0 +1,78 @@
+"""A daemon without a language model: it quotes, refuses what a model would write, and takes a model while it runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from click.testing import CliRunner
+
+from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, rag_pb2, rag_pb2_grpc
+from edge_rag.cli.main import main
+from tests.e2e.answers.test_asking import QUESTIONS, ask
+from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents, start_daemon, status_of
+
+CONFIG = '[models]\ngenerator = ""\n'
+FREE = rag_pb2.ANSWER_MODE_FREE
+FEW = rag_pb2.Sampling(max_tokens=8)
+
+
+@pytest.fixture(scope="module")
+def quoting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    folder = tmp_path_factory.mktemp("quoting")
+    with start_daemon(folder / "data", folder / "log", CONFIG) as running:
+        ingest(running.address, sample_documents())
+        yield running
+
+
+def test_it_quotes_with_citations_and_says_what_is_not_there(quoting: RunningDaemon) -> None:
+    answer = ask(quoting.address, rag_pb2.AskRequest(question=QUESTIONS[0]))
+    assert "2,000" in answer.text
+    assert answer.text == " ".join(text for *_, text in answer.citations)
+    assert answer.finished.usage == rag_pb2.Usage()
+    absent = ask(quoting.address, rag_pb2.AskRequest(question="Who won the chess championship of 1972?"))
+    assert (absent.finished.reason, absent.citations) == (rag_pb2.FINISH_REASON_NOT_FOUND, ())
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        rag_pb2.AskRequest(question=QUESTIONS[0], mode=FREE),
+        rag_pb2.AskRequest(question=QUESTIONS[0], mode=rag_pb2.ANSWER_MODE_CITE),
+        rag_pb2.AskRequest(question=QUESTIONS[0], mode=FREE, regex="yes|no"),
+        rag_pb2.AskRequest(question="zzz qqq", mode=FREE),
+    ],
+)
+def test_what_a_model_would_write_is_refused_with_what_to_do(
+    quoting: RunningDaemon, request_: rag_pb2.AskRequest
+) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        ask(quoting.address, request_)
+    code, details = status_of(refused.value)
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "edge-rag models use generator" in details
+
+
+def test_status_names_no_generator(quoting: RunningDaemon) -> None:
+    with grpc.insecure_channel(quoting.address) as channel:
+        status = admin_pb2_grpc.AdminStub(channel).GetStatus(admin_pb2.GetStatusRequest(), timeout=30)
+    assert [model.role for model in status.models] == ["embedder", "reranker"]
+    assert all("generator" not in item.name for item in status.memory.items)
+    shown = CliRunner(env={"EDGE_RAG_SERVER": quoting.address}).invoke(main, ["status"])
+    assert "generator    none: answers are quoted" in shown.stdout
+    assert "kv cache" not in shown.stdout
+
+
+def test_a_model_that_is_selected_writes_at_once(quoting: RunningDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGE_RAG_LISTEN", quoting.address)
+    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "")
+    data = ("--data-dir", str(quoting.data_dir))
+    selected = CliRunner().invoke(main, ["models", "use", "generator", "quoter", *data, "--json"])
+    assert json.loads(selected.stdout)["in_place"] is True
+    with grpc.insecure_channel(quoting.address) as channel:
+        *_, last = rag_pb2_grpc.RagStub(channel).Ask(
+            rag_pb2.AskRequest(question=QUESTIONS[0], mode=FREE, sampling=FEW), timeout=60
+        )
+    assert last.finished.usage.generated_tokens > 0
