@@ -59,7 +59,7 @@ from scripts.bench.peers.divergence import divergences
 from scripts.bench.peers.figures import Figures, read_figures
 from scripts.bench.peers.load import Load, add_load_arguments, load_of, load_options
 from scripts.bench.peers.preparation import install, make_checkpoint, make_model
-from scripts.bench.peers.report import Form, as_json, figures_table, plot, ratios_table
+from scripts.bench.peers.report import Form, as_json, figures_table, markdown, plot, ratios_table
 
 INTERRUPTED = 130
 _WIDTH_OF_FILES = 180
@@ -99,6 +99,8 @@ def main() -> int:
     if arguments.plot:
         plot(found, load, arguments.plot)
         console.print(f"plot written to {arguments.plot}")
+    if arguments.markdown:
+        sys.stdout.write(markdown(found, load, forms) + "\n")
     if arguments.json:
         about = {"model": arguments.shape if source is None else source.name, "ours": arguments.precision}
         json.dump(about | as_json(found, load, failures, forms), sys.stdout)
@@ -117,6 +119,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=300, help="seconds one program may take [%(default)s]")
     parser.add_argument("--install", action="store_true", help="install the peers that are not, then measure")
     parser.add_argument("--plot", type=Path, help="write a picture here; needs matplotlib")
+    parser.add_argument("--markdown", action="store_true", help="print the table as docs/benchmarks.md has it")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     add_load_arguments(parser)
     return parser.parse_args()

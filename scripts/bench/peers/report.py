@@ -78,6 +78,18 @@ def figures_table(rounds: Rounds, load: Load, forms: Mapping[str, Form]) -> Tabl
     return table
 
 
+def markdown(rounds: Rounds, load: Load, forms: Mapping[str, Form]) -> str:
+    """Returns the medians as the table of docs/benchmarks.md, without memory and load."""
+    shown_measures = ("decode_many", "decode_one", "prefill")
+    headings = [title for measure, title in titles(load).items() if measure in shown_measures]
+    lines = [f"| program | form | divergence from fp32 | {' | '.join(headings)} |", "|---" * (3 + len(headings)) + "|"]
+    for name, runs in rounds.items():
+        form, medians = forms.get(name, Form("", None)), median_figures(runs)
+        cells = [name, form.text, form.divergence, *(shown(measure, medians) for measure in shown_measures)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def ratios(rounds: Rounds) -> dict[str, dict[str, dict[str, float]]]:
     """Returns by which factor each of ours is better than each of the others: of ours, of theirs, by measure."""
     medians = {name: median_figures(runs) for name, runs in rounds.items()}

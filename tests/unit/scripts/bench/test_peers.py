@@ -19,7 +19,7 @@ from scripts.bench.peers.__main__ import compare, prepare
 from scripts.bench.peers.contenders import DECODER, OPENVINO, ROOT, Contender
 from scripts.bench.peers.figures import Figures, advantage, median_figures, read_figures, write_figures
 from scripts.bench.peers.load import Load
-from scripts.bench.peers.report import Form, as_json, figures_table, ratios_table
+from scripts.bench.peers.report import Form, as_json, figures_table, markdown, ratios_table
 from scripts.bench.peers.write_gguf import gguf_name
 
 TINY = ROOT / "tests" / "fixtures" / "tiny-qwen2"
@@ -72,6 +72,9 @@ def test_tables_show_medians_ranges_and_ratios_of_medians() -> None:
     assert "150 (100 to 200)" in table
     assert "KL 0.0033, same token 95.5%" in table
     assert "random weights, speed only" in table
+    lines = markdown(rounds, LOAD, forms).splitlines()
+    assert lines[2] == f"| {DECODER} | INT4 | KL 0.0033, same token 95.5% | 300 | 90.0 | 2,000 |"
+    assert len({line.count("|") for line in lines}) == 1
     line = next(line for line in printed(ratios_table(rounds, LOAD)).splitlines() if "peer" in line)
     assert [cell for cell in line.split() if cell.endswith("x")] == ["2.00x", "0.90x", "2.00x", "2.00x", "10.00x"]
 
