@@ -178,8 +178,9 @@ def summarize(mode: str, answers: Sequence[Given]) -> Row:
 
 
 def spread(questions: Sequence[Asked], count: int) -> list[Asked]:
-    """Returns ``count`` questions, evenly spread over the file."""
-    return [questions[place * len(questions) // count] for place in range(min(count, len(questions)))]
+    """Returns ``count`` questions, evenly spread over the file; all if there are fewer."""
+    taken = min(count, len(questions))
+    return [questions[place * len(questions) // taken] for place in range(taken)]
 
 
 def chosen(articles: Articles, answerable: int, unanswerable: int) -> tuple[dict[str, str], list[tuple[Asked, bool]]]:

@@ -164,3 +164,12 @@ def test_tensors_of_the_architecture_have_names_for_llama_cpp_and_others_are_ref
     assert gguf_name("lm_head.weight") is None
     with pytest.raises(ValueError, match="q_norm"):
         gguf_name("model.layers.0.self_attn.q_norm.weight")
+
+
+def test_a_file_is_read_by_every_program_in_its_environment_and_each_says_its_form(tmp_path: Path) -> None:
+    programs = peers.contenders_of_file(tmp_path / "some.gguf")
+    assert tuple(one.name for one in programs) == peers.FILE_NAMES
+    assert all(one.form for one in (*programs, *peers.contenders("qwen2.5-0.5b", "int4")))
+    folders = {one.environment.folder for one in programs if one.environment}
+    assert folders == {OPENVINO.folder, peers.LLAMA_CPP.folder}
+    assert {one.model for one in programs if one.name.startswith("llama")} == {tmp_path / "some.gguf"}
