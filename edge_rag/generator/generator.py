@@ -161,20 +161,20 @@ class AnswerGenerator(QuoteGenerator):
         if grammar is not None:
             return prompt, grammar, FormattedStream(listener, self._clock, detokenizer)
         free = FreeText(self._end_tokens)
+        not_found = self._prompt.not_found_answer(request.question, len(passages))
         if prompt.trace is not None:
             reader = TraceReader(prompt.trace, passages, numbering)
             trace = TraceTokens(reader, self._tokenizer.special_id, detokenizer, stops, request.sampling.max_tokens)
             check = None
             if request.mode is AnswerMode.CITE:
                 check = Attributor(kept, self._cite.make_stemmer())
-            return prompt, free, TraceStream(listener, self._clock, trace, self._prompt.not_found, check)
+            return prompt, free, TraceStream(listener, self._clock, trace, not_found, check)
         if request.mode is AnswerMode.FREE:
             citations = CitationMapper(passages, numbering)
             return prompt, free, FreeStream(listener, self._clock, detokenizer, stops, citations)
         checked = CheckedText(
             passages, numbering, Attributor(kept, self._cite.make_stemmer(), request.question), self._cite.unsupported
         )
-        not_found = self._prompt.not_found_answer(request.question, len(passages))
         return prompt, free, CiteStream(listener, self._clock, detokenizer, stops, checked, not_found)
 
     def _may_hold_an_answer(self, request: GenerationRequest) -> bool:

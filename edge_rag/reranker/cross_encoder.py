@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest
 from edge_rag.reranker.candidate import EncodedPassage, compare, in_steps, model_text
-from edge_rag.reranker.evidence import Answerability, EvidenceWeights, unrelated_similarity, weigh_sentences
+from edge_rag.reranker.evidence import EncoderCalibration, EvidenceWeights, weigh_sentences
 from edge_rag.reranker.scoring import PairScorer, TokenVectorizer, log_boosts, weights_by_term
 
 METHOD: Final = "cross-encoder.1"
@@ -30,7 +30,7 @@ class CrossEncoderReranker:
         self._scorer = scorer
         self._vectorizer = vectorizer
         self._evidence_weights = evidence_weights or EvidenceWeights()
-        self._answerability: Answerability | None = None
+        self._calibration = EncoderCalibration(vectorizer)
 
     def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
         """Answers each request, in order; the pairs of all requests are scored in one call, each once.
@@ -78,8 +78,6 @@ class CrossEncoderReranker:
             )
         )
         vectors = dict(zip(texts, self._vectorizer.token_vectors(texts), strict=True))
-        if self._answerability is None:
-            self._answerability = Answerability(unrelated_similarity(self._vectorizer))
         answers: list[Reranked] = []
         for request, order, values in zip(requests, orders, scores, strict=True):
             passages = [request.retrieved.hits[index].passage for index in order]
@@ -88,7 +86,7 @@ class CrossEncoderReranker:
                 weights_by_term(request.retrieved.term_weights),
                 compare(vectors[request.question], passages, read),
                 self._evidence_weights,
-                self._answerability,
+                self._calibration.answerability(request.question),
             )
             chosen: NDArray[np.float32] = values[order]
             ranked = (

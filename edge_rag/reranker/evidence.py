@@ -11,8 +11,9 @@ answer type, max-sim in the other direction, length, position in the passage.
 
 Answerability is a logistic function of the largest coverage of the question's term weight by one sentence, and of the
 largest max-sim of a sentence, not standardized. Encoders differ in the similarity of unrelated texts, so max-sim is
-rescaled: 0 for unrelated texts, 1 for equal ones. The function was fitted to 612 XQuAD questions over 120 paragraphs
-and the same questions with their article's paragraphs removed. Shares of questions below 0.25:
+rescaled: 0 for unrelated texts of the question's script, 1 for equal ones. The function was fitted to 612 XQuAD
+questions over 120 paragraphs and the same questions with their article's paragraphs removed. Shares of questions below
+0.25:
 
     =========================================  =====================  ==============
     share of questions                         article is removed     answer is there
@@ -24,12 +25,20 @@ and the same questions with their article's paragraphs removed. Shares of questi
 
 The area under the ROC curve is 0.995, with coverage alone 0.969. Of 46 questions about the sample documents none is
 below 0.25, and all of 48 XQuAD questions asked of the sample documents are.
+
+An encoder that finds unrelated texts similar has weights of its own. Those of multilingual-e5-small were fitted to 153
+questions in each of ten languages (XQuAD; token vectors made with the model's prompts), each against the unrelated
+texts of its script. Below 0.25 are 1.8% of the answerable questions on the mean (5.2% in Greek, at most 3.9% in ar, de,
+en, es, hi, ro, ru, th and zh), and 89.9% of those without their article (78% in Spanish, 87% in Romanian, at least 88%
+in the others). With MiniLM's weights one answerable question of ten was below.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import islice, product
 from math import exp
 from typing import Final
@@ -38,40 +47,131 @@ from edge_rag.core.passage import Sentence
 from edge_rag.reranker.candidate import RerankCandidate
 from edge_rag.reranker.scoring import TokenVectorizer, coverage, max_sim, standardize
 
-_PAIRS: Final = (
-    (
-        "How often must the filter be changed?",
-        "The filter of the oil separator is replaced after every 500 hours of operation.",
+
+class Script(Enum):
+    """The scripts whose unrelated texts are compared."""
+
+    LATIN = "A-Za-z\u00c0-\u024f\u1e00-\u1eff"
+    GREEK = "\u0370-\u03ff\u1f00-\u1fff"
+    CYRILLIC = "\u0400-\u052f"
+    ARABIC = "\u0600-\u077f"
+    DEVANAGARI = "\u0900-\u097f"
+    THAI = "\u0e00-\u0e7f"
+    KANA = "\u3041-\u30ff"
+    HAN = "\u3400-\u4dbf\u4e00-\u9fff"
+    HANGUL = "\uac00-\ud7a3"
+
+
+_LETTERS: Final = {script: re.compile(f"[{script.value}]") for script in Script}
+
+
+def script_of(text: str) -> Script:
+    """Returns the script of most of a text's letters; Latin if none is known; of Han and kana kana if there is some."""
+    counts = {script: len(letters.findall(text)) for script, letters in _LETTERS.items()}
+    if counts[Script.KANA]:
+        counts[Script.KANA] += counts[Script.HAN]
+    return max(counts, key=counts.__getitem__)
+
+
+_PAIRS: Final[Mapping[Script, Sequence[tuple[str, str]]]] = {
+    Script.LATIN: (
+        (
+            "How often must the filter be changed?",
+            "The filter of the oil separator is replaced after every 500 hours of operation.",
+        ),
+        (
+            "Who wrote the first opera in this language?",
+            "The composer finished his only opera in the spring previous he moved to the capital.",
+        ),
+        (
+            "What is the population of the island?",
+            "About nine thousand people live on the island, most of them along the northern coast.",
+        ),
+        (
+            "When did the two countries sign the treaty?",
+            "Both governments signed the peace agreement in the autumn after a year of talks.",
+        ),
+        (
+            "Which medicine is given against a high fever?",
+            "Paracetamol lowers the temperature of the patient within an hour.",
+        ),
+        (
+            "Where is the spare key of the storeroom kept?",
+            "A second key hangs in the glass box beside the entrance of the workshop.",
+        ),
+        (
+            "Why do leaves turn red previous they fall?",
+            "As the days become shorter the trees stop making chlorophyll, and other colours show.",
+        ),
+        (
+            "How many votes does a new law need?",
+            "A bill is passed when more than half of the members present agree to it.",
+        ),
     ),
-    (
-        "Who wrote the first opera in this language?",
-        "The composer finished his only opera in the spring previous he moved to the capital.",
+    Script.CYRILLIC: (
+        ("Как часто нужно менять фильтр?", "Фильтр маслоотделителя меняют через каждые 500 часов работы."),
+        ("Сколько жителей на острове?", "На острове живёт около девяти тысяч человек, большинство у северного берега."),
+        (
+            "Когда две страны подписали договор?",
+            "Осенью после года переговоров правительства подписали мирное соглашение.",
+        ),
+        ("Какое лекарство дают при высокой температуре?", "Парацетамол снижает температуру больного за час."),
     ),
-    (
-        "What is the population of the island?",
-        "About nine thousand people live on the island, most of them along the northern coast.",
+    Script.GREEK: (
+        (
+            "Κάθε πότε πρέπει να αλλάζει το φίλτρο;",
+            "Το φίλτρο του διαχωριστή λαδιού αντικαθίσταται κάθε 500 ώρες λειτουργίας.",
+        ),
+        (
+            "Ποιος είναι ο πληθυσμός του νησιού;",
+            "Στο νησί ζουν περίπου εννέα χιλιάδες άνθρωποι, οι περισσότεροι στη βόρεια ακτή.",
+        ),
+        (
+            "Πότε υπέγραψαν οι δύο χώρες τη συνθήκη;",
+            "Οι κυβερνήσεις υπέγραψαν την ειρήνη το φθινόπωρο μετά από συνομιλίες ενός έτους.",
+        ),
+        (
+            "Ποιο φάρμακο δίνεται για τον υψηλό πυρετό;",
+            "Η παρακεταμόλη μειώνει τη θερμοκρασία του ασθενούς μέσα σε μία ώρα.",
+        ),
     ),
-    (
-        "When did the two countries sign the treaty?",
-        "Both governments signed the peace agreement in the autumn after a year of talks.",
+    Script.ARABIC: (
+        ("كم مرة يجب تغيير الفلتر؟", "يُستبدل فلتر فاصل الزيت كل 500 ساعة تشغيل."),
+        ("كم عدد سكان الجزيرة؟", "يعيش في الجزيرة نحو تسعة آلاف شخص، معظمهم على الساحل الشمالي."),
+        ("متى وقع البلدان المعاهدة؟", "وقعت الحكومتان اتفاق السلام في الخريف بعد عام من المحادثات."),
+        ("ما الدواء الذي يعطى لعلاج الحمى الشديدة؟", "يخفض الباراسيتامول حرارة المريض خلال ساعة."),
     ),
-    (
-        "Which medicine is given against a high fever?",
-        "Paracetamol lowers the temperature of the patient within an hour.",
+    Script.DEVANAGARI: (
+        ("फ़िल्टर कितनी बार बदलना चाहिए?", "तेल विभाजक का फ़िल्टर हर 500 घंटे के संचालन के बाद बदला जाता है।"),
+        ("द्वीप की जनसंख्या कितनी है?", "द्वीप पर लगभग नौ हज़ार लोग रहते हैं, अधिकतर उत्तरी तट पर।"),
+        ("दोनों देशों ने संधि पर कब हस्ताक्षर किए?", "एक साल की बातचीत के बाद सरकारों ने पतझड़ में शांति समझौते पर हस्ताक्षर किए।"),
+        ("तेज़ बुखार में कौन सी दवा दी जाती है?", "पैरासिटामोल एक घंटे में रोगी का तापमान कम कर देता है।"),
     ),
-    (
-        "Where is the spare key of the storeroom kept?",
-        "A second key hangs in the glass box beside the entrance of the workshop.",
+    Script.THAI: (
+        ("ต้องเปลี่ยนไส้กรองบ่อยแค่ไหน", "ไส้กรองของเครื่องแยกน้ำมันเปลี่ยนทุก 500 ชั่วโมงการทำงาน"),
+        ("เกาะนี้มีประชากรเท่าไร", "มีคนอาศัยอยู่บนเกาะประมาณเก้าพันคน ส่วนใหญ่อยู่ตามชายฝั่งทางเหนือ"),
+        ("สองประเทศลงนามในสนธิสัญญาเมื่อใด", "รัฐบาลทั้งสองลงนามในข้อตกลงสันติภาพในฤดูใบไม้ร่วงหลังการเจรจาหนึ่งปี"),
+        ("ยาอะไรใช้รักษาไข้สูง", "พาราเซตามอลช่วยลดอุณหภูมิของผู้ป่วยภายในหนึ่งชั่วโมง"),
     ),
-    (
-        "Why do leaves turn red previous they fall?",
-        "As the days become shorter the trees stop making chlorophyll, and other colours show.",
+    Script.HAN: (
+        ("滤芯多久要更换一次？", "油分离器的滤芯每运行500小时更换一次。"),
+        ("这个岛有多少人口？", "岛上大约住着九千人，大多数住在北海岸。"),
+        ("两国何时签署了条约？", "经过一年的谈判，两国政府在秋天签署了和平协议。"),
+        ("高烧时用什么药？", "扑热息痛能在一小时内降低病人的体温。"),
     ),
-    (
-        "How many votes does a new law need?",
-        "A bill is passed when more than half of the members present agree to it.",
+    Script.KANA: (
+        ("フィルターはどのくらいの頻度で交換しますか？", "油分離器のフィルターは運転500時間ごとに交換する。"),
+        ("島の人口はどれくらいですか？", "島には約九千人が住み、その多くは北の海岸沿いにいる。"),
+        ("二つの国はいつ条約に署名しましたか？", "一年にわたる協議の後、両政府は秋に平和協定に署名した。"),
+        ("高熱のときに与える薬は何ですか？", "パラセタモールは一時間以内に患者の体温を下げる。"),
     ),
-)
+    Script.HANGUL: (
+        ("필터는 얼마나 자주 교체해야 합니까?", "유분리기의 필터는 500시간 운전마다 교체한다."),
+        ("섬의 인구는 얼마입니까?", "섬에는 약 구천 명이 살고 있으며 대부분 북쪽 해안에 산다."),
+        ("두 나라는 언제 조약에 서명했습니까?", "일 년의 회담 끝에 양국 정부는 가을에 평화 협정에 서명했다."),
+        ("고열에는 어떤 약을 줍니까?", "파라세타몰은 한 시간 안에 환자의 체온을 낮춘다."),
+    ),
+}
 """Questions and their sentences; each question is unrelated to the sentences of the others."""
 
 
@@ -90,12 +190,18 @@ class AnswerabilityWeights:
     bias: float = -13.0
 
 
+_CLOSE_WEIGHTS: Final = AnswerabilityWeights(11.0, 28.3, -13.2)
+"""For encoders that find unrelated texts similar, fitted to multilingual-e5-small."""
+_CLOSE: Final = 0.5
+"""Least max-sim of unrelated Latin texts of such an encoder: 0.67, and 0.12 of MiniLM."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answerability:
     """Rates whether passages answer a question.
 
     Attributes:
-        unrelated: Max-sim of unrelated texts, below 1.
+        unrelated: Max-sim of unrelated texts of the question's script, below 1.
         weights: The logistic function.
     """
 
@@ -114,16 +220,43 @@ class Answerability:
         return 1.0 / (1.0 + exp(-max(-60.0, min(60.0, odds))))
 
 
-def unrelated_similarity(vectorizer: TokenVectorizer) -> float:
-    """Returns the mean max-sim of unrelated questions and sentences, at most 0.99.
+class EncoderCalibration:
+    """What an encoder finds unrelated texts to be, by script; measured when first needed. For one thread at a time.
+
+    Args:
+        vectorizer: The encoder.
+    """
+
+    def __init__(self, vectorizer: TokenVectorizer) -> None:
+        self._vectorizer = vectorizer
+        self._unrelated: dict[Script, float] = {}
+
+    def answerability(self, question: str) -> Answerability:
+        """Returns the judge of a question.
+
+        Raises:
+            InferenceFailed: The encoder failed.
+        """
+        weights = _CLOSE_WEIGHTS if self._similarity(Script.LATIN) >= _CLOSE else AnswerabilityWeights()
+        return Answerability(self._similarity(script_of(question)), weights)
+
+    def _similarity(self, script: Script) -> float:
+        if script not in self._unrelated:
+            self._unrelated[script] = unrelated_similarity(self._vectorizer, script)
+        return self._unrelated[script]
+
+
+def unrelated_similarity(vectorizer: TokenVectorizer, script: Script = Script.LATIN) -> float:
+    """Returns the mean max-sim of unrelated questions and sentences of a script, at most 0.99.
 
     Raises:
         InferenceFailed: The encoder failed.
     """
-    vectors = vectorizer.token_vectors([text for pair in _PAIRS for text in pair])
+    pairs = _PAIRS[script]
+    vectors = vectorizer.token_vectors([text for pair in pairs for text in pair])
     apart = [
         max_sim(vectors[2 * question].vectors @ vectors[2 * sentence + 1].vectors.T)
-        for question, sentence in product(range(len(_PAIRS)), repeat=2)
+        for question, sentence in product(range(len(pairs)), repeat=2)
         if question != sentence
     ]
     return min(0.99, sum(apart) / len(apart))

@@ -40,7 +40,7 @@ from edge_rag.reranker.candidate import (
     mean_vector,
     model_text,
 )
-from edge_rag.reranker.evidence import Answerability, EvidenceWeights, unrelated_similarity, weigh_sentences
+from edge_rag.reranker.evidence import EncoderCalibration, EvidenceWeights, weigh_sentences
 from edge_rag.reranker.scoring import TokenVectorizer, bm25, cosine, log_boosts, max_sim, standardize, weights_by_term
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
@@ -86,7 +86,7 @@ class MaxSimReranker:
         self._vectorizer = vectorizer
         self._passage_weights = passage_weights or PassageWeights()
         self._evidence_weights = evidence_weights or EvidenceWeights()
-        self._answerability: Answerability | None = None
+        self._calibration = EncoderCalibration(vectorizer)
         self._cache = PassageCache(cache_bytes)
 
     def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
@@ -137,15 +137,15 @@ class MaxSimReranker:
             self._cache.put(passage, read[text])
 
     def _rank(self, request: RerankRequest, question: TokenVectors, read: Mapping[str, EncodedPassage]) -> Reranked:
-        if self._answerability is None:
-            self._answerability = Answerability(unrelated_similarity(self._vectorizer))
         term_weights = weights_by_term(request.retrieved.term_weights)
         passages = [hit.passage for hit in request.retrieved.hits]
         candidates = compare(question, passages, [read[model_text(passage)] for passage in passages])
         scores = self._scores(question, term_weights, candidates) + log_boosts(request.retrieved.hits)
         best = np.argsort(-scores, kind="stable")[: request.limit]
         chosen = [candidates[index] for index in best]
-        weighted = weigh_sentences(term_weights, chosen, self._evidence_weights, self._answerability)
+        weighted = weigh_sentences(
+            term_weights, chosen, self._evidence_weights, self._calibration.answerability(request.question)
+        )
         ranked = (
             RankedPassage(candidate.passage, float(scores[index]), sentences)
             for index, candidate, sentences in zip(best, chosen, weighted.sentences, strict=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.reranker.evidence import Answerability, unrelated_similarity
+from edge_rag.reranker.evidence import Answerability, EncoderCalibration, Script, script_of, unrelated_similarity
 from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
 
 REPOSITORY = Path(__file__).parents[3]
@@ -54,3 +54,65 @@ class Constant:
 
 def test_a_degenerate_encoder_still_gives_a_valid_evidence() -> None:
     assert 0.0 <= Answerability(unrelated_similarity(Constant())).evidence(1.0, 1.0) <= 1.0
+
+
+class Scripted:
+    """Finds unrelated texts of each script as similar as it is told."""
+
+    def __init__(self, latin: float, other: float) -> None:
+        self.similarity = {True: latin, False: other}
+        self.encoded = 0
+
+    def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
+        self.encoded += 1
+        cosine = self.similarity[script_of(texts[0]) is Script.LATIN]
+        question, sentence = np.array([[1, 0]], np.float32), np.array([[cosine, 0]], np.float32)
+        offsets = np.array([[0, 1]], np.int32)
+        return [TokenVectors(sentence if number % 2 else question, offsets) for number in range(len(texts))]
+
+
+@pytest.mark.parametrize("latin", [0.12, 0.67])
+def test_a_question_is_judged_by_unrelated_texts_of_its_script(latin: float) -> None:
+    encoder = Scripted(latin, 0.7)
+    calibration = EncoderCalibration(encoder)
+    english, russian = calibration.answerability("How often?"), calibration.answerability("Как часто?")
+    assert (english.unrelated, russian.unrelated) == pytest.approx((latin, 0.7))
+    assert english.weights == russian.weights
+    calibration.answerability("Who?"), calibration.answerability("Кто?")
+    assert encoder.encoded == 2
+
+
+def test_encoders_that_find_unrelated_texts_similar_have_weights_of_their_own() -> None:
+    apart, close = (EncoderCalibration(Scripted(latin, 0.7)).answerability("Who?").weights for latin in (0.12, 0.67))
+    assert apart != close
+
+
+@pytest.mark.parametrize(
+    ("text", "script"),
+    [
+        ("", Script.LATIN),
+        ("გამარჯობა", Script.LATIN),
+        ("Wie oft?", Script.LATIN),
+        ("Что такое MA-7?", Script.CYRILLIC),
+        ("東京の人口は？", Script.KANA),
+        ("东京的人口？", Script.HAN),
+        ("서울의 인구는?", Script.HANGUL),
+        ("ما هو الماء؟", Script.ARABIC),
+        ("पानी क्या है?", Script.DEVANAGARI),
+        ("น้ำคืออะไร", Script.THAI),
+        ("Τι είναι;", Script.GREEK),
+    ],
+)
+def test_the_script_of_a_question_is_that_of_most_letters(text: str, script: Script) -> None:
+    assert script_of(text) is script
+
+
+@pytest.mark.parametrize("script", list(Script))
+def test_unrelated_texts_are_of_their_script_and_cover_each_other(script: Script) -> None:
+    class Reader:
+        def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
+            assert len(texts) >= 8
+            assert {script_of(text) for text in texts} <= {script, Script.HAN if script is Script.KANA else script}
+            return [TokenVectors(np.eye(1, 2, dtype=np.float32), np.array([[0, 1]], np.int32)) for _ in texts]
+
+    assert unrelated_similarity(Reader(), script) == pytest.approx(0.99)
