@@ -25,6 +25,9 @@ COMPENSATED_INPUTS: Final = 1024
 """Inputs among which rounding errors are compensated; bounds the time and memory of factorizing their moments."""
 
 _TOP: Final = 15
+_REFITS: Final = 4
+"""Rounds of least squares from each start."""
+
 _CODES: Final = 255
 _SPANS: Final = (15.0, 14.0, 13.0, 12.0, 11.0, 10.0, 9.0, 15.5, 16.2, 14.5)
 """Steps that a block's range may have. Whole ones find the grid of weights that were rounded to 4 bits before, whose
@@ -196,7 +199,7 @@ def _search(blocks: Floats, shares: Floats) -> tuple[Floats, Floats]:
     for steps in _SPANS:
         scale = _divider(np.where(blocks.min(axis=2) > 0, span, own) / np.float32(steps))
         minimum = lowest + np.maximum(np.float32(0), (span - _TOP * scale) / 2)
-        for _ in range(2):
+        for _ in range(_REFITS):
             values = np.rint((blocks - minimum[:, :, None]) / scale[:, :, None]).clip(0, _TOP)
             weighted = values * shares
             first, second = weighted.sum(axis=2), (weighted * values).sum(axis=2)
