@@ -157,6 +157,13 @@ def test_plain_text_is_read_in_any_encoding(encoding: str, text: str) -> None:
     assert read("a.txt", text.encode(encoding)).text == text
 
 
+def test_characters_that_an_earlier_conversion_lost_do_not_keep_a_text_out() -> None:
+    text = "Kublai's government faced financial difficulties (\ufffd\ufffd) after the wars. " * 3
+    assert read("a.txt", text).text == text.strip()
+    with pytest.raises(UnsupportedFormat):
+        read("a.txt", "\ufffd" * 100 + " some")
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -23,8 +23,10 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0e-\x1f\x7f\x80-\x84\x86-\x9f�￾￿]")
+_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0e-\x1f\x7f\x80-\x84\x86-\x9f￾￿]")
 _MAX_CONTROL_SHARE = 0.002
+_MAX_REPLACED_SHARE = 0.05
+"""Most of a text that may be U+FFFD: an earlier conversion left it, and the rest can be read."""
 _HIGH_BYTES = re.compile(rb"[\x80-\xff]+")
 _FEW_HIGH_BYTES = 16
 _FEW_HIGH_SHARE = 0.4
@@ -79,8 +81,12 @@ def _require(text: str | None) -> str:
 
 
 def _is_text(text: str) -> bool:
-    """Whether control characters are rare, and none is a NUL."""
-    return "\x00" not in text and len(_CONTROL_CHARACTERS.findall(text)) <= max(1.0, _MAX_CONTROL_SHARE * len(text))
+    """Whether control and replacement characters are rare, and none is a NUL."""
+    return (
+        "\x00" not in text
+        and len(_CONTROL_CHARACTERS.findall(text)) <= max(1.0, _MAX_CONTROL_SHARE * len(text))
+        and text.count("\ufffd") <= max(1.0, _MAX_REPLACED_SHARE * len(text))
+    )
 
 
 _BULLET = re.compile(r"[-*+•◦▪‣·●○–]\s+(?=\S)")
