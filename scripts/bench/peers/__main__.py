@@ -46,6 +46,7 @@ from scripts.bench.peers.contenders import (
     FILE_NAMES,
     NAMES,
     PRECISIONS,
+    RANDOM,
     ROOT,
     SHAPES,
     SMOLLM2,
@@ -84,7 +85,8 @@ def main() -> int:
         if source is not None:
             with console.status("comparing with the file's weights in float32"):
                 compared = divergences(source, ready, load.threads, arguments.timeout, failures)
-        forms = {one.name: Form(one.form, compared.get(one.name)) for one in ready}
+        missing = RANDOM if source is None else "could not be compared"
+        forms = {one.name: Form(one.form, compared.get(one.name), missing) for one in ready}
         if (busy := os.getloadavg()[0]) > _QUIET:
             console.print(f"load average {busy:.1f}: others use this machine, and programs that spin suffer most")
         compare(ready, load, arguments.rounds, arguments.timeout, console, found, failures)

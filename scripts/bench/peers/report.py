@@ -25,16 +25,18 @@ class Form:
     Attributes:
         text: Of its weights and its cache.
         comparison: With the weights in float32; None for random weights, or if it failed.
+        missing: What stands in its place.
     """
 
     text: str
     comparison: LogitComparison | None
+    missing: str = RANDOM
 
     @property
     def divergence(self) -> str:
         """What the table says of it."""
         found = self.comparison
-        return RANDOM if found is None else f"KL {found.divergence:.4f}, same token {found.same_token:.1%}"
+        return self.missing if found is None else f"KL {found.divergence:.4f}, same token {found.same_token:.1%}"
 
 
 def titles(load: Load) -> dict[str, str]:

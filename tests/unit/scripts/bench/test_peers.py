@@ -16,7 +16,7 @@ from edge_rag.model_store.convert.comparison import LogitComparison
 from scripts.bench.harness.processes import ProgramFailed, run_program
 from scripts.bench.peers import contenders as peers
 from scripts.bench.peers.__main__ import compare, prepare
-from scripts.bench.peers.contenders import DECODER, OPENVINO, ROOT, Contender
+from scripts.bench.peers.contenders import DECODER, OPENVINO, RANDOM, ROOT, Contender
 from scripts.bench.peers.figures import Figures, advantage, median_figures, read_figures, write_figures
 from scripts.bench.peers.load import Load
 from scripts.bench.peers.report import Form, as_json, figures_table, markdown, ratios_table
@@ -85,7 +85,7 @@ def test_the_json_holds_every_round_and_who_was_left_out() -> None:
             as_json({DECODER: [OURS], "peer": [THEIRS]}, LOAD, {"other": "crashed"}, {"peer": Form("Q4_0", None)})
         )
     )
-    assert found["forms"] == {"peer": {"text": "Q4_0", "comparison": None}}
+    assert found["forms"] == {"peer": {"text": "Q4_0", "comparison": None, "missing": RANDOM}}
     assert found["rounds"]["peer"] == [found["medians"]["peer"]]
     assert found["ratios"][DECODER]["peer"]["decode_many"] == 1.5
     assert found["failures"] == {"other": "crashed"}
