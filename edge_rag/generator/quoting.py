@@ -14,11 +14,11 @@ Nothing is generated, so no length of a sentence and no script is too much for i
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from edge_rag.analysis.terms import terms_of
 from edge_rag.core.passage import RankedPassage, Sentence
 from edge_rag.core.text import FUNCTION_WORDS
 
@@ -33,9 +33,6 @@ _QUESTION: Final = re.compile("[?\uff1f\u061f\u055e\u1367\u2e2e]$|[\u0370-\u03ff
 
 _COLONS: Final = (":", "\uff1a")
 _CLOSING: Final = "\"'”’»)]*_ "
-_WORD: Final = re.compile(r"[^\W_]+")
-_STEM_LETTERS: Final = 5
-"""Words are taken for the same if they begin with so many equal letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,23 +145,15 @@ def _is_open(ranked: RankedPassage, number: int) -> bool:
 
 def _repeats(question: str) -> Callable[[str], bool]:
     """Returns a function that says whether a sentence asks, or has no word that the question does not have."""
-    asked = {_stem(word) for word in _words(question)}
+    asked = {term for _, _, term in terms_of(question)}
 
     def repeats(sentence: str) -> bool:
         if _QUESTION.search(sentence.rstrip(_CLOSING)):
             return True
-        words = [word for word in _words(sentence) if word not in FUNCTION_WORDS]
-        return bool(words) and all(_stem(word) in asked for word in words)
+        terms = [term for start, end, term in terms_of(sentence) if sentence[start:end].lower() not in FUNCTION_WORDS]
+        return bool(terms) and asked.issuperset(terms)
 
     return repeats
-
-
-def _words(text: str) -> list[str]:
-    return [word.lower() for word in _WORD.findall(unicodedata.normalize("NFC", text))]
-
-
-def _stem(word: str) -> str:
-    return word[:_STEM_LETTERS]
 
 
 def _text(ranked: RankedPassage, number: int) -> str:

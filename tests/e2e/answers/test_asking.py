@@ -67,7 +67,7 @@ def test_an_answer_is_streamed_in_the_documented_order_with_usage_and_stage_time
 
 
 def test_a_quote_longer_than_max_tokens_is_whole_in_any_script(start: Callable[..., RunningDaemon]) -> None:
-    sentence = "泵的轴承每运行两千小时必须用二号锂基润滑脂润滑一次" * 6 + "。"
+    sentence = "泵的轴承每运行两千小时必须用二号锂基润滑脂润滑一次" * 4 + "。"
     daemon = start(config="[generator]\nnot_found_below = 0\n")
     ingest(daemon.address, {"pump.txt": f"停泵之前先关闭阀门。\n{sentence}\n".encode()})
     request = rag_pb2.AskRequest(question="泵的轴承每运行多少小时必须润滑一次", sampling=rag_pb2.Sampling(max_tokens=8))

@@ -83,6 +83,13 @@ def test_what_adds_a_word_to_the_question_is_an_answer() -> None:
     ]
 
 
+def test_a_sentence_without_spaces_is_compared_by_its_parts() -> None:
+    asked = "泵的轴承每运行多少小时必须润滑一次"
+    said = "泵的轴承每运行两千小时必须润滑一次。"
+    assert quoted(ranked(f"{said}\n其他。", 9), question=asked) == [said]
+    assert quoted(ranked("泵的轴承\n每两千小时润滑。", 9), question=asked) == ["每两千小时润滑。"]
+
+
 @pytest.mark.parametrize("colon", [":", "\uff1a"])
 def test_a_sentence_that_ends_with_a_colon_brings_the_lines_after_it(colon: str) -> None:
     text = f"Stop it. To list them, run{colon}\n\nls -l\nls -a\n\nThen log it."
