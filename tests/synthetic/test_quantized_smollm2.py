@@ -15,7 +15,7 @@ from tests.synthetic.tiny_checkpoint import checkpoint_of_llama_gguf
 
 MOST_BITS = 4.6
 MOST_DIVERGENCE = 0.032
-"""The aim is 0.03; 0.0308 was measured. The embeddings, which are the head and had 8 bits in the file, lose most."""
+"""0.0292 was measured on these texts, on which settings were chosen, 0.038 on others: the aim of 0.03 is not met."""
 
 
 @pytest.mark.convert
