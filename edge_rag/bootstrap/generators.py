@@ -23,8 +23,7 @@ from edge_rag.device.profile import DeviceProfile, ProviderChoice
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.kv_cache.disk.store import PageStore
 from edge_rag.engine.kv_cache.disk.tier import PageTier
-from edge_rag.engine.no_model import NoModel
-from edge_rag.engine.ports import ModelRunner
+from edge_rag.engine.ports import ModelRunner, NoModel
 from edge_rag.engine.scheduling.policy import SchedulerLimits, StepSize, limits_for
 from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
