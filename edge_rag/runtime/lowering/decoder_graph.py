@@ -25,6 +25,7 @@ from edge_rag.runtime.lowering.geometry import (
 from edge_rag.runtime.lowering.graph import declare_step
 from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN
 from edge_rag.runtime.lowering.weight_packing import (
+    FACTORS,
     PANEL_COLUMNS,
     BlockFormat,
     QuantizedMatrix,
@@ -41,6 +42,9 @@ _OPSET = 21
 _IR_VERSION = 10
 _MICROSOFT = "com.microsoft"
 _AXIS, _TOKENS, _ROWS = "axis", "tokens", "rows"
+
+REST = ".rest"
+"""Ending of the name of a matrix that has the later tokens of a vocabulary."""
 
 
 class Activation(Enum):
@@ -137,7 +141,8 @@ class DecoderWeights(Protocol):
     Matrices: ``embeddings``, ``head`` (absent if it is that of the embeddings), and of each layer ``N.query``,
     ``N.key``, ``N.value``, ``N.attention_output``, ``N.gate``, ``N.up``, ``N.down``. Vectors: ``norm``;
     ``N.attention_norm``, ``N.feed_forward_norm``, ``N.query_norm``, ``N.key_norm``, ``N.attention_output_norm``,
-    ``N.feed_forward_output_norm``, and biases by the name of the matrix and ``.bias``.
+    ``N.feed_forward_output_norm``, and biases by the name of the matrix and ``.bias``. Where ``embeddings.rest`` or
+    ``head.rest`` exists, it has the later tokens, in another precision, and the one without that ending the first.
     """
 
     def has(self, name: str) -> bool:
@@ -197,10 +202,7 @@ class _GraphWriter:
         found = self._description
         self._constant(_AXIS, np.array([0], np.int64))
         self._node("Unsqueeze", ["input_ids", _AXIS], [_TOKENS])
-        embeddings, form = self._packed(["embeddings"])
-        if form.columns != found.vocabulary_size:
-            raise ValueError(f"the embeddings have {form.columns} tokens, the vocabulary {found.vocabulary_size}")
-        self._quantized("QuantizedRows", [_TOKENS, *embeddings], "embedded", form)
+        self._embed()
         stream = self._scaled("embedded", found.embedding_scale)
         normed = self._norm(stream, "0.attention_norm")
         for number, layer in enumerate(found.layers):
@@ -211,12 +213,44 @@ class _GraphWriter:
             stream, normed = self._add_and_norm(stream, result, "norm" if last else f"{number + 1}.attention_norm")
         self._node("Gather", [normed, "logits_indices"], [_ROWS], axis=1)
         head = "head" if self._weights.has("head") else "embeddings"
-        inputs, form = self._packed([head])
-        self._quantized("QuantizedMatMul", [_ROWS, *inputs], "scores", form)
+        self._score(head)
         self._node("Squeeze", [self._scaled("scores", found.logit_scale), _AXIS], ["logits"])
         graph = helper.make_graph(self._nodes, "paged", [], [], list(self._initializers.values()))
         declare_step(graph, found.geometry)
         return graph
+
+    def _by_token(self, name: str) -> list[tuple[list[str], BlockFormat]]:
+        """Stores a matrix of the vocabulary; returns its parts by token."""
+        return [self._packed([part]) for part in (name, name + REST) if self._weights.has(part)]
+
+    def _embed(self) -> None:
+        parts = self._by_token("embeddings")
+        tokens = sum(form.columns for _, form in parts)
+        if tokens != self._description.vocabulary_size:
+            raise ValueError(f"the embeddings have {tokens} tokens, the vocabulary {self._description.vocabulary_size}")
+        if len(parts) == 1:
+            self._quantized("QuantizedRows", [_TOKENS, *parts[0][0]], "embedded", parts[0][1])
+            return
+        (first, first_form), (rest, rest_form) = parts
+        for name, number in (("zero", 0), ("first", first_form.columns), ("last_of_first", first_form.columns - 1)):
+            self._constant(name, np.array(number, np.int64))
+        self._constant("features", np.array([-1], np.int64))
+        self._node("Min", [_TOKENS, "last_of_first"], ["tokens.first"])
+        self._quantized("QuantizedRows", ["tokens.first", *first], "embedded.first", first_form)
+        self._node("Sub", [_TOKENS, "first"], ["tokens.after"])
+        self._node("Max", ["tokens.after", "zero"], ["tokens.rest"])
+        self._quantized("QuantizedRows", ["tokens.rest", *rest], "embedded.rest", rest_form)
+        self._node("Less", [_TOKENS, "first"], ["is_first"])
+        self._node("Unsqueeze", ["is_first", "features"], ["is_first.rows"])
+        self._node("Where", ["is_first.rows", "embedded.first", "embedded.rest"], ["embedded"])
+
+    def _score(self, head: str) -> None:
+        parts = self._by_token(head)
+        names = ["scores"] if len(parts) == 1 else ["scores.first", "scores.rest"]
+        for name, (inputs, form) in zip(names, parts, strict=True):
+            self._quantized("QuantizedMatMul", [_ROWS, *inputs], name, form)
+        if len(parts) > 1:
+            self._node("Concat", names, ["scores"], axis=-1)
 
     def _attention(self, normed: str, number: int, layer: Layer) -> str:
         found = self._description
@@ -352,7 +386,10 @@ class _GraphWriter:
         packed = alternate(*map(pack, matrices)) if alternating else pack(beside(matrices))
         names = {kind: f"{name}.{kind}" for kind in packed.tensors}
         for kind, values in packed.tensors.items():
-            self._store(names[kind], values)
+            if kind in FACTORS and not (values.view(np.uint32) & 0xFFFF).any():
+                self._store_halved(names[kind], values)
+            else:
+                self._store(names[kind], values)
         return operator_inputs(names), packed.form
 
     def _vector(self, name: str) -> str:
@@ -367,6 +404,15 @@ class _GraphWriter:
             tensor = TensorProto(name=name, data_type=kind, dims=values.shape)
             self._file.store(tensor, values)
             self._initializers[name] = tensor
+
+    def _store_halved(self, name: str, values: Floats) -> None:
+        """Writes a tensor in bfloat16, which loses nothing of these values, once; it is widened when it is opened."""
+        stored = f"{name}.bfloat16"
+        if stored not in self._initializers:
+            tensor = TensorProto(name=stored, data_type=TensorProto.BFLOAT16, dims=values.shape)
+            self._file.store(tensor, (values.view(np.uint32) >> np.uint32(16)).astype(np.uint16))
+            self._initializers[stored] = tensor
+            self._node("Cast", [stored], [name], to=TensorProto.FLOAT)
 
     def _constant(self, name: str, values: NDArray[Any]) -> None:
         """Adds a small tensor to the graph itself."""

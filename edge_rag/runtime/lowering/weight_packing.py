@@ -152,10 +152,13 @@ class PackedMatrix:
         return {name: values for name, values in kept.items() if values is not None}
 
 
+FACTORS: Final = ("scale_factors", "minimum_factors")
+"""Names of the tensors that scales and minima of type uint8 count."""
+
 _FIELDS: Final = {"packed": "weights", "scales": "scales"} | {
-    name: name for name in ("zero_points", "minima", "scale_factors", "minimum_factors")
+    name: name for name in ("zero_points", "minima", *FACTORS)
 }
-_INPUTS: Final = ("packed", "scales", "zero_points", "", "minima", "scale_factors", "minimum_factors")
+_INPUTS: Final = ("packed", "scales", "zero_points", "", "minima", *FACTORS)
 """The inputs of the operators after the first; the empty one is the bias of ``QuantizedMatMul``."""
 
 
@@ -177,13 +180,14 @@ def packed_of_inputs(form: BlockFormat, inputs: Sequence[str], read: Callable[[s
     Args:
         form: Its size and precision.
         inputs: The operator's inputs after the first.
-        read: Returns a tensor's values.
+        read: Returns a tensor's values; factors may be bfloat16.
 
     Raises:
         ValueError: The numbers of elements do not match the format.
     """
     names = {_FIELDS[ending]: name for ending, name in zip(_INPUTS, inputs, strict=False) if ending and name}
     tensors = {field: np.asarray(read(name)) for field, name in names.items()}
+    tensors |= {field: tensors[field].astype(np.float32) for field in FACTORS if field in tensors}
     shaped: dict[str, Any] = {
         field: values.reshape(form.panels, -1, PANEL_COLUMNS) for field, values in tensors.items() if field != "weights"
     }

@@ -1,7 +1,7 @@
 """Quantizes matrices by block: fitted scales and minima of 4 bits, error compensation, and plain rounding to 8 bits.
 
 A block is 32 consecutive inputs of an output. Its scale and minimum are bytes that count a factor of the output (double
-quantization: Dettmers et al., QLoRA, 2023), so that 4 bits take 4.5 bits a weight and two floats an output.
+quantization: Dettmers et al., QLoRA, 2023), so that 4 bits take 4.5 bits a weight and two factors an output.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class FittedRows:
         values: uint8 [outputs, inputs], below 16.
         scales: uint8 [outputs, blocks].
         minima: uint8 [outputs, blocks].
-        scale_factors: float32 [outputs].
-        minimum_factors: float32 [outputs], not negative.
+        scale_factors: float32 [outputs], each a bfloat16 number.
+        minimum_factors: The same of minima, not negative.
     """
 
     values: Bytes
@@ -76,6 +76,10 @@ class FittedRows:
         minima = np.repeat(self.minima.astype(np.float32) * self.minimum_factors[:, None], BLOCK, axis=1)[:, :inputs]
         weights: Floats = self.values.astype(np.float32) * scales - minima
         return weights
+
+    def part(self, outputs: slice | NDArray[Any]) -> FittedRows:
+        """Returns some of the outputs."""
+        return FittedRows(*(getattr(self, name)[outputs] for name in FittedRows.__slots__))
 
     @property
     def matrix(self) -> QuantizedMatrix:
@@ -118,11 +122,11 @@ def fit_rows(weights: Floats, moments: Floats | None = None) -> tuple[FittedRows
         error = _error(part - plain.weights, chances, groups)
         inexact = error > _EXACT * _error(part, chances, groups)
         if groups and inexact.any():
-            compensated = _compensated(part[inexact], _of_rows(plain, inexact), chances, groups)
+            compensated = _compensated(part[inexact], plain.part(inexact), chances, groups)
             other = _error(part[inexact] - compensated.weights, chances, groups)
             better = other < error[inexact]
             chosen = np.flatnonzero(inexact)[better]
-            plain = _replaced(plain, chosen, _of_rows(compensated, better))
+            plain = _replaced(plain, chosen, compensated.part(better))
             error[chosen] = other[better]
         found.append(plain)
         errors.append(error)
@@ -183,8 +187,9 @@ def _divider(values: Floats) -> Floats:
 
 
 def _factors(largest: Floats) -> Floats:
-    """Returns the factor of each output, with which its largest value is the largest code."""
-    factors: Floats = (largest.max(axis=1) / np.float32(_CODES)).astype(np.float32)
+    """Returns the factor of each output, the least bfloat16 number with which no value is above the largest code."""
+    bits = (largest.max(axis=1) / np.float32(_CODES)).astype(np.float32).view(np.uint32)
+    factors: Floats = ((bits + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)).view(np.float32)
     return factors
 
 
@@ -316,11 +321,6 @@ def _compensated(weights: Floats, plain: FittedRows, chances: Floats, groups: li
                 others = np.concatenate(group.blocks[number + 1 :])
                 left[:, others] -= changes @ factor[: inputs.size, inputs.size :]
     return FittedRows(values, scales, minima, plain.scale_factors, plain.minimum_factors)
-
-
-def _of_rows(rows: FittedRows, chosen: NDArray[Any]) -> FittedRows:
-    """Returns some of the outputs."""
-    return FittedRows(*(getattr(rows, name)[chosen] for name in FittedRows.__slots__))
 
 
 def _replaced(rows: FittedRows, numbers: NDArray[np.int64], others: FittedRows) -> FittedRows:

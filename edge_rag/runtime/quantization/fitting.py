@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.runtime.lowering.decoder_graph import DecoderDescription
+from edge_rag.runtime.lowering.decoder_graph import REST, DecoderDescription
 from edge_rag.runtime.lowering.reference_decoder import ReferenceWeights, observe_inputs, reference_logits
 from edge_rag.runtime.lowering.weight_packing import QuantizedMatrix, beside
 from edge_rag.runtime.quantization.blocks import BLOCK, COMPENSATED_INPUTS, FittedRows, fit_rows, joined, round_rows
@@ -22,6 +22,17 @@ Floats = NDArray[np.float32]
 
 _ROWS_AT_ONCE: Final = 16_384
 """Rows of a matrix that are read and fitted at a time."""
+
+NARROW_BITS: Final = 4.6
+"""Bits a weight up to which the most frequent tokens get 8 bits when all other matrices have 4."""
+
+_FREQUENT_SHARE: Final = 1 / 3
+"""Share of the tokens of texts that must be among those of 8 bits, otherwise there are none."""
+
+_TOKEN_STEP: Final = 16
+"""The number of tokens of 8 bits is a multiple of this, so that both parts fill whole panels."""
+
+_VOCABULARY: Final = ("embeddings", "head")
 
 UNITS: Final = (("query", "key", "value"), ("attention_output",), ("gate", "up"), ("down",))
 """Matrices of a layer that have the same precision, since they are multiplied as one."""
@@ -150,6 +161,8 @@ class FittedDecoder:
         self._folder = folder
         self.errors: dict[str, float] = {}
         """Of each matrix the squared error of its products, as a share of the products' squares."""
+        self.frequent = 0
+        """Tokens, the first of the vocabulary, that have 8 bits in embeddings and head."""
 
     @property
     def units(self) -> list[Unit]:
@@ -161,7 +174,10 @@ class FittedDecoder:
         return [Unit(each, sum(int(np.prod(self.weights.shape(name))) for name in each)) for each in names]
 
     def fit(self, texts: list[NDArray[np.int64]], report: Callable[[str], None]) -> None:
-        """Fits all matrices, with the moments of their inputs on texts.
+        """Fits all matrices, with the moments of their inputs on texts; chooses the tokens that have 8 bits.
+
+        Vocabularies made by merging begin with the most frequent tokens. These few rows decide most of what the
+        precision of a head costs, and a small model has many of its weights there.
 
         Args:
             texts: Token ids, at least one each.
@@ -189,6 +205,19 @@ class FittedDecoder:
                     self.fit_matrix(f"{number}.{part}", moments)
 
         observe_inputs(self._description, self.weights, texts, observe)
+        self.frequent = self._frequent_tokens(texts)
+
+    def _frequent_tokens(self, texts: list[NDArray[np.int64]]) -> int:
+        weights = sum(unit.weights for unit in self.units)
+        left = (NARROW_BITS - MixedWeights(self, frozenset()).bits_per_weight) * weights
+        shapes = [self.weights.shape(name) for name in _VOCABULARY if self.weights.has(name)]
+        cost = sum(_row_bits(inputs, wide=True) - _row_bits(inputs, wide=False) for _, inputs in shapes)
+        tokens = min(int(max(left, 0) // cost), shapes[0][0] // 4) // _TOKEN_STEP * _TOKEN_STEP
+        return tokens if float(np.mean(np.concatenate(texts) < tokens)) >= _FREQUENT_SHARE else 0
+
+    def split(self, name: str) -> bool:
+        """Whether a matrix of 4 bits has first tokens of 8 bits."""
+        return self.frequent > 0 and name in _VOCABULARY and self.weights.has(name)
 
     def rows(self, name: str) -> FittedRows:
         """Returns a fitted matrix."""
@@ -223,6 +252,12 @@ class FittedDecoder:
         )
 
 
+def _row_bits(inputs: int, *, wide: bool) -> int:
+    """Bits of an output of a matrix, with its scales, minima and factors."""
+    blocks = -(-inputs // BLOCK)
+    return inputs * 8 + blocks * 8 + 16 if wide else inputs * 4 + blocks * 16 + 32
+
+
 def _moments(inputs: list[Floats]) -> Floats:
     """Returns the mean products of pairs of inputs, float32 [inputs, inputs], zero outside the compensated groups."""
     size, count = inputs[0].shape[1], sum(map(len, inputs))
@@ -254,16 +289,26 @@ class MixedWeights:
 
     def has(self, name: str) -> bool:
         """Whether there is a matrix or vector of that name."""
-        return self._fitted.weights.has(name)
+        whole = name.removesuffix(REST)
+        return (
+            self._fitted.weights.has(name) if whole == name else whole not in self._wide and self._fitted.split(whole)
+        )
 
     def matrix(self, name: str) -> QuantizedMatrix:
         """Returns a matrix [inputs, outputs]."""
-        if name not in self._wide:
-            return self._fitted.rows(name).matrix
-        weights = self._fitted.weights
-        outputs = weights.shape(name)[0]
+        whole = name.removesuffix(REST)
+        if whole in self._wide:
+            return self._rounded(whole, self._fitted.weights.shape(whole)[0])
+        if not self._fitted.split(whole):
+            return self._fitted.rows(whole).matrix
+        if whole == name:
+            return self._rounded(whole, self._fitted.frequent)
+        return self._fitted.rows(whole).part(slice(self._fitted.frequent, None)).matrix
+
+    def _rounded(self, name: str, outputs: int) -> QuantizedMatrix:
+        """Returns the first outputs of a matrix in 8 bits."""
         parts = [
-            round_rows(weights.rows(name, slice(first, min(first + _ROWS_AT_ONCE, outputs))))
+            round_rows(self._fitted.weights.rows(name, slice(first, min(first + _ROWS_AT_ONCE, outputs))))
             for first in range(0, outputs, _ROWS_AT_ONCE)
         ]
         return beside(parts)
@@ -279,9 +324,8 @@ class MixedWeights:
         for unit in self._fitted.units:
             for name in unit.names:
                 outputs, inputs = self._fitted.weights.shape(name)
-                blocks = -(-inputs // BLOCK)
-                wide = name in self._wide
-                bits += outputs * (inputs * (8 if wide else 4) + blocks * (8 if wide else 16) + (32 if wide else 64))
+                wide = outputs if name in self._wide else self._fitted.frequent if self._fitted.split(name) else 0
+                bits += wide * _row_bits(inputs, wide=True) + (outputs - wide) * _row_bits(inputs, wide=False)
                 weights += outputs * inputs
         return bits / weights
 
@@ -303,9 +347,11 @@ class _PartlyFitted:
     def rows(self, name: str, rows: NDArray[np.int64] | slice = slice(None)) -> Floats:
         if name not in self._names:
             return self._fitted.weights.rows(name, rows)
-        found = self._fitted.rows(name)
-        part = FittedRows(*(getattr(found, field)[rows] for field in FittedRows.__slots__))
-        return part.weights
+        found = self._fitted.rows(name).part(rows).weights
+        if self._fitted.split(name):
+            frequent = np.arange(self._fitted.weights.shape(name)[0])[rows] < self._fitted.frequent
+            found[frequent] = self._fitted.weights.rows(name, rows)[frequent]
+        return found
 
 
 def measured_costs(

@@ -99,6 +99,8 @@ class _Rewriting:
         self._file = file
         self._nodes: list[onnx.NodeProto] = []
         self._matrices: dict[str, tuple[OriginalMatrix, list[str]]] = {}
+        casts = (node for node in graph.node if node.op_type == "Cast" and stored.find(node.input[0]) is not None)
+        self._widened = {node.output[0]: node.input[0] for node in casts}
 
     def rewrite(self, scales: KvScales) -> None:
         layer = 0
@@ -159,7 +161,7 @@ class _Rewriting:
         if not attributes(node).get("gated", 0):
             self._product(source, *self._matrix(node), result)
             return
-        parts = split_alternate(read_packed(node, node.input[1:], self._stored))
+        parts = split_alternate(self._packed(node))
         gate, up = (
             self._product(source, original, self._store(f"{node.input[1]}.{kind}", original), f"{result}.{kind}")
             for kind, original in zip(("gate", "up"), map(original_matrix, parts), strict=True)
@@ -193,13 +195,16 @@ class _Rewriting:
         """Returns the matrix of a node and the names of its tensors; a matrix that two nodes share is stored once."""
         name = node.input[1]
         if name not in self._matrices:
-            original = original_matrix(read_packed(node, node.input[1:], self._stored))
+            original = original_matrix(self._packed(node))
             shared = sum(name in other.input for other in self._graph.node) > 1
             names = self._store(name, original)
             if not shared:
                 return original, names
             self._matrices[name] = (original, names)
         return self._matrices[name]
+
+    def _packed(self, node: onnx.NodeProto) -> PackedMatrix:
+        return read_packed(node, [self._widened.get(name, name) for name in node.input[1:]], self._stored)
 
     def _store(self, name: str, matrix: OriginalMatrix) -> list[str]:
         tensors: dict[str, NDArray[Any] | None] = {

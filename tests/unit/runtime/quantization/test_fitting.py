@@ -98,6 +98,40 @@ def test_four_bits_eight_bits_and_both_agree_with_the_weights_the_more_bits_the_
     assert 8.25 < bits[-1] < 8.6
 
 
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_frequent_tokens_have_eight_bits_within_the_budget(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge_rag.runtime.quantization.fitting.NARROW_BITS", 5.2)
+    description, weights = opened(name, tmp_path)
+    (tmp_path / "fitted").mkdir()
+    fitted = FittedDecoder(description, weights, tmp_path / "fitted")
+    fitted.fit([CALIBRATION[0] % 64], lambda line: None)
+    frequent = fitted.frequent
+    assert 0 < frequent <= len(VOCABULARY) // 4
+    assert frequent % 16 == 0
+    mixed = MixedWeights(fitted, frozenset())
+    assert mixed.bits_per_weight <= 5.2
+    (expected,) = reference_logits(description, weights, [TEXT % 64])
+    write_decoder(description, mixed, tmp_path, {"model.safetensors": "0" * 64})
+    split = teacher_forced_logits(PagedDecoder.open(tmp_path, 2), TEXT % 64, TEXT.size)
+    fitted.frequent = 0
+    write_decoder(description, mixed, tmp_path, {"model.safetensors": "0" * 64})
+    narrow = teacher_forced_logits(PagedDecoder.open(tmp_path, 2), TEXT % 64, TEXT.size)
+    errors = [np.square(found - expected).mean(axis=0) for found in (split, narrow)]
+    assert errors[0][:frequent].mean() < errors[1][:frequent].mean()
+    assert compare(expected, split).divergence < compare(expected, narrow).divergence
+
+
+def test_first_tokens_that_texts_do_not_use_get_no_more_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge_rag.runtime.quantization.fitting.NARROW_BITS", 5.2)
+    description, weights = opened("llama", tmp_path)
+    (tmp_path / "fitted").mkdir()
+    fitted = FittedDecoder(description, weights, tmp_path / "fitted")
+    fitted.fit([np.full(50, len(VOCABULARY) - 1)], lambda line: None)
+    assert fitted.frequent == 0
+
+
 def test_measured_costs_cover_every_unit_and_add_up_to_what_a_kind_costs(tmp_path: Path) -> None:
     description, weights = opened("llama", tmp_path)
     (tmp_path / "fitted").mkdir()
