@@ -101,7 +101,7 @@ def _described(path: Path, name: str, value: object, first: int, size: int) -> S
     if not isinstance(shape, list) or len(shape) > _MAX_DIMENSIONS:
         raise ModelFolderInvalid(f"{path.name}: the tensor {name!r} has no shape")
     if not all(type(each) is int and 0 <= each <= _MAX_DIMENSION for each in shape):
-        raise ModelFolderInvalid(f"{path.name}: the tensor {name!r} has a size that is not 0 to {_MAX_DIMENSION:,}")
+        raise ModelFolderInvalid(f"{path.name}: the tensor {name!r} has a shape beyond 0 to {_MAX_DIMENSION:,}")
     held = offsets[1] - offsets[0]
     if kind in _ELEMENT_BYTES and prod(shape) * _ELEMENT_BYTES[kind] != held:
         needed = prod(shape) * _ELEMENT_BYTES[kind]
