@@ -12,7 +12,7 @@ from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.gguf.architectures import INTERLEAVED
 from edge_rag.runtime.gguf.blocks import read_blocks, read_floats
 from edge_rag.runtime.gguf.file import GgufFile, TensorInfo
-from edge_rag.runtime.lowering.decoder_graph import DecoderDescription
+from edge_rag.runtime.lowering.decoder_graph import REST, DecoderDescription
 from edge_rag.runtime.lowering.weight_packing import QuantizedMatrix, quantize
 
 Floats = NDArray[np.float32]
@@ -53,7 +53,7 @@ class GgufWeights:
 
     def has(self, name: str) -> bool:
         """Whether there is a matrix or vector of that name."""
-        return self._place(name)[0] in self._file.tensors
+        return not name.endswith(REST) and self._place(name)[0] in self._file.tensors
 
     def matrix(self, name: str) -> QuantizedMatrix:
         """Returns a matrix [inputs, outputs].

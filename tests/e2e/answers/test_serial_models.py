@@ -73,6 +73,7 @@ def test_the_store_says_what_runs_serially_and_why(data: Path) -> None:
     listed = json.loads(models(data, "list", "--json").stdout)["models"]
     assert {model["name"]: model["form"] for model in listed} == {
         "minilm-l6": None,
+        "multilingual-e5-small": None,
         "quoter": "paged",
         "tiny": "serial",
     }

@@ -20,7 +20,7 @@ from edge_rag.core.documents.collection import CollectionSettings, FusionWeights
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.ids import require_recognized
 from edge_rag.core.placement import OffloadRule
-from edge_rag.core.query import KvReuse
+from edge_rag.core.query import AnswerMode, KvReuse
 from tests.e2e.support.running_daemon import RunningDaemon, status_of
 from tests.e2e.support.stored_files import stored_files
 
@@ -89,7 +89,9 @@ def test_only_where_it_is_chosen_answers_are_approximations_and_they_say_so(clie
                 f"The {part} is checked each week by the second engineer. " * 2 + f"It stands beside the {part} house."
             )
             assert put(client, name, f"{part}.md", text) is IngestStatus.ADDED
-        finished = list(client.ask("When is the pump checked?", AskOptions(collection=name)))[-1]
+        finished = list(
+            client.ask("When is the pump checked?", AskOptions(collection=name, mode=AnswerMode.FREE, max_tokens=8))
+        )[-1]
         assert isinstance(finished, Finished)
         assert (finished.usage.copied_prompt_tokens > 0) == (reuse is KvReuse.PASSAGE)
 

@@ -27,7 +27,6 @@ from tests.e2e.support.secured_daemon import (
     READ,
     WRITE,
     Box,
-    ask,
     end,
     refused,
 )
@@ -132,7 +131,14 @@ def test_what_others_asked_is_in_no_cache_that_could_be_timed(box: Box) -> None:
 
     def cached(name: str, collection: str) -> int:
         with box.channel(name) as channel:
-            return ask(channel, "When is the windlass overhauled?", collection)[-1].finished.usage.cached_prompt_tokens
+            request = rag_pb2.AskRequest(
+                question="When is the windlass overhauled?",
+                collection=collection,
+                mode=rag_pb2.ANSWER_MODE_FREE,
+                sampling=rag_pb2.Sampling(max_tokens=8),
+            )
+            events = list(rag_pb2_grpc.RagStub(channel).Ask(request))
+            return events[-1].finished.usage.cached_prompt_tokens
 
     cached("admin", "others")
     assert cached("admin", "others") > 0

@@ -13,6 +13,7 @@ from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.monitoring.resources import ThrottleCause
 from edge_rag.core.placement import OffloadRule
+from edge_rag.core.query import AnswerMode
 from tests.e2e.support.running_daemon import RunningDaemon, ingest
 from tests.unit.throttle.boards import JETSON_ORIN_NANO, JETSON_ORIN_NANO_POWER, write_tree, zone
 
@@ -47,7 +48,11 @@ def test_a_hot_board_throttles_the_daemon_and_a_cool_one_lets_it_go(
         metrics = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
         assert 'edge_rag_throttled{cause="heat"} 1.0' in metrics
         assert 'edge_rag_temperature_celsius{zone="tj-thermal"} 92.0' in metrics
-        assert list(client.ask("When does the relief valve open?", AskOptions(request_id="hot")))
+        assert list(
+            client.ask(
+                "When does the relief valve open?", AskOptions(request_id="hot", mode=AnswerMode.FREE, max_tokens=8)
+            )
+        )
         placed = next(
             entry.event.reason
             for entry in client.audit_events(request_id="hot")
