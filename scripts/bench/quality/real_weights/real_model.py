@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-FIXTURE: Final = Path(__file__).parents[3] / "tests" / "fixtures" / "smollm2-135m"
+FIXTURE: Final = Path(__file__).parents[4] / "tests" / "fixtures" / "smollm2-135m"
 FIGURES: Final = FIXTURE / "figures.json"
 MODEL: Final = "smollm2-135m"
 KINDS: Final = ("manual", "documentation", "code")

@@ -1,6 +1,6 @@
 """Runs llama.cpp over windows of tokens and prompts. Runs in an environment of its own, with llama-cpp-python.
 
-    python -m scripts.bench.quality.run_llama_cpp MODEL.gguf REQUEST.json FOLDER
+    python -m scripts.bench.quality.real_weights.run_llama_cpp MODEL.gguf REQUEST.json FOLDER
 
 The request has ``texts`` and ``prompts``, which llama.cpp encodes itself, and ``windows``, ``window`` and
 ``answer_tokens``. FOLDER receives ``KIND.npy``, float32 [windows, tokens, vocabulary], and ``answers.json`` with the
