@@ -10,6 +10,7 @@ documents go through the product's own library into a temporary data directory.
 
 Printed are nDCG@10 and recall@5 of the question's own paragraph by dense search alone, by BM25 alone, in the fusion
 that always counts both, in the product's, which counts BM25 where it knows the words, and after the product's reranker.
+Before that, on stderr, the share of the questions whose language is recognized, in which the box would answer them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from rich.table import Table
 from edge_rag.core.documents.collection import FusionWeights
 from edge_rag.core.passage import Hit, RerankRequest, RetrievalRequest, Retrieved
 from edge_rag.errors import EdgeRagError
+from edge_rag.generator.messages import language_of
 from edge_rag.pipeline.ports import Reranker
 from edge_rag.retriever.fusion import fuse
 from edge_rag.retriever.open_directory import OpenDirectory, RetrieverOptions
@@ -178,6 +180,8 @@ def main() -> None:
             documents, questions = read_squad(path, step)
             stride = max(1, len(questions) // arguments.limit) if arguments.limit else 1
             data[language] = documents, questions[::stride]
+            recognized = sum(language_of(question.text) == language for question in data[language][1])
+            console.print(f"{language}: {recognized / len(data[language][1]):.1%} recognized")
         others = [language for language in chosen if language != PIVOT]
         asked = {language: [language] for language in chosen}
         if arguments.across:

@@ -9,7 +9,6 @@ import hashlib
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -30,8 +29,6 @@ from tests.support.old_data import unpack
 ARCHIVES = ROOT / "tests" / "fixtures" / "data-directories"
 SCHEMAS = range(1, NEWEST_SCHEMA + 1)
 JOBS_SINCE = 5
-LONG_S = 120.0
-POLL_S = 0.05
 
 
 def unpacked(schema: int, into: Path) -> tuple[Path, dict[str, Any]]:
@@ -100,10 +97,7 @@ def test_all_that_an_earlier_version_stored_is_there_and_found(
 
 def await_vectors(client: Client) -> None:
     """Waits until all passages have vectors of the daemon's embedder."""
-    deadline = time.monotonic() + LONG_S
-    while any(index.pending for index in client.status().indexes):
-        assert time.monotonic() < deadline
-        time.sleep(POLL_S)
+    next(report for report in client.watch_status(0.1) if not any(index.pending for index in report.indexes))
 
 
 def test_a_library_moves_to_another_embedder_while_it_answers_and_back_if_told(

@@ -166,7 +166,7 @@ class LargeMatrix:
         return self._shape
 
     def vector(self, name: str) -> Floats:
-        raise NotImplementedError
+        raise AssertionError(f"{name} is no matrix")
 
     def rows(self, name: str, rows: NDArray[np.int64] | slice = slice(None)) -> Floats:
         numbers = np.arange(self._shape[0])[rows]
