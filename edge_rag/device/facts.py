@@ -76,11 +76,13 @@ class CgroupLimit:
         file: File with the limit, below the mount.
         limit_bytes: The limit.
         used_bytes: Memory use of the cgroup, without page cache that can be dropped at once.
+        cache_bytes: Page cache in it that was used more than once: hot files of processes that run, or that ran.
     """
 
     file: str
     limit_bytes: int
     used_bytes: int
+    cache_bytes: int = 0
 
     @property
     def headroom_bytes(self) -> int:
@@ -121,8 +123,13 @@ class MemoryFacts:
 
     @property
     def budget_bytes(self) -> int:
-        """Memory that this process can have in total, including what it has."""
-        return self.usable_bytes + self.own_bytes
+        """Memory that this process can have in total, including what it has.
+
+        All page cache counts as free, as it does in ``available_bytes``: the files that this process keeps in use are
+        planned, and what earlier processes of the cgroup left must not make the plan smaller.
+        """
+        rooms = [limit.headroom_bytes + limit.cache_bytes for limit in self.limits]
+        return min([self.available_bytes, *rooms]) + self.own_bytes
 
     @property
     def board_bytes(self) -> int:

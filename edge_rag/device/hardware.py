@@ -213,16 +213,18 @@ def memory_limits(root: Path) -> tuple[CgroupLimit, ...]:
     for mount, folder in _folders(root, "memory"):
         stat = _numbers(text_of(folder / "memory.stat") or "")
         if (used := integer_of(folder / "memory.current")) is not None:
-            files, cache = ["memory.max", "memory.high"], stat.get("inactive_file", 0)
+            files, total = ["memory.max", "memory.high"], ""
         elif (used := integer_of(folder / "memory.usage_in_bytes")) is not None:
-            files, cache = ["memory.limit_in_bytes"], stat.get("total_inactive_file", stat.get("inactive_file", 0))
+            files, total = ["memory.limit_in_bytes"], "total_" if "total_inactive_file" in stat else ""
         else:
             continue
+        used = max(0, used - stat.get(f"{total}inactive_file", 0))
+        cache = min(used, stat.get(f"{total}active_file", 0))
         for name in files:
             limit = integer_of(folder / name)
             if limit is not None and limit < _NO_LIMIT:
                 shown = str((folder / name).relative_to(mount))
-                limits.append(CgroupLimit(shown, limit, max(0, used - cache)))
+                limits.append(CgroupLimit(shown, limit, used, cache))
     return tuple(limits)
 
 

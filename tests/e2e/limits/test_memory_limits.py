@@ -21,8 +21,11 @@ from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, sample
 
 MIB = 1 << 20
 SECONDS = float(os.environ.get("EDGE_RAG_SOAK_SECONDS", "3"))
-AMPLE = 1152 * MIB
+AMPLE = 768 * MIB
 """Nothing has to be halved."""
+
+SHORT = 592 * MIB
+"""In the middle of what two halvings take, so that a little kernel memory does not decide."""
 
 
 @pytest.fixture
@@ -74,21 +77,21 @@ def test_at_95_percent_of_the_plan_nothing_is_killed(
     assert cgroup.most_bytes() <= limit
 
 
-def test_with_half_the_memory_the_plan_shrinks_and_the_daemon_serves(
+def test_with_less_memory_the_plan_shrinks_and_the_daemon_serves(
     cgroup: MemoryCgroup, start: Callable[..., RunningDaemon], tmp_path: Path
 ) -> None:
     whole = planned(cgroup, AMPLE, tmp_path / "data")
-    half = planned(cgroup, AMPLE // 2, tmp_path / "data")
-    assert half["shrink_steps"] > 0
-    assert half["pages"] < whole["pages"]
-    assert half["slots"] < whole["slots"]
-    assert half["step_tokens"] < whole["step_tokens"]
+    short = planned(cgroup, SHORT, tmp_path / "data")
+    assert short["shrink_steps"] > 0
+    assert short["pages"] < whole["pages"]
+    assert short["slots"] < whole["slots"]
+    assert short["step_tokens"] < whole["step_tokens"]
     daemon = start(prefix=cgroup.prefix)
     use(daemon)
     with Client(daemon.address) as client:
         report = client.status()
         engine = report.engine
-    assert report.memory.shrink_steps == half["shrink_steps"]
+    assert report.memory.shrink_steps == short["shrink_steps"]
     assert daemon.stop() == 0
     assert engine.slots <= whole["slots"] // 2
     assert engine.pages < whole["pages"]

@@ -90,9 +90,10 @@ def test_every_limit_above_a_nested_cgroup_counts_and_page_cache_does_not(tmp_pa
     pod = "kubepods.slice/pod7.slice"
     assert memory.limits == (
         CgroupLimit(f"{pod}/cri-3f.scope/memory.max", 1024 * MIB, 60 * MIB),
-        CgroupLimit(f"{pod}/memory.max", 1280 * MIB, 512 * MIB),
+        CgroupLimit(f"{pod}/memory.max", 1280 * MIB, 512 * MIB, 128 * MIB),
     )
     assert memory.usable_bytes == 768 * MIB
+    assert memory.budget_bytes == 896 * MIB
     assert memory.board_bytes == 1024 * MIB
 
 
