@@ -131,7 +131,7 @@ async def _serve(
     addresses = await server.start()
     announcer: Announcer | None = None
     try:
-        app = await asyncio.to_thread(build, settings, metrics, observer, manager.status)
+        app = await asyncio.to_thread(build, settings, metrics, observer, manager.progress)
     except BaseException:
         await server.stop(grace_s=0)
         raise

@@ -251,6 +251,9 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
             working=partial(track_activity, "ingest"),
             embedding=remote_embedder,
             renew_later=True,
+            on_progress=lambda done, total: on_progress(
+                f"indexing the words of stored documents anew: {done:,} of {total:,} passages"
+            ),
         )
         built.callback(directory.close)
         _attach_kv_disk(generators, directory, settings)

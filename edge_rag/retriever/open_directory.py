@@ -149,6 +149,7 @@ def open_data_directory(
     working: Callable[[], AbstractContextManager[None]] = nullcontext,
     embedding: Embedding | None = None,
     renew_later: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> OpenDirectory:
     """Opens a data directory; creates it if necessary.
 
@@ -164,6 +165,8 @@ def open_data_directory(
         working: Returns a context that is entered while chunks of a document are embedded on this box.
         embedding: Source of the vectors of documents and questions; must give the embedder's own. The embedder if None.
         renew_later: Whether vectors of another embedder are left to ``renewal``; not in a damaged library.
+        on_progress: Called with the numbers of passages done and of all while words are indexed anew, as after an
+            upgrade.
 
     Raises:
         DataDirectoryInUse: Another daemon holds it.
@@ -176,7 +179,7 @@ def open_data_directory(
     limits = _chunk_limits(embedder, options)
     with ExitStack() as resources:
         resources.enter_context(DataDirectory(path))
-        opened = open_library(path)
+        opened = open_library(path, on_progress)
         path, database, damage = opened.path, opened.database, opened.damage
         resources.callback(database.close)
         if damage is not None:

@@ -23,7 +23,7 @@ import structlog
 from apsw import sqlite_extra
 
 from edge_rag.errors import StorageCorrupt, StorageError, StorageFull, StorageReadOnly
-from edge_rag.storage.migrations import APPLICATION_ID, CHECKSUMS_SINCE, migrate, register_terms
+from edge_rag.storage.migrations import APPLICATION_ID, CHECKSUMS_SINCE, Progress, migrate, register_terms
 from edge_rag.storage.recovery.pages import RESERVED_BYTES, PageReader, read_log
 from edge_rag.storage.reserve import Reserve
 
@@ -202,8 +202,12 @@ class Database:
     May be used from any thread. Writers wait for each other; readers do not wait.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, on_progress: Progress | None = None) -> None:
         """Opens the database; creates or migrates it if necessary.
+
+        Args:
+            path: Its file.
+            on_progress: As in ``migrate``.
 
         Raises:
             StorageError: It cannot be opened, or a newer version wrote it.
@@ -224,7 +228,7 @@ class Database:
         try:
             with self.reading() as connection:
                 self._require_checksums(connection)
-                migrate(connection)
+                migrate(connection, on_progress)
         except BaseException:
             self.close()
             raise

@@ -7,7 +7,9 @@ in that collection only, scores reveal nothing of other collections, and queries
 
 FTS5 takes the terms of a full text table from ``edge_rag.analysis``, by a tokenizer registered on each connection. Its
 argument in the table's definition is the analysis by which the table was filled: a table of another one is filled
-anew. A connection without the tokenizer, such as one of SQLite's own shell, can read, check and copy the database, and
+anew, into a table ``filling_<collection>`` that takes the place of the old one when it is complete. Its rows are added
+in batches, a transaction each, so that a process that is killed loses one batch, and the next start goes on. A
+connection without the tokenizer, such as one of SQLite's own shell, can read, check and copy the database, and
 drop such a table; only searches, additions and removals fail, with "no such tokenizer".
 """
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import apsw
 import structlog
@@ -34,14 +36,24 @@ CHECKSUMS_SINCE: Final = 2
 MATCHED: Final = "matched_phrases"
 """Name of the auxiliary FTS5 function that lists the phrases of a query that a row has, by number from 0."""
 
+Progress = Callable[[int, int], None]
+"""Called with the numbers of passages done and of all."""
+
+_FILL_CHUNKS: Final = 2_000
+"""Chunks that are added to a full text table in one transaction: about a megabyte of text, a second of work."""
+
+_LOGGED_SHARES: Final = 20
+"""Lines of the log, at most, on filling one full text table."""
+
+_FILLING: Final = "filling_"
 _TOKENIZER: Final = "terms"
 _TOKENIZE: Final = f"tokenize=\"{_TOKENIZER} '{ANALYSIS}'\""
 
 
 def _purge_deleted_words(connection: apsw.Connection) -> None:
     for (collection,) in connection.execute("SELECT collection FROM collections").fetchall():
-        _enable_secure_delete(connection, collection)
         table = fulltext_table(collection)
+        _enable_secure_delete(connection, table)
         connection.execute(f"INSERT INTO {table} ({table}) VALUES ('rebuild')")
 
 
@@ -199,13 +211,14 @@ NEWEST_SCHEMA: Final = len(_MIGRATIONS)
 """Number of the newest migration."""
 
 
-def migrate(connection: apsw.Connection) -> None:
-    """Applies the missing migrations and fills full text tables of another analysis, one transaction each.
+def migrate(connection: apsw.Connection, on_progress: Progress | None = None) -> None:
+    """Applies the missing migrations, one transaction each, and fills full text tables of another analysis.
 
     What is interrupted is done by the next call.
 
     Args:
         connection: In autocommit mode, with the tokenizer of ``register_terms``.
+        on_progress: Called before each batch of passages whose full text is filled, and after the last.
 
     Raises:
         StorageError: A newer edge-rag wrote the database, or another program.
@@ -230,7 +243,7 @@ def migrate(connection: apsw.Connection) -> None:
                 else:
                     statement(connection)
             connection.execute(f"PRAGMA user_version = {number}")
-    _fill_stale_fulltext(connection)
+    _Filling(connection, on_progress).run()
 
 
 @contextmanager
@@ -245,19 +258,74 @@ def _transaction(connection: apsw.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def _fill_stale_fulltext(connection: apsw.Connection) -> None:
+class _Filling:
     """Fills the full text tables anew whose terms are of another analysis."""
-    for (collection,) in connection.execute("SELECT collection FROM collections").fetchall():
-        (definition,) = connection.execute(
-            "SELECT sql FROM sqlite_schema WHERE name = ?", (fulltext_table(collection),)
-        ).fetchone()
-        if _TOKENIZE in definition:
-            continue
-        _log.info("filling a full text table", collection=collection, analysis=ANALYSIS)
-        with _transaction(connection):
-            drop_fulltext(connection, collection)
-            create_fulltext(connection, collection)
-            fill_fulltext(connection, collection)
+
+    def __init__(self, connection: apsw.Connection, on_progress: Progress | None) -> None:
+        self._connection = connection
+        self._on_progress = on_progress
+
+    def run(self) -> None:
+        collections = [collection for (collection,) in self._rows("SELECT collection FROM collections")]
+        stale = [each for each in collections if _TOKENIZE not in self._definition(fulltext_table(each))]
+        for (name,) in self._rows("SELECT name FROM sqlite_schema WHERE name GLOB 'filling_*' AND sql LIKE '%fts5%'"):
+            # Also what a version that knows no such tables has left behind, since documents may have changed under it.
+            if name not in map(_filling_table, stale) or not self._can_go_on(name):
+                self._connection.execute(f"DROP TABLE {name}")
+        for collection in stale:
+            self._fill(collection)
+
+    def _fill(self, collection: int) -> None:
+        table = _filling_table(collection)
+        (chunks,) = self._rows("SELECT count(*) FROM chunks WHERE collection = ?", (collection,))[0]
+        if not self._definition(table):
+            with _transaction(self._connection):
+                _create_fulltext(self._connection, table)
+        (done,) = self._rows(f"SELECT count(*) FROM {table}_docsize")[0]
+        logged = -1
+        while True:
+            if self._on_progress is not None:
+                self._on_progress(done, chunks)
+            share = done * _LOGGED_SHARES // max(1, chunks)
+            if share != logged:
+                logged, percent = share, 100 * done // max(1, chunks)
+                _log.info("filling a full text table", collection=collection, passages=chunks, percent=percent)
+            with _transaction(self._connection):
+                added = self._add_chunks(table, collection)
+                if not added:
+                    self._connection.execute(f"DROP TABLE IF EXISTS {fulltext_table(collection)}")
+                    self._connection.execute(f"ALTER TABLE {table} RENAME TO {fulltext_table(collection)}")
+                    return
+            done += added
+
+    def _add_chunks(self, table: str, collection: int) -> int:
+        """Adds the chunks after the last one of a table; returns how many."""
+        self._connection.execute(
+            f"INSERT INTO {table} (rowid, text, context) SELECT chunk, text, context FROM chunks WHERE collection = ? "
+            f"AND chunk > (SELECT ifnull(max(id), 0) FROM {table}_docsize) ORDER BY chunk LIMIT ?",
+            (collection, _FILL_CHUNKS),
+        )
+        return int(self._connection.changes())
+
+    def _can_go_on(self, table: str) -> bool:
+        """Whether a table has the terms of this analysis, of exactly the chunks up to its last one."""
+        if _TOKENIZE not in self._definition(table):
+            return False
+        ((foreign, missing),) = self._rows(
+            f"SELECT (SELECT count(*) FROM {table}_docsize LEFT JOIN chunks ON chunk = id AND collection = ?1 "
+            f"WHERE chunk IS NULL), (SELECT count(*) FROM chunks LEFT JOIN {table}_docsize ON id = chunk "
+            f"WHERE collection = ?1 AND chunk <= (SELECT max(id) FROM {table}_docsize) AND id IS NULL)",
+            (int(table.removeprefix(_FILLING)),),
+        )
+        return not foreign and not missing
+
+    def _definition(self, table: str) -> str:
+        """Returns the SQL that made a table; empty if there is none."""
+        rows = self._rows("SELECT sql FROM sqlite_schema WHERE name = ?", (table,))
+        return str(rows[0][0]) if rows else ""
+
+    def _rows(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        return list(self._connection.execute(sql, values))
 
 
 def register_terms(connection: apsw.Connection) -> None:
@@ -285,13 +353,20 @@ def fulltext_table(collection: int) -> str:
     return f"fulltext_{collection:d}"
 
 
+def _filling_table(collection: int) -> str:
+    return f"{_FILLING}{collection:d}"
+
+
 def create_fulltext(connection: apsw.Connection, collection: int) -> None:
     """Creates a collection's full text table. It stores no text of its own but reads it from ``chunks``."""
+    _create_fulltext(connection, fulltext_table(collection))
+
+
+def _create_fulltext(connection: apsw.Connection, table: str) -> None:
     connection.execute(
-        f"CREATE VIRTUAL TABLE {fulltext_table(collection)} USING fts5(text, context, content='chunks', "
-        f"content_rowid='chunk', {_TOKENIZE})"
+        f"CREATE VIRTUAL TABLE {table} USING fts5(text, context, content='chunks', content_rowid='chunk', {_TOKENIZE})"
     )
-    _enable_secure_delete(connection, collection)
+    _enable_secure_delete(connection, table)
 
 
 def fill_fulltext(connection: apsw.Connection, collection: int) -> None:
@@ -308,7 +383,6 @@ def drop_fulltext(connection: apsw.Connection, collection: int) -> None:
     connection.execute(f"DROP TABLE {fulltext_table(collection)}")
 
 
-def _enable_secure_delete(connection: apsw.Connection, collection: int) -> None:
+def _enable_secure_delete(connection: apsw.Connection, table: str) -> None:
     """Removes words from the index together with their chunk; by default FTS5 keeps them until segments merge."""
-    table = fulltext_table(collection)
     connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('secure-delete', 1)")

@@ -16,6 +16,9 @@ from typing import Final
 _SEND_S: Final = 1.0
 """Longest time to send a message that must arrive, to a busy manager, seconds."""
 
+_STEP_S: Final = 300
+"""How long the manager lets a start go on after a sign of progress, seconds; a longer timeout of the unit stays."""
+
 
 class SystemdNotifier:
     """Sends notifications to a service manager. Any thread; a failed message is dropped without an error.
@@ -51,6 +54,10 @@ class SystemdNotifier:
     def status(self, text: str) -> None:
         """Sends a status line for people."""
         self._send({"STATUS": text})
+
+    def progress(self, text: str) -> None:
+        """Sends a status line on slow work at start, which may go on beyond the unit's timeout while it moves."""
+        self._send({"STATUS": text, "EXTEND_TIMEOUT_USEC": str(_STEP_S * 1_000_000)})
 
     def ready(self, text: str) -> None:
         """Reports that the daemon serves, at start or after a reload, with a status line."""

@@ -29,7 +29,7 @@ from edge_rag.core.text import sentence_spans
 from edge_rag.errors import StorageCorrupt
 from edge_rag.storage.backup import DATABASE
 from edge_rag.storage.database import Database
-from edge_rag.storage.migrations import create_fulltext, fill_fulltext
+from edge_rag.storage.migrations import Progress, create_fulltext, fill_fulltext
 from edge_rag.storage.recovery.pages import PageReader, Value
 from edge_rag.storage.statements import insert_metadata, new_document_id
 
@@ -152,13 +152,14 @@ class OpenLibrary:
     damage: LibraryDamage | None = None
 
 
-def open_library(path: Path) -> OpenLibrary:
+def open_library(path: Path, on_progress: Progress | None = None) -> OpenLibrary:
     """Opens the database of a data directory. Of a damaged one what is whole is saved into a folder and opened there.
 
     The damaged files are not changed. Queued documents stay where they are and are not stored until a repair.
 
     Args:
         path: The data directory; locked by the caller.
+        on_progress: As in ``migrate``.
 
     Raises:
         StorageCorrupt: It is damaged, and no document could be saved.
@@ -167,7 +168,7 @@ def open_library(path: Path) -> OpenLibrary:
     scratch = path / RECOVERY
     shutil.rmtree(scratch, ignore_errors=True)
     try:
-        return OpenLibrary(path, Database(path / DATABASE))
+        return OpenLibrary(path, Database(path / DATABASE, on_progress))
     except StorageCorrupt as error:
         try:
             scratch.mkdir(mode=0o700)

@@ -29,10 +29,12 @@ class Clock:
 def test_every_message_reaches_the_managers_socket_with_a_line_for_people(manager: Manager) -> None:
     told = SystemdNotifier.of(manager.environment())
     told.status("opening models")
+    told.progress("indexing words")
     told.reloading()
     told.ready("serving\nREADY=0")
     told.stopping("letting calls finish")
     assert manager.next() == {"STATUS": "opening models"}
+    assert manager.next() == {"STATUS": "indexing words", "EXTEND_TIMEOUT_USEC": "300000000"}
     reloading = manager.next()
     assert reloading.pop("MONOTONIC_USEC").isdecimal()
     assert reloading == {"RELOADING": "1", "STATUS": "reading settings"}
