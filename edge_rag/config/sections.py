@@ -35,8 +35,9 @@ class ModelSettings(Section):
         "directory.",
     )
     embedder: str = Field(
-        default="minilm-l6",
-        description="Embedding model, installed or added. Unset: the model selected by `models use`, else this one.",
+        default="multilingual-e5-small",
+        description="Embedding model, installed or added. Unset: the model selected by `models use`, else this one. "
+        "`minilm-l6`, for English only, takes less memory and time.",
     )
     reranker: str | None = Field(
         default=None,

@@ -138,7 +138,7 @@ def use(role: str, name: str, config: Path | None, data_dir: Path | None, as_jso
     when = "in use now" if swapped else "in use after the next start of the daemon"
     note(f"{role}: {'the built-in model' if name == _DEFAULT else name}, {when}", "dim")
     if model_role is ModelRole.EMBEDDER:
-        note("the daemon then embeds every stored passage again before it serves", "yellow")
+        note("the daemon then embeds every stored passage again, in the background", "yellow")
     if problem:
         note(f"the running daemon keeps its model: {problem}", "yellow")
     if explicit is not None:

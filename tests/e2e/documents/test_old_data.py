@@ -105,9 +105,14 @@ def test_a_library_moves_to_another_embedder_while_it_answers_and_back_if_told(
 ) -> None:
     data, expected = unpacked(NEWEST_SCHEMA - 1, tmp_path)
     text = expected["documents"]["default"]
-    for embedder in ("multilingual-e5-small", "minilm-l6"):
-        daemon = start(data, config=f'[models]\nembedder = "{embedder}"\n')
+    stays = '[models]\nembedder = "minilm-l6"\n'
+    for config, embedder in ((stays, "minilm-l6"), ("", "multilingual-e5-small"), (stays, "minilm-l6")):
+        daemon = start(data, config=config, models={})
         with Client(daemon.address, timeout_s=120) as client:
+            status = client.status()
+            assert status.models[0].name == embedder
+            if daemon.log.name == "log-0":
+                assert not any(index.pending for index in status.indexes)
             for renewed in (False, True):
                 if renewed:
                     await_vectors(client)

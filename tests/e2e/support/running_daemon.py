@@ -7,10 +7,11 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, cast
+from typing import Final, Self, cast
 
 import grpc
 
@@ -18,6 +19,8 @@ from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = ROOT / "deploy" / "samples"
+SMALL_MODELS: Final = {"embedder": "minilm-l6"}
+"""Models of the daemons in tests that are not about models; they take less time and memory than the defaults."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +59,27 @@ def start_daemon(
     environment: Mapping[str, str] | None = None,
     listen: str = "127.0.0.1:0",
     prefix: Sequence[str] = (),
+    models: Mapping[str, str] = SMALL_MODELS,
 ) -> RunningDaemon:
-    """Starts a daemon and returns once it answers; fails with its log if it does not start. A prefix starts it."""
+    """Starts a daemon and returns once it answers; fails with its log if it does not start.
+
+    Args:
+        data_dir: Its data directory.
+        log: File for its log; its configuration is written beside it.
+        config: Settings as TOML.
+        environment: Further environment variables.
+        listen: Its address.
+        prefix: Command that starts it.
+        models: Settings of the section ``models``, where ``config`` has no others; empty for the defaults.
+    """
     command = [*prefix, sys.executable, "-m", "edge_rag.cli.main", "serve"]
     command += ["--listen", listen, "--data-dir", str(data_dir)]
     if config:
         file = log.with_suffix(".toml")
         file.write_text(config)
         command += ["--config", str(file)]
+    named = tomllib.loads(config).get("models", {})
+    small = {f"EDGE_RAG_MODELS__{key.upper()}": value for key, value in models.items() if key not in named}
     with log.open("w") as errors:
         process = subprocess.Popen(
             command,
@@ -71,7 +87,7 @@ def start_daemon(
             stderr=errors,
             text=True,
             cwd=ROOT,
-            env=os.environ | dict(environment or {}),
+            env=os.environ | small | dict(environment or {}),
         )
     assert process.stdout is not None
     for line in process.stdout:

@@ -44,7 +44,7 @@ def ignore(event: EngineBuildStarted | ShapeReady) -> None:
 
 @cache
 def padded_text_encoder(precision: Precision) -> TextEncoder:
-    """The default embedder."""
+    """The small embedder."""
     return open_text_encoder_on_gpu(EMBEDDER, place(Path("unused"), precision=precision), ignore)
 
 

@@ -31,7 +31,7 @@ needs_npu = pytest.mark.skipif(
 
 @cache
 def npu_text_encoder(compiled: Path) -> TextEncoder:
-    """The default embedder; half a second for a short text."""
+    """The small embedder; half a second for a short text."""
     return open_text_encoder_on_npu(EMBEDDER, profile_options(), compiled, ignore)
 
 

@@ -96,7 +96,7 @@ def test_a_missing_model_fails_the_command_and_is_named(
     checks = {check["name"]: check for check in report["checks"]}
     assert (result.exit_code, report["ok"]) == (1, False)
     assert checks["embedder"]["verdict"] == "fail"
-    assert "model 'minilm-l6' does not exist" in checks["embedder"]["detail"]
+    assert "model 'multilingual-e5-small' does not exist" in checks["embedder"]["detail"]
     assert checks["data"]["verdict"] == "ok"
 
 

@@ -121,7 +121,7 @@ def test_the_graph_has_standard_operators_only_and_any_batch_and_length(path: Pa
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_the_default_embedder_gives_the_vectors_of_the_packed_path(precision: Precision) -> None:
+def test_the_small_embedder_gives_the_vectors_of_the_packed_path(precision: Precision) -> None:
     """The packed path multiplies with 8-bit activations, which is where nearly all of the difference comes from."""
     packed, padded = TextEncoder.open(EMBEDDER), padded_text_encoder(precision)
     assert (packed.embed(TEXTS) * padded.embed(TEXTS)).sum(axis=1).min() > 0.998
