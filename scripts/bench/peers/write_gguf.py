@@ -82,8 +82,8 @@ def write_f16(checkpoint: Path, target: Path) -> None:
     writer.close()
 
 
-def quantize(source: Path, target: Path, threads: int) -> None:
-    """Quantizes every matrix to Q4_0.
+def quantize(source: Path, target: Path, threads: int, again: bool) -> None:
+    """Quantizes every matrix to Q4_0, or again to Q8_0 where the file has quantized ones.
 
     Raises:
         RuntimeError: llama.cpp could not.
@@ -91,25 +91,12 @@ def quantize(source: Path, target: Path, threads: int) -> None:
     api: Any = importlib.import_module("llama_cpp")
     parameters = api.llama_model_quantize_default_params()
     parameters.nthread = threads
-    parameters.ftype = _MOSTLY_Q4_0
-    parameters.token_embedding_type = parameters.output_tensor_type = api.GGML_TYPE_Q4_0
+    parameters.allow_requantize = again
+    parameters.ftype = _MOSTLY_Q8_0 if again else _MOSTLY_Q4_0
+    if not again:
+        parameters.token_embedding_type = parameters.output_tensor_type = api.GGML_TYPE_Q4_0
     if api.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(parameters)) != 0:
         raise RuntimeError(f"llama.cpp could not quantize {source}")
-
-
-def requantize(source: Path, target: Path, threads: int) -> None:
-    """Multiplies the weights of a GGUF file out and writes them as Q8_0.
-
-    Raises:
-        RuntimeError: llama.cpp could not.
-    """
-    api: Any = importlib.import_module("llama_cpp")
-    parameters = api.llama_model_quantize_default_params()
-    parameters.nthread = threads
-    parameters.ftype = _MOSTLY_Q8_0
-    parameters.allow_requantize = True
-    if api.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(parameters)) != 0:
-        raise RuntimeError(f"llama.cpp could not write {source} as Q8_0")
 
 
 def main() -> None:
@@ -119,12 +106,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     if arguments.checkpoint.is_file():
-        requantize(arguments.checkpoint, arguments.out, arguments.threads)
+        quantize(arguments.checkpoint, arguments.out, arguments.threads, again=True)
         return
     with tempfile.TemporaryDirectory(dir=arguments.out.parent) as scratch:
         whole = Path(scratch) / "f16.gguf"
         write_f16(arguments.checkpoint, whole)
-        quantize(whole, arguments.out, arguments.threads)
+        quantize(whole, arguments.out, arguments.threads, again=False)
 
 
 if __name__ == "__main__":
