@@ -12,7 +12,7 @@ from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.gguf.architectures import INTERLEAVED
 from edge_rag.runtime.gguf.blocks import read_blocks, read_floats
 from edge_rag.runtime.gguf.file import GgufFile, TensorInfo
-from edge_rag.runtime.lowering.decoder_graph import REST, DecoderDescription
+from edge_rag.runtime.lowering.decoder_graph import DecoderDescription
 from edge_rag.runtime.lowering.weight_packing import QuantizedMatrix, quantize
 
 Floats = NDArray[np.float32]
@@ -53,7 +53,7 @@ class GgufWeights:
 
     def has(self, name: str) -> bool:
         """Whether there is a matrix or vector of that name."""
-        return not name.endswith(REST) and self._place(name)[0] in self._file.tensors
+        return self._place(name)[0] in self._file.tensors
 
     def matrix(self, name: str) -> QuantizedMatrix:
         """Returns a matrix [inputs, outputs].
@@ -72,6 +72,10 @@ class GgufWeights:
         blocks = read_blocks(tensor.type, raw)
         self._require_finite(blocks.is_finite, tensor.name)
         return blocks.matrix
+
+    def by_token(self, name: str) -> list[QuantizedMatrix]:
+        """Returns the embeddings or the head, [width, tokens]; raises as ``matrix`` does."""
+        return [self.matrix(name)]
 
     def rows(self, name: str, rows: NDArray[np.int64] | slice = slice(None)) -> Floats:
         """Returns rows of a matrix as they are in the file, float32 [rows, inputs].

@@ -28,6 +28,7 @@ from edge_rag.runtime.lowering.weight_packing import (
     FACTORS,
     PANEL_COLUMNS,
     BlockFormat,
+    PackedMatrix,
     QuantizedMatrix,
     WeightsFile,
     alternate,
@@ -42,9 +43,6 @@ _OPSET = 21
 _IR_VERSION = 10
 _MICROSOFT = "com.microsoft"
 _AXIS, _TOKENS, _ROWS = "axis", "tokens", "rows"
-
-REST = ".rest"
-"""Ending of the name of a matrix that has the later tokens of a vocabulary."""
 
 
 class Activation(Enum):
@@ -141,8 +139,7 @@ class DecoderWeights(Protocol):
     Matrices: ``embeddings``, ``head`` (absent if it is that of the embeddings), and of each layer ``N.query``,
     ``N.key``, ``N.value``, ``N.attention_output``, ``N.gate``, ``N.up``, ``N.down``. Vectors: ``norm``;
     ``N.attention_norm``, ``N.feed_forward_norm``, ``N.query_norm``, ``N.key_norm``, ``N.attention_output_norm``,
-    ``N.feed_forward_output_norm``, and biases by the name of the matrix and ``.bias``. Where ``embeddings.rest`` or
-    ``head.rest`` exists, it has the later tokens, in another precision, and the one without that ending the first.
+    ``N.feed_forward_output_norm``, and biases by the name of the matrix and ``.bias``.
     """
 
     def has(self, name: str) -> bool:
@@ -150,7 +147,11 @@ class DecoderWeights(Protocol):
         ...
 
     def matrix(self, name: str) -> QuantizedMatrix:
-        """Returns a matrix [inputs, outputs]; the embeddings are [width, tokens]."""
+        """Returns a matrix [inputs, outputs] of a layer."""
+        ...
+
+    def by_token(self, name: str) -> Sequence[QuantizedMatrix]:
+        """Returns ``embeddings`` or ``head``, [width, tokens]; two parts if the first tokens have another precision."""
         ...
 
     def vector(self, name: str) -> Floats:
@@ -221,7 +222,8 @@ class _GraphWriter:
 
     def _by_token(self, name: str) -> list[tuple[list[str], BlockFormat]]:
         """Stores a matrix of the vocabulary; returns its parts by token."""
-        return [self._packed([part]) for part in (name, name + REST) if self._weights.has(part)]
+        parts = self._weights.by_token(name)
+        return [self._stored(f"{name}.{number}", pack(part)) for number, part in enumerate(parts)]
 
     def _embed(self) -> None:
         parts = self._by_token("embeddings")
@@ -380,10 +382,13 @@ class _GraphWriter:
         return alike and not biased and columns % PANEL_COLUMNS == 0
 
     def _packed(self, parts: Sequence[str], alternating: bool = False) -> tuple[list[str], BlockFormat]:
-        """Stores matrices once; returns the names of their tensors and their format."""
-        name = "+".join(parts)
+        """Stores matrices; returns the names of their tensors and their format."""
         matrices = [self._weights.matrix(part) for part in parts]
         packed = alternate(*map(pack, matrices)) if alternating else pack(beside(matrices))
+        return self._stored("+".join(parts), packed)
+
+    def _stored(self, name: str, packed: PackedMatrix) -> tuple[list[str], BlockFormat]:
+        """Stores a packed matrix once; returns the names of its tensors and its format."""
         names = {kind: f"{name}.{kind}" for kind in packed.tensors}
         for kind, values in packed.tensors.items():
             if kind in FACTORS and not (values.view(np.uint32) & 0xFFFF).any():

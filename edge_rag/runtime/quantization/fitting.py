@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.runtime.lowering.decoder_graph import REST, DecoderDescription
+from edge_rag.runtime.lowering.decoder_graph import DecoderDescription
 from edge_rag.runtime.lowering.reference_decoder import ReferenceWeights, observe_inputs, reference_logits
 from edge_rag.runtime.lowering.weight_packing import QuantizedMatrix, beside
 from edge_rag.runtime.quantization.blocks import BLOCK, COMPENSATED_INPUTS, FittedRows, fit_rows, joined, round_rows
@@ -289,21 +289,20 @@ class MixedWeights:
 
     def has(self, name: str) -> bool:
         """Whether there is a matrix or vector of that name."""
-        whole = name.removesuffix(REST)
-        return (
-            self._fitted.weights.has(name) if whole == name else whole not in self._wide and self._fitted.split(whole)
-        )
+        return self._fitted.weights.has(name)
 
     def matrix(self, name: str) -> QuantizedMatrix:
         """Returns a matrix [inputs, outputs]."""
-        whole = name.removesuffix(REST)
-        if whole in self._wide:
-            return self._rounded(whole, self._fitted.weights.shape(whole)[0])
-        if not self._fitted.split(whole):
-            return self._fitted.rows(whole).matrix
-        if whole == name:
-            return self._rounded(whole, self._fitted.frequent)
-        return self._fitted.rows(whole).part(slice(self._fitted.frequent, None)).matrix
+        if name in self._wide:
+            return self._rounded(name, self._fitted.weights.shape(name)[0])
+        return self._fitted.rows(name).matrix
+
+    def by_token(self, name: str) -> list[QuantizedMatrix]:
+        """Returns the embeddings or the head, [width, tokens], where it has 4 bits with the first tokens in 8."""
+        if name in self._wide or not self._fitted.split(name):
+            return [self.matrix(name)]
+        rest = self._fitted.rows(name).part(slice(self._fitted.frequent, None))
+        return [self._rounded(name, self._fitted.frequent), rest.matrix]
 
     def _rounded(self, name: str, outputs: int) -> QuantizedMatrix:
         """Returns the first outputs of a matrix in 8 bits."""
