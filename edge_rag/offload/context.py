@@ -13,12 +13,12 @@ from edge_rag.core.generation import Generated, GenerationRequest
 from edge_rag.core.placement import OffloadRule, OffloadUse
 from edge_rag.offload.events import OffloadEventRecorder
 from edge_rag.offload.generation.redaction import Redactor
-from edge_rag.offload.generation.request_builder import PromptText, ReplyMapping, build
+from edge_rag.offload.generation.request_builder import PromptText, ReplyRestorer, build
 from edge_rag.offload.generation.timeouts import Timeouts
 from edge_rag.offload.ports import LocalGenerator, UsageSink
 from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.latency_model import Estimate, LatencyModel, Sample
-from edge_rag.offload.remotes.remote_state import AnswerKind, RemoteState, kind_of
+from edge_rag.offload.remotes.remote_state import RemoteState
 
 _Out = TypeVar("_Out")
 
@@ -180,7 +180,7 @@ class OffloadContext:
         self.clock = clock
         self._redactor = redactor
         self._salt = secrets.token_bytes(16)
-        self._local_models = {kind: LatencyModel() for kind in AnswerKind}
+        self._local_latency = LatencyModel()
 
     def start(self) -> None:
         """Starts the event loop thread."""
@@ -201,14 +201,14 @@ class OffloadContext:
 
     def serialize(
         self, state: RemoteState, request: GenerationRequest, prompt: PromptText
-    ) -> tuple[bytes, ReplyMapping]:
-        """Returns the exact bytes for a remote, and the mapping of its reply to local passages and text.
+    ) -> tuple[bytes, ReplyRestorer]:
+        """Returns the exact bytes for a remote, and what restores its reply.
 
         Raises:
             PermissionDenied: The collection's rule forbids sending it.
         """
-        outbound, mapping = build(request, prompt, self.local.vocabulary, self._salt, self._redactor)
-        return state.remote.serialize(outbound), mapping
+        outbound, restorer = build(request, prompt, self.local.vocabulary, self._salt, self._redactor)
+        return state.remote.serialize(outbound), restorer
 
     def record_answer(self, state: RemoteState) -> None:
         """Records that a remote completed an answer."""
@@ -222,12 +222,12 @@ class OffloadContext:
         finish = generated.queue_s + generated.compute_s
         prompt, tokens = max(1, generated.usage.prompt_tokens), max(1, generated.usage.generated_tokens)
         sample = Sample(generated.queue_s, min(generated.first_token_s, finish), finish, prompt, tokens)
-        self._local_models[kind_of(request.mode)].observe(sample)
+        self._local_latency.observe(sample)
 
     def local_estimate(self, request: GenerationRequest, prompt_tokens: int) -> Estimate:
         """Predicts a request that the local generator would receive now."""
         load = self.local.stats()
-        return self._local_models[kind_of(request.mode)].estimate(
+        return self._local_latency.estimate(
             prompt_tokens, request.sampling.max_tokens, load.slots_busy + load.waiting, max(1, load.slots)
         )
 
@@ -236,16 +236,13 @@ class OffloadContext:
         load = self.local.stats()
         return load.waiting == 0 and load.slots_busy < load.slots
 
-    def typical_tokens(self, request: GenerationRequest) -> int:
-        """Returns the largest mean answer length measured for this kind of answer, tokens."""
-        kind = kind_of(request.mode)
-        models = (self._local_models[kind], *(state.models[kind] for state in self.remotes.states.values()))
+    def typical_tokens(self) -> int:
+        """Returns the largest mean answer length measured, tokens."""
+        models = (self._local_latency, *(state.latency for state in self.remotes.states.values()))
         lengths = [model.tokens for model in models if model.tokens is not None]
         return round(max(lengths, default=_DEFAULT_ANSWER_TOKENS))
 
     def supports(self, state: RemoteState, request: GenerationRequest) -> bool:
-        """Whether a remote is used for generation and supports this mode and format."""
+        """Whether a remote is used for generation and supports this format."""
         redacted = request.offload is OffloadRule.REDACTED
-        return OffloadUse.GENERATE in state.remote.uses and state.remote.supports(
-            request.mode, request.format, redacted
-        )
+        return OffloadUse.GENERATE in state.remote.uses and state.remote.supports(request.format, redacted)

@@ -11,7 +11,7 @@ from edge_rag.core.generation import GeneratedChunk, GenerationEvent, Generation
 from edge_rag.core.monitoring.status import EngineStats
 from edge_rag.core.placement import OffloadUse
 from edge_rag.core.ports import AuditSink
-from edge_rag.core.query import AnswerFormat, AnswerMode
+from edge_rag.core.query import AnswerFormat
 from edge_rag.errors import EdgeRagError
 from edge_rag.offload.generation.request_builder import OutboundRequest, PromptText
 
@@ -76,7 +76,7 @@ class Remote(Protocol):
         """The work it is used for."""
         ...
 
-    def supports(self, mode: AnswerMode, form: AnswerFormat | None, redacted: bool) -> bool:
+    def supports(self, form: AnswerFormat | None, redacted: bool) -> bool:
         """Whether it can generate such an answer."""
         ...
 

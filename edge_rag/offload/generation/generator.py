@@ -21,7 +21,7 @@ from edge_rag.offload.generation.routing import RoutingInputs, choose, documents
 from edge_rag.offload.generation.timeouts import Timeouts
 from edge_rag.offload.ports import Listener, LocalGenerator, LocalHandle, Remote, UsageSink
 from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
-from edge_rag.offload.remotes.remote_state import RemoteState, kind_of
+from edge_rag.offload.remotes.remote_state import RemoteState
 
 _CHARACTERS_PER_TOKEN: Final = 4
 _RETRY_S: Final = 0.5
@@ -151,7 +151,6 @@ class OffloadingGenerator:
         # The prompt is not rendered yet, and must not be if nothing leaves: its length is estimated.
         characters = len(request.question) + sum(len(ranked.passage.text) for ranked in request.passages)
         prompt_tokens = max(1, characters // _CHARACTERS_PER_TOKEN)
-        kind, max_tokens = kind_of(request.mode), request.sampling.max_tokens
         return RoutingInputs(
             mode=self._limits.mode,
             rule=request.offload,
@@ -164,7 +163,9 @@ class OffloadingGenerator:
             constrained=self._constrained(),
             local=self.context.local_estimate(request, prompt_tokens),
             remotes=tuple(
-                state.routing_inputs(kind, prompt_tokens, max_tokens, self.context.supports(state, request), now)
+                state.routing_inputs(
+                    prompt_tokens, request.sampling.max_tokens, self.context.supports(state, request), now
+                )
                 for state in self._states.values()
             ),
         )

@@ -21,7 +21,7 @@ from edge_rag.offload.generation.remote_stream import RemoteStream
 from edge_rag.offload.generation.routing import Place, RoutingDecision
 from edge_rag.offload.generation.timeouts import MIN_HEDGE_S, SAFETY, UNKNOWN_SHARE
 from edge_rag.offload.ports import Listener, LocalHandle, ResumableAnswer
-from edge_rag.offload.remotes.remote_state import RemoteState, kind_of
+from edge_rag.offload.remotes.remote_state import RemoteState
 
 
 class HedgedRequest:
@@ -169,7 +169,7 @@ class HedgedRequest:
         window = self._request.deadline - self._started
         state = self._context.remotes.states[self._decision.remotes[0]]
         max_tokens = self._request.sampling.max_tokens
-        remote_s = state.estimate(kind_of(self._request.mode), self._prompt_tokens, max_tokens).finish_s
+        remote_s = state.estimate(self._prompt_tokens, max_tokens).finish_s
         latest = UNKNOWN_SHARE * window if remote_s is None else window - SAFETY * remote_s
         return max(0.0, latest) if unusual is None else max(timeout, latest)
 

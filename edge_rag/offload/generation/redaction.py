@@ -66,27 +66,19 @@ class Redaction:
         """Number of distinct values replaced."""
         return len(self._values)
 
-    def redact(self, text: str, positions: Sequence[int] = ()) -> tuple[str, tuple[int, ...]]:
-        """Replaces every match of a pattern by its placeholder; overlapping matches are one.
-
-        Returns:
-            The text, and the given positions in it; a position inside a match moves to the end of its placeholder.
-        """
+    def redact(self, text: str) -> str:
+        """Returns the text with every match of a pattern replaced by its placeholder; overlapping matches are one."""
         spans = sorted(match.span() for pattern in self._patterns for match in pattern.finditer(text))
-        edits: list[tuple[int, int, str]] = []
-        index = 0
+        pieces, at, index = [], 0, 0
         while index < len(spans):
             start, end = spans[index]
             while index < len(spans) and spans[index][0] < max(end, start + 1):
                 end = max(end, spans[index][1])
                 index += 1
             if end > start:
-                edits.append((start, end, self._placeholder(text[start:end])))
-        pieces, at = [], 0
-        for start, end, placeholder in edits:
-            pieces += [text[at:start], placeholder]
-            at = end
-        return "".join((*pieces, text[at:])), tuple(_moved(position, edits) for position in positions)
+                pieces += [text[at:start], self._placeholder(text[start:end])]
+                at = end
+        return "".join((*pieces, text[at:]))
 
     def restorer(self) -> Restorer:
         """Returns the restorer for one reply stream."""
@@ -139,15 +131,6 @@ class Restorer:
     def _may_be_placeholder(self, prefix: str) -> bool:
         number = prefix[len(self._opening) :].removesuffix(">")
         return len(number) <= _MAX_DIGITS and (not number or (number.isascii() and number.isdigit()))
-
-
-def _moved(position: int, edits: Sequence[tuple[int, int, str]]) -> int:
-    shift = 0
-    for start, end, placeholder in edits:
-        if position <= start:
-            break
-        shift += len(placeholder) - (min(position, end) - start)
-    return position + shift
 
 
 def _overlap(text: str, opening: str) -> int:

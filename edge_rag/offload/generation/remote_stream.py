@@ -14,7 +14,7 @@ from edge_rag.offload.context import OffloadContext
 from edge_rag.offload.generation.timeouts import Action, Assessment, StreamProgress, assess
 from edge_rag.offload.ports import RemoteEvent, RemoteFinished, RemoteLoad, ResumableAnswer
 from edge_rag.offload.remotes.latency_model import Sample
-from edge_rag.offload.remotes.remote_state import RemoteState, kind_of
+from edge_rag.offload.remotes.remote_state import RemoteState
 
 
 class StreamObserver(Protocol):
@@ -65,11 +65,11 @@ class RemoteStream:
         self._request = request
         self._continuation = continuation
         self._observer = observer
-        self._body, self._mapping = context.serialize(state, request, continuation.prompt)
+        self._body, self._restorer = context.serialize(state, request, continuation.prompt)
         self._prompt_tokens = max(1, len(continuation.prompt.tokens))
         self._started = now = context.clock()
         self._timeout_s = None if request.deadline is None else max(0.001, request.deadline - now)
-        self._estimate = state.estimate(kind_of(request.mode), self._prompt_tokens, request.sampling.max_tokens)
+        self._estimate = state.estimate(self._prompt_tokens, request.sampling.max_tokens)
         self._first_chunk: float | None = None
         self._last_chunk: float | None = None
         self._stopped = False
@@ -146,9 +146,9 @@ class RemoteStream:
                 self._state.update_load(event)
                 return
             case RemoteFinished():
-                chunk, finished = self._mapping.flush(), event
+                chunk, finished = self._restorer.flush(), event
             case _:
-                chunk = self._mapping.map(event)
+                chunk = self._restorer.restore(event)
         if chunk is not None:
             self._last_chunk = self._context.clock()
             if self._first_chunk is None:
@@ -167,7 +167,7 @@ class RemoteStream:
         first_s = (now if self._first_chunk is None else self._first_chunk) - started
         tokens = max(1, self._continuation.generated_tokens)
         sample = Sample(min(queue_s, first_s), first_s, now - started, self._prompt_tokens, tokens)
-        self._state.models[kind_of(self._request.mode)].observe(sample)
+        self._state.latency.observe(sample)
         self._context.record_answer(self._state)
         self.stop()
 
@@ -200,7 +200,7 @@ class RemoteStream:
             first_chunk=self._first_chunk,
             last_chunk=self._last_chunk,
             tokens=tokens,
-            remaining=max(0, min(max_tokens, self._context.typical_tokens(self._request)) - tokens),
+            remaining=max(0, min(max_tokens, self._context.typical_tokens()) - tokens),
             remote=self._estimate,
             local=self._context.local_estimate(self._request, self._prompt_tokens),
             may_hedge=self._observer.may_hedge,

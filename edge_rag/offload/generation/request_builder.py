@@ -6,12 +6,12 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from edge_rag.core.generation import GeneratedChunk, GenerationRequest, QuoteChunk, TextChunk
+from edge_rag.core.generation import GeneratedChunk, GenerationRequest, TextChunk
 from edge_rag.core.ids import RequestId
-from edge_rag.core.passage import RankedPassage, Sentence
+from edge_rag.core.passage import RankedPassage
 from edge_rag.core.placement import OffloadRule
-from edge_rag.core.query import AnswerFormat, AnswerMode, Priority, Sampling
-from edge_rag.errors import PermissionDenied, RemoteFailed
+from edge_rag.core.query import AnswerFormat, Priority, Sampling
+from edge_rag.errors import PermissionDenied
 from edge_rag.offload.generation.redaction import Redactor, Restorer
 
 _MAX_REQUEST_ID: Final = 128
@@ -52,11 +52,9 @@ class SentPassage:
 
     Attributes:
         text: Its text.
-        sentences: Spans of its sentences in the text.
     """
 
     text: str
-    sentences: tuple[Sentence, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,6 @@ class OutboundRequest:
         passages: In the order of the local prompt, which numbers them.
         system: The system message, for remotes that take messages.
         user: The user message: passages and question.
-        mode: QUOTE or FREE; in CITE mode, citations are found locally.
-        max_sentences: Most sentences quoted.
         sampling: Sampling parameters.
         priority: Scheduling class.
         format: Required form of the answer, or None.
@@ -83,8 +79,6 @@ class OutboundRequest:
     passages: tuple[SentPassage, ...]
     system: str
     user: str
-    mode: AnswerMode
-    max_sentences: int
     sampling: Sampling
     priority: Priority
     format: AnswerFormat | None
@@ -92,39 +86,22 @@ class OutboundRequest:
     sharing: str
 
 
-class ReplyMapping:
-    """Maps the reply to one request back: passage and sentence indices, and redacted values.
+class ReplyRestorer:
+    """Puts redacted values back into the reply to one request.
 
     Args:
         restorer: Restores redacted values; None if nothing was redacted.
-        passages: Local index of each passage sent.
-        sentences: Local index of each sentence sent, by passage.
     """
 
-    def __init__(
-        self, restorer: Restorer | None, passages: tuple[int, ...], sentences: tuple[tuple[int, ...], ...]
-    ) -> None:
+    def __init__(self, restorer: Restorer | None) -> None:
         self._restorer = restorer
-        self._passages = passages
-        self._sentences = sentences
 
-    def map(self, chunk: GeneratedChunk) -> GeneratedChunk | None:
-        """Returns the local chunk, or None if its text may be the beginning of a placeholder.
-
-        Raises:
-            RemoteFailed: It refers to a sentence that was not sent.
-        """
-        match chunk:
-            case QuoteChunk():
-                try:
-                    return QuoteChunk(self._passages[chunk.passage], self._sentences[chunk.passage][chunk.sentence])
-                except IndexError:
-                    raise RemoteFailed("the remote quoted a sentence that it was not sent") from None
-            case TextChunk() if self._restorer is not None:
-                text = self._restorer.feed(chunk.text)
-                return TextChunk(text) if text else None
-            case _:
-                return chunk
+    def restore(self, chunk: GeneratedChunk) -> GeneratedChunk | None:
+        """Returns the local chunk, or None if its text may be the beginning of a placeholder."""
+        if self._restorer is None or not isinstance(chunk, TextChunk):
+            return chunk
+        text = self._restorer.feed(chunk.text)
+        return TextChunk(text) if text else None
 
     def flush(self) -> GeneratedChunk | None:
         """Returns the text held back, at the end of the stream."""
@@ -138,8 +115,8 @@ def build(
     vocabulary: str,
     salt: bytes,
     redactor: Redactor,
-) -> tuple[OutboundRequest, ReplyMapping]:
-    """Builds an outbound request as the collection's rule allows, and the mapping of its reply.
+) -> tuple[OutboundRequest, ReplyRestorer]:
+    """Builds an outbound request as the collection's rule allows, and what restores its reply.
 
     Args:
         request: The request.
@@ -152,31 +129,16 @@ def build(
         PermissionDenied: The rule forbids sending it.
     """
     sharing = hashlib.sha256(salt + f"{request.trust_domain} {request.epoch}".encode()).hexdigest()[:32]
-    mode = AnswerMode.QUOTE if request.mode is AnswerMode.QUOTE else AnswerMode.FREE
     restorer: Restorer | None = None
     question, user, stop, request_id = request.question, prompt.user, request.sampling.stop, request.request_id
-    passages = tuple(prompt.passages[index] for index in prompt.numbering)
-    sent_passages = tuple(SentPassage(ranked.passage.text, ranked.sentences) for ranked in passages)
-    numbers = tuple(tuple(range(len(ranked.sentences))) for ranked in passages)
+    texts = tuple(prompt.passages[index].passage.text for index in prompt.numbering)
     if request.offload is OffloadRule.REDACTED and redactor:
-        redaction = redactor.begin((user, question, request_id, *stop, *(passage.text for passage in sent_passages)))
-        question, user = redaction.redact(question)[0], redaction.redact(user)[0]
-        stop = tuple(redaction.redact(text)[0] for text in stop)
-        request_id = RequestId(redaction.redact(request_id)[0][:_MAX_REQUEST_ID])
-        sent, kept_numbers = [], []
-        for passage in sent_passages:
-            ends = [at for sentence in passage.sentences for at in (sentence.start, sentence.end)]
-            text, new_ends = redaction.redact(passage.text, ends)
-            kept = [
-                (number, Sentence(start, end, sentence.evidence))
-                for number, (sentence, start, end) in enumerate(
-                    zip(passage.sentences, new_ends[::2], new_ends[1::2], strict=True)
-                )
-                if start < end
-            ]
-            sent.append(SentPassage(text, tuple(sentence for _, sentence in kept)))
-            kept_numbers.append(tuple(number for number, _ in kept))
-        sent_passages, numbers, restorer, vocabulary = tuple(sent), tuple(kept_numbers), redaction.restorer(), ""
+        redaction = redactor.begin((user, question, request_id, *stop, *texts))
+        question, user = redaction.redact(question), redaction.redact(user)
+        stop = tuple(redaction.redact(text) for text in stop)
+        request_id = RequestId(redaction.redact(request_id)[:_MAX_REQUEST_ID])
+        texts = tuple(redaction.redact(text) for text in texts)
+        restorer, vocabulary = redaction.restorer(), ""
     elif request.offload is not OffloadRule.ALLOWED:
         raise PermissionDenied("the collection does not allow offload")
     sampling = Sampling(
@@ -191,15 +153,13 @@ def build(
     outbound = OutboundRequest(
         request_id=request_id,
         question=question,
-        passages=sent_passages,
+        passages=tuple(map(SentPassage, texts)),
         system=prompt.system,
         user=user,
-        mode=mode,
-        max_sentences=request.max_sentences,
         sampling=sampling,
         priority=request.priority,
         format=request.format,
         vocabulary=vocabulary,
         sharing=sharing,
     )
-    return outbound, ReplyMapping(restorer, prompt.numbering, numbers)
+    return outbound, ReplyRestorer(restorer)

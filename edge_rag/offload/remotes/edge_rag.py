@@ -12,7 +12,7 @@ from edge_rag.api.v1 import encoding_pb2, generation_pb2, rag_pb2
 from edge_rag.core.answer import FinishReason, StageTime
 from edge_rag.core.generation import QuoteChunk, TextChunk, TokenChunk
 from edge_rag.core.placement import OffloadUse
-from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Regex
+from edge_rag.core.query import AnswerFormat, JsonSchema, Regex
 from edge_rag.errors import RemoteFailed
 from edge_rag.offload.encoding.client import EncoderModels
 from edge_rag.offload.encoding.messages import OutboundCandidates, OutboundTexts, RemoteRank, RemoteRanks, RemoteVectors
@@ -61,7 +61,7 @@ class EdgeRagRemote:
         self.uses = uses
         self.connection = Connection(address, trust)
 
-    def supports(self, mode: AnswerMode, form: AnswerFormat | None, redacted: bool) -> bool:
+    def supports(self, form: AnswerFormat | None, redacted: bool) -> bool:
         """Whether it can generate such an answer: any, except formatted answers of redacted requests, since a format is
         checked on tokens, and those are tokens of the redacted text."""
         return form is None or not redacted
@@ -69,6 +69,7 @@ class EdgeRagRemote:
     def serialize(self, outbound: OutboundRequest) -> bytes:
         """Returns the serialized request."""
         request = _REQUEST.to_message(outbound)
+        request.mode = rag_pb2.ANSWER_MODE_FREE
         match outbound.format:
             case JsonSchema():
                 request.json_schema = outbound.format.schema

@@ -12,7 +12,7 @@ import httpx2
 from edge_rag.core.answer import FinishReason, Usage
 from edge_rag.core.generation import TextChunk
 from edge_rag.core.placement import OffloadUse
-from edge_rag.core.query import AnswerFormat, AnswerMode
+from edge_rag.core.query import AnswerFormat
 from edge_rag.errors import RemoteFailed
 from edge_rag.offload.generation.request_builder import OutboundRequest
 from edge_rag.offload.ports import RemoteEvent, RemoteFinished
@@ -29,8 +29,7 @@ _REASONS: Final = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 class OpenAiRemote:
     """Implements ``Remote`` with ``POST /chat/completions``, streamed as server-sent events.
 
-    The API takes messages and returns text, so FREE and CITE mode are supported. QUOTE mode is not: it restricts the
-    model's tokens to the passages' sentences.
+    The API takes messages and returns text, so answers in a required format are not supported.
 
     Args:
         name: Its name.
@@ -51,9 +50,9 @@ class OpenAiRemote:
         self._opening = asyncio.Lock()
         self._retired: list[httpx2.AsyncClient] = []
 
-    def supports(self, mode: AnswerMode, form: AnswerFormat | None, redacted: bool) -> bool:
+    def supports(self, form: AnswerFormat | None, redacted: bool) -> bool:
         """Whether it can generate such an answer."""
-        return mode is not AnswerMode.QUOTE and form is None
+        return form is None
 
     def serialize(self, outbound: OutboundRequest) -> bytes:
         """Returns the request body, JSON."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
 from edge_rag.core.monitoring.status import RemoteInUse
 from edge_rag.core.placement import OffloadUse
-from edge_rag.core.query import AnswerMode
 from edge_rag.offload.generation.routing import AffinityCandidate, RemoteInputs
 from edge_rag.offload.ports import Remote, RemoteLoad
 from edge_rag.offload.remotes.circuit_breaker import BreakerState, CircuitBreaker
@@ -14,18 +11,6 @@ from edge_rag.offload.remotes.latency_model import Estimate, LatencyModel
 
 _ASSUMED_SLOTS = 8
 """Slots of a remote that does not report them."""
-
-
-class AnswerKind(Enum):
-    """Kinds of answers with different latencies."""
-
-    QUOTED = "quoted"
-    WRITTEN = "written"
-
-
-def kind_of(mode: AnswerMode) -> AnswerKind:
-    """Returns the kind of answer of a mode."""
-    return AnswerKind.QUOTED if mode is AnswerMode.QUOTE else AnswerKind.WRITTEN
 
 
 class RemoteState:
@@ -39,7 +24,7 @@ class RemoteState:
     def __init__(self, remote: Remote, breaker: CircuitBreaker) -> None:
         self.remote = remote
         self.breaker = breaker
-        self.models = {kind: LatencyModel() for kind in AnswerKind}
+        self.latency = LatencyModel()
         self.in_flight = 0
         self.answers = 0
         self.failures = 0
@@ -55,25 +40,22 @@ class RemoteState:
         self._slots = load.slots
         self._foreign = max(0, load.running + load.waiting - (self.in_flight - 1))
 
-    def routing_inputs(
-        self, kind: AnswerKind, prompt_tokens: int, max_tokens: int, supported: bool, now: float
-    ) -> RemoteInputs:
+    def routing_inputs(self, prompt_tokens: int, max_tokens: int, supported: bool, now: float) -> RemoteInputs:
         """Returns the inputs of a routing decision."""
-        model, slots = self.models[kind], self._slots or _ASSUMED_SLOTS
-        speed = None if not model.service_s else slots / model.service_s
+        slots = self._slots or _ASSUMED_SLOTS
+        speed = None if not self.latency.service_s else slots / self.latency.service_s
         spare = None if self._slots is None else self._slots - self.in_flight - self._foreign
         candidate = AffinityCandidate(self.remote.name, speed, self.in_flight, spare)
-        estimate = self.estimate(kind, prompt_tokens, max_tokens)
+        estimate = self.estimate(prompt_tokens, max_tokens)
         return RemoteInputs(candidate, estimate, self.breaker.allows(now), supported)
 
-    def estimate(self, kind: AnswerKind, prompt_tokens: int, max_tokens: int) -> Estimate:
+    def estimate(self, prompt_tokens: int, max_tokens: int) -> Estimate:
         """Predicts one more request."""
         ahead = self.in_flight + self._foreign
-        return self.models[kind].estimate(prompt_tokens, max_tokens, ahead, self._slots or _ASSUMED_SLOTS)
+        return self.latency.estimate(prompt_tokens, max_tokens, ahead, self._slots or _ASSUMED_SLOTS)
 
     def snapshot(self) -> RemoteInUse:
         """Returns its state for the status report."""
-        measured = [model.service_s for model in self.models.values() if model.service_s is not None]
         return RemoteInUse(
             name=self.remote.name,
             kind=self.remote.kind,
@@ -84,7 +66,7 @@ class RemoteState:
             failures=self.failures,
             sent_bytes=self.sent_bytes,
             last_problem=self.last_problem,
-            answer_s=max(measured, default=None),
+            answer_s=self.latency.service_s,
             uses=tuple(use.value for use in OffloadUse if use in self.remote.uses),
             embedded_texts=self.embedded_texts,
             reranked=self.reranked,
