@@ -18,6 +18,7 @@ from edge_rag.model_store.convert.generators import (
     make_generator,
     make_gguf_generator,
     make_quantized_generator,
+    needs_builder,
     use_original,
 )
 from edge_rag.model_store.convert.staging import StagingDir
@@ -42,7 +43,7 @@ from edge_rag.model_store.source import (
     PackagedModel,
     Source,
 )
-from edge_rag.runtime.checkpoint.architectures import DIRECT, architecture_of, read_settings
+from edge_rag.runtime.checkpoint.architectures import architecture_of, read_settings
 from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE
 from edge_rag.runtime.model_folder.folder import (
     GeneratorForm,
@@ -71,7 +72,7 @@ def add(store: StoreDirectory, request: AddRequest, progress: AddProgress) -> Mo
 
     Raises:
         ModelFolderInvalid: The source has something that is not allowed, or is damaged.
-        ModelNotAdded: It cannot be fetched, convert_checkpoint or opened, or computes something else than the original.
+        ModelNotAdded: It cannot be fetched, converted or opened, or computes something else than the original.
         StorageError: The store's directory cannot be used, or is full.
     """
     if request.keys and isinstance(request.source, HubModel):
@@ -91,7 +92,10 @@ def add(store: StoreDirectory, request: AddRequest, progress: AddProgress) -> Mo
                 made = _make(request, fetched, staging_dir)
             except ModelError as error:
                 # The user knows the source, not the private copy that was checked.
-                raise type(error)(str(error).replace(str(staging_dir.source), str(request.source))) from error
+                message = str(error)
+                for copy in (staging_dir.source, staging_dir.model):
+                    message = message.replace(str(copy), str(request.source))
+                raise type(error)(message) from error
             progress.begin("syncing it to the disk")
             manifest = verify_model_folder(made)
             refuse_hard_links(made)
@@ -118,7 +122,7 @@ def _make(request: AddRequest, fetched: FetchedModel | None, staging_dir: Stagin
     if GENAI_CONFIG_FILE in files:
         wanted = matching(files, GENAI_WANTED)
     elif "config.json" in files:
-        if architecture_of(read_settings(folder / "config.json")) not in DIRECT:
+        if needs_builder(architecture_of(read_settings(folder / "config.json"))):
             check_converter()
         wanted = wanted_files(files)
     else:

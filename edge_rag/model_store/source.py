@@ -272,8 +272,7 @@ class AddRequest:
     Attributes:
         source: Where the model comes from.
         name: Its name in the store.
-        precision: Precision of the weights of a converted Hugging Face folder; None for 4 bits of a generator, 8 of an
-            encoder.
+        precision: Precision of the weights of a converted Hugging Face folder; None for the smallest form that passes.
         licence: SPDX expression; None for that of the model card.
         role: Required role; None for any.
         keys: Public keys, of which one must have signed the model; empty if no signature is required.

@@ -33,6 +33,7 @@ Examples:
   edge-rag models add hf:HuggingFaceTB/SmolLM2-360M-Instruct@main --precision int8
   edge-rag models add /media/stick/Qwen2.5-0.5B-Instruct --name qwen
   edge-rag models add /media/stick/SmolLM2-135M-Instruct.Q4_1.gguf --name smollm2
+  edge-rag models add hf:intfloat/multilingual-e5-small --role embedder
   edge-rag models add hf:cross-encoder/ms-marco-MiniLM-L6-v2 --role reranker
 
 \b
@@ -48,7 +49,7 @@ leaves the store unchanged; files fetched from the hub are kept for the next att
 @click.option(
     "--precision",
     type=click.Choice(["int4", "int8", "fp32"]),
-    help="Precision of the converted weights. [default: a generator's smallest form that passes; int8 for encoders]",
+    help="Precision of the converted weights. [default: the smallest form that passes]",
 )
 @click.option(
     "--role",
@@ -79,8 +80,11 @@ def add(
     data_dir: Path | None,
     as_json: bool,
 ) -> ExitCode:
-    """Downloads or copies a model, checks and converts it, and compares it with the original."""
-    from edge_rag.model_store.convert.generators import forms_table
+    """Downloads or copies a model, checks and converts it, and compares it with the original.
+
+    Language models, embedders and cross-encoders are told apart by the architecture that config.json names.
+    """
+    from edge_rag.model_store.convert.comparison import forms_table
     from edge_rag.model_store.signature import acceptable_keys
     from edge_rag.model_store.source import (
         AddRequest,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +109,9 @@ MIN_COSINE = 0.98
 On 300 paragraphs the least cosine of all-MiniLM-L6-v2 is 0.998 with 8-bit weights and 0.894 with 4-bit weights.
 """
 
+MIN_MEAN_COSINE = 0.99
+"""Least accepted mean of these cosines."""
+
 MAX_SCORE_ERROR = 0.1
 """Largest accepted root mean square error of a cross-encoder's scores, as a share of their standard deviation."""
 
@@ -129,7 +133,7 @@ class VectorComparison:
     @property
     def good(self) -> bool:
         """Whether the differences are accepted."""
-        return self.least_cosine >= MIN_COSINE
+        return self.least_cosine >= MIN_COSINE and self.mean_cosine >= MIN_MEAN_COSINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,31 @@ def compare_scores(original: NDArray[np.float32], made: NDArray[np.float32]) -> 
         return ScoreComparison(len(original), float("inf"))
     differences = made.astype(np.float64) - original
     return ScoreComparison(len(original), float(np.sqrt((differences**2).mean())) / spread)
+
+
+_COLUMNS: Final = (
+    ("bits_per_weight", "bits", ".2f"),
+    ("divergence", "divergence", ".4f"),
+    ("same_token", "best token", ".1%"),
+    ("mean_cosine", "mean cosine", ".4f"),
+    ("least_cosine", "least cosine", ".4f"),
+    ("error", "score error", ".1%"),
+)
+"""Measures by their keys in ``forms_tried``, with heading and format."""
+
+
+def forms_table(tried: Sequence[Any]) -> str:
+    """Returns the forms that were tried and what was measured, as lines of text.
+
+    Args:
+        tried: ``forms_tried`` of a manifest.
+    """
+    shown = [column for column in _COLUMNS if column[0] in tried[0]]
+    lines = [f"  {'form':<36}{''.join(f'{heading:>13}' for _, heading, _ in shown)}{'gate':>8}"]
+    for each in tried:
+        values = "".join(f"{format(each[key], style):>13}" for key, _, style in shown)
+        lines.append(f"  {each['form']:<36}{values}{'passed' if each['good'] else 'failed':>8}")
+    return "\n".join(lines)
 
 
 def _log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:

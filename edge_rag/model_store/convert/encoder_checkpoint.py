@@ -9,7 +9,9 @@ from pathlib import Path
 
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.checkpoint import read_config
+from edge_rag.runtime.checkpoint.architectures import read_settings
 from edge_rag.runtime.encoder.bert_graph import BertShape, Pooling
+from edge_rag.runtime.encoder.checkpoint_weights import EncoderWeights, bert_tensors
 from edge_rag.runtime.model_folder.manifest import ModelRole, plain_relative_path
 from edge_rag.runtime.model_folder.strict_json import parse_list
 
@@ -83,6 +85,15 @@ def read_encoder(folder: Path, role: ModelRole) -> EncoderCheckpoint:
         return EncoderCheckpoint(BertShape.of(config, _longest_input(folder)), pooling, question, passage)
     except ValueError as error:
         raise ModelNotAdded(f"config.json: {error}") from error
+
+
+def read_weights(folder: Path, role: ModelRole) -> EncoderWeights:
+    """Returns the tensors of a checked encoder checkpoint, after checking that all are there in their shapes.
+
+    Raises:
+        ModelFolderInvalid: A tensor or a size in config.json is missing or wrong; names it.
+    """
+    return EncoderWeights(folder, bert_tensors(read_settings(folder / "config.json"), role is ModelRole.RERANKER))
 
 
 def _labels(config: Mapping[str, object]) -> Mapping[str, object]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,12 +15,12 @@ from pydantic import JsonValue
 import edge_rag
 from edge_rag.errors import ModelNotAdded, ModelNotLowerable
 from edge_rag.generator.prompt.chat_template import read_chat_template, render_chat_template
-from edge_rag.model_store.checkpoint import Checkpoint, licence_of
-from edge_rag.model_store.convert.comparison import MAX_LOSS, MIN_SAME_TOKEN
+from edge_rag.model_store.checkpoint import ARCHITECTURES, Checkpoint, licence_of
+from edge_rag.model_store.convert.comparison import MAX_LOSS, MIN_SAME_TOKEN, forms_table
 from edge_rag.model_store.convert.staging import StagingDir, check_folder, run_python
 from edge_rag.model_store.directory import matching, provenance_of
 from edge_rag.model_store.source import BLOCK, AddProgress, AddRequest, ModelPrecision
-from edge_rag.runtime.checkpoint.architectures import describe_checkpoint
+from edge_rag.runtime.checkpoint.architectures import DIRECT, describe_checkpoint
 from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE, GRAPH_FILE, WEIGHTS_FILE
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, write_manifest
 from edge_rag.runtime.model_folder.genai_config import GENAI_CONFIG_FILE, check_genai_config
@@ -30,7 +29,7 @@ from edge_rag.runtime.model_folder.graph_check import external_files
 _BUILDER = "edge_rag.runtime.lowering.genai_builder"
 _GGUF_PREPARATION = "edge_rag.model_store.convert.prepare_gguf"
 _QUANTIZATION = "edge_rag.model_store.convert.prepare_checkpoint"
-_NEEDED = ("torch", "transformers", "sentence_transformers", "onnx_ir")
+_NEEDED = ("torch", "transformers", "onnx_ir")
 _TIMEOUT_S = 4 * 3600.0
 
 
@@ -46,6 +45,12 @@ def check_converter() -> None:
             f"converting needs {', '.join(missing)}: install them with `pip install 'edge-rag[convert]'`, or run "
             "`edge-rag models add` on a larger machine and add the folder it made here"
         )
+
+
+def needs_builder(architecture: str) -> bool:
+    """Whether the graph of this class of transformers is made by onnxruntime-genai's builder, not written here."""
+    role, _ = ARCHITECTURES.get(architecture, (None, ""))
+    return role is ModelRole.GENERATOR and architecture not in DIRECT
 
 
 def convert(
@@ -261,21 +266,6 @@ def make_quantized_generator(
         {"form": GeneratorForm.PAGED.value, "sizes": found["sizes"], "resident_bytes": resident}
         | {"agreement_with_original": tried[-1], "forms_tried": list(tried)},
     )
-
-
-def forms_table(tried: Sequence[Any]) -> str:
-    """Returns the forms that were tried and what was measured, as lines of text.
-
-    Args:
-        tried: ``forms_tried`` of a manifest.
-    """
-    lines = [f"  {'form':<36}{'bits':>6}{'divergence':>12}{'best token':>12}{'gate':>8}"]
-    for each in tried:
-        lines.append(
-            f"  {each['form']:<36}{each['bits_per_weight']:>6.2f}{each['divergence']:>12.4f}"
-            f"{each['same_token']:>12.1%}{'passed' if each['good'] else 'failed':>8}"
-        )
-    return "\n".join(lines)
 
 
 def _paged(request: AddRequest, built: Built, staging: StagingDir, sizes: dict[str, JsonValue]) -> None:

@@ -1,11 +1,11 @@
-"""Converts an encoder and compares it with its original. Runs as a program, because new files are first opened here.
+"""Converts an encoder and compares it with its weights in float32. Runs as a program: new files are first opened here.
 
     python -m edge_rag.model_store.convert.prepare_encoder reference CHECKPOINT ROLE REFERENCE.npz
-    python -m edge_rag.model_store.convert.prepare_encoder build CHECKPOINT ROLE PRECISION MODEL.onnx
+    python -m edge_rag.model_store.convert.prepare_encoder build CHECKPOINT ROLE PRECISION FOLDER
     python -m edge_rag.model_store.convert.prepare_encoder compare FOLDER REFERENCE.npz
 
-The last line of the output is a JSON object. The texts compared are short and long, in upper and lower case, and beyond
-ASCII.
+The last line of the output is a JSON object. The texts compared are short and long, in upper and lower case, and of
+several scripts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import resource
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -23,11 +22,14 @@ import onnx
 
 from edge_rag.errors import EdgeRagError, ModelNotAdded
 from edge_rag.model_store.convert.comparison import compare_scores, compare_vectors
-from edge_rag.model_store.convert.encoder_checkpoint import read_encoder
+from edge_rag.model_store.convert.encoder_checkpoint import EncoderCheckpoint, read_encoder, read_weights
 from edge_rag.model_store.source import BLOCK, ModelPrecision
-from edge_rag.runtime.encoder.bert_graph import Floats, WeightPrecision, build_cross_encoder, build_encoder
+from edge_rag.runtime.encoder.bert_graph import BYTE_ROWS, WeightPrecision, build_cross_encoder, build_encoder
+from edge_rag.runtime.encoder.checkpoint_weights import EncoderWeights
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
+from edge_rag.runtime.encoder.reference_encoder import Floats, classified, pooled, reference_hidden
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.tokenizer import TextTokenizer
 from edge_rag.runtime.model_folder.folder import ModelRole, read_manifest
 
 QUESTIONS: Final = (
@@ -36,6 +38,8 @@ QUESTIONS: Final = (
     "Where is the valve?",
     "How often must the bearings of the pump be greased?",
     "What does the operator do when the gas alarm sounds during maintenance?",
+    "Wie oft müssen die Lager der Pumpe geschmiert werden?",
+    "安全阀在多少压力下打开？",
 )
 
 PASSAGES: Final = (
@@ -44,6 +48,10 @@ PASSAGES: Final = (
     "close the valve",
     "EVERY 2,000 HOURS",
     "Résumé: 4 µm filter, −20 °C to +55 °C – naïve café 東京.",
+    "Die Pumpenlager sind alle 2.000 Betriebsstunden zu schmieren, spätestens jedoch nach drei Monaten.",
+    "水泵轴承每运行2000小时或每三个月加注一次润滑脂。",
+    "قم بتشحيم محامل المضخة كل ٢٠٠٠ ساعة تشغيل أو كل ثلاثة أشهر.",
+    "Смазывайте подшипники насоса каждые 2000 часов работы или раз в три месяца.",
     "Grease both bearings every 2,000 operating hours, or every three months, whichever comes first.",
     "The spare impeller is kept on shelf 4 of the store room; its part number is 7720-118.",
     "The relief valve on the discharge side opens at 11 bar. If it opens during normal operation, stop the pump, let "
@@ -54,92 +62,76 @@ PASSAGES: Final = (
 )
 
 
-MIN_PAIRS = 8
-"""Least number of pairs whose scores are compared."""
-
-_WEIGHTS = {
-    ModelPrecision.FP32: None,
+FORMS: Final = {
+    ModelPrecision.INT4: WeightPrecision(4, 32, to_lowest=True),
     ModelPrecision.INT8: WeightPrecision(8, BLOCK),
-    ModelPrecision.INT4: WeightPrecision(4, BLOCK),
+    ModelPrecision.FP32: None,
 }
+"""Quantization of matrices by precision. Word embeddings have the same with 4 bits, and a scale a row with 8."""
+
+_LARGEST_INLINE: Final = 256 << 20
+"""Most bytes of weights inside a graph's file; more lie in a file beside it, which is mapped."""
+
+_WEIGHTS_FILE: Final = "model.onnx.data"
 
 
 def run_original(checkpoint: Path, role: ModelRole, reference: Path) -> dict[str, object]:
-    """Runs the checkpoint with sentence-transformers in FP32 and saves its output."""
-    encoder = read_encoder(checkpoint, role)
+    """Computes the checkpoint in float32 and saves the results."""
+    encoder, weights = read_encoder(checkpoint, role), read_weights(checkpoint, role)
+    tokenizer = TextTokenizer.open(checkpoint / "tokenizer.json", encoder.shape.max_tokens)
     if role is ModelRole.EMBEDDER:
-        from sentence_transformers import SentenceTransformer
-
-        model = SentenceTransformer(str(checkpoint), device="cpu", local_files_only=True, trust_remote_code=False)
-        model.max_seq_length = encoder.shape.max_tokens
-        model.float()
-        questions, shown = (
-            model.encode(texts, prompt=prompt, normalize_embeddings=True, show_progress_bar=False)
-            for texts, prompt in ((list(QUESTIONS), encoder.question_prompt), (list(PASSAGES), encoder.passage_prompt))
-        )
-        np.savez(reference, questions=questions, passages=shown)
-        return {"texts": len(questions) + len(shown)}
-    import torch
-    from sentence_transformers import CrossEncoder
-
-    judge = CrossEncoder(str(checkpoint), device="cpu", local_files_only=True, trust_remote_code=False)
-    judge.model.float()
-    # Texts that are too long are cut at different places; the comparison is about the network.
-    fits = [
-        (question, passage)
-        for question in QUESTIONS
-        for passage in PASSAGES
-        if len(judge.tokenizer(question, passage)["input_ids"]) <= encoder.shape.max_tokens
-    ]
-    if len(fits) < MIN_PAIRS:
-        raise ModelNotAdded(f"reads {encoder.shape.max_tokens} tokens, too few for a question with a passage")
-    scores = judge.predict(fits, activation_fn=torch.nn.Identity(), show_progress_bar=False)
-    np.savez(reference, pairs=np.array(fits), scores=scores)
-    return {"pairs": len(fits)}
+        prompted = [encoder.question_prompt + text for text in QUESTIONS]
+        prompted += [encoder.passage_prompt + text for text in PASSAGES]
+        vectors = pooled(_hidden(encoder, weights, tokenizer, prompted), encoder.pooling)
+        np.savez(reference, vectors=vectors)
+        return {"texts": len(vectors)}
+    pairs = [tokenizer.pair(question, passage) for question in QUESTIONS for passage in PASSAGES]
+    ids = [np.array(pair.ids, np.int64) for pair in pairs]
+    types = [np.array(pair.type_ids, np.int64) for pair in pairs]
+    scores = classified(reference_hidden(encoder.shape, weights, ids, types), weights)
+    np.savez(reference, scores=scores)
+    return {"pairs": len(scores)}
 
 
-def build(checkpoint: Path, role: ModelRole, precision: ModelPrecision, target: Path) -> dict[str, object]:
-    """Writes the graph."""
-    encoder, weights = read_encoder(checkpoint, role), _WEIGHTS[precision]
+def _hidden(
+    encoder: EncoderCheckpoint, weights: EncoderWeights, tokenizer: TextTokenizer, texts: list[str]
+) -> list[Floats]:
+    ids = [np.array(text, np.int64) for text in tokenizer.truncated_ids(texts)]
+    return reference_hidden(encoder.shape, weights, ids, [np.zeros_like(text) for text in ids])
+
+
+def build(checkpoint: Path, role: ModelRole, precision: ModelPrecision, folder: Path) -> dict[str, object]:
+    """Writes the graph into a folder."""
+    encoder, weights = read_encoder(checkpoint, role), read_weights(checkpoint, role)
+    form = FORMS[precision]
+    rows = BYTE_ROWS if form is None or form.bits == 8 else form
     try:
         if role is ModelRole.EMBEDDER:
-            model = build_encoder(_tensors(checkpoint), encoder.shape, weights, encoder.pooling)
+            model = build_encoder(weights, encoder.shape, form, encoder.pooling, rows)
         else:
-            model = build_cross_encoder(_tensors(checkpoint), encoder.shape, weights)
-    except KeyError as error:
-        raise ModelNotAdded(f"the checkpoint has no tensor {error}") from error
+            model = build_cross_encoder(weights, encoder.shape, form, rows)
     except ValueError as error:
-        raise ModelNotAdded(f"the tensors do not have the sizes in config.json: {error}") from error
-    onnx.save(model, target)
-    return {"bytes": target.stat().st_size}
+        raise ModelNotAdded(f"the network has no packed form: {error}") from error
+    stored = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
+    outside = stored > _LARGEST_INLINE
+    onnx.save_model(model, folder / "model.onnx", save_as_external_data=outside, location=_WEIGHTS_FILE)
+    return {"bits_per_weight": round(8 * stored / weights.elements, 3)}
 
 
 def compare(folder: Path, reference: Path) -> dict[str, object]:
     """Runs the converted model on the texts of the reference."""
-    role = read_manifest(folder).role
     with np.load(reference, allow_pickle=False) as kept:
-        if role is ModelRole.EMBEDDER:
+        if read_manifest(folder).role is ModelRole.EMBEDDER:
             encoder = TextEncoder.open(folder)
             made = np.concatenate([encoder.embed_questions(QUESTIONS), encoder.embed(PASSAGES)])
-            vectors = compare_vectors(np.concatenate([kept["questions"], kept["passages"]]), made)
+            vectors = compare_vectors(kept["vectors"], made)
             found, good = asdict(vectors), vectors.good
         else:
-            pairs = [(str(question), str(passage)) for question, passage in kept["pairs"]]
+            pairs = [(question, passage) for question in QUESTIONS for passage in PASSAGES]
             scores = compare_scores(kept["scores"], PairEncoder.open(folder).score(pairs))
             found, good = asdict(scores), scores.good
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {**found, "good": good, "resident_bytes": resident}
-
-
-def _tensors(checkpoint: Path) -> Mapping[str, Floats]:
-    from safetensors.torch import load_file
-
-    found: dict[str, Floats] = {}
-    for path in sorted(checkpoint.glob("model*.safetensors")):
-        for name, tensor in load_file(path).items():
-            plain = name.removeprefix("bert.").removeprefix("roberta.")
-            found[plain] = tensor.float().numpy()
-    return found
 
 
 def main(arguments: list[str]) -> int:

@@ -14,7 +14,7 @@ or packed in 4 or 8 bits.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from edge_rag.errors import ModelNotLowerable
 from edge_rag.runtime.encoder.batching import LENGTHS
 from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN, attributes
 from edge_rag.runtime.lowering.weight_packing import (
+    PANEL_COLUMNS,
     BlockFormat,
     PackedMatrix,
     QuantizedMatrix,
@@ -42,6 +43,9 @@ OPSET = 20
 Floats = NDArray[np.float32]
 
 _HEAD_MULTIPLE = 16  # of the operators
+
+_ROWS_AT_ONCE = 1024 * PANEL_COLUMNS
+"""Rows of a table that are quantized at a time: whole panels, which bounds the memory for intermediate results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,18 @@ class WeightPrecision:
         whole = -(-len(weight) // 8) * 8
         chosen = quantize_to_lowest if self.to_lowest else quantize
         return pack(chosen(weight, self.bits, self.block_size or whole))
+
+    def packed_rows(self, table: Floats) -> PackedMatrix:
+        """Quantizes a table [rows, columns] whose rows are looked up, some rows at a time."""
+        parts = [
+            self.packed(np.ascontiguousarray(table[first : first + _ROWS_AT_ONCE].T))
+            for first in range(0, len(table), _ROWS_AT_ONCE)
+        ]
+        form = replace(parts[0].form, columns=len(table))
+        weights, scales = (
+            np.concatenate(pieces) for pieces in zip(*((p.weights, p.scales) for p in parts), strict=True)
+        )
+        return PackedMatrix(form, weights, scales)
 
 
 BYTE_ROWS: Final = WeightPrecision(8, None)
@@ -110,7 +126,7 @@ class GraphBuilder:
         """Looks up rows of a table [rows, columns]."""
         if self.precision is None:
             return self.add("Gather", [self.constant(f"{name}.table", table), indices], name)
-        packed = self.rows.packed(np.ascontiguousarray(table.T))
+        packed = self.rows.packed_rows(table)
         inputs = [indices, *self._stored(packed, name)]
         return self.add("QuantizedRows", inputs, name, OPS_DOMAIN, **_attributes(packed))
 
@@ -262,7 +278,10 @@ def build_encoder(
 
 
 def build_cross_encoder(
-    weights: Mapping[str, Floats], shape: BertShape, precision: WeightPrecision | None
+    weights: Mapping[str, Floats],
+    shape: BertShape,
+    precision: WeightPrecision | None,
+    rows: WeightPrecision = BYTE_ROWS,
 ) -> onnx.ModelProto:
     """Builds a cross-encoder with one score for each pair.
 
@@ -275,11 +294,12 @@ def build_cross_encoder(
             RobertaForSequenceClassification without ``roberta.``.
         shape: The configuration.
         precision: Quantization of weights; None keeps fp32.
+        rows: Quantization of the word embeddings, where weights are quantized.
 
     Raises:
         KeyError: A tensor is missing.
     """
-    graph = GraphBuilder(precision)
+    graph = GraphBuilder(precision, rows)
     inputs = ["input_ids", "positions"]
     if len(weights["embeddings.token_type_embeddings.weight"]) == 1:
         place = _one_segment(graph, weights, shape)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_rag.model_store.convert.generators import forms_table
+from edge_rag.model_store.convert.comparison import forms_table
 from edge_rag.model_store.convert.prepare_checkpoint import quantize
 from edge_rag.runtime.checkpoint.safetensors import SINGLE_FILE, Tensors, read_header
 from tests.synthetic.tiny_checkpoint import checkpoint_of_llama_gguf, write_safetensors

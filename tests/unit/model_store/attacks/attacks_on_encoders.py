@@ -10,6 +10,8 @@ from typing import Any
 from tests.unit.model_store.attacks.attack import Attack, Build, Canary, after, replace
 from tests.unit.model_store.attacks.valid_folders import POOLING, good_embedder, good_reranker
 
+_PREPENDS = {"type": "Prepend", "prepend": "x" * 1000}
+
 
 def attacks_on_encoders() -> Iterator[Attack]:
     """Yields all of them."""
@@ -57,11 +59,28 @@ def _configurations() -> Iterator[Attack]:
     yield Attack("pooling not JSON", replace(good_embedder, POOLING, b"{]"), "config.json")
 
 
+_TENSORS: dict[tuple[str, object], str] = {
+    ("num_hidden_layers", 2): "the tensor encoder.layer.1.attention.self.query.weight is missing",
+    ("intermediate_size", 63): "the tensor encoder.layer.0.intermediate.dense.weight has the shape [64, 32]",
+    ("vocab_size", 17): "the tensor embeddings.word_embeddings.weight has the shape [16, 32]",
+}
+"""Messages about sizes that only the tensors contradict."""
+
+
 def _networks() -> Iterator[Attack]:
     for base in (good_embedder, good_reranker):
         for key, value in (
             ("num_hidden_layers", 1 << 40),
+            ("num_hidden_layers", 2),
+            ("num_hidden_layers", 513),
             ("num_attention_heads", 0),
+            ("intermediate_size", 1 << 40),
+            ("intermediate_size", None),
+            ("intermediate_size", 63),
+            ("vocab_size", 1 << 31),
+            ("vocab_size", 17),
+            ("vocab_size", 0),
+            ("type_vocab_size", 1 << 20),
             ("hidden_size", -32),
             ("hidden_size", "32"),
             ("max_position_embeddings", 2**31),
@@ -71,7 +90,8 @@ def _networks() -> Iterator[Attack]:
             ("is_decoder", True),
             ("position_embedding_type", "relative_key"),
         ):
-            yield Attack(f"{base.__name__}: {key} = {value!r}", _json(base, "config.json", **{key: value}), key)
+            message = _TENSORS.get((key, value), key)
+            yield Attack(f"{base.__name__}: {key} = {value!r}", _json(base, "config.json", **{key: value}), message)
         quantized = _json(base, "config.json", quantization_config={"quant_method": "gptq"})
         yield Attack(f"{base.__name__}: quantized weights", quantized, "quantized already")
     for labels in ({}, {"0": "a", "1": "b"}, None, ["x"]):
@@ -98,12 +118,23 @@ def _files() -> Iterator[Attack]:
             after(base, lambda folder: (folder / "tokenizer.json").unlink()),
             "tokenizer.json",
         )
+    yield Attack("weights of another model", replace(good_embedder, "model.safetensors", _one_tensor()), "is missing")
     header = {"w": {"dtype": "F32", "shape": [1 << 40, 1 << 20], "data_offsets": [0, 16]}}
     text = json.dumps(header).encode()
     oversized = len(text).to_bytes(8, "little") + text + bytes(16)
     yield Attack(
+        "a tokenizer that makes much of little",
+        replace(good_embedder, "tokenizer.json", json.dumps({"normalizer": _PREPENDS}).encode()),
+        "prepend",
+    )
+    yield Attack(
         "a tensor whose shape takes more than it holds", replace(good_embedder, "model.safetensors", oversized), "shape"
     )
+
+
+def _one_tensor() -> bytes:
+    header = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(16)
 
 
 def _module(index: int, **values: object) -> Build:

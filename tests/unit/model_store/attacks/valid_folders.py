@@ -11,6 +11,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from edge_rag.runtime.checkpoint.architectures import Settings
+from edge_rag.runtime.encoder.checkpoint_weights import bert_tensors
+from tests.synthetic.tiny_checkpoint import write_safetensors
+
 GENAI_CONFIG: dict[str, Any] = {
     "model": {
         "type": "llama",
@@ -100,9 +104,11 @@ BERT = {
     "model_type": "bert",
     "hidden_act": "gelu",
     "hidden_size": 32,
+    "intermediate_size": 64,
     "num_hidden_layers": 1,
     "num_attention_heads": 2,
     "max_position_embeddings": 48,
+    "vocab_size": 16,
     "layer_norm_eps": 1e-12,
 }
 
@@ -125,6 +131,7 @@ def good_embedder(folder: Path) -> None:
         ),
     ):
         (folder / name).write_text(json.dumps(document))
+    _weights(folder, BERT)
 
 
 def good_reranker(folder: Path) -> None:
@@ -132,6 +139,12 @@ def good_reranker(folder: Path) -> None:
     good_checkpoint(folder)
     config = BERT | {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "score"}}
     (folder / "config.json").write_text(json.dumps(config))
+    _weights(folder, config)
+
+
+def _weights(folder: Path, config: dict[str, Any]) -> None:
+    shapes = bert_tensors(Settings("config.json", config), "id2label" in config)
+    write_safetensors(folder / "model.safetensors", {name: np.zeros(shape, np.float32) for name, shape in shapes})
 
 
 def good_serial(folder: Path) -> None:
