@@ -2,7 +2,8 @@
 
 ``1,234.5``, ``1.234,5``, ``1 234,5``, ``1'234.5``, ``１，２３４．５`` and ``١٬٢٣٤٫٥`` are the same number. A point or
 comma before exactly three digits is a decimal separator or groups thousands, by language (Unicode CLDR has both),
-so such a number has two readings. Digits of every script count (Unicode property ``Nd``).
+so such a number has two readings, unless other numbers of its text tell (``decimal_mark``). Digits of every script
+count (Unicode property ``Nd``).
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Number:
     readings: tuple[str, ...]
 
 
-def normal_numbers(text: str) -> Iterator[Number]:
+def normal_numbers(text: str, mark: str = "") -> Iterator[Number]:
     """Yields the numbers of a text in order.
 
     A date of three numbers (2024-05-03, 3.5.2024, 2024年5月3日) has the reading ``2024-05-03``. Those of a version
@@ -76,6 +77,8 @@ def normal_numbers(text: str) -> Iterator[Number]:
 
     Args:
         text: Any text.
+        mark: The character before fractions in it, ``.`` or ``,``, so that ``1.234`` has one reading; empty if that is
+            not known.
     """
     for match in _NUMBER.finditer(text):
         token = match[0]
@@ -86,11 +89,35 @@ def normal_numbers(text: str) -> Iterator[Number]:
         numbers = number_forms(token)
         start, end = match.start(), match.start() + numbers[-1][1]
         if len(numbers) == 1:
-            yield Number(start, end, tuple(dict.fromkeys(_trimmed(form) for form in numbers[0][2])))
+            forms = numbers[0][2]
+            if mark and len(forms) > 1:
+                forms = (forms[_POINTS[_PARTS.findall(token)[1]] == mark],)
+            yield Number(start, end, tuple(dict.fromkeys(_trimmed(form) for form in forms)))
         elif dotted := _DOTTED_DATE.fullmatch(token):
             yield Number(start, end, (_date(dotted[3], dotted[2], dotted[1]),))
         else:
             yield Number(start, end, (".".join(forms[0] for _, _, forms in numbers),))
+
+
+def decimal_mark(text: str) -> str:
+    """Returns the character before fractions in a text, ``.`` or ``,``; empty if its numbers do not tell, or disagree.
+
+    Those with one reading tell: in ``12.5`` and ``1,234.5`` a point is before the fraction, in ``1.234.567`` a comma
+    would be. A section number such as 4.1 is taken for a number too, so a text that has both kinds does not tell.
+
+    Args:
+        text: Any text.
+    """
+    marks = set()
+    for match in _NUMBER.finditer(text):
+        numbers = () if match["year"] else number_forms(match[0])
+        if len(numbers) != 1 or len(numbers[0][2]) != 1:
+            continue
+        separators = [_POINTS.get(piece) for piece in _PARTS.findall(match[0][: numbers[0][1]])[1::2]]
+        if separators and separators[-1]:
+            groups = "." not in numbers[0][2][0]
+            marks.add({".": ",", ",": "."}[separators[-1]] if groups else separators[-1])
+    return marks.pop() if len(marks) == 1 else ""
 
 
 def _date(year: str, month: str, day: str) -> str:

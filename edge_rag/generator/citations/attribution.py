@@ -27,6 +27,7 @@ from itertools import chain, pairwise
 from math import log
 from typing import Final
 
+from edge_rag.analysis.numbers import decimal_mark
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.text import FUNCTION_WORDS
 from edge_rag.engine.ports import Stemmer
@@ -84,8 +85,9 @@ class Attributor:
         self._asked = self._stems(question)
         self._asked_numbers = claims_of(question).loose
         self._sources = [
-            _SourceSentence(Support(number, sentence.start, sentence.end), self._stems(text), claims_of(text))
+            _SourceSentence(Support(number, sentence.start, sentence.end), self._stems(text), claims_of(text, mark))
             for number, ranked in enumerate(passages)
+            for mark in (decimal_mark(ranked.passage.text),)
             for sentence in ranked.sentences
             if (text := ranked.passage.text[sentence.start : sentence.end])
         ]
@@ -128,7 +130,7 @@ class Attributor:
         nothing new with them. So what is new must all be in one sentence, and that sentence must be about the question.
         """
         new = stems - self._asked
-        if not self._asked or not (new or claim.quantities - self._asked_numbers):
+        if not self._asked or not (new or not claim.has_no_number_but(self._asked_numbers)):
             return ()
         fitting = [
             (source.place.passage in preferred, about, source)
@@ -188,7 +190,7 @@ def _may_mix(claim: Claims, parts: Sequence[_SourceSentence]) -> bool:
     if len(parts) < 2:
         return False
     return claim.negations > 0 or any(
-        claim.quantities & part.claims.loose
+        any(not readings.isdisjoint(part.claims.loose) for readings in claim.quantities)
         and not (claim.names <= part.claims.words or part.claims.names <= claim.words)
         for part in parts
     )

@@ -123,14 +123,14 @@ class Claims:
     """Checkable claims of a text.
 
     Attributes:
-        quantities: Its numbers by their most likely reading, each with the unit that follows it.
+        quantities: Its numbers with the unit that follows them, each as the readings of which one must be supported.
         loose: Its numbers by all of their readings, each with every unit among the next few words, and without a unit.
         names: Its names, lower case.
         words: All its words, lower case.
         negations: Number of negations.
     """
 
-    quantities: frozenset[Quantity]
+    quantities: frozenset[frozenset[Quantity]]
     loose: frozenset[Quantity]
     names: frozenset[str]
     words: frozenset[str]
@@ -139,11 +139,15 @@ class Claims:
     def supported_by(self, support: Claims) -> bool:
         """Whether a text makes all of these claims and no opposite one."""
         return (
-            self.quantities <= support.loose
+            self.has_no_number_but(support.loose)
             and self.names <= support.words
             and self.negations == support.negations
             and not any(_contradicts(self.words, support.words, one, other) for one, other in ANTONYMS)
         )
+
+    def has_no_number_but(self, loose: frozenset[Quantity]) -> bool:
+        """Whether each number may mean one of these."""
+        return not any(readings.isdisjoint(loose) for readings in self.quantities)
 
     def joined(self, other: Claims) -> Claims:
         """Returns the claims of two texts together."""
@@ -156,11 +160,16 @@ class Claims:
         )
 
 
-def claims_of(text: str) -> Claims:
-    """Extracts the claims of one or several sentences."""
-    found = _tokens(unicodedata.normalize("NFC", text))
+def claims_of(text: str, mark: str = "") -> Claims:
+    """Extracts the claims of one or several sentences.
+
+    Args:
+        text: The sentences.
+        mark: The character before fractions in their numbers, if known (``numbers.decimal_mark``).
+    """
+    found = _tokens(unicodedata.normalize("NFC", text), mark)
     tokens = [token for token, _ in found]
-    quantities: set[Quantity] = set()
+    quantities: set[frozenset[Quantity]] = set()
     loose: set[Quantity] = set()
     names: set[str] = set()
     for place, (token, unsigned) in enumerate(found):
@@ -176,17 +185,18 @@ def claims_of(text: str) -> Claims:
         loose |= {Quantity(number, unit) for number in readings for unit in units}
         if token.lower() != "one":
             near = (UNITS[word] for word in following[:_CLAIM_UNIT_REACH] if word in UNITS)
-            quantities.add(Quantity(readings[0], before or next(near, "")))
+            unit = before or next(near, "")
+            quantities.add(frozenset(Quantity(number, unit) for number in readings))
     words = frozenset(token.lower() for token in tokens)
     negations = sum(token.lower() in NEGATIONS for token in tokens) + len(_CONTRACTED.findall(text))
     return Claims(frozenset(quantities), frozenset(loose), frozenset(names), words, negations)
 
 
-def _tokens(text: str) -> list[tuple[str, tuple[str, ...]]]:
+def _tokens(text: str, mark: str) -> list[tuple[str, tuple[str, ...]]]:
     """Returns the words, signs and numbers of a text in order, each with its readings as a number."""
     tokens: list[tuple[str, tuple[str, ...]]] = []
     past = 0
-    for number in numbers.normal_numbers(text):
+    for number in numbers.normal_numbers(text, mark):
         tokens += _words(text, past, number.start)
         tokens.append((text[number.start : number.end], number.readings))
         past = number.end

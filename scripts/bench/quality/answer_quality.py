@@ -101,8 +101,8 @@ class Summary:
     of_questions: Shares
 
 
-def read_articles(path: Path) -> Articles:
-    """Reads a file in SQuAD format, version 1 or 2.
+def read_articles(path: Path, step: int = 1) -> Articles:
+    """Reads the first of every ``step`` articles of a file in SQuAD format, version 1 or 2.
 
     Raises:
         OSError, ValueError, KeyError, TypeError: It cannot be read or is in another format.
@@ -110,7 +110,7 @@ def read_articles(path: Path) -> Articles:
     documents: list[dict[str, str]] = []
     questions: list[Asked] = []
     names: dict[str, str] = {}
-    for number, article in enumerate(json.loads(path.read_text(encoding="utf-8"))["data"]):
+    for number, article in enumerate(json.loads(path.read_text(encoding="utf-8"))["data"][::step]):
         documents.append({})
         for paragraph in article["paragraphs"]:
             context = paragraph["context"]
