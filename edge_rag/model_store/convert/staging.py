@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -15,6 +17,7 @@ from typing import Any
 
 import edge_rag
 from edge_rag.core.limits.limited_process import python_command
+from edge_rag.device.hardware import read_memory
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.directory import plain_files
 from edge_rag.model_store.source import AddProgress
@@ -23,12 +26,17 @@ from edge_rag.runtime.model_folder.graph_check import check_contents
 _INHERITED = ("PATH", "HOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "EDGE_RAG_OPS_BUILD")
 _TAIL_LINES = 12
 _MAX_LINE_BYTES = 2000
+_KILLED_FIRST = "1000"
+"""Value of ``oom_score_adj`` of the process that the kernel kills first."""
 
 
 def run_python(
     module: str, arguments: list[str], scratch: Path, progress: AddProgress, *, timeout_s: float, threads: int
 ) -> list[str]:
     """Runs a module in a new interpreter, without network and without the caller's secrets. It ends with the caller.
+
+    It gets the memory that is free now; files that it maps do not count. Where memory is short nevertheless, the kernel
+    kills it before a daemon.
 
     Args:
         module: Name of the module.
@@ -58,6 +66,10 @@ def run_python(
         )
     except OSError as error:
         raise ModelNotAdded(f"{module} could not be started: {error}") from error
+    free = read_memory(Path("/")).usable_bytes
+    with contextlib.suppress(OSError):  # it has ended
+        resource.prlimit(process.pid, resource.RLIMIT_DATA, (free, free))
+        Path(f"/proc/{process.pid}/oom_score_adj").write_text(_KILLED_FIRST)
     timed_out = threading.Event()
 
     def kill() -> None:
@@ -85,6 +97,8 @@ def run_python(
     if status != 0:
         output = "\n  ".join(tail) or "(no output)"
         how = f"was ended by signal {-status}" if status < 0 else f"failed with status {status}"
+        if status == -signal.SIGKILL or "MemoryError" in output or "bad_alloc" in output:
+            how += f" with {free >> 20} MiB of memory to have: end other programs, or add it on a larger machine"
         raise ModelNotAdded(f"{module} {how}; nothing was added. Its last output:\n  {output}")
     return list(tail)
 

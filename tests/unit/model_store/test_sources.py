@@ -161,3 +161,12 @@ def test_a_program_gets_no_token_and_no_network_of_the_hub(tmp_path: Path, monke
 def test_a_program_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     with pytest.raises(ModelNotAdded, match="was ended after"):
         run_python("http.server", ["0", "--bind", "127.0.0.1"], tmp_path, NoProgress(), timeout_s=1, threads=1)
+
+
+def test_a_program_gets_the_memory_that_is_free_and_is_the_first_that_the_kernel_kills(tmp_path: Path) -> None:
+    script = "print(open('/proc/self/oom_score_adj').read())"
+    lines = run_python("timeit", ["-n", "1", "-r", "1", script], tmp_path, NoProgress(), timeout_s=60, threads=1)
+    assert lines[0] == "1000"
+    greedy = "import resource; bytearray(resource.getrlimit(resource.RLIMIT_DATA)[0] + 1)"
+    with pytest.raises(ModelNotAdded, match=r"with \d+ MiB of memory to have: end other programs"):
+        run_python("timeit", ["-n", "1", "-r", "1", greedy], tmp_path, NoProgress(), timeout_s=60, threads=1)
