@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edge_rag.errors import ConfigurationError
 from edge_rag.runtime.decoder.product_speed import ProductSpeed
+from edge_rag.runtime.model_folder.manifest import ModelRole
 
 CATALOG_FILE = "catalog.toml"
 
@@ -20,6 +21,9 @@ _KV_SCALE_BYTES = 4
 _FLOAT_BYTES = 4
 _PROCESS_BYTES = 350 << 20  # daemon, embedder, reranker and indexes of a small collection
 _SEQUENCES = 4
+_UNIT_WEIGHTS = 12 * (4 * 384**2 + 2 * 384 * 1536)
+"""Weights that multilingual-e5-small, the default embedder, multiplies each token with."""
+
 CONTEXT_TOKENS = 1024
 """Tokens of a sequence whose keys and values are read in a step of the expected speed."""
 
@@ -52,6 +56,7 @@ class CatalogEntry(_Strict):
     ``board_gib`` is the smallest memory of a board that it is recommended for; ``checked`` states what has been run.
     """
 
+    role: Literal["generator"] = "generator"
     name: str
     family: str
     weights: Annotated[str, Field(pattern=r"^hf:[^/\s]+/[^/\s]+$")]
@@ -65,9 +70,60 @@ class CatalogEntry(_Strict):
     shape: Shape
 
 
+class EncoderShape(_Strict):
+    """Sizes of an encoder, from its published configuration."""
+
+    layers: _Size
+    hidden: _Size = Field(description="Elements of a token's vector; an embedder's vectors have as many.")
+    intermediate: _Size
+    gated: bool = Field(description="Whether the feed-forward part has a gate, as ModernBERT's.")
+    vocabulary: _Size
+    positions: int = Field(ge=0, description="Rows of the position table; 0 where positions are rotary.")
+
+
+class EncoderEntry(_Strict):
+    """A recommended embedder or cross-encoder.
+
+    ``source`` is what ``models add`` gets, or the name of a model that comes along. ``figure`` is what was published or
+    measured of its retrieval; ``checked`` states what has been run.
+    """
+
+    name: str
+    role: Literal["embedder", "reranker"]
+    family: str
+    source: Annotated[str, Field(pattern=r"^(hf:[^/\s]+/[^/\s:]+|[a-z0-9.-]+)$")]
+    licence: str
+    bits: Literal[4, 8] = Field(description="Bits of a weight in the form that is expected to pass.")
+    longest_input: _Size = Field(description="Tokens of a text that it reads.")
+    languages: str
+    figure: str
+    good_for: str
+    checked: str
+    shape: EncoderShape
+
+    @property
+    def comes_along(self) -> bool:
+        """Whether the model is built in."""
+        return not self.source.startswith("hf:")
+
+
 class _Document(_Strict):
     format: Literal[2]
     model: list[CatalogEntry]
+    encoder: list[EncoderEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The catalogue.
+
+    Attributes:
+        generators: Language models, in the order in which they are proposed.
+        encoders: Embedders, then cross-encoders, each in the order in which they are proposed.
+    """
+
+    generators: tuple[CatalogEntry, ...]
+    encoders: tuple[EncoderEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +132,22 @@ class Needs:
 
     Attributes:
         disk_bytes: Size of the lowered folder.
-        memory_bytes: Daemon, weights, and KV pages for a few sequences of the entry's context.
+        memory_bytes: Daemon, weights, and KV pages for a few sequences of a language model's context.
     """
 
     disk_bytes: int
     memory_bytes: int
 
 
-def read_catalog(path: Path) -> tuple[CatalogEntry, ...]:
-    """Reads a catalogue, in its order.
+def read_catalog(path: Path) -> Catalog:
+    """Reads a catalogue.
 
     Raises:
         ConfigurationError: It is missing or damaged; names the key.
     """
     try:
-        return tuple(_Document.model_validate(tomllib.loads(path.read_text("utf-8"))).model)
+        document = _Document.model_validate(tomllib.loads(path.read_text("utf-8")))
+        return Catalog(tuple(document.model), tuple(document.encoder))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: cannot be read: {error}") from error
     except ValidationError as error:
@@ -111,6 +168,26 @@ def needs(entry: CatalogEntry) -> Needs:
     norms = 4 * shape.layers * shape.hidden * _FLOAT_BYTES
     weights = int((_weights_read(shape) + embedding) * _BITS[entry.bits] / 8) + norms + tables
     return Needs(weights, _PROCESS_BYTES + weights + _SEQUENCES * entry.context * _kv_bytes(shape))
+
+
+def encoder_needs(entry: EncoderEntry) -> Needs:
+    """Computes what an encoder needs from its shape: all matrices and the word embeddings have the entry's bits."""
+    shape = entry.shape
+    words, positions = shape.vocabulary * shape.hidden, shape.positions * shape.hidden * _FLOAT_BYTES
+    weights = int((encoder_weights_per_token(entry) + words) * _BITS[entry.bits] / 8) + positions
+    return Needs(weights, _PROCESS_BYTES + weights)
+
+
+def encoder_weights_per_token(entry: EncoderEntry) -> int:
+    """Returns the weights that each token of a text is multiplied with, which processor time is proportional to."""
+    shape = entry.shape
+    feed_forward = (3 if shape.gated else 2) * shape.hidden * shape.intermediate
+    return shape.layers * (4 * shape.hidden**2 + feed_forward)
+
+
+def relative_cost(entry: EncoderEntry) -> float:
+    """Returns an encoder's weights for each token of a text, as a multiple of multilingual-e5-small's."""
+    return round(encoder_weights_per_token(entry) / _UNIT_WEIGHTS, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +215,26 @@ def expected_speed(entry: CatalogEntry, measured: ProductSpeed) -> ExpectedSpeed
     return ExpectedSpeed(one, eight)
 
 
-def recommend(catalog: tuple[CatalogEntry, ...], available_bytes: int) -> list[CatalogEntry]:
+def recommend(catalog: Catalog, available_bytes: int, role: ModelRole | None = None) -> Catalog:
     """Returns the models that fit, in the catalogue's order, which ranks them.
 
     Args:
         catalog: The catalogue.
         available_bytes: Memory available.
+        role: Role of the models; None for all.
     """
-    return [entry for entry in catalog if needs(entry).memory_bytes <= available_bytes]
+    return Catalog(
+        tuple(
+            entry
+            for entry in catalog.generators
+            if role in (None, ModelRole.GENERATOR) and needs(entry).memory_bytes <= available_bytes
+        ),
+        tuple(
+            entry
+            for entry in catalog.encoders
+            if role in (None, ModelRole(entry.role)) and encoder_needs(entry).memory_bytes <= available_bytes
+        ),
+    )
 
 
 def _weights_read(shape: Shape) -> int:

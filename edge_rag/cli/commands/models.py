@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +10,13 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.commands.models_add import add, form
+from edge_rag.cli.commands.models_recommend import recommend
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, error_console, note, printable
 from edge_rag.errors import EdgeRagError
 
 if TYPE_CHECKING:
     from edge_rag.config.settings import Settings
-    from edge_rag.model_store.catalog import CatalogEntry
     from edge_rag.model_store.store import StoredModel
 
 _ROLES = ("embedder", "reranker", "generator")
@@ -28,6 +27,7 @@ _DEFAULT = "default"
     epilog="""\b
 Examples:
   edge-rag models recommend
+  edge-rag models recommend --role embedder
   edge-rag models add hf:Qwen/Qwen2.5-0.5B-Instruct
   edge-rag models use generator qwen2.5-0.5b-instruct
   edge-rag models list
@@ -38,6 +38,7 @@ def models() -> None:
 
 
 models.add_command(add)
+models.add_command(recommend)
 
 
 @models.command(
@@ -290,67 +291,6 @@ def calibrate(
     else:
         note(f"{folder} has a form for CUDA, scaled to {done.tokens} tokens of {done.texts} texts", "dim")
     return ExitCode.OK
-
-
-@models.command(
-    epilog="""\b
-Examples:
-  edge-rag models recommend
-  edge-rag models recommend --memory-gib 4 --json
-"""
-)
-@click.option("--memory-gib", type=click.FloatRange(min=0.1), help="Assume this much memory instead of this machine's.")
-@click.option("--probe/--no-probe", default=True, help="Measure this machine for about a second, for expected speeds.")
-@options.config_options
-@options.as_json
-def recommend(
-    memory_gib: float | None, probe: bool, config: Path | None, data_dir: Path | None, as_json: bool
-) -> ExitCode:
-    """Lists the models of the catalog that fit this machine, best first, and how to add them.
-
-    The order follows published results, not measurements of this project. The expected speed is decoded tokens a
-    second with 1 and with 8 answers at a time at 1,024 tokens of context: the weights and the keys and values that a
-    step reads, divided by what a product with packed weights was measured to read. It is an upper bound; sampling,
-    norms and scheduling come on top.
-    """
-    from edge_rag.device.probe import probe as probe_device
-    from edge_rag.model_store.catalog import CATALOG_FILE, expected_speed, needs, read_catalog
-    from edge_rag.model_store.catalog import recommend as fitting_models
-    from edge_rag.runtime.decoder.product_speed import measure_product_speed
-
-    settings = options.read_settings(config, data_dir)
-    available = probe_device().available_bytes if memory_gib is None else int(memory_gib * (1 << 30))
-    found = fitting_models(read_catalog(settings.models.directory / CATALOG_FILE), available)
-    measured = measure_product_speed() if probe and found else None
-    speeds = [None if measured is None else expected_speed(entry, measured) for entry in found]
-    if as_json:
-        chosen = [
-            entry.model_dump(exclude={"shape"})
-            | {
-                "needs": asdict(needs(entry)),
-                "expected_tokens_per_s": None if speed is None else asdict(speed),
-                "command": _command(entry),
-            }
-            for entry, speed in zip(found, speeds, strict=True)
-        ]
-        threads = None if measured is None else measured.threads
-        emit({"available_bytes": available, "threads": threads, "models": chosen})
-        return ExitCode.OK
-    note(f"{available / (1 << 30):.1f} GiB available; in order of published results, best first", "dim")
-    for entry, speed in zip(found, speeds, strict=True):
-        size = needs(entry)
-        expected = "" if speed is None else f", at most {speed.one:.0f} tokens/s (8 answers: {speed.eight:.0f})"
-        click.echo(
-            f"{entry.name}  {entry.bits} bits, {size.memory_bytes >> 20} MiB in memory, {size.disk_bytes >> 20} MiB on"
-            f" disk, licence {entry.licence}{expected}\n    {entry.good_for}\n    {entry.checked}\n"
-            f"    {_command(entry)}"
-        )
-    return ExitCode.OK
-
-
-def _command(entry: CatalogEntry) -> str:
-    name = "" if entry.source == entry.name else f" --name {entry.name}"
-    return f"edge-rag models add {entry.source}{name}"
 
 
 def _models_in_use(settings: Settings) -> frozenset[str]:

@@ -161,9 +161,24 @@ def test_what_fits_is_recommended_with_the_command_that_adds_it(models: Store) -
     assert speed
 
 
+def test_embedders_and_rerankers_are_recommended_by_role(models: Store) -> None:
+    found = models("recommend", "--memory-gib", "14", "--role", "embedder")
+    assert (found["models"], found["threads"]) == ([], None)
+    commands = {each["name"]: each["command"] for each in found["encoders"]}
+    assert commands["multilingual-e5-small"] == "edge-rag models use embedder multilingual-e5-small"
+    assert commands["bge-m3"] == "edge-rag models add hf:BAAI/bge-m3 --name bge-m3"
+    assert all(each["dimension"] > 0 and each["relative_cost"] > 0 for each in found["encoders"])
+    rerankers = models("recommend", "--memory-gib", "14", "--role", "reranker")["encoders"]
+    assert {each["role"] for each in rerankers} == {"reranker"}
+    every = models("recommend", "--memory-gib", "14", "--no-probe")
+    assert every["encoders"] == [*found["encoders"], *rerankers]
+    assert {each["role"] for each in every["models"]} == {"generator"}
+
+
 def test_people_get_lines(runner: CliRunner, data: Path) -> None:
     done = runner.invoke(main, ["models", "list", "--data-dir", str(data)])
     assert done.exit_code == 0
     assert any("quoter" in line and "built-in" in line for line in done.stdout.splitlines())
     done = runner.invoke(main, ["models", "recommend", "--no-probe", "--memory-gib", "2", "--data-dir", str(data)])
     assert "edge-rag models add hf:" in done.stdout
+    assert "    edge-rag models use embedder multilingual-e5-small" in done.stdout

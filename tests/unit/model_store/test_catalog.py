@@ -7,14 +7,30 @@ from pathlib import Path
 import pytest
 
 from edge_rag.errors import ConfigurationError
-from edge_rag.model_store.catalog import CatalogEntry, expected_speed, needs, read_catalog, recommend
+from edge_rag.model_store.catalog import (
+    Catalog,
+    CatalogEntry,
+    EncoderEntry,
+    encoder_needs,
+    expected_speed,
+    needs,
+    read_catalog,
+    recommend,
+    relative_cost,
+)
 from edge_rag.model_store.checkpoint import ARCHITECTURES
 from edge_rag.model_store.source import HubModel, PackagedModel, parse_source
 from edge_rag.runtime.decoder.product_speed import ProductSpeed, measure_product_speed
+from edge_rag.runtime.model_folder.folder import ModelRole, read_manifest
 
 CATALOG = Path(__file__).parents[3] / "models" / "catalog.toml"
 MIB, GIB = 1 << 20, 1 << 30
-ENTRIES = read_catalog(CATALOG)
+READ = read_catalog(CATALOG)
+ENTRIES = READ.generators
+
+
+def both(catalog: Catalog) -> list[CatalogEntry | EncoderEntry]:
+    return [*catalog.generators, *catalog.encoders]
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
@@ -34,22 +50,58 @@ def test_what_cites_and_abstains_comes_first_and_the_smallest_writer_last() -> N
     assert len(set(names)) == len(names)
 
 
+@pytest.mark.parametrize("entry", READ.encoders, ids=lambda entry: entry.name)
+def test_an_encoder_is_one_of_the_hub_or_one_that_comes_along(entry: EncoderEntry) -> None:
+    folder = CATALOG.parent / entry.source
+    if entry.comes_along:
+        manifest = read_manifest(folder)
+        assert (manifest.role.value, manifest.licence) == (entry.role, entry.licence)
+        assert manifest.integer("max_tokens", 1, 1 << 20) == entry.longest_input
+        assert manifest.integer("dimension", 1, 1 << 20) == entry.shape.hidden
+        weighed = sum(record.bytes for name, record in manifest.files.items() if name == "model.onnx")
+        assert weighed == pytest.approx(encoder_needs(entry).disk_bytes, rel=0.1)
+    else:
+        source = parse_source(entry.source)
+        assert isinstance(source, HubModel)
+        assert source.file is None
+    assert entry.longest_input <= entry.shape.positions or not entry.shape.positions
+    assert entry.checked.startswith("run: ") == entry.comes_along
+
+
+def test_costs_are_relative_to_the_default_embedder() -> None:
+    costs = {entry.name: relative_cost(entry) for entry in READ.encoders}
+    assert costs["multilingual-e5-small"] == 1
+    assert costs["minilm-l6"] == 0.5
+    assert costs["bge-m3"] == pytest.approx(24 * 12 * 1024**2 / (12 * 12 * 384**2), abs=0.01)
+
+
 def test_only_families_that_are_converted_are_listed() -> None:
-    converted = {*(family for _, family in ARCHITECTURES.values()), "Llama 3", "SmolLM2"}
-    assert {entry.family for entry in ENTRIES} <= converted
+    converted = {*ARCHITECTURES.values(), *((ModelRole.GENERATOR, name) for name in ("Llama 3", "SmolLM2"))}
+    listed = {(ModelRole(entry.role), entry.family) for entry in both(READ)}
+    assert listed <= converted
 
 
 @pytest.mark.parametrize("board_gib", [2, 4, 8, 16])
 def test_every_board_gets_a_proposal(board_gib: int) -> None:
     assert any(entry.board_gib == board_gib for entry in ENTRIES)
-    assert recommend(ENTRIES, int(0.8 * board_gib * GIB))
+    assert recommend(READ, int(0.8 * board_gib * GIB)).generators
 
 
 def test_only_what_fits_is_proposed_in_the_catalogues_order() -> None:
-    proposed = recommend(ENTRIES, 3 * GIB)
-    assert proposed == [entry for entry in ENTRIES if needs(entry).memory_bytes <= 3 * GIB]
-    assert 0 < len(proposed) < len(ENTRIES)
-    assert recommend(ENTRIES, 100 * MIB) == []
+    generators = tuple(entry for entry in ENTRIES if needs(entry).memory_bytes <= 3 * GIB)
+    assert 0 < len(generators) < len(ENTRIES)
+    assert recommend(READ, 3 * GIB).generators == generators
+    encoders = tuple(entry for entry in READ.encoders if encoder_needs(entry).memory_bytes <= 600 * MIB)
+    assert 0 < len(encoders) < len(READ.encoders)
+    assert recommend(READ, 600 * MIB).encoders == encoders
+    nothing = recommend(READ, 100 * MIB)
+    assert (nothing.generators, nothing.encoders) == ((), ())
+
+
+@pytest.mark.parametrize("role", ModelRole)
+def test_a_role_gets_models_of_that_role(role: ModelRole) -> None:
+    found = recommend(READ, 64 * GIB, role)
+    assert {entry.role for entry in both(found)} == {role.value}
 
 
 def test_a_computed_size_holds_the_weighed_one_of_a_converted_folder() -> None:

@@ -1,0 +1,117 @@
+"""``edge-rag models recommend``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edge_rag.cli import options
+from edge_rag.cli.exit_codes import ExitCode
+from edge_rag.cli.output.terminal import emit, note
+
+if TYPE_CHECKING:
+    from edge_rag.model_store.catalog import CatalogEntry, EncoderEntry, ExpectedSpeed, Needs
+
+_ROLES = ("embedder", "reranker", "generator")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  edge-rag models recommend
+  edge-rag models recommend --role embedder
+  edge-rag models recommend --memory-gib 4 --json
+"""
+)
+@click.option("--role", type=click.Choice(_ROLES), help="Only models of this role. [default: all]")
+@click.option("--memory-gib", type=click.FloatRange(min=0.1), help="Assume this much memory instead of this machine's.")
+@click.option("--probe/--no-probe", default=True, help="Measure this machine for about a second, for expected speeds.")
+@options.config_options
+@options.as_json
+def recommend(
+    role: str | None, memory_gib: float | None, probe: bool, config: Path | None, data_dir: Path | None, as_json: bool
+) -> ExitCode:
+    """Lists the models of the catalog that fit this machine, best first, and how to add them.
+
+    The order follows published results, not measurements of this project, unless an entry says so. The expected speed
+    of a language model is decoded tokens a second with 1 and with 8 answers at a time at 1,024 tokens of context: the
+    weights and the keys and values that a step reads, divided by what a product with packed weights was measured to
+    read. It is an upper bound; sampling, norms and scheduling come on top. The cost of embedders and rerankers is that
+    of a token, compared with the default embedder's.
+    """
+    from edge_rag.device.probe import probe as probe_device
+    from edge_rag.model_store.catalog import (
+        CATALOG_FILE,
+        encoder_needs,
+        expected_speed,
+        needs,
+        read_catalog,
+        relative_cost,
+    )
+    from edge_rag.model_store.catalog import recommend as fitting_models
+    from edge_rag.runtime.decoder.product_speed import measure_product_speed
+    from edge_rag.runtime.model_folder.manifest import ModelRole
+
+    settings = options.read_settings(config, data_dir)
+    available = probe_device().available_bytes if memory_gib is None else int(memory_gib * (1 << 30))
+    catalog = read_catalog(settings.models.directory / CATALOG_FILE)
+    found = fitting_models(catalog, available, None if role is None else ModelRole(role))
+    measured = measure_product_speed() if probe and found.generators else None
+    speeds = [None if measured is None else expected_speed(entry, measured) for entry in found.generators]
+    if as_json:
+        threads = None if measured is None else measured.threads
+        generators = [_generator_json(entry, speed) for entry, speed in zip(found.generators, speeds, strict=True)]
+        encoders = [_encoder_json(entry) for entry in found.encoders]
+        emit({"available_bytes": available, "threads": threads, "models": generators, "encoders": encoders})
+        return ExitCode.OK
+    note(f"{available / (1 << 30):.1f} GiB available; each role in order of published results, best first", "dim")
+    for entry, speed in zip(found.generators, speeds, strict=True):
+        expected = "" if speed is None else f", at most {speed.one:.0f} tokens/s (8 answers: {speed.eight:.0f})"
+        click.echo(_lines(entry, f"generator, {entry.bits} bits", needs(entry), expected))
+    for encoder in found.encoders:
+        cost = f", {relative_cost(encoder):.1f} times the default embedder's cost a token"
+        click.echo(_lines(encoder, f"{encoder.role}, {encoder.bits} bits", encoder_needs(encoder), cost))
+    return ExitCode.OK
+
+
+def _generator_json(entry: CatalogEntry, speed: ExpectedSpeed | None) -> dict[str, Any]:
+    from edge_rag.model_store.catalog import needs
+
+    return entry.model_dump(exclude={"shape"}) | {
+        "needs": asdict(needs(entry)),
+        "expected_tokens_per_s": None if speed is None else asdict(speed),
+        "command": _command(entry),
+    }
+
+
+def _encoder_json(entry: EncoderEntry) -> dict[str, Any]:
+    from edge_rag.model_store.catalog import encoder_needs, relative_cost
+
+    return entry.model_dump(exclude={"shape"}) | {
+        "dimension": entry.shape.hidden if entry.role == "embedder" else None,
+        "needs": asdict(encoder_needs(entry)),
+        "relative_cost": relative_cost(entry),
+        "command": _command(entry),
+    }
+
+
+def _lines(entry: CatalogEntry | EncoderEntry, kind: str, size: Needs, speed: str) -> str:
+    facts = [entry.good_for, entry.checked, _command(entry)]
+    if entry.role != "generator":
+        facts.insert(0, f"{entry.languages}; {entry.figure}")
+    head = (
+        f"{entry.name}  {kind}, {size.memory_bytes >> 20} MiB in memory, {size.disk_bytes >> 20} MiB on disk, licence "
+        f"{entry.licence}{speed}"
+    )
+    return "\n    ".join([head, *facts])
+
+
+def _command(entry: CatalogEntry | EncoderEntry) -> str:
+    """Returns the command that adds a model, or selects one that comes along."""
+    if entry.role != "generator" and entry.comes_along:
+        return f"edge-rag models use {entry.role} {entry.name}"
+    name = "" if entry.source == entry.name else f" --name {entry.name}"
+    return f"edge-rag models add {entry.source}{name}"
