@@ -96,6 +96,7 @@ class CollectionNotFound(NotFound):
         hint = f" (known collections: {', '.join(known)})" if known else " (no documents have been ingested yet)"
         super().__init__(f"collection {collection!r} does not exist{'' if known is None else hint}")
         self.collection = collection
+        self.known = known
 
 
 class CollectionExists(EdgeRagError):

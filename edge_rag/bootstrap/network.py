@@ -75,6 +75,7 @@ def make_call_context(
         metrics,
         RefusalRecorder(audit),
         traces,
+        settings.generator.message_language,
     )
 
 

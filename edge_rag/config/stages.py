@@ -141,9 +141,8 @@ class GeneratorSettings(Section):
     message_language: str = Field(
         default="auto",
         pattern=f"^(auto|{MESSAGE_LANGUAGES})$",
-        description="Language of what the daemon says itself in answers: `auto` for that of the question, or one of "
-        + ", ".join(MESSAGE_LANGUAGES.split("|"))
-        + ".",
+        description="Language of what the daemon says itself in answers, and in errors that any question can meet: "
+        "`auto` for that of the question, or one of " + ", ".join(MESSAGE_LANGUAGES.split("|")) + ".",
     )
     not_found_text: str | None = Field(
         default=None,

@@ -24,10 +24,12 @@ class PassagesFound:
     Attributes:
         passages: Best first; citations refer to them by position.
         evidence: Evidence that an answer is among them, 0 to 1.
+        question_language: Language of the question, a BCP 47 tag; None if it is not sure.
     """
 
     passages: tuple[RankedPassage, ...]
     evidence: float
+    question_language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Citation:
         text: Exactly the stored text in that range.
         answer_start: First character of the answer that this supports.
         answer_end: One past the last.
+        language: Language of the text, a BCP 47 tag; None if it is not sure.
     """
 
     passage: int
@@ -60,6 +63,7 @@ class Citation:
     text: str
     answer_start: int
     answer_end: int
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

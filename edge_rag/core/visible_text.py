@@ -39,6 +39,10 @@ _KEYS: Final = frozenset("0123456789#*")
 _FILLERS: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0")
 """Letters and marks with Unicode's Default_Ignorable_Code_Point."""
 
+_RIGHT_TO_LEFT_LETTER: Final = "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001eeff]"
+_RIGHT_TO_LEFT: Final = re.compile(rf"{_RIGHT_TO_LEFT_LETTER}+(?:[ 0-9._\u200c\u200d-]+{_RIGHT_TO_LEFT_LETTER}+)*")
+"""Letters, with spaces, digits and the punctuation of names between them."""
+
 _Escape = Callable[[str], str]
 
 
@@ -60,6 +64,18 @@ def escape_invisible_json(text: str) -> str:
         text: Valid JSON, without line breaks or tabs between its tokens; lone surrogates in its strings are allowed.
     """
     return _SUSPICIOUS.sub(lambda found: _shown(found, "", "", _json_escape), text)
+
+
+def isolate_right_to_left(text: str) -> str:
+    """Puts isolates of Unicode's bidirectional algorithm (UAX #9) around runs of letters written from right to left.
+
+    In a line of words, names and numbers from several sources, a name in Arabic or Hebrew stays in its place then, and
+    moves no number or bracket beside it. Text of one source needs none: its first letter tells its direction.
+
+    Args:
+        text: Escaped text; see ``escape_invisible``.
+    """
+    return text if text.isascii() else _RIGHT_TO_LEFT.sub("\u2068\\g<0>\u2069", text)
 
 
 class InvisibleEscaper:

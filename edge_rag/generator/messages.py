@@ -13,9 +13,11 @@ import unicodedata
 from collections import Counter
 from enum import Enum
 from importlib.resources import files
+from math import ceil
 from typing import Final
 
 from edge_rag.core.text import FUNCTION_WORDS
+from edge_rag.errors import CollectionNotFound, EdgeRagError, Overloaded
 
 DEFAULT_LANGUAGE: Final = "en"
 """Language of what is said where that of the question is none of ``MESSAGES``."""
@@ -23,8 +25,13 @@ DEFAULT_LANGUAGE: Final = "en"
 AUTO: Final = "auto"
 """Stands for the language of the question."""
 
-MESSAGES: Final[dict[str, dict[str, str]]] = tomllib.loads((files(__package__) / "messages.toml").read_text("utf-8"))
-"""Texts by ISO 639-1 code and key."""
+_TEXTS: Final = tomllib.loads((files(__package__) / "messages.toml").read_text("utf-8"))
+
+ERRORS: Final[dict[str, dict[str, str]]] = {language: texts.pop("errors", {}) for language, texts in _TEXTS.items()}
+"""Texts of errors by ISO 639-1 code and class; none in English, which is the error's own."""
+
+MESSAGES: Final[dict[str, dict[str, str]]] = _TEXTS
+"""Other texts by ISO 639-1 code and key."""
 
 
 class Message(Enum):
@@ -34,11 +41,35 @@ class Message(Enum):
     """The passages do not answer the question."""
     NO_PASSAGES = "no_passages"
     """There is no passage that could."""
+    NO_SOURCE = "no_source"
+    """Note on a sentence that no document supports."""
+    NAME = "name"
+    """The language's own name."""
 
 
 def message(which: Message, language: str) -> str:
     """Returns a text in a language, in English where there are no texts in it."""
     return MESSAGES.get(language, MESSAGES[DEFAULT_LANGUAGE])[which.value]
+
+
+def error_message(error: EdgeRagError, question: str, language: str = AUTO) -> str:
+    """Returns what to tell who asked, in place of an error's own text, which is English.
+
+    Args:
+        error: What the question met.
+        question: The question; empty if it is not known.
+        language: An ISO 639-1 code, or "auto" for the language of the question.
+    """
+    language = language_of(question) if language == AUTO else language
+    known = error.known if isinstance(error, CollectionNotFound) else None
+    if known == () and ERRORS.get(language):
+        return message(Message.NO_PASSAGES, language)
+    for kind in type(error).__mro__:
+        if text := ERRORS.get(language, {}).get(kind.__name__):
+            seconds = max(1, ceil(error.retry_after_s)) if isinstance(error, Overloaded) else 0
+            collection = error.collection if isinstance(error, CollectionNotFound) else ""
+            return text.format(seconds=seconds, collection=collection) + (f" ({', '.join(known)})" if known else "")
+    return str(error)
 
 
 _SCRIPTS: Final = (
@@ -140,13 +171,45 @@ _WORD: Final = re.compile(r"[^\W\d_]+")
 _WITH_DIGITS: Final = re.compile(r"\S*\d\S*")
 
 
+_OWN: Final = {
+    "ru": (
+        re.compile(r"[ыэЫЭ]|\b(?:кто|что|чего|чём|где|когда|како[йе]|какая|сколько|почему|если|также)\b", re.I),
+        re.compile("[әөүұқғңһҗҙӘӨҮҰҚҒҢҺҖҘҳӣӯҷѓќѕ]"),
+    ),
+    "uk": (re.compile("[іїєґІЇЄҐ]"), re.compile("[ыэўәЫЭЎӘ]")),
+    "ar": (re.compile(r"[ةىإأ]|\bال"), re.compile("[ەۆێېۇڭ]")),
+    "fa": (re.compile(r"[پچژگ]|\b(?:است|این|که|را|در|از)\b"), re.compile("[ٹڈڑںےەۆێېۇڭټډړ]")),
+    "hi": (re.compile(r"(?<![\u0900-\u097f])(?:है|हैं|में|था|थे|थी|और|को|से)(?![\u0900-\u097f])"), re.compile("[ळ]")),
+}
+"""Of languages whose script others share: what nearly every sentence has, and letters that only others have."""
+
+_SURE_LEAD: Final = 2
+"""Words and letters of a language of the Latin script by which it is ahead of any other, at least, to be sure."""
+
+_SURE_RATIO: Final = 1.4
+"""Times as many as of any other language, at least. The Romance languages share many of their words."""
+
+_SURE_SHARE: Final = 0.2
+"""Share of all words, at least: languages that there are no texts in have some of the same words."""
+
+
 def language_of(question: str) -> str:
     """Returns the ISO 639-1 code of a question's language; ``DEFAULT_LANGUAGE`` if it is none of ``MESSAGES``.
 
     The script that most of the letters have decides, then words and letters. A name or term alone tells little; what
     has no sign of another language counts as English.
     """
-    text = unicodedata.normalize("NFC", question)
+    return _guess(unicodedata.normalize("NFC", question))[0]
+
+
+def sure_language_of(text: str) -> str | None:
+    """Returns the language of a text as a BCP 47 tag, one of ``MESSAGES``; None unless its signs are clear."""
+    language, sure = _guess(unicodedata.normalize("NFC", text))
+    return language if sure else None
+
+
+def _guess(text: str) -> tuple[str, bool]:
+    """Returns the likeliest language of a text in NFC, and whether it surely is in that language."""
     counts = {language: len(letters.findall(text)) for language, letters in _SCRIPTS}
     if counts["ja"] * _FEW_KANA >= counts["zh"]:
         counts["ja"] += counts.pop("zh")
@@ -155,14 +218,18 @@ def language_of(question: str) -> str:
     if counts[language] * (4 if language in ("zh", "ja", "ko") else 1) * 2 <= len(_LATIN.findall(text)):
         return _latin_language(text.lower().replace("i\u0307", "i"))
     if not counts[language]:
-        return DEFAULT_LANGUAGE
+        return DEFAULT_LANGUAGE, False
     for usual, other, letters in _OTHER_LETTERS:
         if usual == language and letters.search(text):
-            return other or DEFAULT_LANGUAGE
-    return language
+            language = other or DEFAULT_LANGUAGE
+            break
+    if language not in _OWN:
+        return language, language != DEFAULT_LANGUAGE
+    signs, foreign = _OWN[language]
+    return language, bool(signs.search(text)) and not foreign.search(text)
 
 
-def _latin_language(text: str) -> str:
+def _latin_language(text: str) -> tuple[str, bool]:
     scores: Counter[str] = Counter({DEFAULT_LANGUAGE: 0})
     words = Counter(_WORD.findall(_WITH_DIGITS.sub(" ", text)))
     for language, frequent in _FREQUENT.items():
@@ -170,4 +237,7 @@ def _latin_language(text: str) -> str:
     for language, letters in _LETTERS.items():
         scores[language] += len(set(letters) & set(text))
     scores["vi"] += 2 * len(_TONES.findall(unicodedata.normalize("NFD", text)))
-    return max(scores, key=lambda language: (scores[language], language == DEFAULT_LANGUAGE))
+    best = max(scores, key=lambda language: (scores[language], language == DEFAULT_LANGUAGE))
+    second = max(score for language, score in scores.items() if language != best)
+    needed = max(_SURE_LEAD + second, _SURE_RATIO * second, _SURE_SHARE * words.total())
+    return best, scores[best] >= needed

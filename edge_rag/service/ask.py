@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 import structlog
 
-from edge_rag.core.answer import AnswerEvent, Finished, FinishReason, PassagesFound, TextDelta
+from edge_rag.core.answer import AnswerEvent, Citation, Finished, FinishReason, PassagesFound, TextDelta
 from edge_rag.core.identity import Role
 from edge_rag.core.query import Query, SearchQuery
 from edge_rag.errors import NotReady, SlowConsumer
+from edge_rag.generator.messages import sure_language_of
 from edge_rag.pipeline.pipeline import AnswerStream, SearchResult
 from edge_rag.reranker.candidate import model_text
 from edge_rag.service.call import Call, Operation
@@ -69,6 +71,7 @@ async def search(call: Call, query: SearchQuery) -> SearchResult:
 class _Answer:
     def __init__(self, call: Call, question: str, stream: AnswerStream) -> None:
         self._call = call
+        self._question = question
         self.stream = stream
         self._characters = 0
         self._charged_texts = [question]
@@ -95,4 +98,13 @@ class _Answer:
                     case TextDelta():
                         self._characters += len(event.text)
                         self._charged_texts.append(event.text)
-                yield event
+                yield self._with_languages(event)
+
+    def _with_languages(self, event: AnswerEvent) -> AnswerEvent:
+        match event:
+            case PassagesFound():
+                return replace(event, question_language=sure_language_of(self._question))
+            case Citation():
+                return replace(event, language=sure_language_of(event.text))
+            case _:
+                return event

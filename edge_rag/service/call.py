@@ -37,6 +37,7 @@ from edge_rag.errors import (
     Unauthenticated,
     UndecodableMessage,
 )
+from edge_rag.generator.messages import AUTO, error_message
 from edge_rag.service.codes import CODES, Code
 from edge_rag.service.lifecycle import Backend, Lifecycle
 from edge_rag.service.limits import CallLimits, Timeouts
@@ -105,6 +106,7 @@ class CallRequest:
         timeout_s: Remaining time that the client allows, seconds; None for no bound.
         metadata: Metadata or headers, for trace contexts.
         identity: The caller, if ``CallContext.admit`` has identified it for this operation.
+        question: What it asks, if it is a question: its errors are told in the language of that.
     """
 
     credentials: Credentials
@@ -112,6 +114,7 @@ class CallRequest:
     timeout_s: float | None = None
     metadata: Sequence[tuple[str, str | bytes]] = ()
     identity: Identity | None = None
+    question: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +261,7 @@ class CallContext:
         metrics: Counts calls.
         refusals: Records refused calls in the audit log.
         traces: Traces calls.
+        message_language: Language of the errors of questions: an ISO 639-1 code, or "auto" for that of the question.
     """
 
     def __init__(
@@ -270,6 +274,7 @@ class CallContext:
         metrics: Metrics,
         refusals: RefusalRecorder,
         traces: Traces = UNTRACED,
+        message_language: str = AUTO,
     ) -> None:
         self.lifecycle = lifecycle
         self.quotas = quotas
@@ -281,6 +286,7 @@ class CallContext:
         self._limits = limits
         self._refusals = refusals
         self._traces = traces
+        self._message_language = message_language
 
     def admit(
         self, operation: Operation, credentials: Credentials, request_id: str, displace: Callable[[], None]
@@ -369,9 +375,9 @@ class CallContext:
         except CollectionNotFound as error:
             code = CODES[CollectionNotFound]
             sees_all = identity is not None and identity.collections is None
-            failure = str(error if sees_all else CollectionNotFound(error.collection, None)), None
+            failure = self._error_text(error if sees_all else CollectionNotFound(error.collection, None), request), None
         except EdgeRagError as error:
-            code, failure = CODES[type(error)], (str(error), retry_after_s(error))
+            code, failure = CODES[type(error)], (self._error_text(error, request), retry_after_s(error))
             if isinstance(error, UndecodableMessage) or not (admitted or isinstance(error, InvalidRequest)):
                 client = request.credentials.address if identity is None else identity.name
                 self._record(operation, call_id, client, error)
@@ -391,6 +397,9 @@ class CallContext:
             log.info("call", method=operation.name, request_id=call_id, status=code.name, seconds=round(seconds, 4))
         if failure is not None:  # after the call is counted
             raise CallFailed(code, failure[0], call_id, failure[1])
+
+    def _error_text(self, error: EdgeRagError, request: CallRequest) -> str:
+        return error_message(error, request.question, self._message_language) if request.question else str(error)
 
     def _record(self, operation: Operation, call_id: RequestId, client: str, error: EdgeRagError) -> None:
         recorded = self._refusals.record(operation.name, call_id, client, error)

@@ -41,7 +41,9 @@ def event_to_message(event: AnswerEvent) -> rag_pb2.AskResponse:
             return rag_pb2.AskResponse(text=rag_pb2.TextDelta(text=event.text))
         case PassagesFound():
             found = without_excess(map(passage_to_message, event.passages), "metadata")
-            passages = rag_pb2.Passages(passages=found, evidence=event.evidence)
+            passages = rag_pb2.Passages(
+                passages=found, evidence=event.evidence, question_language=event.question_language
+            )
             return rag_pb2.AskResponse(passages=passages)
         case Citation():
             return rag_pb2.AskResponse(citation=_CITATION.to_message(event))

@@ -130,10 +130,12 @@ class PassagesReceived:
     Attributes:
         passages: Best first.
         evidence: How likely an answer is among them, 0 to 1; 0 from a daemon that does not report it.
+        question_language: Language of the question, a BCP 47 tag; None if it is not sure.
     """
 
     passages: tuple[FoundPassage, ...]
     evidence: float = 0.0
+    question_language: str | None = None
 
 
 AskEvent = PassagesReceived | TextDelta | Citation | Unsupported | Finished

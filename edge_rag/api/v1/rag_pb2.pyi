@@ -338,10 +338,13 @@ class Passages(_message.Message):
 
     PASSAGES_FIELD_NUMBER: _builtins.int
     EVIDENCE_FIELD_NUMBER: _builtins.int
+    QUESTION_LANGUAGE_FIELD_NUMBER: _builtins.int
     evidence: _builtins.float
     """How likely an answer is among them, 0 to 1; 0 if there are none. Below the server's `generator.not_found_below` the
     answer is the not-found answer, except with ANSWER_MODE_FREE.
     """
+    question_language: _builtins.str
+    """Language of the question, a BCP 47 tag; absent if it is not sure."""
     @_builtins.property
     def passages(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Passage]:
         """Best first. Empty if none was found. Passages that would not fit into 512 KiB come without metadata."""
@@ -351,12 +354,15 @@ class Passages(_message.Message):
         *,
         passages: _abc.Iterable[_common_pb2.Passage] | None = ...,
         evidence: _builtins.float = ...,
+        question_language: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_question_language", b"_question_language", "question_language", b"question_language"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence", "passages", b"passages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_question_language", b"_question_language", "evidence", b"evidence", "passages", b"passages", "question_language", b"question_language"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__question_language: _TypeAlias = _typing.Literal["question_language"]  # noqa: Y015
+    _WhichOneofArgType__question_language: _TypeAlias = _typing.Literal["_question_language", b"_question_language"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__question_language) -> _WhichOneofReturnType__question_language | None: ...
 
 Global___Passages: _TypeAlias = Passages  # noqa: Y015
 
@@ -396,6 +402,7 @@ class Citation(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     ANSWER_START_FIELD_NUMBER: _builtins.int
     ANSWER_END_FIELD_NUMBER: _builtins.int
+    LANGUAGE_FIELD_NUMBER: _builtins.int
     passage: _builtins.int
     """0-based position in Passages.passages."""
     document: _builtins.str
@@ -412,6 +419,10 @@ class Citation(_message.Message):
     """First character (Unicode code point) of the answer that it supports."""
     answer_end: _builtins.int
     """One past the last."""
+    language: _builtins.str
+    """Language of the text, a BCP 47 tag; absent if it is not sure. It can differ from that of the question: documents are
+    quoted in their own language.
+    """
     def __init__(
         self,
         *,
@@ -423,13 +434,19 @@ class Citation(_message.Message):
         text: _builtins.str = ...,
         answer_start: _builtins.int = ...,
         answer_end: _builtins.int = ...,
+        language: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "page", b"page"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_language", b"_language", "_page", b"_page", "language", b"language", "page", b"page"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "answer_end", b"answer_end", "answer_start", b"answer_start", "document", b"document", "end", b"end", "page", b"page", "passage", b"passage", "start", b"start", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_language", b"_language", "_page", b"_page", "answer_end", b"answer_end", "answer_start", b"answer_start", "document", b"document", "end", b"end", "language", b"language", "page", b"page", "passage", b"passage", "start", b"start", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__language: _TypeAlias = _typing.Literal["language"]  # noqa: Y015
+    _WhichOneofArgType__language: _TypeAlias = _typing.Literal["_language", b"_language"]  # noqa: Y015
     _WhichOneofReturnType__page: _TypeAlias = _typing.Literal["page"]  # noqa: Y015
     _WhichOneofArgType__page: _TypeAlias = _typing.Literal["_page", b"_page"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__language) -> _WhichOneofReturnType__language | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__page) -> _WhichOneofReturnType__page | None: ...
 
 Global___Citation: _TypeAlias = Citation  # noqa: Y015

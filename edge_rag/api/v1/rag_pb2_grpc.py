@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class RagStub:
-    """Answers questions from documents. Every error has a message that names the field or the resource.
+    """Answers questions from documents. Every error has a message that names the field or the resource. What can happen to
+    any question (no capacity, a deadline, a collection without documents) is told in the question's language.
     """
 
     def __init__(self, channel):
@@ -48,7 +49,8 @@ class RagStub:
 
 
 class RagServicer:
-    """Answers questions from documents. Every error has a message that names the field or the resource.
+    """Answers questions from documents. Every error has a message that names the field or the resource. What can happen to
+    any question (no capacity, a deadline, a collection without documents) is told in the question's language.
     """
 
     def Ask(self, request, context):
@@ -92,7 +94,8 @@ def add_RagServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Rag:
-    """Answers questions from documents. Every error has a message that names the field or the resource.
+    """Answers questions from documents. Every error has a message that names the field or the resource. What can happen to
+    any question (no capacity, a deadline, a collection without documents) is told in the question's language.
     """
 
     @staticmethod

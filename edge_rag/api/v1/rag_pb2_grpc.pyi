@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RagStub:
-    """Answers questions from documents. Every error has a message that names the field or the resource."""
+    """Answers questions from documents. Every error has a message that names the field or the resource. What can happen to
+    any question (no capacity, a deadline, a collection without documents) is told in the question's language.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -46,7 +48,9 @@ class RagStub:
 
 @_typing.type_check_only
 class RagAsyncStub(RagStub):
-    """Answers questions from documents. Every error has a message that names the field or the resource."""
+    """Answers questions from documents. Every error has a message that names the field or the resource. What can happen to
+    any question (no capacity, a deadline, a collection without documents) is told in the question's language.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Ask: _aio.UnaryStreamMultiCallable[_rag_pb2.AskRequest, _rag_pb2.AskResponse]  # type: ignore[assignment]
@@ -61,7 +65,9 @@ class RagAsyncStub(RagStub):
     """Finds passages without writing an answer. Errors as for Ask."""
 
 class RagServicer(metaclass=_abc_1.ABCMeta):
-    """Answers questions from documents. Every error has a message that names the field or the resource."""
+    """Answers questions from documents. Every error has a message that names the field or the resource. What can happen to
+    any question (no capacity, a deadline, a collection without documents) is told in the question's language.
+    """
 
     @_abc_1.abstractmethod
     def Ask(

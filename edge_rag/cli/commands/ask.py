@@ -12,7 +12,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import StreamedText, emit, note, printable
+from edge_rag.cli.output.terminal import StreamedText, emit, note, print_line
 from edge_rag.core.query import AnswerMode, Priority
 
 if TYPE_CHECKING:
@@ -160,8 +160,8 @@ def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bo
     streamed.end()
     if answer.citations:
         click.echo()
-        for line in citation_lines(answer.citations):
-            click.echo(printable(line))
+        for line in citation_lines(answer):
+            print_line(line)
     note(f"\n{finish_line(answer.finished)}\nrequest {answer.request_id}", "dim")
 
 

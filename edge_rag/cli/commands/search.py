@@ -10,7 +10,7 @@ from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.answers import explanation_table, format_source, stage_line
 from edge_rag.cli.output.json import explanation_json, hit_json, stages_json
-from edge_rag.cli.output.terminal import emit, note, printable
+from edge_rag.cli.output.terminal import emit, note, print_line, printable
 
 if TYPE_CHECKING:
     from edge_rag.client import SearchReply
@@ -90,11 +90,11 @@ def _show(reply: SearchReply) -> None:
     for number, hit in enumerate(reply.hits, start=1):
         headings = f"  ({' > '.join(hit.context)})" if hit.context else ""
         where = format_source(hit.document, hit.page, hit.start, hit.end)
-        click.echo(printable(f"{number}. {where}, score {hit.score:.3f}{headings}"))
+        print_line(f"{number}. {where}, score {hit.score:.3f}{headings}")
         for line in hit.text.splitlines():
             click.echo(printable(f"   {line}"))
         if hit.duplicates:
-            click.echo(printable(f"   also in: {', '.join(duplicate.document for duplicate in hit.duplicates)}"))
+            print_line(f"   also in: {', '.join(duplicate.document for duplicate in hit.duplicates)}")
         click.echo()
     if reply.explanations:
         for line in explanation_table(reply.explanations):

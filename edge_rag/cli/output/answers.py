@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from edge_rag.cli.output.json import citation_json, stages_json
 from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta, Unsupported
+from edge_rag.generator.messages import DEFAULT_LANGUAGE, MESSAGES, Message, message
 
 if TYPE_CHECKING:
     from edge_rag.client import AskEvent, HitExplanation
-
-UNSUPPORTED_NOTE = " [no source]"
-"""Printed after a sentence that no document supports; not part of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +21,7 @@ class Answer:
     Attributes:
         request_id: The id in the daemon's log and audit log.
         question: The question.
+        question_language: Its language, a BCP 47 tag; None if it is not sure.
         text: All text deltas, joined.
         citations: In the order of the stream.
         unsupported: Parts of the text that no document supports, in mode cite.
@@ -31,6 +30,7 @@ class Answer:
 
     request_id: str
     question: str
+    question_language: str | None
     text: str
     citations: tuple[Citation, ...]
     unsupported: tuple[Unsupported, ...]
@@ -41,6 +41,7 @@ class Answer:
         return {
             "request_id": self.request_id,
             "question": self.question,
+            "question_language": self.question_language,
             "answer": self.text,
             "citations": [citation_json(citation) for citation in self.citations],
             "unsupported": [
@@ -67,14 +68,20 @@ def collect(request_id: str, question: str, events: Iterable[AskEvent], on_text:
         request_id: The id in the daemon's log and audit log.
         question: The question.
         events: The stream; it ends with ``Finished`` or raises.
-        on_text: Called with every text delta, and with a note after a sentence without support.
+        on_text: Called with every text delta, and with a note, which is not part of the answer, after a sentence
+            without support.
     """
+    from edge_rag.client import PassagesReceived
+
+    language: str | None = None
     pieces: list[str] = []
     citations: list[Citation] = []
     unsupported: list[Unsupported] = []
     finished: Finished | None = None
     for event in events:
         match event:
+            case PassagesReceived():
+                language = event.question_language
             case TextDelta():
                 pieces.append(event.text)
                 on_text(event.text)
@@ -82,12 +89,12 @@ def collect(request_id: str, question: str, events: Iterable[AskEvent], on_text:
                 citations.append(event)
             case Unsupported():
                 unsupported.append(event)
-                on_text(UNSUPPORTED_NOTE)
+                on_text(f" [{message(Message.NO_SOURCE, language or DEFAULT_LANGUAGE)}]")
             case Finished():
                 finished = event
     if finished is None:
         raise ValueError("the stream of events ended without Finished")
-    return Answer(request_id, question, "".join(pieces), tuple(citations), tuple(unsupported), finished)
+    return Answer(request_id, question, language, "".join(pieces), tuple(citations), tuple(unsupported), finished)
 
 
 def format_source(document: str, page: int | None, start: int, end: int) -> str:
@@ -96,10 +103,18 @@ def format_source(document: str, page: int | None, start: int, end: int) -> str:
     return f"{document}{where}, characters {start}-{end}"
 
 
-def citation_lines(citations: tuple[Citation, ...]) -> list[str]:
-    """Formats the sources, one line each, without repetitions."""
-    sources = dict.fromkeys(format_source(c.document, c.page, c.start, c.end) for c in citations)
+def citation_lines(answer: Answer) -> list[str]:
+    """Formats the sources, one line each, without repetitions; with the language where it is not the question's."""
+    sources = dict.fromkeys(
+        format_source(c.document, c.page, c.start, c.end) + _language_note(c, answer) for c in answer.citations
+    )
     return [f"[{number}] {text}" for number, text in enumerate(sources, start=1)]
+
+
+def _language_note(citation: Citation, answer: Answer) -> str:
+    if citation.language is None or answer.question_language in (None, citation.language):
+        return ""
+    return f" ({message(Message.NAME, citation.language) if citation.language in MESSAGES else citation.language})"
 
 
 def stage_line(stages: tuple[StageTime, ...]) -> str:

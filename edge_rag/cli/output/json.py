@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 
 def citation_json(citation: Citation) -> dict[str, Any]:
-    """A citation: document, page, character span and text."""
+    """A citation: document, page, character span, text and its language."""
     return {
         "document": citation.document,
         "page": citation.page,
         "start": citation.start,
         "end": citation.end,
         "text": citation.text,
+        "language": citation.language,
     }
 
 

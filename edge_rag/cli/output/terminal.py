@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from edge_rag.core.visible_text import InvisibleEscaper, escape_invisible, escape_invisible_json
+from edge_rag.core.visible_text import (
+    InvisibleEscaper,
+    escape_invisible,
+    escape_invisible_json,
+    isolate_right_to_left,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +33,12 @@ def emit(value: object) -> None:
     """Prints one JSON value on one line of standard output."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     click.echo(escape_invisible_json(text).encode("utf-8", "replace"))
+
+
+def print_line(text: str) -> None:
+    """Prints a line with names of documents on standard output; see ``printable`` and ``isolate_right_to_left``."""
+    shown = printable(text)
+    click.echo(isolate_right_to_left(shown) if sys.stdout.isatty() else shown)
 
 
 class StreamedText:

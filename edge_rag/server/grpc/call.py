@@ -77,12 +77,13 @@ class GrpcCalls:
         self._calls = calls
 
     @asynccontextmanager
-    async def handle(self, context: ServicerContext, request_id: str = "") -> AsyncIterator[Call]:
+    async def handle(self, context: ServicerContext, request_id: str = "", question: str = "") -> AsyncIterator[Call]:
         """Runs the body of a call that the interceptor admitted.
 
         Args:
             context: The call.
             request_id: Id from the request message; empty for the one from the metadata, if any.
+            question: The question that it asks, if it is one.
 
         Raises:
             CallFailed: The call is refused, or its body raised an error; the interceptor sends the status.
@@ -94,6 +95,7 @@ class GrpcCalls:
             context.time_remaining(),
             admitted.metadata,
             admitted.identity,
+            question,
         )
         with self._calls.handle(admitted.operation, request) as call:
             await context.send_initial_metadata(((REQUEST_ID, call.request_id),))

@@ -27,7 +27,7 @@ class RagService(rag_pb2_grpc.RagServicer):
     async def Ask(  # noqa: N802, D102 - named and described by the proto
         self, request: rag_pb2.AskRequest, context: ServicerContext
     ) -> AsyncIterator[rag_pb2.AskResponse]:
-        async with self._calls.handle(context, request.request_id) as call:
+        async with self._calls.handle(context, request.request_id, request.question) as call:
             collection = wire.parse_collection(request.collection)
             query = wire.parse_query(request, call.request_id, collection, call.identity, call.deadline, self.limits)
             async with ask(call, query) as events:
@@ -38,7 +38,7 @@ class RagService(rag_pb2_grpc.RagServicer):
     async def Search(  # noqa: N802, D102 - named and described by the proto
         self, request: rag_pb2.SearchRequest, context: ServicerContext
     ) -> rag_pb2.SearchResponse:
-        async with self._calls.handle(context, request.request_id) as call:
+        async with self._calls.handle(context, request.request_id, request.query) as call:
             collection = wire.parse_collection(request.collection)
             query = wire.parse_search_query(
                 request, call.request_id, collection, call.identity, call.deadline, self.limits

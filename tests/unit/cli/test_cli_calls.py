@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from edge_rag.api.v1 import admin_pb2, common_pb2, documents_pb2, rag_pb2
 from edge_rag.cli.main import main
 from edge_rag.cli.output.terminal import printable
-from tests.unit.cli.scripted_daemon import ScriptedDaemon, answering, finished, refusing
+from tests.unit.cli.scripted_daemon import Handler, ScriptedDaemon, answering, finished, refusing
 
 ROOT = Path(__file__).parents[3]
 
@@ -52,6 +53,59 @@ def test_a_sentence_that_no_document_supports_is_plainly_so(runner: CliRunner, s
     assert answer["unsupported"] == [{"start": 0, "end": 11, "text": "Every year."}]
 
 
+def in_languages(question: str | None, *quoted: str | None) -> Handler:
+    """Answers a question of one language by quotes of others."""
+
+    def handler(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
+        yield rag_pb2.AskResponse(passages=rag_pb2.Passages(question_language=question))
+        for number, language in enumerate(quoted):
+            yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="تُشحم المحامل."))
+            yield rag_pb2.AskResponse(unsupported=rag_pb2.Unsupported(answer_end=3))
+            source = rag_pb2.Citation(document=f"دليل {number}.pdf", page=3, start=1, end=9, language=language)
+            yield rag_pb2.AskResponse(citation=source)
+        yield finished()
+
+    return handler
+
+
+def test_a_quote_in_another_language_than_the_question_says_so(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    command = ["ask", "Wie oft?", "--server", scripted.address]
+    scripted.script("Ask", in_languages("de", "ar", "de", None, "sw"))
+    sources = runner.invoke(main, command).stdout.splitlines()[-4:]
+    assert [line.partition("1-9")[2] for line in sources] == [" (العربية)", "", "", " (sw)"]
+    scripted.script("Ask", in_languages(None, "ar"))
+    assert runner.invoke(main, command).stdout.endswith("1-9\n")
+
+    scripted.script("Ask", in_languages("de", "ar"))
+    answer = json.loads(runner.invoke(main, [*command, "--json"]).stdout)
+    assert (answer["question_language"], answer["citations"][0]["language"]) == ("de", "ar")
+
+
+def test_the_note_on_a_sentence_without_source_is_in_the_language_of_the_question(
+    runner: CliRunner, scripted: ScriptedDaemon
+) -> None:
+    scripted.script("Ask", in_languages("de", "ar"))
+    assert "تُشحم المحامل. [ohne Quelle]\n" in runner.invoke(main, ["ask", "?", "--server", scripted.address]).stdout
+
+
+def test_names_from_right_to_left_keep_their_place_on_a_terminal_and_are_unchanged_elsewhere(
+    runner: CliRunner, scripted: ScriptedDaemon
+) -> None:
+    command = ["ask", "Wie oft?", "--server", scripted.address]
+    scripted.script("Ask", in_languages("de", "ar"))
+    assert "[1] دليل 0.pdf, page 3, characters 1-9 (العربية)\n" in runner.invoke(main, command).stdout
+
+    scripted.script("Ask", in_languages("de", "ar"))
+    ours, theirs = pty.openpty()
+    program = "from edge_rag.cli.main import main; main()"
+    with os.fdopen(ours, encoding="utf-8") as shown, os.fdopen(theirs, "w") as terminal:
+        asked = [sys.executable, "-c", program, *command]
+        subprocess.run(asked, stdout=terminal, stderr=subprocess.DEVNULL, check=True)
+        lines = [shown.readline().rstrip() for _ in range(3)]
+    isolated = "[1] \u2068دليل\u2069 0.pdf, page 3, characters 1-9 (\u2068العربية\u2069)"
+    assert lines == ["تُشحم المحامل. [ohne Quelle]", "", isolated]
+
+
 def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", answering("Every 2,000 hours."))
     result = runner.invoke(
@@ -60,8 +114,18 @@ def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedD
     assert json.loads(result.stdout) == {
         "request_id": "ticket-17",
         "question": "how often?",
+        "question_language": None,
         "answer": "Every 2,000 hours.",
-        "citations": [{"document": "manual.pdf", "page": 3, "start": 10, "end": 28, "text": "Every 2,000 hours."}],
+        "citations": [
+            {
+                "document": "manual.pdf",
+                "page": 3,
+                "start": 10,
+                "end": 28,
+                "text": "Every 2,000 hours.",
+                "language": None,
+            }
+        ],
         "unsupported": [],
         "finish_reason": "stop",
         "usage": {

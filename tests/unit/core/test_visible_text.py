@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.visible_text import InvisibleEscaper, escape_invisible, escape_invisible_json
+from edge_rag.core.visible_text import (
+    InvisibleEscaper,
+    escape_invisible,
+    escape_invisible_json,
+    isolate_right_to_left,
+)
 
 EVERY = [chr(code) for code in range(sys.maxunicode + 1) if chr(code) != "\n"]
 PREPENDED = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd")
@@ -105,3 +110,20 @@ def test_streamed_text_is_escaped_like_the_whole(parts: list[str]) -> None:
 def test_what_is_shown_has_nothing_left_to_escape(text: str) -> None:
     shown = escape_invisible(text)
     assert escape_invisible(shown) == shown
+
+
+@given(texts)
+def test_every_letter_from_right_to_left_is_in_an_isolate_and_nothing_else_changes(text: str) -> None:
+    shown = isolate_right_to_left(escape_invisible(text))
+    assert shown.replace("\u2068", "").replace("\u2069", "") == escape_invisible(text)
+    isolates = 0
+    for character in shown:
+        isolates += {"\u2068": 1, "\u2069": -1}.get(character, 0)
+        assert isolates in (0, 1)
+        assert isolates or unicodedata.bidirectional(character) not in ("R", "AL")
+    assert isolates == 0
+
+
+def test_a_name_is_one_isolate_and_two_names_are_two() -> None:
+    shown = isolate_right_to_left("1. דוח 2023-א.pdf, page 3, also in: می\u200cخواهم, שלום (a)")
+    assert shown == "1. \u2068דוח 2023-א\u2069.pdf, page 3, also in: \u2068می\u200cخواهم\u2069, \u2068שלום\u2069 (a)"

@@ -1,13 +1,36 @@
 """What the box says itself is said in the language of the question."""
 
 from pathlib import Path
+from string import Formatter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.config.stages import MESSAGE_LANGUAGES
-from edge_rag.generator.messages import AUTO, MESSAGES, Message, language_of, message
+from edge_rag.errors import (
+    CallTimeout,
+    CollectionNotFound,
+    DeadlineExceeded,
+    EdgeRagError,
+    InferenceFailed,
+    InvalidRequest,
+    MemoryPressure,
+    NotReady,
+    Overloaded,
+    QuotaExceeded,
+    RequestTooLarge,
+)
+from edge_rag.generator.messages import (
+    AUTO,
+    ERRORS,
+    MESSAGES,
+    Message,
+    error_message,
+    language_of,
+    message,
+    sure_language_of,
+)
 from edge_rag.generator.prompt.template import PromptSettings
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -73,3 +96,102 @@ def test_what_has_no_sign_of_a_language_with_messages_is_answered_in_english(que
 @given(st.text())
 def test_any_text_has_a_language_with_messages(text: str) -> None:
     assert message(Message.NOT_FOUND, language_of(text))
+
+
+SENTENCES = {
+    "ar": "يجب تغيير الفلتر كل ألفي ساعة.",
+    "de": "Der Filter wird alle 2.000 Stunden gewechselt.",
+    "el": "Το φίλτρο αλλάζει κάθε 2.000 ώρες.",
+    "en": "The filter is changed every 2,000 hours, or sooner if the air is dusty.",
+    "es": "El filtro debe cambiarse cada 2.000 horas o antes si hay polvo.",
+    "fa": "فیلتر را باید هر ۲۰۰۰ ساعت عوض کرد.",
+    "fr": "Le filtre doit être changé toutes les 2 000 heures.",
+    "hi": "फ़िल्टर को हर 2,000 घंटे में बदलना चाहिए।",
+    "it": "Il filtro deve essere cambiato ogni 2.000 ore, o prima se c'è polvere nell'aria.",
+    "ja": "フィルターは2,000時間ごとに交換する。",
+    "ko": "필터는 2,000시간마다 교체합니다.",
+    "nl": "Het filter moet elke 2.000 uur worden vervangen.",
+    "pl": "Filtr należy wymieniać co 2000 godzin lub częściej, jeśli jest brudny.",
+    "pt": "O filtro deve ser trocado a cada 2.000 horas, ou antes se não estiver limpo.",
+    "ro": "Filtrul trebuie schimbat la fiecare 2.000 de ore, dar nu se spală cu apă.",
+    "ru": "Фильтр меняют каждые 2000 часов.",
+    "th": "เปลี่ยนไส้กรองทุก 2,000 ชั่วโมง",
+    "tr": "Filtre her 2.000 saatte bir değiştirilir.",
+    "uk": "Фільтр міняють кожні 2000 годин, його не миють.",
+    "vi": "Bộ lọc được thay sau mỗi 2.000 giờ.",
+    "zh": "滤芯每2000小时更换一次。",
+}
+
+UNSURE = [
+    "", "2,000", "P-101", "Filter", "The Titanic", "Pompe Filtre 3", "2,000 h.",
+    # Languages without messages.
+    "Филтърът трябва да се сменя на всеки 2000 часа или по-често, ако въздухът е прашен.",
+    "Филтерот треба да се менува на секои 2000 часа.",
+    "Сүзгіні әр 2000 сағат сайын ауыстыру керек.",
+    "फिल्टर दर २००० तासांनी बदलणे आवश्यक आहे.",
+    "فلٹر کو ہر 2000 گھنٹے بعد تبدیل کرنا ضروری ہے۔",
+    "Filteret skal skiftes hver 2000. time, og det er vigtigt at det er tørt.",
+    "Filtret måste bytas var 2000:e timme och det är viktigt att det inte är vått.",
+    "Filter harus diganti setiap 2000 jam dan tidak boleh dicuci dengan air.",
+    "A szűrőt 2000 óránként kell cserélni, és nem szabad vízzel mosni.",
+    "Suodatin on vaihdettava 2000 tunnin välein eikä sitä saa pestä.",
+    "Filtr se musí měnit každých 2000 hodin a nesmí se mýt vodou.",
+    "יש להחליף את המסנן כל 2000 שעות.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("language", sorted(MESSAGES))
+def test_the_language_of_a_sentence_is_sure(language: str) -> None:
+    assert sure_language_of(SENTENCES[language]) == language
+
+
+@pytest.mark.parametrize("text", UNSURE)
+def test_the_language_is_not_sure_of_names_and_of_languages_without_messages(text: str) -> None:
+    assert sure_language_of(text) is None
+
+
+ERRORS_OF_QUESTIONS: list[EdgeRagError] = [
+    Overloaded("retriever", 2.2),
+    MemoryPressure(5),
+    QuotaExceeded("60 requests a minute", 12),
+    DeadlineExceeded("generator"),
+    CallTimeout("the call lasted longer than 120 s"),
+    NotReady("the daemon is shutting down"),
+    CollectionNotFound("tests", ("default",)),
+    CollectionNotFound("default"),
+    InferenceFailed("generator: out of memory"),
+]
+
+
+def test_every_language_but_english_has_the_same_errors_with_the_same_fields() -> None:
+    assert ERRORS.keys() == MESSAGES.keys()
+    assert ERRORS["en"] == {}
+    assert len({frozenset(texts) for language, texts in ERRORS.items() if language != "en"}) == 1
+    for language, texts in ERRORS.items():
+        for name, text in texts.items():
+            fields = {part for _, part, _, _ in Formatter().parse(text) if part is not None}
+            wanted = {"Overloaded": {"seconds"}, "QuotaExceeded": {"seconds"}, "CollectionNotFound": {"collection"}}
+            assert fields == wanted.get(name, set()), language
+
+
+@pytest.mark.parametrize("error", ERRORS_OF_QUESTIONS, ids=lambda error: type(error).__name__)
+def test_what_can_happen_to_any_question_is_told_in_its_language(error: EdgeRagError) -> None:
+    told = {error_message(error, question) for question in QUESTIONS.values()}
+    assert len(told) == len(QUESTIONS)
+    assert error_message(error, QUESTIONS["en"]) == error_message(error, "") == str(error)
+    assert error_message(error, "", "de") == error_message(error, QUESTIONS["de"]) != str(error)
+
+
+def test_numbers_and_names_are_those_of_the_error() -> None:
+    assert "in 3 s" in error_message(Overloaded("retriever", 2.2), QUESTIONS["de"])
+    assert "in 1 s" in error_message(Overloaded("retriever", 0.0), QUESTIONS["de"])
+    missing = error_message(CollectionNotFound("tests", ("default", "logs")), QUESTIONS["de"])
+    assert "„tests“" in missing
+    assert missing.endswith("(default, logs)")
+    assert "„{a}“" in error_message(CollectionNotFound("{a}", None), QUESTIONS["de"])
+    assert error_message(CollectionNotFound("default"), QUESTIONS["de"]) == MESSAGES["de"]["no_passages"]
+
+
+@pytest.mark.parametrize("error", [InvalidRequest("passages", "must be 1 to 32"), RequestTooLarge("tokens", 9, 8)])
+def test_what_a_program_or_operator_did_wrong_is_told_as_it_is(error: EdgeRagError) -> None:
+    assert error_message(error, QUESTIONS["de"]) == str(error)

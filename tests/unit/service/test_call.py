@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -212,6 +213,27 @@ async def test_an_error_of_an_admitted_call_is_no_refusal(error: Any, code: Code
     assert failed.code is code
     assert message in failed.message
     assert context.reasons() == []
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        ("Wie oft muss der Filter gewechselt werden?", "Hier ist gerade zu viel los. Bitte in 2 s noch einmal fragen."),
+        ("How often must the filter be changed?", "the generator queue is full; retry in 2.0 s"),
+        ("", "the generator queue is full; retry in 2.0 s"),
+    ],
+)
+async def test_an_error_of_a_question_is_told_in_its_language_with_the_same_code(question: str, message: str) -> None:
+    request = replace(REQUEST, question=question)
+    failed = Context().failure(READ, request, error=Overloaded("generator", 2.0))
+    assert (failed.message, failed.code, failed.retry_after_s) == (message, Code.RESOURCE_EXHAUSTED, 2.0)
+
+
+async def test_a_collection_that_is_hidden_is_hidden_in_any_language() -> None:
+    context = Context(collections=frozenset({"manuals"}))
+    request = replace(REQUEST, question="Wie oft muss der Filter gewechselt werden?")
+    failed = context.failure(READ, request, error=CollectionNotFound("secret", ("manuals", "other")))
+    assert failed.message == "Eine Sammlung „secret“ gibt es hier nicht."
 
 
 async def test_an_illegal_request_id_is_replaced_and_not_recorded() -> None:

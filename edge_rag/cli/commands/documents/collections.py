@@ -11,7 +11,7 @@ import click
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.json import collection_json, index_json
-from edge_rag.cli.output.terminal import emit, note, printable
+from edge_rag.cli.output.terminal import emit, note, print_line, printable
 from edge_rag.core.documents.collection import (
     BackendKind,
     CollectionInfo,
@@ -236,7 +236,7 @@ def list_collections(server: str | None, timeout_s: float | None, as_json: bool)
         return ExitCode.OK
     for info in found:
         description = f"  {info.settings.description}" if info.settings.description else ""
-        click.echo(printable(f"{info.name}  ({info.documents} documents, {info.chunks} passages){description}"))
+        print_line(f"{info.name}  ({info.documents} documents, {info.chunks} passages){description}")
     note(f"{len(found)} collections", "dim")
     return ExitCode.OK
 
@@ -294,7 +294,7 @@ def move_collection(
     else:
         from edge_rag.cli.output.status_text import index_line
 
-        click.echo(printable(f"moved  {index_line(moved)}"))
+        print_line(f"moved  {index_line(moved)}")
     return ExitCode.OK
 
 
@@ -315,7 +315,7 @@ def delete_collection(name: str, yes: bool, server: str | None, timeout_s: float
     if as_json:
         emit({"deleted": collection_json(removed)})
     else:
-        click.echo(printable(f"deleted  {removed.name} ({removed.documents} documents)"))
+        print_line(f"deleted  {removed.name} ({removed.documents} documents)")
     return ExitCode.OK
 
 
@@ -327,10 +327,10 @@ def _show(info: CollectionInfo, as_json: bool) -> ExitCode:
     settings = shown.pop("settings")
     defaults = collection_json(replace(info, settings=CollectionSettings()))["settings"]
     for key, value in shown.items():
-        click.echo(printable(f"{key}: {'-' if value is None else options.format_value(value)}"))
+        print_line(f"{key}: {'-' if value is None else options.format_value(value)}")
     for key, value in settings.items():
         mark = "" if value != defaults[key] else "  (default)"
-        click.echo(printable(f"{key}: {_format(value)}{mark}"))
+        print_line(f"{key}: {_format(value)}{mark}")
     return ExitCode.OK
 
 

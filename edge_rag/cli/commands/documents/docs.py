@@ -9,7 +9,7 @@ import click
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode, error_json, exit_code
 from edge_rag.cli.output.json import document_json, metadata_json
-from edge_rag.cli.output.terminal import emit, note, printable
+from edge_rag.cli.output.terminal import emit, note, print_line, printable
 from edge_rag.core.documents.document import DocumentInfo
 
 _EPILOG = """\b
@@ -38,7 +38,7 @@ def list_documents(collection: str, server: str | None, timeout_s: float | None,
         emit({"documents": [document_json(info) for info in documents]})
         return ExitCode.OK
     for info in sorted(documents, key=lambda info: info.name):
-        click.echo(printable(f"{info.document_id}  {info.name}  ({_summary(info)})"))
+        print_line(f"{info.document_id}  {info.name}  ({_summary(info)})")
     note(f"{len(documents)} documents in collection {collection}", "dim")
     return ExitCode.OK
 
@@ -75,7 +75,7 @@ def show_document(
             *shown.items(),
             *((f"metadata.{key}", options.format_value(value)) for key, value in metadata.items()),
         ):
-            click.echo(printable(f"{key}: {'-' if value is None or value == '' else value}"))
+            print_line(f"{key}: {'-' if value is None or value == '' else value}")
     return ExitCode.OK
 
 
@@ -106,7 +106,7 @@ def delete_documents(
             else:
                 deleted.append(document_json(info))
                 if not as_json:
-                    click.echo(printable(f"deleted  {info.name}"))
+                    print_line(f"deleted  {info.name}")
     if as_json:
         emit({"deleted": deleted, "errors": missing})
     return code

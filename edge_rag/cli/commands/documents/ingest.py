@@ -14,7 +14,7 @@ from edge_rag.cli import options
 from edge_rag.cli.commands.documents.jobs import job_json, progress_text
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.files.walk import FoundFile, UnusableFile, find_files
-from edge_rag.cli.output.terminal import emit, error_console, note, printable
+from edge_rag.cli.output.terminal import emit, error_console, note, print_line, printable
 from edge_rag.core.documents.jobs import Job, JobDocumentState
 from edge_rag.core.ids import Unrecognized
 
@@ -199,7 +199,7 @@ def _accept(
         else:
             accepted.append(event.name)
             if not as_json:
-                click.echo(printable(f"accepted   {event.name}"))
+                print_line(f"accepted   {event.name}")
     if as_json:
         emit(
             {
@@ -211,7 +211,7 @@ def _accept(
         )
     else:
         for entry in rejected:
-            click.echo(printable(_line(entry)))
+            print_line(_line(entry))
         for job in jobs:
             note(f"job {job.job_id} stores them; `edge-rag jobs watch {job.job_id}` watches it")
     return ExitCode.FAILURE if rejected else ExitCode.OK

@@ -10,7 +10,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, error_console, printable
+from edge_rag.cli.output.terminal import emit, error_console, print_line, printable
 from edge_rag.core.documents.jobs import Job, JobDocumentState, JobState
 from edge_rag.core.ids import Unrecognized
 
@@ -88,7 +88,7 @@ def _watch(client: Client, job_id: str, as_json: bool) -> ExitCode:
             for entry in progress.documents:
                 entries[(entry.collection, entry.name)] = entry
                 if not as_json and entry.state is not JobDocumentState.QUEUED:
-                    click.echo(printable(f"{entry.state.value:<10}  {entry.name}{_reason(entry)}"))
+                    print_line(f"{entry.state.value:<10}  {entry.name}{_reason(entry)}")
     counts = Counter(entry.state for entry in entries.values())
     if as_json and job is not None:
         documents = [asdict(entry) | {"state": entry.state.value} for entry in entries.values()]

@@ -24,7 +24,7 @@ from edge_rag.cli.files.folder_sync import (
     state_file,
     write_state,
 )
-from edge_rag.cli.output.terminal import emit, note, printable
+from edge_rag.cli.output.terminal import emit, note, print_line
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.errors import ConfigurationError
 
@@ -147,7 +147,7 @@ class _FolderSync:
             emit({"taken": uploaded, "failed": [{"name": name, "reason": reason} for name, reason in failures.items()]})
             return ExitCode.OK
         for name, reason in failures.items():
-            click.echo(printable(f"failed     {name}: {reason}"))
+            print_line(f"failed     {name}: {reason}")
         note(f"{len(self._synced)} files, {len(failures)} failed", "dim")
         return ExitCode.OK
 
@@ -230,7 +230,7 @@ class _FolderSync:
         if self._as_json:
             emit({"event": event, "name": name, "reason": reason})
         else:
-            click.echo(printable(f"{event:<9}  {name}{f': {reason}' if reason else ''}"))
+            print_line(f"{event:<9}  {name}{f': {reason}' if reason else ''}")
 
 
 @contextmanager
