@@ -113,8 +113,9 @@ class MemoryPlanner:
         """
         if folder is None:
             plan = plan_memory(self._bounds, self._fixed, self._reranker, _NO_GENERATOR, self._sizes)
-            others = tuple(item for item in plan.items[:-1] if item.bytes)
-            return replace(plan, items=(*others, MemoryItem("KV pages", 0, "no language model")))
+            *others, pages = plan.items
+            items = (*(item for item in others if item.bytes), MemoryItem("KV pages", 0, "no language model"))
+            return replace(plan, items=items, spare_bytes=plan.spare_bytes + pages.bytes)
         needs = generator_needs(folder, read_manifest(folder), self._logits)
         sizes = self._sizes if needs.spare_sequences > 1 else _one_slot(self._sizes)
         return plan_memory(self._bounds, self._fixed, self._reranker, needs, sizes)

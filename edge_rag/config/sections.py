@@ -45,9 +45,9 @@ class ModelSettings(Section):
         "vectors are compared.",
     )
     generator: str = Field(
-        default="quoter",
-        description="Language model, installed or added. Unset: the model selected by `models use`, else this one. "
-        "Empty: none unless `models use` selects one; answers are quoted, and the modes cite and free are refused.",
+        default="",
+        description="Language model, added with `models add`. Empty: the model selected by `models use`, else none; "
+        "answers are quoted then, and the modes cite and free are refused.",
     )
     trusted_keys: list[DirectoryPath] = Field(
         default=[],

@@ -106,7 +106,8 @@ def _line(model: StoredModel) -> str:
     epilog="""\b
 Examples:
   edge-rag models use generator qwen2.5-0.5b-instruct
-  edge-rag models use generator default       # the built-in one
+  edge-rag models use embedder minilm-l6      # for English alone
+  edge-rag models use embedder default
 """
 )
 @click.argument("role", type=click.Choice(_ROLES))
@@ -137,7 +138,8 @@ def use(role: str, name: str, config: Path | None, data_dir: Path | None, as_jso
         emit({"role": role, "name": chosen, "overridden_by": explicit, "in_place": swapped, "problem": problem})
         return ExitCode.OK
     when = "in use now" if swapped else "in use after the next start of the daemon"
-    note(f"{role}: {'the built-in model' if name == _DEFAULT else name}, {when}", "dim")
+    default = getattr(settings.models, role) or "none"
+    note(f"{role}: {f'the default, {default}' if name == _DEFAULT else name}, {when}", "dim")
     if model_role is ModelRole.EMBEDDER:
         note("the daemon then embeds every stored passage again, in the background", "yellow")
     if problem:

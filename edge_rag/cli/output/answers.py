@@ -123,11 +123,13 @@ def stage_line(stages: tuple[StageTime, ...]) -> str:
 
 
 def finish_line(finished: Finished) -> str:
-    """Formats times and token usage of an answer on one line."""
+    """Formats times of an answer on one line, and token usage where a language model ran."""
     usage = finished.usage
     first = (
         f" · first token after {format_duration(finished.first_token_s)}" if finished.first_token_s is not None else ""
     )
+    if not usage.model_steps:
+        return f"{stage_line(finished.stages)}{first}"
     cached = f" ({usage.cached_prompt_tokens} cached)" if usage.cached_prompt_tokens else ""
     if usage.copied_prompt_tokens:
         cached += f" ({usage.copied_prompt_tokens} copied, approximate)"

@@ -40,7 +40,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def running(start: Callable[..., RunningDaemon], data: Path) -> RunningDaemon:
     models(data, "use", "generator", "tiny")
-    running = start(data_dir=data)
+    running = start(data_dir=data, config='[models]\ngenerator = ""\n')
     ingest(running.address, sample_documents())
     return running
 

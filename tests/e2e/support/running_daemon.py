@@ -19,7 +19,7 @@ from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = ROOT / "deploy" / "samples"
-SMALL_MODELS: Final = {"embedder": "minilm-l6"}
+SMALL_MODELS: Final = {"embedder": "minilm-l6", "generator": "quoter"}
 """Models of the daemons in tests that are not about models; they take less time and memory than the defaults."""
 
 

@@ -12,15 +12,18 @@ from tests.unit.device.recorded_boards import BOARDS, recorded
 
 MODELS = Path(__file__).parents[3] / "models"
 FOLDERS = RoleFolders(MODELS / "minilm-l6", None, MODELS / "quoter")
+DEFAULTS = RoleFolders(MODELS / "multilingual-e5-small", None, None)
 
 
+@pytest.mark.parametrize("folders", [DEFAULTS, FOLDERS], ids=["defaults", "small models"])
 @pytest.mark.parametrize("board", sorted(path.stem for path in BOARDS.glob("*.toml")))
-def test_the_bundled_models_fit_every_recorded_board(board: str, tmp_path: Path) -> None:
+def test_models_of_this_repository_fit_every_recorded_board(board: str, folders: RoleFolders, tmp_path: Path) -> None:
     facts = recorded(board, tmp_path / "board")
     profile = choose("auto", facts, builtin_profiles()).profile
     settings = load_settings(None, {"data_directory": tmp_path})
-    planner = MemoryPlanner(settings, profile, facts, FOLDERS)
-    plan = planner.plan(FOLDERS.generator)
+    planner = MemoryPlanner(settings, profile, facts, folders)
+    plan = planner.plan(folders.generator)
+    assert plan.planned_bytes + plan.spare_bytes == plan.budget_bytes
     assert plan.planned_bytes <= facts.memory.usable_bytes
     assert plan.shrink_steps == 0
     assert plan.sizes.slots == profile.max_slots

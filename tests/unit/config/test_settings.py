@@ -12,6 +12,7 @@ def test_without_a_file_every_setting_has_a_default_that_works() -> None:
     assert settings.listen == "127.0.0.1:7421"
     assert settings.generator.mode is AnswerMode.QUOTE
     assert (settings.models.directory / settings.models.embedder).name == "multilingual-e5-small"
+    assert settings.models.generator == ""
 
 
 def test_the_command_line_overrides_environment_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,12 +54,17 @@ def test_a_damaged_manifest_is_listed_as_a_problem_and_hides_no_other_model(
 
 
 def test_a_choice_fills_the_role_until_it_is_taken_back(settings: Settings, store: ModelStore) -> None:
-    assert fill_roles(settings, store).generator == MODELS / "quoter"
+    assert fill_roles(settings, store).generator is None
     store.use(ModelRole.GENERATOR, "second")
     assert fill_roles(settings, store_of(settings)).generator == settings.data_directory / "models" / "second"
     assert [model.name for model in store.models() if model.chosen] == ["second"]
     store.use_default(ModelRole.GENERATOR)
-    assert fill_roles(settings, store).generator == MODELS / "quoter"
+    assert fill_roles(settings, store).generator is None
+    assert fill_roles(settings, store).embedder == MODELS / "multilingual-e5-small"
+    store.use(ModelRole.EMBEDDER, "encoder")
+    assert fill_roles(settings, store).embedder == settings.data_directory / "models" / "encoder"
+    store.use_default(ModelRole.EMBEDDER)
+    assert fill_roles(settings, store).embedder == MODELS / "multilingual-e5-small"
 
 
 def test_a_setting_wins_over_a_choice(settings: Settings, store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:

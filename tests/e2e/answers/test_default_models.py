@@ -1,8 +1,11 @@
-"""A daemon without a language model: it quotes, refuses what a model would write, and takes a model while it runs."""
+"""A daemon without any settings: it quotes in many languages, refuses what a language model would write, and takes one
+while it runs.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 
 import grpc
@@ -10,11 +13,16 @@ import pytest
 from click.testing import CliRunner
 
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, rag_pb2, rag_pb2_grpc
+from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.main import main
 from tests.e2e.answers.test_asking import QUESTIONS, ask
-from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents, start_daemon, status_of
+from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, sample_documents, start_daemon, status_of
 
-CONFIG = '[models]\ngenerator = ""\n'
+MANY_LANGUAGES = {
+    "main-switch.txt": "The main switch is set to 630 amperes. It is locked at night.",
+    "druckbehälter.txt": "Das Sicherheitsventil öffnet bei 6 bar. Der Prüfer kommt jedes Jahr im März.",
+    "水箱.txt": "水箱每年清洗两次。清洗用的软管放在仓库里。",
+}
 FREE = rag_pb2.ANSWER_MODE_FREE
 FEW = rag_pb2.Sampling(max_tokens=8)
 
@@ -22,8 +30,9 @@ FEW = rag_pb2.Sampling(max_tokens=8)
 @pytest.fixture(scope="module")
 def quoting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     folder = tmp_path_factory.mktemp("quoting")
-    with start_daemon(folder / "data", folder / "log", CONFIG) as running:
+    with start_daemon(folder / "data", folder / "log", models={}) as running:
         ingest(running.address, sample_documents())
+        ingest(running.address, {name: text.encode() for name, text in MANY_LANGUAGES.items()}, "languages")
         yield running
 
 
@@ -34,6 +43,24 @@ def test_it_quotes_with_citations_and_says_what_is_not_there(quoting: RunningDae
     assert answer.finished.usage == rag_pb2.Usage()
     absent = ask(quoting.address, rag_pb2.AskRequest(question="Who won the chess championship of 1972?"))
     assert (absent.finished.reason, absent.citations) == (rag_pb2.FINISH_REASON_NOT_FOUND, ())
+
+
+@pytest.mark.parametrize(
+    ("question", "document", "quoted"),
+    [
+        ("To how many amperes is the main switch set?", "main-switch.txt", "The main switch is set to 630 amperes."),
+        ("Wann öffnet das Sicherheitsventil?", "druckbehälter.txt", "Das Sicherheitsventil öffnet bei 6 bar."),
+        ("水箱每年清洗几次？", "水箱.txt", "水箱每年清洗两次。"),
+    ],
+)
+def test_it_quotes_in_the_language_of_document_and_question(
+    quoting: RunningDaemon, question: str, document: str, quoted: str
+) -> None:
+    answer = ask(quoting.address, rag_pb2.AskRequest(question=question, collection="languages"))
+    assert answer.text == quoted
+    ((cited, start, end, text),) = answer.citations
+    assert (cited, text) == (document, quoted)
+    assert MANY_LANGUAGES[document][start:end] == quoted
 
 
 @pytest.mark.parametrize(
@@ -52,13 +79,25 @@ def test_what_a_model_would_write_is_refused_with_what_to_do(
         ask(quoting.address, request_)
     code, details = status_of(refused.value)
     assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert "edge-rag models use generator" in details
+    assert "edge-rag models add smollm2-135m" in details
+    assert "edge-rag models use generator NAME" in details
 
 
-def test_status_names_no_generator(quoting: RunningDaemon) -> None:
+@pytest.mark.parametrize("mode", ["free", "cite"])
+def test_the_command_line_passes_on_what_to_do(quoting: RunningDaemon, mode: str) -> None:
+    refused = CliRunner().invoke(main, ["ask", "--mode", mode, QUESTIONS[0], "--server", quoting.address])
+    assert refused.exit_code == ExitCode.REFUSED
+    assert f"mode {mode} needs a language model, and this box has none" in refused.stderr
+    assert "edge-rag models add smollm2-135m" in refused.stderr
+
+
+def test_status_names_the_models_and_no_generator(quoting: RunningDaemon) -> None:
     with grpc.insecure_channel(quoting.address) as channel:
         status = admin_pb2_grpc.AdminStub(channel).GetStatus(admin_pb2.GetStatusRequest(), timeout=30)
-    assert [model.role for model in status.models] == ["embedder", "reranker"]
+    assert [(model.role, model.name) for model in status.models] == [
+        ("embedder", "multilingual-e5-small"),
+        ("reranker", "multilingual-e5-small"),
+    ]
     assert all("generator" not in item.name for item in status.memory.items)
     shown = CliRunner(env={"EDGE_RAG_SERVER": quoting.address}).invoke(main, ["status"])
     assert "generator    none: answers are quoted" in shown.stdout
@@ -67,9 +106,9 @@ def test_status_names_no_generator(quoting: RunningDaemon) -> None:
 
 def test_a_model_that_is_selected_writes_at_once(quoting: RunningDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGE_RAG_LISTEN", quoting.address)
-    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "")
     data = ("--data-dir", str(quoting.data_dir))
-    selected = CliRunner().invoke(main, ["models", "use", "generator", "quoter", *data, "--json"])
+    shutil.copytree(ROOT / "models" / "quoter", quoting.data_dir / "models" / "writer")
+    selected = CliRunner().invoke(main, ["models", "use", "generator", "writer", *data, "--json"])
     assert json.loads(selected.stdout)["in_place"] is True
     with grpc.insecure_channel(quoting.address) as channel:
         *_, last = rag_pb2_grpc.RagStub(channel).Ask(
