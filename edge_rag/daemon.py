@@ -27,6 +27,8 @@ from edge_rag.discovery.announcer import Announcer
 from edge_rag.errors import EdgeRagError
 from edge_rag.runtime.session.process import freeze_gc, limit_malloc_arenas, lower_priority, raise_gc_threshold
 from edge_rag.server.grpc.server import GrpcServer
+from edge_rag.server.limits.connection_table import ConnectionLimits
+from edge_rag.server.limits.connections import Connections
 from edge_rag.server.limits.transport import raise_file_limit
 from edge_rag.service.lifecycle import Backend, Lifecycle
 from edge_rag.service.status import StatusCollector
@@ -120,13 +122,16 @@ async def _serve(
     lifecycle = Lifecycle()
     listeners, authenticator = make_access(settings)
     calls = make_call_context(settings, lifecycle, authenticator, metrics, audit, traces)
+    transport = transport_limits(settings)
+    connections = Connections(ConnectionLimits(transport.connections, transport.connections_per_address))
     server = GrpcServer(
         listeners,
         calls,
         authenticator,
         request_limits(settings),
         settings.limits.slow_client_seconds,
-        transport_limits(settings),
+        transport,
+        connections,
     )
     addresses = await server.start()
     announcer: Announcer | None = None

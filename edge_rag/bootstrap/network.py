@@ -13,11 +13,12 @@ from edge_rag.access.quotas import QuotaLedger
 from edge_rag.access.tokens import TokenFile
 from edge_rag.config.paths import certificate_path, credential, pairing_path, socket_path, token_path
 from edge_rag.config.settings import Settings
+from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.core.ports import AuditSink
 from edge_rag.discovery.announcer import Announcement, Announcer
 from edge_rag.errors import AccessError
-from edge_rag.server.grpc.listeners import Listeners, TlsOptions, bind, is_local
 from edge_rag.server.limits.transport import BUFFERED_BYTES, TransportLimits
+from edge_rag.server.listeners import Listeners, TlsOptions, bind, is_local
 from edge_rag.service.access import Authenticator, PairingService
 from edge_rag.service.call import CallContext
 from edge_rag.service.lifecycle import Lifecycle
@@ -32,7 +33,6 @@ from edge_rag.service.limits import (
 from edge_rag.service.refusals import RefusalRecorder
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.tracing import Traces
-from edge_rag.wire.requests import RequestLimits
 
 
 def make_access(settings: Settings) -> tuple[Listeners, Authenticator]:

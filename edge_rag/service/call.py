@@ -54,6 +54,8 @@ TOKENS_PER_CPU_SECOND: Final = 100
 generates in it.
 """
 
+_SCHEME: Final = "bearer "
+
 
 @dataclass(frozen=True, slots=True)
 class Operation:
@@ -142,14 +144,32 @@ class CallFailed(Exception):
         message: The error text.
         request_id: Id of the call.
         retry_after_s: When a retry is likely to succeed, seconds; None if unknown.
+        reason: Class of the error, for example ``CollectionNotFound``; empty for an internal one.
+        field: The unusable field of the request; None for other errors.
     """
 
-    def __init__(self, code: Code, message: str, request_id: RequestId, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        request_id: RequestId,
+        retry_after_s: float | None = None,
+        reason: str = "",
+        field: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.request_id = request_id
         self.retry_after_s = retry_after_s
+        self.reason = reason
+        self.field = field
+
+    @classmethod
+    def of(cls, error: EdgeRagError, request_id: RequestId, message: str) -> CallFailed:
+        """Returns the failure of a call that ends with an error, told by ``message``."""
+        field = error.field if isinstance(error, InvalidRequest) else None
+        return cls(CODES[type(error)], message, request_id, retry_after_s(error), type(error).__name__, field)
 
 
 class Authentication(Protocol):
@@ -337,11 +357,11 @@ class CallContext:
             request_id: Id that the client chose; empty for none.
             error: Why it is refused.
         """
-        code = CODES[type(error)]
         call_id = RequestId(request_id) if is_request_id(request_id) else _new_request_id()
-        self.metrics.requests.labels(operation.name, code.name).inc()
-        self._record(operation, call_id, client, error)
-        return CallFailed(code, str(error), call_id, retry_after_s(error))
+        failed = CallFailed.of(error, call_id, str(error))
+        self.metrics.requests.labels(operation.name, failed.code.name).inc()
+        self._record(operation, failed.request_id, client, error)
+        return failed
 
     @contextmanager
     def handle(self, operation: Operation, request: CallRequest) -> Iterator[Call]:
@@ -360,7 +380,7 @@ class CallContext:
         identity: Identity | None = None
         admitted = False
         code = Code.OK
-        failure: tuple[str, float | None] | None = None
+        failure: CallFailed | None = None
         trace = self._traces.call(operation.name, request.metadata)
         self.metrics.calls.inc()
         try:
@@ -373,11 +393,11 @@ class CallContext:
                 peer = request.credentials.peer
                 yield Call(backend, call_id, identity, peer, started, deadline, trace, self)
         except CollectionNotFound as error:
-            code = CODES[CollectionNotFound]
             sees_all = identity is not None and identity.collections is None
-            failure = self._error_text(error if sees_all else CollectionNotFound(error.collection, None), request), None
+            seen = error if sees_all else CollectionNotFound(error.collection, None)
+            failure = CallFailed.of(seen, call_id, self._error_text(seen, request))
         except EdgeRagError as error:
-            code, failure = CODES[type(error)], (self._error_text(error, request), retry_after_s(error))
+            failure = CallFailed.of(error, call_id, self._error_text(error, request))
             if isinstance(error, UndecodableMessage) or not (admitted or isinstance(error, InvalidRequest)):
                 client = request.credentials.address if identity is None else identity.name
                 self._record(operation, call_id, client, error)
@@ -385,10 +405,11 @@ class CallContext:
             code = Code.CANCELLED if time.monotonic() < deadline else Code.DEADLINE_EXCEEDED
             raise
         except Exception:
-            code = Code.INTERNAL
             log.exception("call failed", method=operation.name, request_id=call_id)
-            failure = f"internal error; the daemon's log has it under request id {call_id}", None
+            message = f"internal error; the daemon's log has it under request id {call_id}"
+            failure = CallFailed(Code.INTERNAL, message, call_id)
         finally:
+            code = code if failure is None else failure.code
             seconds = time.monotonic() - started
             self.metrics.calls.dec()
             self.metrics.requests.labels(operation.name, code.name).inc()
@@ -396,7 +417,10 @@ class CallContext:
             trace.end(call_id, code.name)
             log.info("call", method=operation.name, request_id=call_id, status=code.name, seconds=round(seconds, 4))
         if failure is not None:  # after the call is counted
-            raise CallFailed(code, failure[0], call_id, failure[1])
+            try:
+                raise failure
+            finally:
+                failure = None  # its traceback holds this frame, which must not hold it
 
     def _error_text(self, error: EdgeRagError, request: CallRequest) -> str:
         return error_message(error, request.question, self._message_language) if request.question else str(error)
@@ -443,6 +467,14 @@ class CallContext:
 def retry_after_s(error: EdgeRagError) -> float | None:
     """Returns when a retry is likely to succeed, seconds; None if unknown."""
     return error.retry_after_s if isinstance(error, Overloaded) else None
+
+
+def bearer_token(authorization: str | None) -> str | None:
+    """Returns the token of metadata or a header `authorization: Bearer TOKEN`; None without one."""
+    if authorization is None:
+        return None
+    scheme = authorization[: len(_SCHEME)]
+    return authorization[len(_SCHEME) :].strip() if scheme.lower() == _SCHEME else authorization
 
 
 def address_without_port(peer: str) -> str:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from edge_rag.api.v1 import encoding_pb2
 from edge_rag.core.identity import Identity
 from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.limits.request_fields import RequestLimits, bounded_int, parse_text
 from edge_rag.core.passage import Hit, Passage, Reranked, RerankRequest, Retrieved
 from edge_rag.core.query import RequestContext
 from edge_rag.errors import InvalidRequest
-from edge_rag.wire.requests import RequestLimits, bounded_int, parse_text
 
 if TYPE_CHECKING:  # the client alone is installed without NumPy
     import numpy as np

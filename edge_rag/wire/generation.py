@@ -19,19 +19,13 @@ from edge_rag.core.generation import (
 )
 from edge_rag.core.identity import Identity
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
+from edge_rag.core.limits.request_fields import RequestLimits, bounded_int, parse_text
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.query import AnswerMode
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire.answers import finished_to_message
 from edge_rag.wire.codec import Codec
-from edge_rag.wire.requests import (
-    RequestLimits,
-    bounded_int,
-    parse_format,
-    parse_priority,
-    parse_sampling,
-    parse_text,
-)
+from edge_rag.wire.requests import parse_format, parse_priority, parse_sampling
 
 MAX_PASSAGES: Final = 32
 MAX_PASSAGE_CHARACTERS: Final = 65_536

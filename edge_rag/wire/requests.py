@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import re
-import unicodedata
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 from edge_rag.api.v1 import admin_pb2, documents_pb2, generation_pb2, rag_pb2
@@ -15,42 +14,31 @@ from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.documents.jobs import JobId
 from edge_rag.core.identity import Identity
 from edge_rag.core.ids import RequestId, is_model_name, is_request_id
+from edge_rag.core.limits.request_fields import (
+    MAX_PASSAGES,
+    MAX_SENTENCES,
+    RequestLimits,
+    bounded_float,
+    bounded_int,
+    check_format,
+    checked_sampling,
+    parse_text,
+)
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire.codec import EnumCodec
 from edge_rag.wire.metadata import filter_to_message, parse_filter_message
 from edge_rag.wire.types import AskOptions, SearchOptions
 
-DEFAULT_COLLECTION: Final = "default"
-
 MAX_TEXT_CHARACTERS: Final = 1_000_000
 """Most characters that a client sends in one field. No server can be configured to take more, and a longer text would
 only exceed gRPC's message limit."""
 
-MAX_FORMAT_CHARACTERS: Final = 65_536
-"""Most characters of a JSON schema or a regular expression."""
-
-_COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
 _JOB_ID = re.compile(r"[0-9a-f]{1,64}")
 _BACKENDS: Final = EnumCodec(BackendKind, admin_pb2.IndexBackendKind.DESCRIPTOR)
 _PRIORITIES: Final = EnumCodec(Priority, rag_pb2.Priority.DESCRIPTOR)
 _MODES: Final = EnumCodec(AnswerMode, rag_pb2.AnswerMode.DESCRIPTOR)
 _SAMPLING_FIELDS: Final = ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed")
-
-
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """Bounds and defaults of a request.
-
-    Attributes:
-        question_characters: Longest question, characters.
-        default_mode: Answer mode of a request without one.
-        default_passages: Passages in the prompt of a request without a number.
-    """
-
-    question_characters: int
-    default_mode: AnswerMode
-    default_passages: int
 
 
 def parse_request_id(value: str, default: RequestId) -> RequestId:
@@ -64,26 +52,6 @@ def parse_request_id(value: str, default: RequestId) -> RequestId:
     if not is_request_id(value):
         raise InvalidRequest("request_id", "must be 1 to 128 printable ASCII characters without spaces")
     return RequestId(value)
-
-
-def parse_collection(value: str) -> str:
-    """Returns a collection's name; ``default`` if it is empty.
-
-    Raises:
-        InvalidRequest: It is not a legal name.
-    """
-    return parse_collection_name(value, "collection") if value else DEFAULT_COLLECTION
-
-
-def parse_collection_name(value: str, field: str = "name") -> str:
-    """Returns a collection's name, which is required.
-
-    Raises:
-        InvalidRequest: It is not a legal name.
-    """
-    if not _COLLECTION.fullmatch(value):
-        raise InvalidRequest(field, "must be 1 to 64 characters of a-z, 0-9, - and _")
-    return value
 
 
 def parse_query(
@@ -118,8 +86,8 @@ def parse_query(
         question=parse_text("question", request.question, limits.question_characters),
         collection=collection,
         mode=mode,
-        max_sentences=bounded_int("max_sentences", sentences, 1, 8),
-        passages=bounded_int("passages", passages, 1, 32),
+        max_sentences=bounded_int("max_sentences", sentences, 1, MAX_SENTENCES),
+        passages=bounded_int("passages", passages, 1, MAX_PASSAGES),
         sampling=sampling,
         priority=caller.capped_priority(parse_priority(request.priority)),
         client=caller.name,
@@ -154,19 +122,6 @@ def parse_search_query(
         filter=parse_filter_message(request.filter) if request.HasField("filter") else None,
         explain=request.explain,
     )
-
-
-def parse_document_name(field: str, value: str) -> str:
-    """Returns a document's name or id.
-
-    Raises:
-        InvalidRequest: It is empty, too long or holds control characters.
-    """
-    if not 1 <= len(value) <= 1024:
-        raise InvalidRequest(field, f"must be 1 to 1,024 characters, has {len(value):,}")
-    if any(unicodedata.category(character) == "Cc" for character in value):
-        raise InvalidRequest(field, "must not hold control characters")
-    return value
 
 
 def parse_page_size(request: documents_pb2.ListDocumentsRequest) -> int:
@@ -261,16 +216,9 @@ def parse_format(
     field = request.WhichOneof("format")
     if field is None:
         return None
-    value = request.json_schema if field == "json_schema" else request.regex
-    if mode is AnswerMode.QUOTE:
-        raise InvalidRequest(field, "needs mode free; in mode quote the documents' sentences are the format")
-    if mode is AnswerMode.CITE:
-        raise InvalidRequest(field, "needs mode free; in mode cite an answer is sentences that documents support")
-    if sampling.stop:
-        raise InvalidRequest("sampling.stop", f"would cut the answer short of what {field} asks for; leave one out")
-    if not 1 <= len(value) <= MAX_FORMAT_CHARACTERS:
-        raise InvalidRequest(field, f"must be 1 to {MAX_FORMAT_CHARACTERS:,} characters, has {len(value):,}")
-    return JsonSchema(value) if field == "json_schema" else Regex(value)
+    form = JsonSchema(request.json_schema) if field == "json_schema" else Regex(request.regex)
+    check_format(field, form, mode, "sampling.stop" if sampling.stop else None)
+    return form
 
 
 def parse_priority(value: rag_pb2.Priority.ValueType) -> Priority:
@@ -292,69 +240,8 @@ def parse_sampling(value: rag_pb2.Sampling) -> Sampling:
         InvalidRequest: Names the first unusable field.
     """
     default = Sampling()
-    stop = tuple(value.stop)
-    if len(stop) > 8:
-        raise InvalidRequest("sampling.stop", f"at most 8 texts, has {len(stop)}")
-    for text in stop:
-        if not 1 <= len(text) <= 128:
-            raise InvalidRequest("sampling.stop", "each text must be 1 to 128 characters")
-    return Sampling(
-        max_tokens=bounded_int(
-            "sampling.max_tokens", value.max_tokens if value.HasField("max_tokens") else default.max_tokens, 1, 8192
-        ),
-        temperature=bounded_float("sampling.temperature", value.temperature, 0.0, 2.0),
-        top_k=value.top_k,
-        top_p=_top_p(value.top_p) if value.HasField("top_p") else default.top_p,
-        repetition_penalty=bounded_float("sampling.repetition_penalty", value.repetition_penalty, 1.0, 10.0)
-        if value.HasField("repetition_penalty")
-        else default.repetition_penalty,
-        seed=value.seed if value.HasField("seed") else None,
-        stop=stop,
-    )
-
-
-def _top_p(value: float) -> float:
-    if value <= 0:
-        raise InvalidRequest("sampling.top_p", "must be greater than 0")
-    return bounded_float("sampling.top_p", value, 0.0, 1.0)
-
-
-def parse_text(field: str, value: str, most: int) -> str:
-    """Returns a text without the white space around it.
-
-    Raises:
-        InvalidRequest: It is empty, longer than ``most`` characters or holds NUL.
-    """
-    text = value.strip()
-    if not text:
-        raise InvalidRequest(field, "must not be empty")
-    if len(text) > most:
-        raise InvalidRequest(field, f"has {len(text):,} characters, at most {most:,} are allowed")
-    if "\x00" in text:
-        raise InvalidRequest(field, "must not hold NUL characters")
-    return text
-
-
-def bounded_int(field: str, value: int, least: int, most: int) -> int:
-    """Returns the number.
-
-    Raises:
-        InvalidRequest: It is out of range.
-    """
-    if not least <= value <= most:
-        raise InvalidRequest(field, f"must be {least:,} to {most:,}, is {value:,}")
-    return value
-
-
-def bounded_float(field: str, value: float, least: float, most: float) -> float:
-    """Returns the number.
-
-    Raises:
-        InvalidRequest: It is out of range.
-    """
-    if not least <= value <= most:
-        raise InvalidRequest(field, f"must be {least:g} to {most:g}, is {value:g}")
-    return value
+    named = {field: getattr(value, field) for field in _SAMPLING_FIELDS if value.HasField(field)}
+    return checked_sampling(replace(default, stop=tuple(value.stop), **named), "sampling.")
 
 
 def ask_to_message(question: str, options: AskOptions) -> rag_pb2.AskRequest:

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from edge_rag.access.quotas import QuotaLedger
 from edge_rag.access.tokens import TokenFile
 from edge_rag.api.v1 import generation_pb2_grpc
+from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.core.query import AnswerMode
 from edge_rag.generator.constraints.format_check import FormatChecker
 from edge_rag.generator.generator import AnswerGenerator
@@ -32,7 +33,6 @@ from edge_rag.service.refusals import RefusalRecorder
 from edge_rag.telemetry.activity import Latencies
 from edge_rag.telemetry.audit_log import AuditLog
 from edge_rag.telemetry.metrics.calls import Metrics
-from edge_rag.wire.requests import RequestLimits
 
 
 class LoopThread:

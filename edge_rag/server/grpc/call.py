@@ -12,7 +12,16 @@ import grpc
 
 from edge_rag import errors
 from edge_rag.core.identity import Identity
-from edge_rag.service.call import Call, CallContext, CallFailed, CallRequest, Credentials, Operation, retry_after_s
+from edge_rag.service.call import (
+    Call,
+    CallContext,
+    CallFailed,
+    CallRequest,
+    Credentials,
+    Operation,
+    bearer_token,
+    retry_after_s,
+)
 from edge_rag.service.codes import CODES, Code
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
@@ -29,7 +38,6 @@ STATUS: Final[dict[type[errors.EdgeRagError], grpc.StatusCode]] = {
 """The gRPC status of every error."""
 
 _AUTHORIZATION: Final = "authorization"
-_SCHEME: Final = "bearer "
 
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -124,7 +132,7 @@ def credentials(context: ServicerContext, metadata: Metadata) -> Credentials:
     return Credentials(
         peer=context.peer(),
         tls=b"ssl" in tuple(peer.get("transport_security_type", ())),
-        token=_bearer(metadata),
+        token=bearer_token(metadata_value(metadata, _AUTHORIZATION)),
         certificate_names=tuple(name.decode("utf-8", "replace") for name in peer.get("x509_common_name", ())),
     )
 
@@ -135,13 +143,6 @@ def metadata_value(metadata: Metadata, name: str) -> str | None:
         if key == name:
             return value if isinstance(value, str) else value.decode("latin-1")
     return None
-
-
-def _bearer(metadata: Metadata) -> str | None:
-    text = metadata_value(metadata, _AUTHORIZATION)
-    if text is None:
-        return None
-    return text[len(_SCHEME) :].strip() if text.lower().startswith(_SCHEME) else text
 
 
 def _status(code: Code) -> grpc.StatusCode:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from edge_rag.api.v1 import collections_pb2, collections_pb2_grpc
+from edge_rag.core.limits.request_fields import parse_collection_name
 from edge_rag.server.grpc.call import GrpcCalls, ServicerContext, serves
 from edge_rag.service import collections
 from edge_rag.wire import collections as messages
-from edge_rag.wire import requests as wire
 
 
 class CollectionsService(collections_pb2_grpc.CollectionsServicer):
@@ -24,7 +24,7 @@ class CollectionsService(collections_pb2_grpc.CollectionsServicer):
         self, request: collections_pb2.CreateCollectionRequest, context: ServicerContext
     ) -> collections_pb2.CreateCollectionResponse:
         async with self._calls.handle(context) as call:
-            name, settings = wire.parse_collection_name(request.name), messages.parse_settings(request.settings)
+            name, settings = parse_collection_name(request.name), messages.parse_settings(request.settings)
             created = await collections.create(call, name, settings)
             return collections_pb2.CreateCollectionResponse(collection=messages.collection_to_message(created))
 
@@ -33,7 +33,7 @@ class CollectionsService(collections_pb2_grpc.CollectionsServicer):
         self, request: collections_pb2.GetCollectionRequest, context: ServicerContext
     ) -> collections_pb2.GetCollectionResponse:
         async with self._calls.handle(context) as call:
-            found = await collections.get(call, wire.parse_collection_name(request.name))
+            found = await collections.get(call, parse_collection_name(request.name))
             return collections_pb2.GetCollectionResponse(collection=messages.collection_to_message(found))
 
     @serves(collections.LIST_COLLECTIONS)
@@ -49,7 +49,7 @@ class CollectionsService(collections_pb2_grpc.CollectionsServicer):
         self, request: collections_pb2.UpdateCollectionRequest, context: ServicerContext
     ) -> collections_pb2.UpdateCollectionResponse:
         async with self._calls.handle(context) as call:
-            name, changes = wire.parse_collection_name(request.name), messages.parse_settings_update(request)
+            name, changes = parse_collection_name(request.name), messages.parse_settings_update(request)
             updated = await collections.update(call, name, changes)
             return collections_pb2.UpdateCollectionResponse(collection=messages.collection_to_message(updated))
 
@@ -58,5 +58,5 @@ class CollectionsService(collections_pb2_grpc.CollectionsServicer):
         self, request: collections_pb2.DeleteCollectionRequest, context: ServicerContext
     ) -> collections_pb2.DeleteCollectionResponse:
         async with self._calls.handle(context) as call:
-            deleted = await collections.delete(call, wire.parse_collection_name(request.name))
+            deleted = await collections.delete(call, parse_collection_name(request.name))
             return collections_pb2.DeleteCollectionResponse(collection=messages.collection_to_message(deleted))

@@ -11,6 +11,7 @@ from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
 from edge_rag.core.documents.document import IngestOutcome
 from edge_rag.core.documents.jobs import Job, JobDocument
 from edge_rag.core.ids import DocumentId
+from edge_rag.core.limits.request_fields import parse_collection, parse_document_name
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.grpc.call import GrpcCalls, ServicerContext, serves
 from edge_rag.service import documents, jobs
@@ -90,8 +91,8 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
         self, request: documents_pb2.GetDocumentRequest, context: ServicerContext
     ) -> documents_pb2.GetDocumentResponse:
         async with self._calls.handle(context) as call:
-            collection = wire.parse_collection(request.collection)
-            name = wire.parse_document_name("document", request.document)
+            collection = parse_collection(request.collection)
+            name = parse_document_name("document", request.document)
             start, end = wire.parse_text_range(request)
             found = await documents.get(call, collection, name, start, end)
             return documents_pb2.GetDocumentResponse(
@@ -104,7 +105,7 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
     ) -> documents_pb2.ListDocumentsResponse:
         async with self._calls.handle(context) as call:
             size, after = wire.parse_page_size(request), _parse_page_token(request.page_token)
-            page, last = await documents.list_page(call, wire.parse_collection(request.collection), after, size)
+            page, last = await documents.list_page(call, parse_collection(request.collection), after, size)
             sent = fitting(map(messages.document_to_message, page), size_of)
             if len(sent) < len(page):
                 last = page[len(sent) - 1].document_id
@@ -117,8 +118,8 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
         self, request: documents_pb2.DeleteDocumentRequest, context: ServicerContext
     ) -> documents_pb2.DeleteDocumentResponse:
         async with self._calls.handle(context) as call:
-            collection = wire.parse_collection(request.collection)
-            info = await documents.delete(call, collection, wire.parse_document_name("document", request.document))
+            collection = parse_collection(request.collection)
+            info = await documents.delete(call, collection, parse_document_name("document", request.document))
             return documents_pb2.DeleteDocumentResponse(document=messages.document_to_message(info))
 
 
@@ -138,8 +139,8 @@ async def _parts(requests: AsyncIterator[documents_pb2.IngestRequest]) -> AsyncG
 
 def _parse_header(header: documents_pb2.IngestRequest.Header) -> UploadHeader:
     return UploadHeader(
-        wire.parse_collection(header.collection),
-        wire.parse_document_name("name", header.name),
+        parse_collection(header.collection),
+        parse_document_name("name", header.name),
         header.media_type,
         parse_metadata(header.metadata),
         header.size_bytes if header.HasField("size_bytes") else None,

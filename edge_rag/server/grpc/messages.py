@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any, Final
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from edge_rag.errors import CallTimeout, SlowConsumer, UndecodableMessage
 from edge_rag.server.grpc.call import ServicerContext
+from edge_rag.server.limits.call_memory import CallMemory
 from edge_rag.service.limits import MessageBudget
-
-_SMALL_BYTES: Final = 16 << 10
-"""Messages up to this size are not counted once they are received, nor when sent: they fit gRPC's own buffers."""
-
-_MEMORY_WAIT_S: Final = 20.0
-"""How long a message waits for memory before its call is refused, seconds."""
-
-_UPLOADS: Final = " (uploads)"
-_ANSWERS: Final = " (answers)"
-"""Accounts of their own: open uploads that wait for their clients, and answers that nobody reads, leave room for the
-other calls of the same caller."""
 
 
 class CallMessages:
     """The messages of one call. Pair with ``close``.
 
     A message is received only after memory for the largest one is reserved, because gRPC tells its size when it has
-    all of it. A stream keeps that memory: otherwise a stream that sends would wait for those that do not. An error of
-    the decoder inside gRPC would end the call with the status UNKNOWN and a traceback.
+    all of it. An error of the decoder inside gRPC would end the call with the status UNKNOWN and a traceback.
 
     Args:
         context: The call.
@@ -54,13 +43,10 @@ class CallMessages:
     ) -> None:
         self._context = context
         self._handler = handler
-        self._budget = budget
-        self._answers = None if account is None else account + _ANSWERS
-        self._account = account + _UPLOADS if account is not None and handler.request_streaming else account
+        self._memory = CallMemory(budget, account, handler.request_streaming)
         self._message_bytes = message_bytes
         self._silent_s = silent_s
         self._slow_client_s = slow_client_s
-        self._held = 0  # bytes reserved for what is or was received
 
     async def receive(self) -> Any:
         """Returns the next message; ``grpc.aio.EOF`` after the last one.
@@ -72,10 +58,7 @@ class CallMessages:
             Overloaded: There is no memory for it.
             UndecodableMessage: It is not of the method's type.
         """
-        if self._account is not None and not self._held:
-            self._held = await self._budget.reserve(
-                self._account, self._message_bytes, _MEMORY_WAIT_S, stream=self._handler.request_streaming
-            )
+        await self._memory.reserve(self._message_bytes)
         try:
             async with asyncio.timeout(self._silent_s):
                 data = await self._context.read()
@@ -84,8 +67,7 @@ class CallMessages:
         if data is grpc.aio.EOF:  # type: ignore[attr-defined]
             self.close()
             return data
-        if not self._handler.request_streaming:
-            self._shrink(len(data) if len(data) > _SMALL_BYTES else 0)
+        self._memory.received(len(data))
         decode = self._handler.request_deserializer
         try:
             return data if decode is None else decode(data)
@@ -107,26 +89,12 @@ class CallMessages:
         encode = self._handler.response_serializer
         data = response if encode is None else encode(response)
         del response  # while the message waits, its bytes are all that is kept
-        if self._answers is None or len(data) <= _SMALL_BYTES:
+        async with self._memory.sending(len(data)):
             await self._write(data)
-            return
-        if not self._handler.request_streaming:
-            # It has read its request; while it waits for memory, others must not wait for that.
-            self.close()
-        reserved = await self._budget.reserve(self._answers, len(data), _MEMORY_WAIT_S, exists=True)
-        try:
-            await self._write(data)
-        finally:
-            self._budget.release(self._answers, reserved)
 
     def close(self) -> None:
         """Returns the memory of what was received."""
-        self._shrink(0)
-
-    def _shrink(self, size: int) -> None:
-        if self._account is not None and self._held > size:
-            self._budget.release(self._account, self._held - size, stream=self._handler.request_streaming)
-            self._held = size
+        self._memory.close()
 
     async def _write(self, data: bytes) -> None:
         try:

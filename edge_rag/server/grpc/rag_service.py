@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
+from edge_rag.core.limits.request_fields import RequestLimits, parse_collection
 from edge_rag.server.grpc.call import GrpcCalls, ServicerContext, serves
 from edge_rag.service.ask import ASK, SEARCH, ask, search
 from edge_rag.wire import answers as messages
@@ -19,7 +20,7 @@ class RagService(rag_pb2_grpc.RagServicer):
         limits: Limits and defaults of requests.
     """
 
-    def __init__(self, calls: GrpcCalls, limits: wire.RequestLimits) -> None:
+    def __init__(self, calls: GrpcCalls, limits: RequestLimits) -> None:
         self._calls = calls
         self.limits = limits
 
@@ -28,7 +29,7 @@ class RagService(rag_pb2_grpc.RagServicer):
         self, request: rag_pb2.AskRequest, context: ServicerContext
     ) -> AsyncIterator[rag_pb2.AskResponse]:
         async with self._calls.handle(context, request.request_id, request.question) as call:
-            collection = wire.parse_collection(request.collection)
+            collection = parse_collection(request.collection)
             query = wire.parse_query(request, call.request_id, collection, call.identity, call.deadline, self.limits)
             async with ask(call, query) as events:
                 async for event in events:
@@ -39,7 +40,7 @@ class RagService(rag_pb2_grpc.RagServicer):
         self, request: rag_pb2.SearchRequest, context: ServicerContext
     ) -> rag_pb2.SearchResponse:
         async with self._calls.handle(context, request.request_id, request.query) as call:
-            collection = wire.parse_collection(request.collection)
+            collection = parse_collection(request.collection)
             query = wire.parse_search_query(
                 request, call.request_id, collection, call.identity, call.deadline, self.limits
             )

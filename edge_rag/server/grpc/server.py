@@ -30,6 +30,7 @@ from edge_rag.api.v1 import (
     rag_pb2,
     rag_pb2_grpc,
 )
+from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.errors import ConfigurationError, NotFound
 from edge_rag.server.grpc.access_service import AccessService
 from edge_rag.server.grpc.admin_service import AdminService
@@ -37,16 +38,14 @@ from edge_rag.server.grpc.call import GrpcCalls, ServicerContext, serves
 from edge_rag.server.grpc.collections_service import CollectionsService
 from edge_rag.server.grpc.documents_service import DocumentsService
 from edge_rag.server.grpc.interceptor import AdmissionInterceptor
-from edge_rag.server.grpc.listeners import Listeners, ServedCertificates, TlsOptions
 from edge_rag.server.grpc.peers_service import EncodingService, GenerationService
 from edge_rag.server.grpc.rag_service import RagService
 from edge_rag.server.grpc.unix_socket import UnixSocket
-from edge_rag.server.limits.connection_table import ConnectionLimits
 from edge_rag.server.limits.connections import Connections
 from edge_rag.server.limits.transport import TransportLimits
+from edge_rag.server.listeners import CertificateFiles, Listeners, ServedCertificate, TlsOptions
 from edge_rag.service.access import Authenticator
 from edge_rag.service.call import CallContext, Operation
-from edge_rag.wire.requests import RequestLimits
 
 _CHECK: Final = Operation("Check", None, anonymous=True, probe=True)
 _WATCH: Final = Operation("Watch", None, long=True, anonymous=True)
@@ -153,6 +152,7 @@ class GrpcServer:
         limits: Limits and defaults of requests.
         slow_client_s: How long a client may leave a message unread, seconds.
         transport: Limits of messages and connections.
+        connections: The connections of all transports.
     """
 
     def __init__(
@@ -163,14 +163,15 @@ class GrpcServer:
         limits: RequestLimits,
         slow_client_s: float,
         transport: TransportLimits,
+        connections: Connections,
     ) -> None:
         self._listeners = listeners
-        self._connections = Connections(ConnectionLimits(transport.connections, transport.connections_per_address))
+        self._connections = connections
         self._enforcing: asyncio.Task[None] | None = None
         self._unix_sockets: list[UnixSocket] = []
         interceptor = AdmissionInterceptor(calls, slow_client_s, transport.message_bytes, self._connections)
         self._server = grpc.aio.server(interceptors=(interceptor,), options=transport.options())
-        self._certificates = None if listeners.tls is None else ServedCertificates(listeners.tls)
+        self._certificates = None if listeners.tls is None else CertificateFiles(listeners.tls)
         grpc_calls = GrpcCalls(calls)
         self._rag = RagService(grpc_calls, limits)
         rag_pb2_grpc.add_RagServicer_to_server(self._rag, self._server)
@@ -204,7 +205,7 @@ class GrpcServer:
             bound += self._bind_own(listeners.socket)
         self._health.set_all(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._server.start()
-        self._connections.set_ports(frozenset(int(a.rpartition(":")[2]) for a in bound if not a.startswith("unix:")))
+        self._connections.add_ports(int(a.rpartition(":")[2]) for a in bound if not a.startswith("unix:"))
         self._enforcing = asyncio.create_task(self._connections.enforce(), name="connections")
         return tuple(bound)
 
@@ -242,7 +243,7 @@ class GrpcServer:
             self._certificates.replace(tls.files)
         self._rag.limits = self._generation.limits = self._encoding.limits = limits
 
-    def _bind(self, address: str, certificates: ServedCertificates | None) -> str:
+    def _bind(self, address: str, certificates: CertificateFiles | None) -> str:
         try:
             if address.startswith("unix:"):
                 path = Path(address.removeprefix("unix:"))
@@ -251,7 +252,7 @@ class GrpcServer:
             if certificates is None:
                 port = self._server.add_insecure_port(address)
             else:
-                port = self._server.add_secure_port(address, certificates.credentials())
+                port = self._server.add_secure_port(address, _credentials(certificates))
         except RuntimeError as error:
             raise ConfigurationError(f"listen: {address} cannot be bound; is another daemon running there?") from error
         return f"{address.rpartition(':')[0]}:{port}"
@@ -269,6 +270,26 @@ class GrpcServer:
         held = UnixSocket(path)
         self._unix_sockets.append(held)
         held.bind(self._server.add_insecure_port, private)
+
+
+def _credentials(certificates: CertificateFiles) -> grpc.ServerCredentials:
+    """Returns credentials for a port: a handshake after a change of the files uses the new ones.
+
+    Raises:
+        ConfigurationError: The files are unusable.
+    """
+
+    def reload() -> grpc.ServerCertificateConfiguration | None:
+        changed = certificates.changed()
+        return None if changed is None else _configuration(changed)
+
+    first = _configuration(certificates.first())
+    # The callback may return None for no change, which the stubs do not declare.
+    return grpc.dynamic_ssl_server_credentials(first, reload, certificates.client_certificates)  # type: ignore[arg-type]
+
+
+def _configuration(served: ServedCertificate) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(served.pair.key, served.pair.certificate)], served.authority)
 
 
 def _unix(path: Path) -> str:

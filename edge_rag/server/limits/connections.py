@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_network
 from time import monotonic
@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 
 class Connections:
-    """The connections of this process's server. Used from one event loop.
+    """The connections of this process's servers. Used from one event loop.
 
     Args:
         limits: Numbers of connections.
@@ -64,9 +64,9 @@ class Connections:
         self._example = ""
         self._reported_at = -_REPORT_S
 
-    def set_ports(self, ports: frozenset[int]) -> None:
-        """Sets the ports on which the server listens."""
-        self._sockets.set_ports(ports)
+    def add_ports(self, ports: Iterable[int]) -> None:
+        """Adds ports on which a server of this process listens."""
+        self._sockets.add_ports(ports)
 
     def identified(self, peer: str) -> None:
         """Notes that a call was authenticated: its connection need not make room for those of strangers.

@@ -10,7 +10,7 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -41,9 +41,9 @@ class OpenSockets:
         self._seen: dict[int, tuple[int, Peer | None]] = {}  # number to inode and peer; None for all other files
         self._listening: list[tuple[int, int]] = []  # number and inode
 
-    def set_ports(self, ports: frozenset[int]) -> None:
-        """Sets the ports on which the server listens."""
-        self._ports, self._seen, self._listening = ports, {}, []
+    def add_ports(self, ports: Iterable[int]) -> None:
+        """Adds ports on which a server listens."""
+        self._ports, self._seen, self._listening = self._ports | frozenset(ports), {}, []
 
     def peers(self) -> list[Peer]:
         """Returns the peers of all connections, those accepted first mostly first.

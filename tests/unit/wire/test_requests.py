@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 from edge_rag.api.v1 import documents_pb2, rag_pb2
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import RequestId
+from edge_rag.core.limits.request_fields import RequestLimits, parse_collection, parse_document_name
 from edge_rag.core.query import AnswerMode, JsonSchema, Priority, Query, Regex
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire import requests as wire
 
 CALLER = Identity("ward-3", frozenset({Role.READER}), priority_ceiling=Priority.NORMAL)
-LIMITS = wire.RequestLimits(question_characters=100, default_mode=AnswerMode.QUOTE, default_passages=4)
+LIMITS = RequestLimits(question_characters=100, default_mode=AnswerMode.QUOTE, default_passages=4)
 
 
 def parse(request: rag_pb2.AskRequest) -> Query:
@@ -103,7 +104,7 @@ def test_a_request_id_is_kept_or_made() -> None:
 @pytest.mark.parametrize("name", ["", "x" * 1025, "a\nb", "a\x7fb"])
 def test_a_document_name_that_cannot_be_shown_is_refused(name: str) -> None:
     with pytest.raises(InvalidRequest):
-        wire.parse_document_name("name", name)
+        parse_document_name("name", name)
 
 
 def test_a_page_size_out_of_range_is_refused() -> None:
@@ -131,4 +132,4 @@ def test_any_bytes_that_parse_give_a_legal_query_or_a_named_field(raw: bytes) ->
 @pytest.mark.parametrize("name", ["No", "a b", "../x", "x" * 65])
 def test_an_illegal_name_of_a_collection_is_refused(name: str) -> None:
     with pytest.raises(InvalidRequest, match="collection"):
-        wire.parse_collection(name)
+        parse_collection(name)

@@ -57,7 +57,7 @@ def connections(
     server: Server, most: int, clock: Callable[[], float] = monotonic, local: Callable[[str], bool] = is_loopback
 ) -> Connections:
     made = Connections(ConnectionLimits(100, most), clock, local)
-    made.set_ports(frozenset({server.port}))
+    made.add_ports([server.port])
     return made
 
 
@@ -110,9 +110,22 @@ def test_only_the_named_peers_connection_is_closed(server: Server) -> None:
     assert server.open() == [two]
 
 
+def test_a_second_server_shares_the_limit_of_the_first(server: Server) -> None:
+    second = Server()
+    try:
+        shared = connections(server, 1)
+        shared.add_ports([second.port])
+        server.connect()
+        second.connect()
+        assert shared.close_excess() == 1
+        assert len(server.open()) + len(second.open()) == 1
+    finally:
+        second.close()
+
+
 def test_connections_to_other_ports_are_neither_counted_nor_closed(server: Server) -> None:
-    elsewhere = connections(server, 1)
-    elsewhere.set_ports(frozenset({1}))
+    elsewhere = Connections(ConnectionLimits(100, 1))
+    elsewhere.add_ports([1])
     server.connect()
     two = server.connect()
     assert elsewhere.close_excess() == 0

@@ -1,4 +1,4 @@
-"""Listening addresses and their TLS."""
+"""Listening addresses and their TLS, for every transport."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
 import structlog
 
 from edge_rag.access.certificates import KeyPair, TlsFiles
@@ -46,7 +45,14 @@ class Listeners:
     socket: Path | None = None
 
 
-def bind(main: str, local: str | None, always_tls: bool, tls: TlsOptions | None, has_credentials: bool) -> Listeners:
+def bind(
+    main: str,
+    local: str | None,
+    always_tls: bool,
+    tls: TlsOptions | None,
+    has_credentials: bool,
+    setting: str = "listen",
+) -> Listeners:
     """Checks listening addresses and decides which one uses TLS.
 
     Args:
@@ -55,29 +61,30 @@ def bind(main: str, local: str | None, always_tls: bool, tls: TlsOptions | None,
         always_tls: Whether loopback addresses use TLS, too.
         tls: The TLS options; None without a certificate.
         has_credentials: Whether any token or pairing code exists, without which no remote client could connect.
+        setting: Key of the main address, for errors.
 
     Raises:
         ConfigurationError: An address is not legal, or would be open to other machines without TLS or credentials.
     """
     if local is not None and not is_local(local):
         raise ConfigurationError(f"local_listen: {local} can be reached from other machines; set listen for that")
-    if is_local(main) and not (always_tls and not main.startswith("unix:")):
+    if is_local(main, setting) and not (always_tls and not main.startswith("unix:")):
         return Listeners(main, None, local)
     if tls is None:
         raise ConfigurationError(
-            f"listen: {main} needs TLS; make a certificate with `edge-rag tls init` or name one in tls.certificate and "
-            "tls.key, or listen on 127.0.0.1, [::1] or unix:PATH"
+            f"{setting}: {main} needs TLS; make a certificate with `edge-rag tls init` or name one in tls.certificate "
+            "and tls.key, or listen on 127.0.0.1, [::1] or unix:PATH"
         )
     if not has_credentials:
         raise ConfigurationError(
-            f"listen: {main} needs credentials, and there are none; make some with "
+            f"{setting}: {main} needs credentials, and there are none; make some with "
             "`edge-rag pair --name NAME` or `edge-rag token create --name NAME`, or listen on 127.0.0.1, [::1] or "
             "unix:PATH"
         )
     return Listeners(main, tls, local)
 
 
-def is_local(address: str) -> bool:
+def is_local(address: str, setting: str = "listen") -> bool:
     """Returns whether an address can be reached from this box only.
 
     Raises:
@@ -87,7 +94,7 @@ def is_local(address: str) -> bool:
         return True
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
-        raise ConfigurationError(f"listen: {address!r} is not HOST:PORT or unix:PATH")
+        raise ConfigurationError(f"{setting}: {address!r} is not HOST:PORT or unix:PATH")
     host = host.strip("[]")
     if host == "localhost":
         return True
@@ -97,31 +104,43 @@ def is_local(address: str) -> bool:
         return False
 
 
-class ServedCertificates:
-    """The server's certificates. A handshake after a change of the files uses the new ones.
+@dataclass(frozen=True, slots=True)
+class ServedCertificate:
+    """A certificate as a transport serves it.
 
-    Handshakes run on several threads.
+    Attributes:
+        files: Where it was read.
+        pair: Certificate chain and key.
+        authority: Authority that client certificates have to be signed by, PEM; None if clients need none.
+    """
+
+    files: TlsFiles
+    pair: KeyPair
+    authority: bytes | None
+
+
+class CertificateFiles:
+    """The files of the server's certificates, followed when they change. Any thread.
 
     Args:
         options: TLS of the listening address.
     """
 
     def __init__(self, options: TlsOptions) -> None:
+        self.client_certificates = options.client_certificates
         self._files = options.files
-        self._client_certificates = options.client_certificates
         self._lock = threading.Lock()
         self._file_states: tuple[tuple[int, int], ...] | None = None
 
-    def credentials(self) -> grpc.ServerCredentials:
-        """Returns credentials for a port.
+    def first(self) -> ServedCertificate:
+        """Returns the present certificates.
 
         Raises:
             ConfigurationError: The files are unusable.
         """
         with self._lock:
-            self._file_states, first = self._read(self._files)
-        # The callback may return None for no change, which the stubs do not declare.
-        return grpc.dynamic_ssl_server_credentials(first, self._reload, self._client_certificates)  # type: ignore[arg-type]
+            self._file_states, served = self._read(self._files)
+        return served
 
     def replace(self, files: TlsFiles) -> None:
         """Uses other files from the next handshake on.
@@ -134,37 +153,34 @@ class ServedCertificates:
                 self._read(files)
                 self._files, self._file_states = files, None
 
-    def _read(self, files: TlsFiles) -> tuple[tuple[tuple[int, int], ...], grpc.ServerCertificateConfiguration]:
-        try:
-            return _states(files), self._configuration(files)
-        except AccessError as error:
-            raise ConfigurationError(f"tls: {error}; make them with `edge-rag tls init`") from error
-
-    def _reload(self) -> grpc.ServerCertificateConfiguration | None:
+    def changed(self) -> ServedCertificate | None:
+        """Returns the certificates if the files have changed since the last call; None otherwise."""
         with self._lock:
             try:
                 states = _states(self._files)
                 if states == self._file_states:
                     return None
                 self._file_states = states
-                return self._configuration(self._files)
+                return self._served(self._files)
             except AccessError as error:
                 log.warning("the new certificate is unusable; the old one stays in use", error=str(error))
                 return None
 
-    def _configuration(self, files: TlsFiles) -> grpc.ServerCertificateConfiguration:
+    def _read(self, files: TlsFiles) -> tuple[tuple[tuple[int, int], ...], ServedCertificate]:
+        try:
+            return _states(files), self._served(files)
+        except AccessError as error:
+            raise ConfigurationError(f"tls: {error}; make them with `edge-rag tls init`") from error
+
+    def _served(self, files: TlsFiles) -> ServedCertificate:
         pair, authority = files.read()
-        if self._client_certificates and authority is None:
+        if self.client_certificates and authority is None:
             raise AccessError("client certificates are required, but tls.client_authority names no authority")
-        return _configuration(pair, authority if self._client_certificates else None)
+        return ServedCertificate(files, pair, authority if self.client_certificates else None)
 
 
 def _states(files: TlsFiles) -> tuple[tuple[int, int], ...]:
     return _state(files.certificate), _state(files.key)
-
-
-def _configuration(pair: KeyPair, authority: bytes | None) -> grpc.ServerCertificateConfiguration:
-    return grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)], authority)
 
 
 def _state(path: Path) -> tuple[int, int]:

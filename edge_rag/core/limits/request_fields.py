@@ -1,0 +1,163 @@
+"""Bounds and checks of the fields of a request, whatever transport it comes over.
+
+``parse_*`` and ``checked_*`` return legal values and refuse others by the name that the caller knows a field by.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Final
+
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Sampling
+from edge_rag.errors import InvalidRequest
+
+DEFAULT_COLLECTION: Final = "default"
+
+MAX_FORMAT_CHARACTERS: Final = 65_536
+"""Most characters of a JSON schema or a regular expression."""
+
+MAX_SENTENCES: Final = 8
+"""Most sentences of an answer in mode quote."""
+
+MAX_PASSAGES: Final = 32
+"""Most passages in a prompt."""
+
+_MAX_TOKENS: Final = 8192
+_MAX_STOP_TEXTS: Final = 8
+_MAX_STOP_CHARACTERS: Final = 128
+_COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Bounds and defaults of a request.
+
+    Attributes:
+        question_characters: Longest question, characters.
+        default_mode: Answer mode of a request without one.
+        default_passages: Passages in the prompt of a request without a number.
+    """
+
+    question_characters: int
+    default_mode: AnswerMode
+    default_passages: int
+
+
+def parse_collection(value: str) -> str:
+    """Returns a collection's name; ``default`` if it is empty.
+
+    Raises:
+        InvalidRequest: It is not a legal name.
+    """
+    return parse_collection_name(value, "collection") if value else DEFAULT_COLLECTION
+
+
+def parse_collection_name(value: str, field: str = "name") -> str:
+    """Returns a collection's name, which is required.
+
+    Raises:
+        InvalidRequest: It is not a legal name.
+    """
+    if not _COLLECTION.fullmatch(value):
+        raise InvalidRequest(field, "must be 1 to 64 characters of a-z, 0-9, - and _")
+    return value
+
+
+def parse_document_name(field: str, value: str) -> str:
+    """Returns a document's name or id.
+
+    Raises:
+        InvalidRequest: It is empty, too long or holds control characters.
+    """
+    if not 1 <= len(value) <= 1024:
+        raise InvalidRequest(field, f"must be 1 to 1,024 characters, has {len(value):,}")
+    if any(unicodedata.category(character) == "Cc" for character in value):
+        raise InvalidRequest(field, "must not hold control characters")
+    return value
+
+
+def parse_text(field: str, value: str, most: int) -> str:
+    """Returns a text without the white space around it.
+
+    Raises:
+        InvalidRequest: It is empty, longer than ``most`` characters or holds NUL.
+    """
+    text = value.strip()
+    if not text:
+        raise InvalidRequest(field, "must not be empty")
+    if len(text) > most:
+        raise InvalidRequest(field, f"has {len(text):,} characters, at most {most:,} are allowed")
+    if "\x00" in text:
+        raise InvalidRequest(field, "must not hold NUL characters")
+    return text
+
+
+def bounded_int(field: str, value: int, least: int, most: int) -> int:
+    """Returns the number.
+
+    Raises:
+        InvalidRequest: It is out of range.
+    """
+    if not least <= value <= most:
+        raise InvalidRequest(field, f"must be {least:,} to {most:,}, is {value:,}")
+    return value
+
+
+def bounded_float(field: str, value: float, least: float, most: float) -> float:
+    """Returns the number.
+
+    Raises:
+        InvalidRequest: It is out of range.
+    """
+    if not least <= value <= most:
+        raise InvalidRequest(field, f"must be {least:g} to {most:g}, is {value:g}")
+    return value
+
+
+def checked_sampling(value: Sampling, prefix: str = "") -> Sampling:
+    """Returns the sampling parameters.
+
+    Args:
+        value: Parameters of the right types.
+        prefix: What precedes the names of the fields, for example ``sampling.``.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    if len(value.stop) > _MAX_STOP_TEXTS:
+        raise InvalidRequest(f"{prefix}stop", f"at most {_MAX_STOP_TEXTS} texts, has {len(value.stop)}")
+    for text in value.stop:
+        if not 1 <= len(text) <= _MAX_STOP_CHARACTERS:
+            raise InvalidRequest(f"{prefix}stop", f"each text must be 1 to {_MAX_STOP_CHARACTERS} characters")
+    bounded_int(f"{prefix}max_tokens", value.max_tokens, 1, _MAX_TOKENS)
+    bounded_float(f"{prefix}temperature", value.temperature, 0.0, 2.0)
+    if value.top_p <= 0:
+        raise InvalidRequest(f"{prefix}top_p", "must be greater than 0")
+    bounded_float(f"{prefix}top_p", value.top_p, 0.0, 1.0)
+    bounded_float(f"{prefix}repetition_penalty", value.repetition_penalty, 1.0, 10.0)
+    return value
+
+
+def check_format(field: str, value: AnswerFormat, mode: AnswerMode, stop_field: str | None) -> None:
+    """Checks that the format of an answer can be used with its mode.
+
+    Args:
+        field: Name of its field.
+        value: The format.
+        mode: The answer mode.
+        stop_field: Name of the field with stop texts; None if there are none.
+
+    Raises:
+        InvalidRequest: It does not go with the mode or with stop texts, or is too long.
+    """
+    if mode is AnswerMode.QUOTE:
+        raise InvalidRequest(field, "needs mode free; in mode quote the documents' sentences are the format")
+    if mode is AnswerMode.CITE:
+        raise InvalidRequest(field, "needs mode free; in mode cite an answer is sentences that documents support")
+    if stop_field is not None:
+        raise InvalidRequest(stop_field, f"would cut the answer short of what {field} asks for; leave one out")
+    characters = len(value.schema if isinstance(value, JsonSchema) else value.pattern)
+    if not 1 <= characters <= MAX_FORMAT_CHARACTERS:
+        raise InvalidRequest(field, f"must be 1 to {MAX_FORMAT_CHARACTERS:,} characters, has {characters:,}")
