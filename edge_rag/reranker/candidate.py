@@ -48,7 +48,6 @@ class EncodedPassage:
 
     Attributes:
         vectors: Token vectors of ``model_text``.
-        mean: float32 [dimension], their mean; zeros without tokens.
         counts: How often each index term of ``model_text`` occurs.
         length: Index terms of ``model_text``.
         sentences: Character range of each sentence in the passage's text, and its index terms.
@@ -56,7 +55,6 @@ class EncodedPassage:
     """
 
     vectors: TokenVectors
-    mean: NDArray[np.float32]
     counts: Mapping[str, int]
     length: int
     sentences: tuple[tuple[int, int, tuple[str, ...]], ...]
@@ -72,18 +70,10 @@ class EncodedPassage:
             (start, end, tuple(same.get(term, term) for _, _, term in terms_of(text[start:end])))
             for start, end in sentence_spans(text)
         )
-        mean = mean_vector(vectors)
-        arrays = vectors.vectors.nbytes + vectors.offsets.nbytes + mean.nbytes
+        arrays = vectors.vectors.nbytes + vectors.offsets.nbytes
         terms = sum(sys.getsizeof(term) for term in counts) + sys.getsizeof(counts)
         references = sum(sys.getsizeof(each) + sys.getsizeof(each[2]) for each in sentences)
-        return cls(vectors, mean, counts, counts.total(), sentences, arrays + terms + references)
-
-
-def mean_vector(vectors: TokenVectors) -> NDArray[np.float32]:
-    """Returns the mean of a text's token vectors, float32 [dimension]; zeros without tokens."""
-    rows = vectors.vectors
-    mean: NDArray[np.float32] = rows.mean(axis=0) if len(rows) else np.zeros(rows.shape[1], np.float32)
-    return mean
+        return cls(vectors, counts, counts.total(), sentences, arrays + terms + references)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,24 +1,18 @@
 """The default reranker: late interaction over the embedder's token vectors.
 
-A passage's score is the sum of three standardized components over the candidates of one question: max-sim of token
-vectors (weight 1), BM25 among the candidates (0.5) and the cosine of mean vectors (0.5). Max-sim alone is best
-for questions about prose and worse than the retriever's order elsewhere; the sum is better than the retriever in all
-measurements. nDCG@10 with 20 candidates (30 for the third row):
+A passage's score is the sum of three components, each standardized over the candidates of one question: max-sim of
+token vectors (weight 1), BM25 among the candidates (0.5) and the reciprocal of the passage's rank in the retriever's
+order (0.25). BM25 counts where one candidate holds at least 30% of the question's term weight, as in the retriever.
 
-    ================================================  =====  =====  =====
-                                                      XQuAD  dpkg   Python
-    ================================================  =====  =====  =====
-    fused ranking of the retriever                    .9624  .7995  .5868
-    max-sim alone                                     .9843  .8293  .5635
-    reciprocal rank fusion of the two, k = 10         .9814  .8244  .5789
-    max-sim + 0.5 BM25 + 0.5 mean cosine              .9820  .8339  .5899
-    ================================================  =====  =====  =====
+Max-sim alone finds more than the retriever where questions ask for a passage, most of all in another language, and less
+where they describe a subject (abstracts of articles). The retriever's rank and BM25 hold on to what the retriever knew.
+``docs/benchmarks.md`` has the measurements; weights were chosen on the even-numbered questions of all sets.
+Standardized scores are summed as in CombSUM (Fox and Shaw, Combination of Multiple Searches, TREC-2, 1994; the z-score
+as normalization: Montague and Aslam, Relevance Score Normalization for Metasearch, CIKM 2001).
 
-XQuAD: 612 questions, 120 paragraphs. dpkg: 660 package synopses, each to find its description. Python: 321 paragraphs
-of the language reference, each to be found by its own first sentence, which was removed. Weighting question tokens by
-IDF in max-sim did not help (on XQuAD .9828, .9815 and .9783 with a half, a quarter and none of the weight of function
-words). These figures are for complete paragraphs and a separate BM25; with the product's chunks and index, fused with
-k = 60, XQuAD gives .9662 fused, .9820 with max-sim alone and .9823 with all three.
+Did not help, or harmed on some sets: the cosine of mean vectors as a component, max-sim of the best
+sentence, max-sim in the other direction, token vectors centred on the candidates' mean, token vectors made with the
+model's prompts, and question tokens weighted by inverse document frequency.
 """
 
 from __future__ import annotations
@@ -30,6 +24,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.analysis.known_words import knows_words
 from edge_rag.core.passage import Passage, RankedPassage, Reranked, RerankRequest
 from edge_rag.reranker.candidate import (
     EncodedPassage,
@@ -37,15 +32,25 @@ from edge_rag.reranker.candidate import (
     RerankCandidate,
     compare,
     in_steps,
-    mean_vector,
     model_text,
 )
 from edge_rag.reranker.evidence import EncoderCalibration, EvidenceWeights, weigh_sentences
-from edge_rag.reranker.scoring import TokenVectorizer, bm25, cosine, log_boosts, max_sim, standardize, weights_by_term
+from edge_rag.reranker.scoring import (
+    TokenVectorizer,
+    bm25,
+    log_boosts,
+    max_sim,
+    reciprocal_ranks,
+    standardize,
+    weights_by_term,
+)
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
-METHOD: Final = "max-sim.1"
+METHOD: Final = "max-sim.2"
 """Identifies the computation of scores and evidence; changes when equal vectors may give other results."""
+
+RANK_CONSTANT: Final = 20.0
+"""The k of the retriever's order, as in the retriever's own fusion."""
 
 CACHE_BYTES: Final = 64 << 20
 """Capacity of the passage cache if memory allows, bytes."""
@@ -57,13 +62,34 @@ class PassageWeights:
 
     Attributes:
         max_sim: Weight of the late interaction.
-        bm25: Weight of BM25.
-        mean_cosine: Weight of the cosine of mean vectors.
+        bm25: Weight of BM25, where the passages have the words of the question.
+        fused: Weight of the retriever's order.
     """
 
     max_sim: float = 1.0
     bm25: float = 0.5
-    mean_cosine: float = 0.5
+    fused: float = 0.25
+
+
+def passage_scores(
+    interactions: Sequence[float], words: Sequence[float], weights: PassageWeights
+) -> NDArray[np.float64]:
+    """Returns the scores of passages; see this file's head.
+
+    Args:
+        interactions: Max-sim of each passage, in the retriever's order, best first.
+        words: BM25 of each passage; equal values where BM25 does not count.
+        weights: Weights of the components.
+
+    Returns:
+        float64 [passages], larger is better. Standardized, so comparable among these passages only.
+    """
+    scores: NDArray[np.float64] = (
+        weights.max_sim * standardize(interactions)
+        + weights.bm25 * standardize(words)
+        + weights.fused * standardize(reciprocal_ranks(len(interactions), RANK_CONSTANT))
+    )
+    return scores
 
 
 class MaxSimReranker:
@@ -140,7 +166,7 @@ class MaxSimReranker:
         term_weights = weights_by_term(request.retrieved.term_weights)
         passages = [hit.passage for hit in request.retrieved.hits]
         candidates = compare(question, passages, [read[model_text(passage)] for passage in passages])
-        scores = self._scores(question, term_weights, candidates) + log_boosts(request.retrieved.hits)
+        scores = self._scores(term_weights, candidates) + log_boosts(request.retrieved.hits)
         best = np.argsort(-scores, kind="stable")[: request.limit]
         chosen = [candidates[index] for index in best]
         weighted = weigh_sentences(
@@ -152,18 +178,11 @@ class MaxSimReranker:
         )
         return Reranked(tuple(ranked), weighted.evidence)
 
-    def _scores(
-        self, question: TokenVectors, term_weights: Mapping[str, float], candidates: Sequence[RerankCandidate]
-    ) -> NDArray[np.float64]:
-        weights = self._passage_weights
+    def _scores(self, term_weights: Mapping[str, float], candidates: Sequence[RerankCandidate]) -> NDArray[np.float64]:
         interactions = [max_sim(each.cosines) for each in candidates]
-        mean = mean_vector(question)
-        cosines = [cosine(mean, each.encoded.mean) for each in candidates]
         counts = [each.encoded.counts for each in candidates]
         words = bm25(counts, [each.encoded.length for each in candidates], term_weights)
-        scores: NDArray[np.float64] = (
-            weights.max_sim * standardize(interactions)
-            + weights.bm25 * standardize(words)
-            + weights.mean_cosine * standardize(cosines)
-        )
-        return scores
+        held = (sum(weight for term, weight in term_weights.items() if term in each) for each in counts)
+        if not knows_words(sum(term_weights.values()), held):
+            words = [0.0] * len(words)
+        return passage_scores(interactions, words, self._passage_weights)

@@ -66,6 +66,16 @@ def log_boosts(hits: Sequence[Hit]) -> NDArray[np.float64]:
     return logarithms
 
 
+def reciprocal_ranks(count: int, k: float) -> list[float]:
+    """Returns 1 / (k + rank) of the ranks 1 to ``count``, the contribution of a ranking to a reciprocal rank fusion.
+
+    Args:
+        count: Items of the ranking, best first.
+        k: Reduces the difference between the first ranks, above 0.
+    """
+    return [1.0 / (k + rank) for rank in range(1, count + 1)]
+
+
 def max_sim(cosines: NDArray[np.float32]) -> float:
     """Late interaction: each question token's best match in the text, averaged over the question's tokens.
 
@@ -80,12 +90,6 @@ def max_sim(cosines: NDArray[np.float32]) -> float:
     if cosines.size == 0:
         return 0.0
     return float(cosines.max(axis=1).mean())
-
-
-def cosine(one: NDArray[np.float32], two: NDArray[np.float32]) -> float:
-    """Cosine of two vectors; 0 if either is zero."""
-    length = float(np.linalg.norm(one) * np.linalg.norm(two))
-    return float(one @ two) / length if length > 0.0 else 0.0
 
 
 def bm25(counts: Sequence[Mapping[str, int]], lengths: Sequence[int], weights: Mapping[str, float]) -> list[float]:

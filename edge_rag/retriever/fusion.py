@@ -1,16 +1,12 @@
-"""Reciprocal rank fusion of two rankings, and whether one of them knows the question's words; pure."""
+"""Reciprocal rank fusion of two rankings; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from edge_rag.core.documents.collection import FusionWeights
 from edge_rag.core.ids import ChunkId
-
-LEAST_HELD: Final = 0.3
-"""Least share of a question's term weight that a passage holds where BM25 counts, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +52,6 @@ def fuse(dense: Sequence[ChunkId], bm25: Sequence[ChunkId], limit: int, weights:
     ]
     hits.sort(key=_order)
     return tuple(hits[:limit])
-
-
-def knows_words(weights: Mapping[str, float], held: Iterable[float]) -> bool:
-    """Whether BM25's ranking says something about a question: one passage holds at least 0.3 of its term weight.
-
-    A question in another language than the passages shares only names, numbers and chance words with them, and a
-    ranking by these would take half of the places. Terms are weighed by their inverse document frequency (Spärck Jones,
-    1972); that such weights predict how well a ranking by words does is known (He and Ounis, Query Performance
-    Prediction, Information Systems 31, 2006). The threshold was chosen on XQuAD in twelve languages.
-
-    Args:
-        weights: Weight of each word of the question, 0 or more.
-        held: Term weight that each of the best passages holds.
-    """
-    return max(held, default=0.0) >= LEAST_HELD * sum(weights.values())
 
 
 def _contribution(weight: float, k: float, rank: int | None) -> float:

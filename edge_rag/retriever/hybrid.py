@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.analysis.known_words import knows_words
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import Hit, RetrievalRequest, Retrieved
 from edge_rag.core.ports import Embedder, Embedding
@@ -20,7 +21,7 @@ from edge_rag.index.manager import VectorIndexes
 from edge_rag.ingest.embedding import LocalEmbedding
 from edge_rag.retriever.bm25 import Bm25Index
 from edge_rag.retriever.excerpt import excerpt
-from edge_rag.retriever.fusion import fuse, knows_words
+from edge_rag.retriever.fusion import fuse
 from edge_rag.retriever.passages import PassageRanker
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.filter_sql import AllowedChunks, condition
@@ -169,7 +170,7 @@ class HybridRetriever:
 
     def _knows_words(self, collection: int, weights: Mapping[str, float], bm25: Mapping[ChunkId, float]) -> bool:
         best = tuple(islice(bm25, _JUDGED_CHUNKS))
-        return knows_words(weights, self._bm25.held_weights(collection, weights, best))
+        return knows_words(sum(weights.values()), self._bm25.held_weights(collection, weights, best))
 
     def _explained(
         self, hits: Sequence[Hit], bm25: Mapping[ChunkId, float], vector: NDArray[np.float32]

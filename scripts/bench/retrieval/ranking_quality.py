@@ -1,10 +1,12 @@
-"""How good a ranking is when each question has one right document; pure."""
+"""How good rankings are, where each question has one right document and where judgements are graded; pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import log2
+from itertools import islice
+from math import log2, sqrt
+from statistics import fmean, stdev
 
 from rich.table import Table
 
@@ -45,6 +47,51 @@ def ranking_quality(ranks: Sequence[int | None]) -> RankingQuality:
         ndcg_at_10=mean(lambda rank: 1 / log2(1 + rank) if rank <= 10 else 0.0),
         mrr=mean(lambda rank: 1 / rank),
     )
+
+
+def graded_ndcg(ranking: Iterable[str], gains: Mapping[str, float], depth: int = 10) -> float:
+    """nDCG of a ranking by graded judgements (Järvelin and Kekäläinen, TOIS 20, 2002), 0 to 1.
+
+    Args:
+        ranking: Documents of a ranking of chunks, best first; each document counts once.
+        gains: Gain of each relevant document, above 0, at least one.
+        depth: Ranks that count.
+    """
+
+    def dcg(values: Iterable[float]) -> float:
+        return sum(value / log2(1 + rank) for rank, value in enumerate(islice(values, depth), start=1))
+
+    return dcg(gains.get(document, 0.0) for document in dict.fromkeys(ranking)) / dcg(
+        sorted(gains.values(), reverse=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDifference:
+    """How much better one ranking of the same questions is than another.
+
+    Attributes:
+        questions: How many.
+        first: Mean measure of the first ranking.
+        second: Mean measure of the second.
+        standard_error: Of the mean of the questions' own differences.
+    """
+
+    questions: int
+    first: float
+    second: float
+    standard_error: float
+
+    @property
+    def difference(self) -> float:
+        """Mean of second minus first."""
+        return self.second - self.first
+
+
+def paired_difference(first: Sequence[float], second: Sequence[float]) -> PairedDifference:
+    """Compares two measures of the same questions, at least two, in the same order."""
+    differences = [two - one for one, two in zip(first, second, strict=True)]
+    return PairedDifference(len(differences), fmean(first), fmean(second), stdev(differences) / sqrt(len(differences)))
 
 
 def by_rank(hits: Sequence[Hit], rank_of: Callable[[Hit], int | None]) -> list[str]:

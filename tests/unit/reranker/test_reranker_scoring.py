@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from edge_rag.reranker.candidate import mean_vector
-from edge_rag.reranker.scoring import Stemmer, bm25, cosine, coverage, max_sim, standardize, weights_by_term
-from edge_rag.runtime.encoder.text_encoder import TokenVectors
+from edge_rag.reranker.max_sim import PassageWeights, passage_scores
+from edge_rag.reranker.scoring import Stemmer, bm25, coverage, max_sim, reciprocal_ranks, standardize, weights_by_term
 
 FINITE = st.floats(-1e6, 1e6, allow_nan=False)
 
@@ -37,16 +35,6 @@ def test_max_sim_averages_each_question_tokens_best_match() -> None:
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
 def test_max_sim_without_tokens_is_zero(shape: tuple[int, int]) -> None:
     assert max_sim(np.zeros(shape, dtype=np.float32)) == 0.0
-
-
-def test_mean_vectors_are_compared_by_direction() -> None:
-    def mean(rows: list[list[int]]) -> NDArray[np.float32]:
-        vectors = np.array(rows, dtype=np.float32).reshape(-1, 2)
-        return mean_vector(TokenVectors(vectors, np.zeros((len(vectors), 2), dtype=np.int32)))
-
-    assert cosine(mean([[1, 0], [0, 1]]), mean([[1, 0], [0, 1]])) == pytest.approx(1.0)
-    assert cosine(mean([[1, 0], [0, 1]]), mean([[1, 0]])) == pytest.approx(0.5**0.5)
-    assert cosine(mean([[1, 0], [0, 1]]), mean([])) == 0.0
 
 
 def test_bm25_follows_its_formula() -> None:
@@ -86,3 +74,45 @@ def test_words_of_one_stem_match() -> None:
 def test_composed_and_decomposed_letters_are_the_same_word() -> None:
     stemmer = Stemmer()
     assert stemmer.stems("cafe\u0301 P-101") == stemmer.stems("caf\u00e9 p 101")
+
+
+def test_reciprocal_ranks_are_a_rankings_contributions_to_a_fusion() -> None:
+    assert reciprocal_ranks(3, 20.0) == pytest.approx([1 / 21, 1 / 22, 1 / 23])
+    assert reciprocal_ranks(0, 20.0) == []
+
+
+def test_the_retrievers_order_decides_between_passages_that_compare_alike() -> None:
+    interactions = [0.80, 0.30, 0.40, 0.50, 0.81]
+    scores = passage_scores(interactions, [0.0] * 5, PassageWeights())
+    assert scores.argmax() == 0
+    assert passage_scores(interactions, [0.0] * 5, PassageWeights(fused=0.0)).argmax() == 4
+
+
+def test_a_passage_that_compares_far_better_comes_first_from_the_last_rank() -> None:
+    scores = passage_scores([0.30] * 19 + [0.80], [0.0] * 20, PassageWeights())
+    assert scores.argmax() == 19
+
+
+@given(st.integers(1, 30), st.sampled_from([0.0, 0.3, 1.0]))
+def test_passages_that_compare_equally_keep_the_retrievers_order(count: int, level: float) -> None:
+    scores = passage_scores([level] * count, [level] * count, PassageWeights())
+    assert (-scores).argsort(kind="stable").tolist() == list(range(count))
+    assert count == 1 or all(scores[:-1] > scores[1:])
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=1, max_size=30))
+def test_the_order_does_not_depend_on_the_encoders_level_and_scale(rows: list[tuple[int, int]]) -> None:
+    interactions, words = ([float(value) for value in column] for column in zip(*rows, strict=True))
+    scores = passage_scores(interactions, words, PassageWeights())
+    moved = passage_scores([0.6 + 0.003 * value for value in interactions], words, PassageWeights())
+    assert moved == pytest.approx(scores, abs=1e-6)
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=2, max_size=30))
+def test_a_passage_that_is_better_by_every_component_has_the_higher_score(rows: list[tuple[int, int]]) -> None:
+    interactions, words = ([float(value) for value in column] for column in zip(*rows, strict=True))
+    scores = passage_scores(interactions, words, PassageWeights())
+    for first in range(len(rows)):
+        for second in range(first + 1, len(rows)):
+            if interactions[first] >= interactions[second] and words[first] >= words[second]:
+                assert scores[first] > scores[second]

@@ -1,0 +1,62 @@
+"""What decides the order of passages besides their max-sim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.passage import Hit, Passage, RerankRequest, Retrieved
+from edge_rag.reranker.max_sim import MaxSimReranker
+from edge_rag.runtime.encoder.text_encoder import TokenVectors
+
+QUESTION = "question"
+SIMILARITIES = {QUESTION: 1.0, "near": 0.90, "pump near": 0.905, "far": 0.2, "away": 0.1}
+
+
+class GivenSimilarities:
+    """One vector a text, at the similarity to the question that its table names."""
+
+    def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
+        cosines = [SIMILARITIES.get(text, 0.0) for text in texts]
+        return [
+            TokenVectors(
+                np.array([[cosine, (1.0 - cosine**2) ** 0.5]], np.float32),
+                np.array([[0, len(text)]], np.int32),
+            )
+            for text, cosine in zip(texts, cosines, strict=True)
+        ]
+
+
+def scores(texts: Sequence[str], term_weights: Mapping[str, float]) -> dict[str, float]:
+    """Returns the score of each text, best first."""
+    hits = tuple(
+        Hit(Passage(ChunkId(number), DocumentId("d"), "d.txt", None, 0, len(text), text), 1.0)
+        for number, text in enumerate(texts, start=1)
+    )
+    (answer,) = MaxSimReranker(GivenSimilarities()).rerank([RerankRequest(QUESTION, Retrieved(hits, term_weights), 10)])
+    return {ranked.passage.text: ranked.score for ranked in answer.passages}
+
+
+def test_the_retrievers_order_decides_where_passages_compare_alike() -> None:
+    assert next(iter(scores(["near", "far", "away", "pump near"], {}))) == "near"
+    assert next(iter(scores(["pump near", "far", "away", "near"], {}))) == "pump near"
+
+
+def test_max_sim_decides_where_passages_compare_differently() -> None:
+    assert next(iter(scores(["far", "away", "near"], {}))) == "near"
+
+
+@pytest.mark.parametrize(("weight", "first"), [(2.9, "near"), (3.0, "pump near")])
+def test_words_count_where_a_passage_holds_three_tenths_of_the_questions_term_weight(weight: float, first: str) -> None:
+    texts, term_weights = ["near", "far", "away", "pump near"], {"pump": weight, "impeller": 10.0 - weight}
+    counted = scores(texts, term_weights)
+    assert next(iter(counted)) == first
+    assert (counted == scores(texts, {})) is (first == "near")
+
+
+def test_scores_fall_in_the_order_of_the_passages() -> None:
+    values = list(scores(["far", "pump near", "near", "away"], {"pump": 1.0}).values())
+    assert values == sorted(values, reverse=True)
