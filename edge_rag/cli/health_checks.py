@@ -75,6 +75,7 @@ def settings_checks(settings: Settings) -> Iterator[Check]:
     yield from _models(settings)
     yield data_directory_check(settings.data_directory)
     yield documents_check(settings.data_directory)
+    yield ocr_check(settings.ingest.scan_languages)
     yield address_check(settings.listen)
 
 
@@ -132,6 +133,24 @@ def documents_check(directory: Path) -> Check:
         return Check("documents", Verdict.FAIL, str(error), advice)
     detail = f"{documents} documents, every page and index of {database.stat().st_size / 2**20:.1f} MiB is intact"
     return Check("documents", Verdict.OK, f"{detail}; {len(waiting)} waiting to be stored")
+
+
+def ocr_check(scan_languages: str) -> Check:
+    """Checks that scanned pages can be read, and in which languages."""
+    from edge_rag.ingest.parsing.pdf.ocr import AUTO, TesseractOcr
+
+    ocr = TesseractOcr(scan_languages)
+    problem = ocr.problem()
+    installed = ", ".join(ocr.installed()) or "no language"
+    if not problem:
+        reads = f"scanned pages are read in {'+'.join(ocr.languages())}; Tesseract has {installed}"
+        advice = ""
+        if scan_languages == AUTO and len(ocr.languages()) < len(ocr.installed()):
+            advice = "name the languages of your documents in ingest.scan_languages, for example deu+eng"
+        return Check("ocr", Verdict.WARN if advice else Verdict.OK, reads, advice)
+    # Tesseract is an option; a setting that names what it lacks is a mistake.
+    verdict = Verdict.OK if scan_languages == AUTO else Verdict.WARN
+    return Check("ocr", verdict, "scanned pages are not read", problem)
 
 
 def address_check(address: str) -> Check:

@@ -169,7 +169,8 @@ class IngestSettings(Section):
     )
     parse_memory_mib: int = Field(default=1024, ge=128, description="Most memory to parse one document, MiB.")
     scan_languages: str = Field(
-        default="eng",
+        default="auto",
         pattern=r"^[A-Za-z][A-Za-z0-9_]*(\+[A-Za-z][A-Za-z0-9_]*)*$",
-        description="Languages of scanned pages, Tesseract's names joined by +. Needs an installed Tesseract.",
+        description="Languages of scanned pages, Tesseract's names joined by +, or `auto` for the installed ones, "
+        "and English of more than 6. Needs an installed Tesseract; `edge-rag doctor` lists its languages.",
     )

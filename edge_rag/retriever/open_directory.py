@@ -66,7 +66,7 @@ class RetrieverOptions:
         context_tokens: Most tokens of headings that are embedded with a chunk.
         parsing: Limits of parsing a document.
         parsers: Most parser processes.
-        scan_languages: Languages of scanned pages, Tesseract's names joined by ``+``.
+        scan_languages: Languages of scanned pages, Tesseract's names joined by ``+``, or ``auto``.
         depth: Depth of the two searches.
         indexes: Limits of exact search.
         milvus: A Milvus server that collections can be moved to.
@@ -77,7 +77,7 @@ class RetrieverOptions:
     context_tokens: int = 40
     parsing: ParsingLimits = field(default_factory=ParsingLimits)
     parsers: int = 2
-    scan_languages: str = "eng"
+    scan_languages: str = "auto"
     depth: SearchDepth = field(default_factory=SearchDepth)
     indexes: IndexLimits = field(default_factory=IndexLimits)
     milvus: MilvusAddress | None = None

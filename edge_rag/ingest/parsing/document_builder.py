@@ -18,6 +18,15 @@ _NEWLINE = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 _INVISIBLE = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u200b\u2060\ufeff\ufffe\uffff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _WHITE_SPACE = re.compile(r"\s+")
+_UNSPACED = (
+    "\u2e80-\u303f\u3041-\u312f\u3190-\u4dbf\u4e00-\ua4cf\uf900-\ufaff\ufe10-\ufe1f\ufe30-\ufe4f\uff01-\uff9f"
+    "\U0001b000-\U0001b2ff\U00020000-\U0003fffd"
+)
+"""Han, kana, their punctuation and full-width forms: a line break between two of them separates no words (CSS Text 3,
+4.1.3). Not Hangul, which has spaces.
+"""
+_UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
+_UNSPACED_BREAK = re.compile(rf"(?<=[{_UNSPACED}])[^\S\n]*\n\s*(?=[{_UNSPACED}])")
 _MOST_MARKS = 30
 _MARKS = "".join(chr(code) for code in range(0x300, 0x1F000) if unicodedata.combining(chr(code)))
 _MANY_MARKS = re.compile(f"[{re.escape(_MARKS)}]{{{_MOST_MARKS}}}")
@@ -40,6 +49,11 @@ def normalize(text: str) -> str:
     return unicodedata.normalize("NFC", _SURROGATE.sub("\ufffd", text))
 
 
+def space_between(before: str, after: str) -> str:
+    """Returns what is between the texts of two lines, or of two words that are set apart: a space, or nothing."""
+    return "" if _UNSPACED_CHARACTER.match(before[-1:]) and _UNSPACED_CHARACTER.match(after) else " "
+
+
 class DocumentBuilder:
     """Collects blocks; ``build`` joins them with blank lines, items of a list and rows of a table with line breaks.
 
@@ -55,7 +69,8 @@ class DocumentBuilder:
         """Appends a block; a block without visible text is left out.
 
         Args:
-            kind: Structural role. White space becomes one space, except in CODE, where lines stay.
+            kind: Structural role. White space becomes one space, and a line break between ideographs or kana nothing,
+                except in CODE, where lines stay.
             text: Its text, not yet normalized.
             level: Heading level, 1 for the topmost; 0 for any other block.
             page: 1-based page number, or None.
@@ -64,7 +79,7 @@ class DocumentBuilder:
         if kind is BlockKind.CODE:
             text = "\n".join(line.rstrip() for line in text.expandtabs(4).split("\n")).strip("\n")
         else:
-            text = _WHITE_SPACE.sub(" ", text).strip()
+            text = _WHITE_SPACE.sub(" ", _UNSPACED_BREAK.sub("", text)).strip()
         if not text or text.isspace():
             return
         if self._blocks:

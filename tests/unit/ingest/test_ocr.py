@@ -11,14 +11,13 @@ import pytest
 from fpdf import FPDF
 from PIL import Image, ImageDraw, ImageFont
 
+from edge_rag.cli.health_checks import Verdict, ocr_check
 from edge_rag.errors import DocumentTooLarge, EmptyDocument
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.pdf.ocr import TesseractOcr, recognized_lines
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 
-needs_tesseract = pytest.mark.skipif(
-    TesseractOcr("eng").missing() != "", reason=f"no Tesseract: {TesseractOcr('eng').missing()}"
-)
+needs_tesseract = pytest.mark.skipif(TesseractOcr("eng").problem() != "", reason=TesseractOcr("eng").problem())
 _TABLE_HEAD = "level\tpage_num\tblock_num\tpar_num\tline_num\tword_num\tleft\ttop\twidth\theight\tconf\ttext"
 
 
@@ -76,8 +75,58 @@ def test_a_scan_is_refused_with_what_to_install_where_there_is_no_tesseract(monk
 
 @pytest.mark.skipif(shutil.which("tesseract") is None, reason="no Tesseract: apt-get install tesseract-ocr")
 def test_a_language_that_is_not_installed_is_named() -> None:
-    with pytest.raises(EmptyDocument, match=r"apt-get install tesseract-ocr-xyz$"):
+    has = r"ingest\.scan_languages names xyz, which Tesseract does not have \(installed: [a-z_, ]*eng[a-z_, ]*\)"
+    with pytest.raises(EmptyDocument, match=rf"{has}: change it, or apt-get install tesseract-ocr-xyz$"):
         read(scanned([["Grease it."]]), languages="eng+xyz")
+
+
+def scripted_tesseract(folder: Path, *installed: str) -> str:
+    """Returns a PATH with a program that has some languages and reads every page as the names of those it is to use."""
+    program = folder / "tesseract"
+    program.write_text(
+        '#!/bin/sh\nif [ "$1" = --list-langs ]; then printf "%s\\n" "List of languages in \\"x\\" (9):" '
+        + " ".join(installed)
+        + '; else cat >/dev/null; printf "%b\\n" "'
+        + _TABLE_HEAD.replace("\t", "\\t")
+        + '" "5\\t1\\t1\\t1\\t1\\t1\\t0\\t0\\t50\\t20\\t96\\t$4"; fi\n'
+    )
+    program.chmod(0o700)
+    return f"{folder}:/usr/bin:/bin"
+
+
+@pytest.mark.parametrize(
+    ("setting", "installed", "used"),
+    [
+        ("auto", "eng osd", "eng"),
+        ("auto", "eng osd deu equ", "deu+eng"),
+        ("auto", "jpn_vert osd eng jpn script/Latin", "jpn+jpn_vert+eng"),
+        ("auto", "deu", "deu"),
+        ("auto", "eng a b c d e", "a+b+c+d+e+eng"),
+        ("auto", "eng a b c d e f", "eng"),
+        ("auto", "a b c d e f g", "a+b+c+d+e+f"),
+        ("deu+eng", "eng deu fra", "deu+eng"),
+    ],
+)
+def test_pages_are_read_in_the_installed_languages_or_in_those_of_the_setting(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str, installed: str, used: str
+) -> None:
+    monkeypatch.setenv("PATH", scripted_tesseract(tmp_path, *installed.split()))
+    assert read(scanned([["Grease it."]]), languages=setting) == [(1, used)]
+    check = ocr_check(setting)
+    assert f"read in {used}; Tesseract has " in check.detail
+    too_many = setting == "auto" and "+eng" not in used and len(installed.split()) > 6
+    assert (check.verdict, "ingest.scan_languages" in check.advice) == (
+        (Verdict.WARN, True) if too_many else (Verdict.OK, False)
+    )
+
+
+@pytest.mark.parametrize("setting", ["auto", "deu"])
+def test_the_doctor_says_what_ocr_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str) -> None:
+    monkeypatch.setenv("PATH", scripted_tesseract(tmp_path, "osd", *["eng"] * (setting == "deu")))
+    check = ocr_check(setting)
+    assert check.verdict is (Verdict.OK if setting == "auto" else Verdict.WARN)
+    assert "apt-get install tesseract-ocr-" in check.advice
+    assert ("(installed: eng)" in check.advice) == (setting == "deu")
 
 
 def test_the_text_of_a_document_with_a_few_scans_is_read_where_there_is_no_tesseract(
@@ -112,6 +161,21 @@ def test_a_recognizer_that_fails_on_every_page_leaves_a_document_without_text(
 @pytest.mark.parametrize("words", [b"", b"rubbish", b"\xff\xfe", b"level\ttext\n5\tx\n"])
 def test_words_that_make_no_sense_are_no_lines(words: bytes) -> None:
     assert recognized_lines(words, 10.0) == []
+
+
+def test_words_without_spaces_and_from_right_to_left_make_lines_of_their_script() -> None:
+    rows = (
+        "5\t1\t1\t1\t1\t1\t0\t0\t50\t20\t96\t軸受",
+        "5\t1\t1\t1\t1\t2\t55\t0\t20\t20\t96\tは",
+        "5\t1\t1\t1\t1\t3\t80\t0\t50\t20\t96\tP-101",
+        "5\t1\t1\t1\t1\t4\t135\t0\t20\t20\t96\tで",
+        "5\t1\t1\t1\t1\t5\t155\t0\t5\t20\t96\t。",
+        "5\t1\t2\t1\t1\t1\t400\t0\t50\t20\t96\tزيت",
+        "5\t1\t2\t1\t1\t2\t345\t0\t50\t20\t96\tالمضخة",
+        "5\t1\t2\t1\t1\t3\t0\t0\t50\t20\t96\tشهري",
+    )
+    lines = recognized_lines("\n".join((_TABLE_HEAD, *rows)).encode(), 10.0)
+    assert [line.cells for line in lines] == [("軸受は P-101 で。",), ("زيت المضخة", "شهري")]
 
 
 def test_paragraphs_and_cells_are_those_of_the_recognized_page() -> None:

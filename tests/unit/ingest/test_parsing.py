@@ -301,3 +301,64 @@ def test_a_rejection_is_never_an_unnamed_one() -> None:
             read(name, content)
         assert type(refused.value) is not DocumentRejected
         assert str(refused.value)
+
+
+def japanese_pdf(columns: list[str], downwards: bool) -> bytes:
+    """A PDF in a font of the Adobe-Japan1 collection that is not embedded; downwards in columns from right to left."""
+    drawn = "\n".join(
+        f"1 0 0 1 {500 - 22 * number if downwards else 72} {780 if downwards else 780 - 22 * number} Tm "
+        f"<{text.encode('utf-16-be').hex()}> Tj"
+        for number, text in enumerate(columns)
+    )
+    content = f"BT /F1 14 Tf {drawn} ET"
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [ 3 0 R ] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [ 0 0 595 842 ] /Contents 4 0 R "
+        "/Resources << /Font << /F1 5 0 R >> >> >>",
+        f"<< /Length {len(content)} >>\nstream\n{content}\nendstream",
+        "<< /Type /Font /Subtype /Type0 /BaseFont /HeiseiMin-W3 /DescendantFonts [ 6 0 R ] "
+        f"/Encoding /UniJIS-UCS2-{'V' if downwards else 'H'} >>",
+        "<< /Type /Font /Subtype /CIDFontType0 /BaseFont /HeiseiMin-W3 /FontDescriptor 7 0 R /DW 1000 "
+        "/CIDSystemInfo << /Registry (Adobe) /Ordering (Japan1) /Supplement 2 >> >>",
+        "<< /Type /FontDescriptor /FontName /HeiseiMin-W3 /Flags 6 /FontBBox [ -123 -257 1001 910 ] /ItalicAngle 0 "
+        "/Ascent 723 /Descent -241 /CapHeight 709 /StemV 69 >>",
+    ]
+    pdf, table = b"%PDF-1.5\n", b""
+    for number, body in enumerate(objects, start=1):
+        table += b"%010d 00000 n \n" % len(pdf)
+        pdf += f"{number} 0 obj\n{body}\nendobj\n".encode()
+    count = len(objects) + 1
+    end = f"trailer << /Root 1 0 R /Size {count} >>\nstartxref\n{len(pdf)}\n%%EOF"
+    return pdf + b"xref\n0 %d\n0000000000 65535 f \n" % count + table + end.encode()
+
+
+@pytest.mark.parametrize("downwards", [False, True])
+def test_japanese_lines_and_columns_of_a_pdf_make_one_text_without_spaces(downwards: bool) -> None:
+    text = (
+        "軸受は二千時間ごとに給油する。作業の前に電源を切り、手袋を着用すること。弁を閉じてから圧力計の値を確認する。"
+    )
+    columns = [text[start : start + 24] for start in range(0, len(text), 24)]
+    assert read("manual.pdf", japanese_pdf(columns, downwards)).text == text
+
+
+@pytest.mark.parametrize(
+    ("name", "wrapped"),
+    [
+        (
+            "a.md",
+            "轴承每五百小时润滑一次，作业前切断\n电源。펌프의\n매월. Grease the pump\nevery 泵\nP-101 轴\n承。",
+        ),
+        (
+            "a.html",
+            "轴承每五百小时润滑一次，作业前切断\n电源。펌프의\n매월. Grease the pump\nevery 泵\nP-101 轴\n承。",
+        ),
+        ("a.txt", "油泵的轴承每五百小时润滑一次，\n作业前切断电源，戴上手套并关闭\n阀门。"),
+    ],
+)
+def test_a_line_break_between_ideographs_is_no_space_and_between_words_is_one(name: str, wrapped: str) -> None:
+    lines = wrapped.split("\n")
+    joined = lines[0]
+    for line in lines[1:]:
+        joined += ("" if "\u4e00" <= line[0] <= "\u9fff" and not joined[-1].isascii() else " ") + line
+    assert read(name, wrapped).text == joined

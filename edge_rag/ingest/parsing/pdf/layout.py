@@ -22,10 +22,10 @@ from itertools import pairwise
 from statistics import median
 
 from edge_rag.core.documents.document import BlockKind
-from edge_rag.ingest.parsing.document_builder import DocumentBuilder
+from edge_rag.ingest.parsing.document_builder import DocumentBuilder, space_between
 
 _ITEM_START = re.compile(r"(?:[-*•◦▪‣·●○–]|\d{1,2}[.)])\s+(?=\S)")
-_SENTENCE_END = re.compile(r"[.!?:;…][\"'”’)\]]*$")
+_SENTENCE_END = re.compile(r"[.!?:;…。．！？：；؟؛۔।॥][\"'”’)\]»」』）】]*$")
 _HYPHEN_AT_END = re.compile(r"([^\W\d_]+)[-\u2010]$")
 _WORD_AT_START = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
@@ -159,7 +159,7 @@ def _join_lines(above: str, below: str, words: frozenset[str]) -> str:
     hyphen = _HYPHEN_AT_END.search(above, max(0, len(above) - _TAIL))
     rest = _WORD_AT_START.match(below)
     if not hyphen or not rest:
-        return f"{above} {below}"
+        return f"{above}{space_between(above, below)}{below}"
     head, tail = hyphen.group(1), rest.group()
     if f"{head}-{tail}".lower() in words or not tail[0].islower():
         return above + below

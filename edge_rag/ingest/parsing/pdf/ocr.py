@@ -12,6 +12,7 @@ import csv
 import io
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 import edge_rag
+from edge_rag.ingest.parsing.document_builder import space_between
 from edge_rag.ingest.parsing.pdf.layout import Line
 from edge_rag.ingest.parsing.sandbox import confinement
 
@@ -34,6 +36,19 @@ _LIST_SECONDS = 20.0
 _LANGUAGE_CACHE_SECONDS = 60.0
 _PAGE_SECONDS = 120.0
 _ORIENTATION = "osd"
+_NOT_LANGUAGES = frozenset((_ORIENTATION, "equ"))
+_LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_USUAL = "eng"
+"""The language that Tesseract's package brings along."""
+
+AUTO = "auto"
+"""Stands for the installed languages."""
+
+_MOST_LANGUAGES = 6
+"""Installed languages, at most, that pages are read in without being chosen. Each takes its time (a page in one of four
+languages takes 1.2 to 2.9 times that of its own alone, processor time), and more are rather all that there are than
+those of the documents.
+"""
 _LIMITS = {
     resource.RLIMIT_AS: 2**30,
     resource.RLIMIT_CPU: 60,
@@ -64,7 +79,7 @@ class TesseractOcr:
     """Recognizes scanned pages with Tesseract. May be called from any thread.
 
     Args:
-        languages: Tesseract's names joined by ``+``, for example ``eng+deu``.
+        languages: Tesseract's names joined by ``+``, for example ``deu+eng``; or ``AUTO``.
     """
 
     def __init__(self, languages: str) -> None:
@@ -75,22 +90,48 @@ class TesseractOcr:
         self._running: subprocess.Popen[bytes] | None = None
         self._ended = False
 
-    def missing(self) -> str:
-        """Returns the command that installs what OCR needs; empty if everything is installed.
+    def problem(self) -> str:
+        """Returns why scanned pages cannot be read and what to do; empty if they can.
 
         A language installed meanwhile is detected within a minute.
         """
         program = shutil.which("tesseract")
-        wanted = self._languages.split("+")
-        if program and not self._installed.issuperset(wanted) and time.monotonic() >= self._list_expires_at:
+        wanted = [] if self._languages == AUTO else self._languages.split("+")
+        known = bool(wanted) and self._installed.issuperset(wanted)
+        if program and not known and time.monotonic() >= self._list_expires_at:
             self._installed = self._list_languages(program)
             self._list_expires_at = time.monotonic() + _LANGUAGE_CACHE_SECONDS
-        missing_languages = [language for language in wanted if language not in self._installed]
-        if program and not missing_languages:
+        missing = [language for language in wanted if language not in self._installed]
+        if program and not missing and self.languages():
             return ""
         packages = [] if program else ["tesseract-ocr"]
-        packages += [f"tesseract-ocr-{language.replace('_', '-').lower()}" for language in missing_languages]
-        return f"apt-get install {' '.join(packages)}"
+        if program and not missing:
+            missing = [_USUAL]
+        packages += [f"tesseract-ocr-{language.replace('_', '-').lower()}" for language in missing]
+        command = f"apt-get install {' '.join(packages)}"
+        if not program or not wanted:
+            return f"install OCR to read them: {command}"
+        return (
+            f"ingest.scan_languages names {', '.join(missing)}, which Tesseract does not have "
+            f"(installed: {', '.join(self.installed()) or 'none'}): change it, or {command}"
+        )
+
+    def installed(self) -> tuple[str, ...]:
+        """Returns the languages that Tesseract had at the last call of ``problem``, by name."""
+        return tuple(sorted(self._installed - _NOT_LANGUAGES))
+
+    def languages(self) -> tuple[str, ...]:
+        """Returns the languages that pages are read in: those of the setting, or the installed ones.
+
+        With ``AUTO`` English is last, as it comes along with Tesseract while others were chosen: of equally likely
+        readings of a word, the one in an earlier language counts. Of more than ``_MOST_LANGUAGES`` it is taken alone.
+        """
+        if self._languages != AUTO:
+            return tuple(self._languages.split("+"))
+        installed = sorted(self.installed(), key=lambda language: language == _USUAL)
+        if len(installed) > _MOST_LANGUAGES and _USUAL in installed:
+            return (_USUAL,)
+        return tuple(installed[:_MOST_LANGUAGES])
 
     def read(self, scan: Scan) -> bytes:
         """Returns the words of a page and their positions as Tesseract's TSV; empty if it fails or times out."""
@@ -98,7 +139,8 @@ class TesseractOcr:
         if program is None:
             return b""
         segmentation = "1" if _ORIENTATION in self._installed else "3"
-        arguments = ["stdin", "stdout", "-l", self._languages, "--psm", segmentation, "--dpi", str(scan.dots_per_inch)]
+        names = "+".join(self.languages())
+        arguments = ["stdin", "stdout", "-l", names, "--psm", segmentation, "--dpi", str(scan.dots_per_inch)]
         picture = b"P5 %d %d 255\n" % (scan.width, scan.height) + scan.grey
         return self._run(program, [*arguments, "-c", "tessedit_create_tsv=1"], picture, _PAGE_SECONDS)
 
@@ -110,9 +152,8 @@ class TesseractOcr:
                 self._running.kill()
 
     def _list_languages(self, program: str) -> frozenset[str]:
-        return frozenset(
-            self._run(program, ["--list-langs"], b"", _LIST_SECONDS).decode("utf-8", "replace").split("\n")
-        )
+        listed = self._run(program, ["--list-langs"], b"", _LIST_SECONDS).decode("utf-8", "replace").split("\n")
+        return frozenset(line for line in listed if _LANGUAGE.fullmatch(line))
 
     def _run(self, program: str, arguments: list[str], sent: bytes, seconds: float) -> bytes:
         settings = json.dumps({"limits": _LIMITS, "readable": _readable(program)})
@@ -163,11 +204,11 @@ class Recognizer:
     """Gives parsers the words of scanned pages.
 
     Attributes:
-        install_command: Command that installs what is missing; empty if OCR works.
+        problem: Why OCR does not work and what to do; empty if it works.
         read: Returns the words of a page as Tesseract's TSV; empty if OCR fails.
     """
 
-    install_command: str
+    problem: str
     read: Callable[[Scan], bytes]
 
 
@@ -222,12 +263,13 @@ def _words(table: bytes) -> Iterator[_Word]:
 
 
 def _cells(words: list[_Word]) -> Iterator[str]:
-    """Splits a line at wide gaps."""
+    """Splits a line, of any direction, at wide gaps."""
     wide = _CELL_GAP_HEIGHTS * max(word.height for word in words)
-    cell = [words[0].text]
+    cell = words[0].text
     for before, word in pairwise(words):
-        if word.left - before.right > wide:
-            yield " ".join(cell)
-            cell = []
-        cell.append(word.text)
-    yield " ".join(cell)
+        if max(word.left - before.right, before.left - word.right) > wide:
+            yield cell
+            cell = word.text
+        else:
+            cell += space_between(cell, word.text) + word.text
+    yield cell

@@ -11,6 +11,7 @@ import pypdfium2
 import pypdfium2.raw as pdfium
 
 from edge_rag.errors import BrokenDocument
+from edge_rag.ingest.parsing.document_builder import space_between
 from edge_rag.ingest.parsing.pdf.elements import Edge, TextElement
 from edge_rag.ingest.parsing.pdf.layout import Line
 from edge_rag.ingest.parsing.pdf.reading_order import RIGHT_TO_LEFT_LETTERS, reading_order
@@ -20,6 +21,7 @@ _HYPHENS_AT_LINE_END = frozenset("\x02\ufffe")
 _ELEMENT_GAP = 0.4
 _MAX_OBJECTS = 4_000
 _THIN = 2.5
+_LEAST_DOWNWARDS = 3
 _SEGMENTS_OF_A_RECTANGLE = (4, 5)
 
 Box = tuple[float, float, float, float]
@@ -71,6 +73,17 @@ class _DrawnText:
         angle: float = pdfium.FPDFText_GetCharAngle(self._raw, position)
         return round(2 * angle / math.pi) % 4
 
+    def line_direction(self, first: int, end: int) -> int:
+        """Returns the quarter turns clockwise by which a line's text goes to the right.
+
+        East Asian text that is written downwards, in columns from right to left, reads as if turned by one.
+        """
+        direction = self.direction(first)
+        if direction or end - first < _LEAST_DOWNWARDS or space_between(*self.characters[first : first + 2]):
+            return direction
+        above, below = self.loose_box(first, 0), self.loose_box(end - 1, 0)
+        return int(above[1] - below[1] > abs(above[0] - below[0]))
+
     def box(self, position: int, direction: int) -> Box:
         """Returns what a character's ink covers, rotated so that its line runs to the right: left, bottom, right,
         top.
@@ -110,7 +123,7 @@ def _line_texts(drawn: _DrawnText, first: int, end: int) -> Iterator[tuple[int, 
         end -= 1
     if first == end:
         return
-    start, jumped, direction = first, False, drawn.direction(first)
+    start, jumped, direction = first, False, drawn.line_direction(first, end)
     box = drawn.loose_box(first, direction)
     size = max(box[3] - box[1], 0.1)
     goes_right = not RIGHT_TO_LEFT_LETTERS.search(characters, first, end)

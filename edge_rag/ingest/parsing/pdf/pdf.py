@@ -39,7 +39,7 @@ def parse_pdf(content: bytes, limits: ParsingLimits, recognizer: Recognizer) -> 
         EncryptedDocument: It needs a password.
         BrokenDocument: PDFium cannot read it, or one of its pages.
         DocumentTooLarge: It has too many pages.
-        EmptyDocument: It holds no text, or is a scan and OCR is not installed; the reason names the command.
+        EmptyDocument: It holds no text, or is a scan and OCR is not installed; the reason says what to do.
     """
     try:
         document = pypdfium2.PdfDocument(content)
@@ -74,13 +74,10 @@ def _recognize(
     scans = [index for index, lines in enumerate(pages) if not lines and _is_scan(document, index)]
     if not scans:
         return ""
-    if recognizer.install_command:
+    if recognizer.problem:
         if 2 * len(scans) < len(pages):
-            return f"not read: {_page_list(scans)}, which are scans; install OCR: {recognizer.install_command}"
-        raise EmptyDocument(
-            f"{len(scans)} of its {len(pages)} pages are scans, pictures of text; install OCR to read them: "
-            f"{recognizer.install_command}"
-        )
+            return f"not read: {_page_list(scans)}, which are scans; {recognizer.problem}"
+        raise EmptyDocument(f"{len(scans)} of its {len(pages)} pages are scans, pictures of text; {recognizer.problem}")
     if len(scans) > limits.max_scanned_pages:
         raise DocumentTooLarge(f"{len(scans):,} of its pages are scans, at most {limits.max_scanned_pages:,} are read")
     size = body_size(pages)

@@ -23,7 +23,7 @@ import edge_rag
 from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentRejected, DocumentTooLarge
 from edge_rag.ingest.parsing.document_format import ParsingLimits
-from edge_rag.ingest.parsing.pdf.ocr import TesseractOcr
+from edge_rag.ingest.parsing.pdf.ocr import AUTO, TesseractOcr
 from edge_rag.ingest.parsing.sandbox.confinement import Protection
 from edge_rag.ingest.parsing.sandbox.messages import (
     OUT_OF_MEMORY,
@@ -59,7 +59,7 @@ class ParserProcess:
         languages: Languages of scanned pages, as ``TesseractOcr`` takes them.
     """
 
-    def __init__(self, limits: ParsingLimits, languages: str = "eng") -> None:
+    def __init__(self, limits: ParsingLimits, languages: str = AUTO) -> None:
         self._limits = limits
         self._ocr = TesseractOcr(languages)
         self._timed_out = False
@@ -207,8 +207,7 @@ class ParserProcess:
     def _exchange(self, process: subprocess.Popen[bytes], name: str, media_type: str, content: bytes) -> bytes | None:
         """Sends a document and returns the answer; None if the process ended or broke the protocol."""
         token = secrets.token_hex(_TOKEN_BYTES)
-        install_command = self._ocr.missing()
-        request = {"name": name, "media_type": media_type, "token": token, "ocr_install_command": install_command}
+        request = {"name": name, "media_type": media_type, "token": token, "ocr_problem": self._ocr.problem()}
         sent: tuple[bytes, ...] = (json.dumps(request).encode(), content)
         seconds = float(self._limits.wall_seconds)
         allowed = self._processor_seconds = self._limits.processor_seconds(len(content))

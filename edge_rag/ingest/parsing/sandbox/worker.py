@@ -107,7 +107,7 @@ def _recognizer(request: dict[str, str], requests: IO[bytes], answers: IO[bytes]
             raise BrokenDocument("reading it was interrupted")
         return words
 
-    return Recognizer(request["ocr_install_command"], recognize)
+    return Recognizer(request["ocr_problem"], recognize)
 
 
 def _import_everything(limits: ParsingLimits) -> None:

@@ -195,7 +195,9 @@ def _plain(tokens: Sequence[Token]) -> str:
         match token.type:
             case "text" | "code_inline" | "text_special":
                 parts.append(token.content)
-            case "softbreak" | "hardbreak":
+            case "softbreak":
+                parts.append("\n")
+            case "hardbreak":
                 parts.append(" ")
             case "image":
                 parts.append(_plain(token.children or ()))

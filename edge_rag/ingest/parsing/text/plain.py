@@ -126,7 +126,7 @@ def _blocks(lines: list[str]) -> list[tuple[BlockKind, str, int]]:
     if _BULLET.match(lines[0].lstrip()):
         return [(BlockKind.LIST_ITEM, item, 0) for item in _items(lines)]
     if _is_wrapped(lines):
-        return [(BlockKind.PARAGRAPH, " ".join(lines), 0)]
+        return [(BlockKind.PARAGRAPH, "\n".join(lines), 0)]
     return [(BlockKind.LIST_ITEM, line, 0) for line in lines]
 
 
@@ -138,7 +138,7 @@ def _items(lines: list[str]) -> list[str]:
         if bullet:
             items.append(stripped[bullet.end() :])
         else:
-            items[-1] += " " + stripped
+            items[-1] += "\n" + stripped
     return items
 
 
