@@ -48,7 +48,12 @@ _GENERATORS = {
     "NemotronForCausalLM": "Nemotron",
     "PhiForCausalLM": "Phi-2",
 }
-_EMBEDDERS = {"BertModel": "BERT", "RobertaModel": "RoBERTa", "XLMRobertaModel": "XLM-RoBERTa"}
+_EMBEDDERS = {
+    "BertModel": "BERT",
+    "RobertaModel": "RoBERTa",
+    "XLMRobertaModel": "XLM-RoBERTa",
+    "ModernBertModel": "ModernBERT",
+}
 _RERANKERS = {
     "BertForSequenceClassification": "BERT",
     "RobertaForSequenceClassification": "RoBERTa",

@@ -45,6 +45,8 @@ def add(source: Path, data: Path, *options: str, code: ExitCode = ExitCode.OK) -
         ("bert-mean", "mean", ("", ""), "int8", 0.99),
         ("bert-cls-prompts", "cls", ("find: ", "text: "), "fp32", 0.99999),
         ("xlm-mean", "mean", ("query: ", "passage: "), "int8", 0.99),
+        ("modern-mean", "mean", ("", ""), "int8", 0.99),
+        ("modern-cls", "cls", ("", ""), "int8", 0.99),
     ],
 )
 def test_an_added_embedder_gives_questions_and_passages_the_vectors_of_its_original(
@@ -74,7 +76,7 @@ def test_an_added_cross_encoder_scores_as_its_original_does(
         assert np.abs(scores - original["scores"]).max() < error * 3 * original["scores"].std()
 
 
-@pytest.mark.parametrize("name", ["bert-mean", "xlm-mean"])
+@pytest.mark.parametrize("name", ["bert-mean", "xlm-mean", "modern-mean", "modern-cls"])
 def test_every_token_has_the_vector_of_its_original(checkpoints: Path, tmp_path: Path, name: str) -> None:
     """Unrounded, to 1e-4 of the vectors' length."""
     add(checkpoints / name, tmp_path, "--precision", "fp32")

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_rag.errors import ModelFolderInvalid, ModelNotAdded
+from edge_rag.errors import ModelFolderInvalid, ModelNotAdded, ModelNotLowerable
 from edge_rag.model_store.checkpoint import read_config
-from edge_rag.runtime.checkpoint.architectures import read_settings
-from edge_rag.runtime.encoder.bert_graph import BertShape, Pooling
-from edge_rag.runtime.encoder.checkpoint_weights import EncoderWeights, bert_tensors
+from edge_rag.runtime.checkpoint.architectures import Settings, read_settings
+from edge_rag.runtime.encoder.bert_graph import MODERN_BERT, BertShape, Pooling
+from edge_rag.runtime.encoder.checkpoint_weights import EncoderWeights, bert_tensors, modern_bert_tensors
+from edge_rag.runtime.encoder.modern_bert_graph import ModernBertShape
 from edge_rag.runtime.model_folder.manifest import ModelRole, plain_relative_path
 from edge_rag.runtime.model_folder.strict_json import parse_list
 
@@ -47,7 +48,7 @@ class EncoderCheckpoint:
         passage_prompt: Prefix of passages.
     """
 
-    shape: BertShape
+    shape: BertShape | ModernBertShape
     pooling: Pooling
     question_prompt: str
     passage_prompt: str
@@ -81,8 +82,17 @@ def read_encoder(folder: Path, role: ModelRole) -> EncoderCheckpoint:
     question, passage = _prompts(folder, normalized="Normalize" in kinds) if modules else ("", "")
     if (question or passage) and not prompt_counts:
         raise ModelNotAdded("include_prompt is false beside prompts: leaving prompts out of pooling is not supported")
+    return EncoderCheckpoint(_shape(folder, config), pooling, question, passage)
+
+
+def _shape(folder: Path, config: Mapping[str, object]) -> BertShape | ModernBertShape:
+    longest = _longest_input(folder)
     try:
-        return EncoderCheckpoint(BertShape.of(config, _longest_input(folder)), pooling, question, passage)
+        if config.get("model_type") == MODERN_BERT:
+            return ModernBertShape.of(Settings("config.json", config), longest)
+        return BertShape.of(config, longest)
+    except ModelNotLowerable as error:
+        raise ModelNotAdded(str(error)) from error
     except ValueError as error:
         raise ModelNotAdded(f"config.json: {error}") from error
 
@@ -93,7 +103,11 @@ def read_weights(folder: Path, role: ModelRole) -> EncoderWeights:
     Raises:
         ModelFolderInvalid: A tensor or a size in config.json is missing or wrong; names it.
     """
-    return EncoderWeights(folder, bert_tensors(read_settings(folder / "config.json"), role is ModelRole.RERANKER))
+    config = read_settings(folder / "config.json")
+    modern = config.values.get("model_type") == MODERN_BERT
+    return EncoderWeights(
+        folder, modern_bert_tensors(config) if modern else bert_tensors(config, role is ModelRole.RERANKER)
+    )
 
 
 def _labels(config: Mapping[str, object]) -> Mapping[str, object]:

@@ -27,7 +27,15 @@ from edge_rag.model_store.source import BLOCK, ModelPrecision
 from edge_rag.runtime.encoder.bert_graph import BYTE_ROWS, WeightPrecision, build_cross_encoder, build_encoder
 from edge_rag.runtime.encoder.checkpoint_weights import EncoderWeights
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
-from edge_rag.runtime.encoder.reference_encoder import Floats, classified, pooled, reference_hidden
+from edge_rag.runtime.encoder.modern_bert_graph import ModernBertShape, build_modern_bert_encoder
+from edge_rag.runtime.encoder.reference_encoder import (
+    Floats,
+    Ids,
+    classified,
+    modern_reference_hidden,
+    pooled,
+    reference_hidden,
+)
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.encoder.tokenizer import TextTokenizer
 from edge_rag.runtime.model_folder.folder import ModelRole, read_manifest
@@ -82,22 +90,22 @@ def run_original(checkpoint: Path, role: ModelRole, reference: Path) -> dict[str
     if role is ModelRole.EMBEDDER:
         prompted = [encoder.question_prompt + text for text in QUESTIONS]
         prompted += [encoder.passage_prompt + text for text in PASSAGES]
-        vectors = pooled(_hidden(encoder, weights, tokenizer, prompted), encoder.pooling)
+        ids = [np.array(text, np.int64) for text in tokenizer.truncated_ids(prompted)]
+        vectors = pooled(_hidden(encoder, weights, ids, [np.zeros_like(text) for text in ids]), encoder.pooling)
         np.savez(reference, vectors=vectors)
         return {"texts": len(vectors)}
     pairs = [tokenizer.pair(question, passage) for question in QUESTIONS for passage in PASSAGES]
     ids = [np.array(pair.ids, np.int64) for pair in pairs]
     types = [np.array(pair.type_ids, np.int64) for pair in pairs]
-    scores = classified(reference_hidden(encoder.shape, weights, ids, types), weights)
+    scores = classified(_hidden(encoder, weights, ids, types), weights)
     np.savez(reference, scores=scores)
     return {"pairs": len(scores)}
 
 
-def _hidden(
-    encoder: EncoderCheckpoint, weights: EncoderWeights, tokenizer: TextTokenizer, texts: list[str]
-) -> list[Floats]:
-    ids = [np.array(text, np.int64) for text in tokenizer.truncated_ids(texts)]
-    return reference_hidden(encoder.shape, weights, ids, [np.zeros_like(text) for text in ids])
+def _hidden(encoder: EncoderCheckpoint, weights: EncoderWeights, texts: list[Ids], types: list[Ids]) -> list[Floats]:
+    if isinstance(encoder.shape, ModernBertShape):
+        return modern_reference_hidden(encoder.shape, weights, texts)
+    return reference_hidden(encoder.shape, weights, texts, types)
 
 
 def build(checkpoint: Path, role: ModelRole, precision: ModelPrecision, folder: Path) -> dict[str, object]:
@@ -106,16 +114,27 @@ def build(checkpoint: Path, role: ModelRole, precision: ModelPrecision, folder: 
     form = FORMS[precision]
     rows = BYTE_ROWS if form is None or form.bits == 8 else form
     try:
-        if role is ModelRole.EMBEDDER:
-            model = build_encoder(weights, encoder.shape, form, encoder.pooling, rows)
-        else:
-            model = build_cross_encoder(weights, encoder.shape, form, rows)
+        model = _graph(encoder, weights, role, form, rows)
     except ValueError as error:
         raise ModelNotAdded(f"the network has no packed form: {error}") from error
     stored = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
     outside = stored > _LARGEST_INLINE
     onnx.save_model(model, folder / "model.onnx", save_as_external_data=outside, location=_WEIGHTS_FILE)
     return {"bits_per_weight": round(8 * stored / weights.elements, 3)}
+
+
+def _graph(
+    encoder: EncoderCheckpoint,
+    weights: EncoderWeights,
+    role: ModelRole,
+    form: WeightPrecision | None,
+    rows: WeightPrecision,
+) -> onnx.ModelProto:
+    if isinstance(encoder.shape, ModernBertShape):
+        return build_modern_bert_encoder(weights, encoder.shape, form, encoder.pooling, rows)
+    if role is ModelRole.EMBEDDER:
+        return build_encoder(weights, encoder.shape, form, encoder.pooling, rows)
+    return build_cross_encoder(weights, encoder.shape, form, rows)
 
 
 def compare(folder: Path, reference: Path) -> dict[str, object]:

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kCacheLine = 64;
 constexpr int64_t kMaxHeads = 4096;
+constexpr int64_t kMaxWindow = int64_t{1} << 30;
 
 // Room for all tasks of a call, kept from call to call of a thread.
 class Room {
@@ -42,8 +43,10 @@ class SequenceAttention {
       : api_(api),
         build_(&choose_kernel_build().encoder),
         heads_(attribute<int64_t>(api, info, "num_heads")),
-        scale_(attribute<float>(api, info, "scale")) {
+        scale_(attribute<float>(api, info, "scale")),
+        window_(attribute_or<int64_t>(api, info, "window", 0)) {
     require(heads_ > 0 && heads_ <= kMaxHeads, "num_heads is ", heads_, ", must be 1 to ", kMaxHeads);
+    require(window_ >= 0 && window_ <= kMaxWindow, "window is ", window_, ", must be 0 to ", kMaxWindow);
   }
 
   const OrtApi* api() const { return api_; }
@@ -54,7 +57,7 @@ class SequenceAttention {
             qkv.dims, ", expected [tokens, 3 * ", heads_, " heads * a multiple of ", kLanes, "]");
     const int64_t tokens = qkv.dims[0];
     const std::vector<TokenSpan> sequences = sequence_spans(api_, context, kCumulative, tokens);
-    PackedHeads heads{qkv.data, heads_, qkv.dims[1] / (3 * heads_), scale_, nullptr};
+    PackedHeads heads{qkv.data, heads_, qkv.dims[1] / (3 * heads_), scale_, window_, nullptr};
     heads.output = output<float>(api_, context, {tokens, heads.width()});
 
     std::vector<SequenceHead> tasks;
@@ -85,6 +88,7 @@ class SequenceAttention {
   const EncoderKernels* build_;
   int64_t heads_;
   float scale_;
+  int64_t window_;
 };
 
 }  // namespace

@@ -15,6 +15,7 @@ struct PackedHeads {
   int64_t heads;
   int64_t head_size;  // a multiple of kLanes
   float scale;        // of the scores
+  int64_t window;     // tokens before and behind a token that it attends to; 0: all of its sequence
   float* output;      // [tokens][heads][head_size]
 
   EDGE_RAG_INLINE int64_t width() const { return heads * head_size; }
@@ -48,7 +49,7 @@ struct NormRows {
 };
 
 struct EncoderKernels {
-  // Every token of a sequence attends to all of them.
+  // Every token of a sequence attends to all of them, or to those of its window.
   void (*attend_sequence)(const PackedHeads& heads, const SequenceHead& part);
 
   // Normalizes rows [begin, end).

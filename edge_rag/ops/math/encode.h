@@ -114,6 +114,17 @@ __attribute__((noinline)) void weigh(const HeadRoom& room, const float* factors,
                            });
 }
 
+// Scores of keys that a token does not attend to: below all others by more than weights can tell.
+constexpr float kHidden = -1e30f;
+
+// Hides the scores of the token at `position` but for its window's, and those of the lanes without a token.
+EDGE_RAG_INLINE void hide_far(int64_t position, int64_t window, const HeadRoom& room, float* scores) {
+  const int64_t first = position > window ? position - window : 0;
+  const int64_t end = position + window + 1 < room.tokens ? position + window + 1 : room.tokens;
+  for (int64_t i = 0; i < first; ++i) scores[i] = kHidden;
+  for (int64_t i = end; i < room.width(); ++i) scores[i] = kHidden;
+}
+
 // Turns a row of scores into weights that are not yet divided by their sum; returns one over the sum.
 template <class V>
 EDGE_RAG_INLINE float exponentiate(float* scores, const HeadRoom& room) {
@@ -153,6 +164,9 @@ void attend_sequence(const PackedHeads& heads, const SequenceHead& part) {
     in_equal_parts<V::kFloatColumns>(room.panels, [&](int64_t panel, auto columns) EDGE_RAG_LAMBDA {
       score<V, kRows, decltype(columns)::value>(room, panel);
     });
+    for (int r = 0; r < kRows && heads.window > 0; ++r) {
+      hide_far(first + (r < rest ? r : rest - 1), heads.window, room, room.scores + r * room.width());
+    }
     float factors[kRows];
     for (int r = 0; r < kRows; ++r) factors[r] = exponentiate<V>(room.scores + r * room.width(), room);
     in_equal_parts<V::kFloatColumns>(room.size / kLanes, [&](int64_t vector, auto columns) EDGE_RAG_LAMBDA {

@@ -1,4 +1,4 @@
-"""Builds BERT and RoBERTa encoders as ONNX graphs over packed texts, and reads the network of such a graph back.
+"""Builds BERT and RoBERTa encoders as ONNX graphs over packed texts.
 
 The graphs are built by hand rather than traced, because of two properties:
 
@@ -7,8 +7,7 @@ The graphs are built by hand rather than traced, because of two properties:
 - Products with quantized weights are ``ai.edge_rag::QuantizedMatMul``: activations get one scale for each token and
   block, and bias and GELU are applied before a result is written. A text's vector never depends on the other texts.
 
-``read_network`` finds nodes by their names, so that other graphs of the same network can be built; weights may be fp32
-or packed in 4 or 8 bits.
+``bert_network`` reads the network of such a graph back by the names of its nodes.
 """
 
 from __future__ import annotations
@@ -23,26 +22,25 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from edge_rag.errors import ModelNotLowerable
 from edge_rag.runtime.encoder.batching import LENGTHS
-from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN, attributes
+from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN
 from edge_rag.runtime.lowering.weight_packing import (
     PANEL_COLUMNS,
-    BlockFormat,
     PackedMatrix,
-    QuantizedMatrix,
-    dequantize,
     pack,
     quantize,
     quantize_to_lowest,
-    unpack,
 )
 
 OPSET = 20
 
 Floats = NDArray[np.float32]
 
-_HEAD_MULTIPLE = 16  # of the operators
+HEAD_MULTIPLE: Final = 16
+"""Elements of a head are a multiple of this, as the operators demand."""
+
+BERT, MODERN_BERT = "bert", "modernbert"
+"""Names of graphs, by the network."""
 
 _ROWS_AT_ONCE = 1024 * PANEL_COLUMNS
 """Rows of a table that are quantized at a time: whole panels, which bounds the memory for intermediate results."""
@@ -141,20 +139,23 @@ class GraphBuilder:
         return [self.constant(f"{name}.weight", packed.weights), self.constant(f"{name}.scales", packed.scales)]
 
 
-def encoder_model(graph: GraphBuilder, tokens: list[str], outputs: Mapping[str, list[str | int]]) -> onnx.ModelProto:
+def encoder_model(
+    graph: GraphBuilder, tokens: list[str], outputs: Mapping[str, list[str | int]], name: str = BERT
+) -> onnx.ModelProto:
     """Builds a model from the nodes.
 
     Args:
         graph: The nodes.
         tokens: int64 inputs [tokens], beside the lengths of the texts.
         outputs: Outputs with their dimensions, float32.
+        name: Name of the graph.
     """
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["tokens"]) for name in tokens]
     lengths = helper.make_tensor_value_info(LENGTHS, TensorProto.INT32, ["texts + 1"])
     return helper.make_model(
         helper.make_graph(
             graph.nodes,
-            "bert",
+            name,
             [*inputs, lengths],
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in outputs.items()],
             list(graph.constants.values()),
@@ -170,7 +171,7 @@ def _attributes(packed: PackedMatrix) -> dict[str, int]:
     return {"K": form.rows, "N": form.columns, "bits": form.bits, "block_size": form.block_size}
 
 
-_BERT, _ROBERTA = frozenset({"bert"}), frozenset({"roberta", "xlm-roberta"})
+_BERT, _ROBERTA = frozenset({BERT}), frozenset({"roberta", "xlm-roberta"})
 
 
 class Pooling(Enum):
@@ -229,10 +230,10 @@ class BertShape:
             norm_epsilon=epsilon,
             first_position=first,
         )
-        if shape.hidden % (shape.heads * _HEAD_MULTIPLE) or shape.max_tokens < 1:
+        if shape.hidden % (shape.heads * HEAD_MULTIPLE) or shape.max_tokens < 1:
             raise ValueError(
                 f"{shape.heads} heads in {shape.hidden} elements, {shape.max_tokens} tokens: there must be tokens, and "
-                f"a head must have a multiple of {_HEAD_MULTIPLE} elements"
+                f"a head must have a multiple of {HEAD_MULTIPLE} elements"
             )
         return shape
 
@@ -263,6 +264,11 @@ def build_encoder(
     """
     graph = GraphBuilder(precision, rows)
     hidden = _hidden(graph, weights, shape, _one_segment(graph, weights, shape))
+    return embedder_model(graph, hidden, shape.hidden, pooling)
+
+
+def embedder_model(graph: GraphBuilder, hidden: str, width: int, pooling: Pooling, name: str = BERT) -> onnx.ModelProto:
+    """Builds a model that gives unit vectors of tokens and texts, of the last layer's vectors [tokens, width]."""
     graph.add("LpNormalization", [hidden], "token_vectors", axis=-1, p=2)
     if pooling is Pooling.MEAN:
         # Mean and sum have the same direction, and the vector is normalized.
@@ -270,11 +276,8 @@ def build_encoder(
     else:
         pooled = _first_tokens(graph, hidden)
     graph.add("LpNormalization", [pooled], "sentence_vectors", axis=-1, p=2)
-    outputs: dict[str, list[str | int]] = {
-        "token_vectors": ["tokens", shape.hidden],
-        "sentence_vectors": ["texts", shape.hidden],
-    }
-    return encoder_model(graph, ["input_ids", "positions"], outputs)
+    outputs: dict[str, list[str | int]] = {"token_vectors": ["tokens", width], "sentence_vectors": ["texts", width]}
+    return encoder_model(graph, ["input_ids", "positions"], outputs, name)
 
 
 def build_cross_encoder(
@@ -377,214 +380,3 @@ def _size(config: Mapping[str, object], key: str, least: int = 1) -> int:
     if type(value) is not int or not least <= value < 1 << 20:
         raise ValueError(f"{key} is {value!r}, not a size")
     return value
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Linear:
-    """A product with a weight [in, out], and its bias [out]."""
-
-    weight: Floats
-    bias: Floats
-
-    def columns(self, part: slice, factor: float = 1.0) -> Linear:
-        """Returns some of the columns, multiplied by a factor."""
-        return Linear(self.weight[:, part] * np.float32(factor), self.bias[part] * np.float32(factor))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Norm:
-    """A layer normalization over the rows: scale [hidden], bias [hidden], and what is added to the variance."""
-
-    scale: Floats
-    bias: Floats
-    epsilon: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Layer:
-    """One layer.
-
-    Attributes:
-        query: Projection to queries; contains the scale of attention.
-        key: Projection to keys.
-        value: Projection to values.
-        attention_output: Projection of the attention's result.
-        attention_norm: Normalization after attention.
-        intermediate: Projection before GELU.
-        output: Projection after GELU.
-        output_norm: Normalization of the layer's result.
-    """
-
-    query: Linear
-    key: Linear
-    value: Linear
-    attention_output: Linear
-    attention_norm: Norm
-    intermediate: Linear
-    output: Linear
-    output_norm: Norm
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TokenTables:
-    """Embedding tables: token ids to the vectors that the first layer reads, before normalization.
-
-    Attributes:
-        words: A row for every token id: float32 [vocabulary, hidden], or uint8 with ``word_scales``.
-        word_scales: float32 [vocabulary, blocks], one for each of equal parts of a row; the values of a part are
-            (stored - ``zero_point``) * scale. None: rows are float32.
-        zero_point: The stored value of a 0.
-        positions: float32 [positions, hidden], added by position.
-        token_types: float32 [token types, hidden], added by token type; None where there is only one, which is added to
-            ``positions``.
-    """
-
-    words: NDArray[Any]
-    word_scales: Floats | None
-    zero_point: int
-    positions: Floats
-    token_types: Floats | None
-
-    def word_rows(self, ids: NDArray[np.int64] | slice) -> Floats:
-        """Returns rows of ``words``, float32 [tokens, hidden]."""
-        rows: Floats = self.words[ids].astype(np.float32)
-        if self.word_scales is None:
-            return rows
-        scales = self.word_scales[ids]
-        parts = (rows - np.float32(self.zero_point)).reshape(*scales.shape, -1) * scales[..., None]
-        return parts.reshape(rows.shape)
-
-    def look_up(self, ids: NDArray[np.int64], types: NDArray[np.int64]) -> Floats:
-        """Returns float32 [tokens, hidden] for one text; ``types`` are used where the model has token types."""
-        rows = self.word_rows(ids) + self.positions[: len(ids)]
-        return rows if self.token_types is None else rows + self.token_types[types]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Classifier:
-    """Classifier of a cross-encoder on the first token's vector: a projection, tanh, and a projection to one score."""
-
-    pooler: Linear
-    output: Linear
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BertParts:
-    """An encoder's network.
-
-    Attributes:
-        heads: Attention heads of a layer.
-        tables: Embedding tables.
-        norm: Normalization of embeddings.
-        layers: First to last.
-        pooling: How an embedder computes a text's vector; None for a cross-encoder.
-        classifier: Classifier of a cross-encoder; None for an embedder.
-    """
-
-    heads: int
-    tables: TokenTables
-    norm: Norm
-    layers: tuple[Layer, ...]
-    pooling: Pooling | None
-    classifier: Classifier | None
-
-    @property
-    def hidden(self) -> int:
-        """Elements of a token's vector."""
-        return len(self.norm.scale)
-
-
-def read_network(model: onnx.ModelProto) -> BertParts:
-    """Reads the network of a graph.
-
-    Raises:
-        ModelNotLowerable: This version of ``bert_graph`` does not build such a graph.
-    """
-    try:
-        return _Reader(model.graph).parts()
-    except (KeyError, ValueError, IndexError) as error:
-        raise ModelNotLowerable(
-            f"only encoders in this product's own form can be given fixed shapes ({error!r} is missing or of another "
-            "form); add the model again from its checkpoint with `edge-rag models add`"
-        ) from error
-
-
-class _Reader:
-    def __init__(self, graph: onnx.GraphProto) -> None:
-        self._nodes = {name: node for node in graph.node for name in node.output}
-        self._stored = {tensor.name: tensor for tensor in graph.initializer}
-        self._outputs = {value.name for value in graph.output}
-
-    def parts(self) -> BertParts:
-        count = sum(node.op_type == "SequenceAttention" for node in self._nodes.values())
-        heads = {
-            (found["num_heads"], found["scale"])
-            for node in self._nodes.values()
-            if node.op_type == "SequenceAttention"
-            for found in (attributes(node),)
-        }
-        ((number, scale),) = heads
-        layers = tuple(self._layer(f"encoder.layer.{layer}", scale) for layer in range(count))
-        classifier = pooling = None
-        if self._outputs == {"token_vectors", "sentence_vectors"}:
-            pooling = Pooling.MEAN if "total" in self._nodes else Pooling.CLS
-        else:
-            classifier = Classifier(self._linear("pooled.sum"), self._classifier())
-        return BertParts(number, self._tables(), self._norm("embeddings.LayerNorm"), layers, pooling, classifier)
-
-    def _layer(self, name: str, scale: float) -> Layer:
-        qkv = self._linear(f"{name}.qkv")
-        third = qkv.weight.shape[1] // 3
-        return Layer(
-            qkv.columns(slice(third), scale),
-            qkv.columns(slice(third, 2 * third)),
-            qkv.columns(slice(2 * third, None)),
-            self._linear(f"{name}.mixed"),
-            self._norm(f"{name}.attention.output.LayerNorm"),
-            self._linear(f"{name}.widened"),
-            self._linear(f"{name}.narrowed"),
-            self._norm(f"{name}.output.LayerNorm"),
-        )
-
-    def _linear(self, name: str) -> Linear:
-        bias = self._array(f"{name}.bias")
-        if f"{name}.product" in self._nodes:
-            return Linear(self._array(f"{name}.weight"), bias)
-        return Linear(dequantize(self._packed(name, "QuantizedMatMul")), bias)
-
-    def _norm(self, part: str) -> Norm:
-        epsilon = attributes(self._node(f"{part}.normed", "SkipLayerNormalization"))["epsilon"]
-        return Norm(self._array(f"{part}.weight"), self._array(f"{part}.bias"), epsilon)
-
-    def _classifier(self) -> Linear:
-        self._node("scores", "Add")
-        weight = self._array("classifier.weight")
-        return Linear(np.ascontiguousarray(weight.reshape(1, -1).T), self._array("classifier.bias").reshape(1))
-
-    def _tables(self) -> TokenTables:
-        token_types = self._array("types") if "segment" in self._nodes else None
-        positions = self._array("places")
-        if "word.table" in self._stored:
-            return TokenTables(self._array("word.table"), None, 0, positions, token_types)
-        packed = self._packed("word", "QuantizedRows")
-        form = packed.form
-        even = form.blocks == 1 or form.rows % form.block_size == 0
-        if not even or packed.zero_points is not None:
-            raise ValueError("word")
-        words, scales = (np.ascontiguousarray(stored.T) for stored in (packed.values, packed.scales))
-        return TokenTables(words, scales, form.default_zero_point, positions, token_types)
-
-    def _packed(self, name: str, operator: str) -> QuantizedMatrix:
-        found: Mapping[str, Any] = attributes(self._node(name, operator))
-        form = BlockFormat(found["K"], found["N"], found["bits"], found["block_size"])
-        return unpack(PackedMatrix(form, self._array(f"{name}.weight"), self._array(f"{name}.scales")))
-
-    def _node(self, name: str, operator: str) -> onnx.NodeProto:
-        node = self._nodes[name]
-        if node.op_type != operator:
-            raise ValueError(name)
-        return node
-
-    def _array(self, name: str) -> NDArray[Any]:
-        array: NDArray[Any] = numpy_helper.to_array(self._stored[name])
-        return array

@@ -11,7 +11,7 @@ from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.checkpoint.architectures import Settings
 from edge_rag.runtime.checkpoint.safetensors import Floats, Tensors
 
-_PREFIXES: Final = ("", "bert.", "roberta.")
+_PREFIXES: Final = ("", "bert.", "roberta.", "model.")
 """Where the network lies in classes of transformers that put something on top of it."""
 
 _MAX_LAYERS: Final = 512
@@ -105,6 +105,24 @@ def bert_tensors(config: Settings, classifier: bool) -> Shapes:
     elif classifier:
         yield from _linear("classifier.dense", width, width)
         yield from _linear("classifier.out_proj", 1, width)
+
+
+def modern_bert_tensors(config: Settings) -> Shapes:
+    """Yields the tensors of a ModernBERT network without biases; see ``bert_tensors``."""
+    width = config.integer("hidden_size", 1, _MAX_WIDTH)
+    inner = config.integer("intermediate_size", 1, _MAX_WIDTH)
+    yield "embeddings.tok_embeddings.weight", (config.integer("vocab_size", 1, _MAX_VOCABULARY), width)
+    yield "embeddings.norm.weight", (width,)
+    for number in range(config.integer("num_hidden_layers", 1, _MAX_LAYERS)):
+        layer = f"layers.{number}"
+        if number > 0:
+            yield f"{layer}.attn_norm.weight", (width,)
+        yield f"{layer}.attn.Wqkv.weight", (3 * width, width)
+        yield f"{layer}.attn.Wo.weight", (width, width)
+        yield f"{layer}.mlp_norm.weight", (width,)
+        yield f"{layer}.mlp.Wi.weight", (2 * inner, width)
+        yield f"{layer}.mlp.Wo.weight", (width, inner)
+    yield "final_norm.weight", (width,)
 
 
 def _linear(name: str, outputs: int, inputs: int) -> Shapes:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.runtime.encoder.bert_graph import BertShape, Pooling
+from edge_rag.runtime.encoder.modern_bert_graph import ModernBertShape
+from edge_rag.runtime.lowering.rotary import rotary_frequencies
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -54,6 +56,40 @@ def reference_hidden(
     return np.split(hidden, ends)
 
 
+def modern_reference_hidden(
+    shape: ModernBertShape, weights: Mapping[str, Floats], texts: Sequence[Ids]
+) -> list[Floats]:
+    """Returns the same of ModernBERT.
+
+    Args:
+        shape: The configuration.
+        weights: Tensors by their names in Hugging Face's ModernBertModel.
+        texts: Token ids, at least one each.
+    """
+    ends = np.cumsum([len(text) for text in texts])[:-1]
+    positions = np.concatenate([np.arange(len(text)) for text in texts])
+
+    def normed(rows: Floats, name: str) -> Floats:
+        return _standardized(rows, shape.norm_epsilon) * weights[f"{name}.weight"]
+
+    stream: Floats = normed(weights["embeddings.tok_embeddings.weight"][np.concatenate(texts)], "embeddings.norm")
+    for number, layer in enumerate(shape.layers):
+        name = f"layers.{number}"
+        rows = stream if number == 0 else normed(stream, f"{name}.attn_norm")
+        queries, keys, values = np.split(rows @ weights[f"{name}.attn.Wqkv.weight"].T, 3, axis=1)
+        frequencies = rotary_frequencies(layer.rotary_base, shape.hidden // shape.heads // 2)
+        turned = (_rotated(each, shape.heads, positions[:, None] * frequencies) for each in (queries, keys))
+        by_text = zip(*(np.split(part, ends) for part in (*turned, values)), strict=True)
+        attended = np.concatenate([_attention(q, k, v, shape.heads, layer.window) for q, k, v in by_text])
+        mixed: Floats = attended @ weights[f"{name}.attn.Wo.weight"].T
+        stream = stream + mixed
+        active, gate = np.split(normed(stream, f"{name}.mlp_norm") @ weights[f"{name}.mlp.Wi.weight"].T, 2, axis=1)
+        activated: Floats = gelu(active) if shape.activation == "gelu" else active / (1 + np.exp(-active))
+        narrowed: Floats = (activated * gate) @ weights[f"{name}.mlp.Wo.weight"].T
+        stream = stream + narrowed
+    return np.split(normed(stream, "final_norm"), ends)
+
+
 def pooled(hidden: Sequence[Floats], pooling: Pooling) -> Floats:
     """Returns the vector of each text, float32 [texts, hidden], all of unit length."""
     rows = np.stack([each[0] if pooling is Pooling.CLS else each.mean(axis=0) for each in hidden])
@@ -81,14 +117,16 @@ def gelu(values: Floats) -> Floats:
     return result
 
 
-def _attention(queries: Floats, keys: Floats, values: Floats, heads: int) -> Floats:
-    """Returns the attention of one text's tokens to all of them, float32 [tokens, hidden]."""
+def _attention(queries: Floats, keys: Floats, values: Floats, heads: int, window: int = 0) -> Floats:
+    """Returns the attention of one text's tokens to those of their windows, or to all; float32 [tokens, hidden]."""
     tokens, width = queries.shape
+    distance = np.abs(np.arange(tokens)[:, None] - np.arange(tokens))
     size = width // heads
     q, k, v = (part.reshape(tokens, heads, size).swapaxes(0, 1) for part in (queries, keys, values))
     result = np.empty((tokens, heads, size), np.float32)
     for head in range(heads):
         scores = q[head] @ k[head].T * np.float32(size**-0.5)
+        scores = np.where(distance <= (window or tokens), scores, -np.inf)
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         result[:, head] = weights / weights.sum(axis=1, keepdims=True) @ v[head]
     return result.reshape(tokens, width)
@@ -99,8 +137,19 @@ def _linear(rows: Floats, weights: Mapping[str, Floats], name: str) -> Floats:
     return product
 
 
+def _rotated(rows: Floats, heads: int, angles: NDArray[np.float64]) -> Floats:
+    """Rotates the halves of each head, [tokens, hidden]; angles [tokens, pairs]."""
+    cosine, sine = (function(angles)[:, None].astype(np.float32) for function in (np.cos, np.sin))
+    first, second = np.split(rows.reshape(len(rows), heads, -1), 2, axis=2)
+    turned = np.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=2)
+    return turned.reshape(rows.shape)
+
+
 def _normed(rows: Floats, weights: Mapping[str, Floats], name: str, epsilon: float) -> Floats:
+    return _standardized(rows, epsilon) * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+
+def _standardized(rows: Floats, epsilon: float) -> Floats:
     centred = rows - rows.mean(axis=1, keepdims=True)
-    variance = np.square(centred).mean(axis=1, keepdims=True)
-    normed: Floats = centred / np.sqrt(variance + np.float32(epsilon))
-    return normed * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+    standardized: Floats = centred / np.sqrt(np.square(centred).mean(axis=1, keepdims=True) + np.float32(epsilon))
+    return standardized

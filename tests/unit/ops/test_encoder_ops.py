@@ -61,12 +61,12 @@ def cumulative(lengths: Lengths) -> NDArray[np.int32]:
     return np.cumsum([0, *lengths]).astype(np.int32)
 
 
-def attend(qkv: Floats, lengths: Lengths, heads: int, scale: float, build: str = "") -> Floats:
+def attend(qkv: Floats, lengths: Lengths, heads: int, scale: float, build: str = "", window: int = 0) -> Floats:
     feeds = {"qkv": qkv, "cumulative_sequence_lengths": cumulative(lengths)}
-    return run("SequenceAttention", feeds, build, num_heads=heads, scale=scale)
+    return run("SequenceAttention", feeds, build, num_heads=heads, scale=scale, window=window)
 
 
-def attended(qkv: Floats, lengths: Lengths, heads: int, scale: float) -> NDArray[np.float64]:
+def attended(qkv: Floats, lengths: Lengths, heads: int, scale: float, window: int = 0) -> NDArray[np.float64]:
     """The same in float64, sequence by sequence."""
     size = qkv.shape[1] // (3 * heads)
     parts = qkv.astype(np.float64).reshape(len(qkv), 3, heads, size)
@@ -74,6 +74,8 @@ def attended(qkv: Floats, lengths: Lengths, heads: int, scale: float) -> NDArray
     for begin, end in zip(cumulative(lengths)[:-1], cumulative(lengths)[1:], strict=True):
         queries, keys, values = (parts[begin:end, part].swapaxes(0, 1) for part in range(3))
         scores = queries @ keys.swapaxes(1, 2) * scale
+        distance = np.abs(np.arange(end - begin)[:, None] - np.arange(end - begin))
+        scores = np.where(distance <= (window or end - begin), scores, -np.inf)
         weights = np.exp(scores - scores.max(axis=2, keepdims=True, initial=-np.inf))
         mixed = weights / weights.sum(axis=2, keepdims=True) @ values
         pieces.append(mixed.swapaxes(0, 1).reshape(end - begin, heads * size))
@@ -89,17 +91,18 @@ def heads_of(tokens: int, columns: int, seed: int) -> Floats:
     lengths=LENGTHS,
     heads=st.sampled_from([1, 3, 12]),
     size=st.sampled_from([16, 32, 48, 64, 128]),
+    window=st.sampled_from([0, 1, 16, 64]),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_attention_agrees_with_float64_and_has_the_same_bits_in_every_build(
-    lengths: Lengths, heads: int, size: int, seed: int
+    lengths: Lengths, heads: int, size: int, window: int, seed: int
 ) -> None:
     qkv = heads_of(sum(lengths), 3 * heads * size, seed)
     scale = size**-0.5
-    found = attend(qkv, lengths, heads, scale, SCALAR)
-    np.testing.assert_allclose(found, attended(qkv, lengths, heads, scale), atol=5e-5)
+    found = attend(qkv, lengths, heads, scale, SCALAR, window)
+    np.testing.assert_allclose(found, attended(qkv, lengths, heads, scale, window), atol=5e-5)
     for build in OTHERS:
-        np.testing.assert_array_equal(attend(qkv, lengths, heads, scale, build), found, err_msg=build)
+        np.testing.assert_array_equal(attend(qkv, lengths, heads, scale, build, window), found, err_msg=build)
 
 
 def test_a_sequence_comes_to_the_same_bits_alone_and_among_others() -> None:
@@ -112,8 +115,14 @@ def test_a_sequence_comes_to_the_same_bits_alone_and_among_others() -> None:
 
 def test_attention_survives_scores_that_differ_by_thousands() -> None:
     qkv = heads_of(50, 3 * 32, seed=2) * 60
-    found = attend(qkv, [50], 1, 1.0)
-    np.testing.assert_allclose(found, attended(qkv, [50], 1, 1.0), atol=2e-3)
+    for window in (0, 3):
+        found = attend(qkv, [50], 1, 1.0, "", window)
+        np.testing.assert_allclose(found, attended(qkv, [50], 1, 1.0, window), atol=2e-3)
+
+
+def test_a_window_is_of_whole_tokens_and_not_negative() -> None:
+    with pytest.raises(Exception, match="SequenceAttention: window is -1, must be 0 to"):
+        attend(heads_of(4, 48, seed=5), [4], 1, 1.0, "", -1)
 
 
 def test_what_is_not_a_number_stays_in_its_own_sequence() -> None:

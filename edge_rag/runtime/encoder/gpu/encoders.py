@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from edge_rag.core.placement import Precision, Provider
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable, ProviderUnavailable
 from edge_rag.runtime.encoder.batching import LONGEST, graph_lengths
-from edge_rag.runtime.encoder.bert_graph import BertParts, Floats, read_network
+from edge_rag.runtime.encoder.bert_graph import Floats
+from edge_rag.runtime.encoder.bert_network import BertParts, read_network
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.gpu.graph import (
     INPUT_IDS,

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_rag.core.placement import Precision
-from edge_rag.runtime.encoder.bert_graph import BertParts, Layer, Linear, Norm, Pooling
+from edge_rag.runtime.encoder.bert_graph import Pooling
+from edge_rag.runtime.encoder.bert_network import BertParts, Layer, Linear, Norm
 
 INPUT_IDS: Final = "input_ids"
 POSITIONS: Final = "positions"

@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from edge_rag.runtime.encoder.bert_graph import BertParts
+from edge_rag.runtime.encoder.bert_network import BertParts
 from edge_rag.runtime.encoder.npu.graph import BIAS, EMBEDDED, Range, fixed_graph
 from edge_rag.runtime.encoder.tokenizer import TokenizedText
 from edge_rag.runtime.session.sessions import open_session

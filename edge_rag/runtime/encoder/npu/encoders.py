@@ -18,7 +18,8 @@ import onnxruntime as ort
 from edge_rag.core.placement import Precision, Provider
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable, ProviderUnavailable
 from edge_rag.runtime.encoder.batching import LONGEST, graph_lengths
-from edge_rag.runtime.encoder.bert_graph import BertParts, Floats, Pooling, TokenTables, read_network
+from edge_rag.runtime.encoder.bert_graph import Floats, Pooling
+from edge_rag.runtime.encoder.bert_network import BertParts, TokenTables, read_network
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.npu.calibration import PASSAGES, QUESTIONS, Calibration, calibrate, padded_inputs
 from edge_rag.runtime.encoder.npu.graph import LOWERING, fixed_graph

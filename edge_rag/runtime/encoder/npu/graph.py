@@ -22,7 +22,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from edge_rag.runtime.encoder.bert_graph import BertParts, Layer, Linear, Norm
+from edge_rag.runtime.encoder.bert_network import BertParts, Layer, Linear, Norm
 
 EMBEDDED, BIAS, HIDDEN, SCORE = "embedded", "bias", "hidden", "score"
 

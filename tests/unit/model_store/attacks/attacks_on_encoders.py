@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.fixtures.makers.tiny_encoder import MODERN_BERT, write_encoder
 from tests.unit.model_store.attacks.attack import Attack, Build, Canary, after, replace
 from tests.unit.model_store.attacks.valid_folders import POOLING, good_embedder, good_reranker
 
@@ -94,6 +95,24 @@ def _networks() -> Iterator[Attack]:
             yield Attack(f"{base.__name__}: {key} = {value!r}", _json(base, "config.json", **{key: value}), message)
         quantized = _json(base, "config.json", quantization_config={"quant_method": "gptq"})
         yield Attack(f"{base.__name__}: quantized weights", quantized, "quantized already")
+    modern: tuple[tuple[str, object, str], ...] = (
+        ("norm_bias", True, "norm_bias is True"),
+        ("hidden_activation", "os.system", "hidden_activation"),
+        ("num_hidden_layers", 1 << 40, "num_hidden_layers"),
+        ("num_hidden_layers", 6, "the tensor layers.5.attn_norm.weight is missing"),
+        ("intermediate_size", 95, "the tensor layers.0.mlp.Wi.weight has the shape [192, 64]"),
+        ("vocab_size", 1 << 40, "vocab_size"),
+        ("layer_types", ["full_attention"], "layer_types must be 5"),
+        ("layer_types", {"0": "full_attention"}, "layer_types must be 5"),
+        ("local_attention", -2, "local_attention"),
+        ("rope_parameters", {"full_attention": {"rope_type": "evil"}}, "rope_type is 'evil'"),
+        ("rope_parameters", [1], "rope_parameters"),
+        ("global_rope_theta", 1e300, "global_rope_theta"),
+        ("norm_eps", 10, "norm_eps"),
+    )
+    for key, found, message in modern:
+        name = f"ModernBERT: {key} = {found!r}"
+        yield Attack(name, _json(_modern_bert, "config.json", **{key: found}), message)
     for labels in ({}, {"0": "a", "1": "b"}, None, ["x"]):
         yield Attack(f"labels {labels!r}", _json(good_reranker, "config.json", id2label=labels), "label")
 
@@ -130,6 +149,10 @@ def _files() -> Iterator[Attack]:
     yield Attack(
         "a tensor whose shape takes more than it holds", replace(good_embedder, "model.safetensors", oversized), "shape"
     )
+
+
+def _modern_bert(folder: Path) -> None:
+    write_encoder(folder, MODERN_BERT)
 
 
 def _one_tensor() -> bytes:

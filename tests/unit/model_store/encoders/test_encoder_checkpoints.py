@@ -10,7 +10,7 @@ import pytest
 from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.checkpoint import check_checkpoint, wanted_files
 from edge_rag.model_store.convert.encoder_checkpoint import EncoderCheckpoint, read_encoder
-from edge_rag.runtime.encoder.bert_graph import Pooling
+from edge_rag.runtime.encoder.bert_graph import BertShape, Pooling
 from edge_rag.runtime.model_folder.folder import ModelRole
 from tests.unit.model_store.attacks.valid_folders import BERT, POOLING, good_embedder, good_reranker
 
@@ -77,6 +77,7 @@ def test_positions_of_roberta_begin_behind_the_paddings(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     rewrite(folder, "sentence_bert_config.json", max_seq_length=None)
     shape = embedder(folder).shape
+    assert isinstance(shape, BertShape)
     assert (shape.first_position, shape.max_tokens) == (2, 46)
 
 

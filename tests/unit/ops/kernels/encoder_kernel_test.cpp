@@ -21,6 +21,7 @@ using Floats = std::vector<float>;
 
 struct Case {
   int64_t tokens, heads, head_size;
+  int64_t window;  // 0: all tokens
   Floats qkv;
   Floats skip, scale, bias;  // of the normalization of rows of 3 * heads * head_size
 
@@ -37,6 +38,7 @@ Case make_case(std::mt19937& random) {
   made.tokens = 1 + below(below(2) == 0 ? 10 : 90);
   made.heads = 1 + below(3);
   made.head_size = kLanes * (1 + below(5));
+  made.window = below(2) == 0 ? 0 : below(static_cast<uint32_t>(made.tokens) + 1);
   uniform(made.qkv, made.tokens * 3 * made.width());
   uniform(made.skip, below(2) * made.tokens * 3 * made.width());
   uniform(made.scale, 3 * made.width());
@@ -47,7 +49,7 @@ Case make_case(std::mt19937& random) {
 Floats attend(const EncoderKernels& build, const Case& in) {
   Floats result(static_cast<size_t>(in.tokens * in.width()));
   Floats room(static_cast<size_t>(room_floats(in.tokens, in.head_size)));
-  const PackedHeads heads{in.qkv.data(), in.heads, in.head_size, 0.25f, result.data()};
+  const PackedHeads heads{in.qkv.data(), in.heads, in.head_size, 0.25f, in.window, result.data()};
   for (int64_t head = 0; head < in.heads; ++head) build.attend_sequence(heads, {0, in.tokens, head, room.data()});
   return result;
 }
@@ -72,6 +74,10 @@ double attention_error(const Case& in, const Floats& found) {
       std::vector<double> weights;
       double sum = 0.0;
       for (int64_t t = 0; t < in.tokens; ++t) {
+        if (in.window > 0 && std::abs(t - token) > in.window) {
+          weights.push_back(0.0);
+          continue;
+        }
         double score = 0.0;
         for (int64_t i = 0; i < in.head_size; ++i) score += element(token, 0, head, i) * element(t, 1, head, i);
         weights.push_back(std::exp(0.25 * score));

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from edge_rag.runtime.encoder.bert_graph import read_network
+from edge_rag.runtime.encoder.bert_network import read_network
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.encoder.tokenizer import TextTokenizer
 

@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 
 from edge_rag.core.placement import Precision
 from edge_rag.runtime.encoder.batching import graph_lengths
-from edge_rag.runtime.encoder.bert_graph import (
-    BertParts,
-    BertShape,
-    Pooling,
-    WeightPrecision,
-    build_cross_encoder,
-    build_encoder,
-    read_network,
-)
+from edge_rag.runtime.encoder.bert_graph import BertShape, Pooling, WeightPrecision, build_cross_encoder, build_encoder
+from edge_rag.runtime.encoder.bert_network import BertParts, read_network
 from edge_rag.runtime.encoder.cross_encoder import PackedPairs, PairEncoder
 from edge_rag.runtime.encoder.gpu.encoders import (
     PaddedPairGraph,

@@ -6,7 +6,7 @@ import pytest
 
 from edge_rag.errors import ModelNotLowerable
 from edge_rag.runtime.encoder.batching import LONGEST, graph_lengths
-from edge_rag.runtime.encoder.bert_graph import BertParts, read_network
+from edge_rag.runtime.encoder.bert_network import BertParts, read_network
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.npu.calibration import CALIBRATION_TOKENS, calibrate, padded_inputs
 from edge_rag.runtime.encoder.npu.graph import Scale, fixed_graph
