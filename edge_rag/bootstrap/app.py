@@ -15,7 +15,7 @@ from edge_rag.bootstrap.encoders import COMPILED_FOLDER, EncoderOpener, Encoders
 from edge_rag.bootstrap.generators import GeneratorFactory, KvDisk
 from edge_rag.bootstrap.memory_planner import MemoryPlanner, parsing_bytes
 from edge_rag.bootstrap.offload import make_encoder_offload, make_offloading
-from edge_rag.bootstrap.startup_log import log_memory_plan, log_profile
+from edge_rag.bootstrap.startup_log import log_ignored_generator, log_memory_plan, log_profile
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
 from edge_rag.core.monitoring.resources import MemoryPressureState, Throttling
@@ -29,7 +29,7 @@ from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.index.local import IndexLimits
 from edge_rag.ingest.embedding import BATCH_TEXTS
 from edge_rag.ingest.parsing.document_format import ParsingLimits
-from edge_rag.model_store.store import fill_roles, store_of
+from edge_rag.model_store.store import fill_roles, ignored_model, store_of
 from edge_rag.offload.encoding.client import EncoderModels
 from edge_rag.offload.encoding.encoders import OffloadingEmbedding, OffloadingReranker
 from edge_rag.offload.generation.generator import OffloadingGenerator
@@ -39,7 +39,7 @@ from edge_rag.pipeline.pipeline import Pipeline, StageLimits
 from edge_rag.pipeline.shared_encoders import EncoderService, EncoderServiceLimits
 from edge_rag.pipeline.yield_to_queries import IngestYield
 from edge_rag.retriever.open_directory import MilvusAddress, OpenDirectory, RetrieverOptions, open_data_directory
-from edge_rag.runtime.model_folder.manifest import MANIFEST_NAME
+from edge_rag.runtime.model_folder.manifest import MANIFEST_NAME, ModelRole
 from edge_rag.runtime.session.process import freeze_gc, trim_malloc
 from edge_rag.runtime.session.sessions import configure_thread_pool, provider_devices
 from edge_rag.storage.backup import KV, describe
@@ -199,6 +199,8 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
     plan = planner.plan(folders.generator)
     log_profile(choice)
     log_memory_plan(plan)
+    if (ignored := ignored_model(settings, store, ModelRole.GENERATOR)) is not None:
+        log_ignored_generator(ignored)
 
     # The models.
     opener = EncoderOpener(settings.data_directory / COMPILED_FOLDER, on_progress, facts)

@@ -6,6 +6,7 @@ from typing import Final
 
 import structlog
 
+from edge_rag.config.renamed import REMOVED_GENERATORS
 from edge_rag.core.monitoring.status import ModelInUse
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.profile import ProfileChoice
@@ -32,6 +33,13 @@ def log_memory_plan(plan: MemoryPlan) -> None:
         step_tokens=plan.sizes.step_tokens,
         shrink_steps=plan.shrink_steps,
         uses={item.name: -(-item.bytes // _MIB) for item in plan.items},
+    )
+
+
+def log_ignored_generator(name: str) -> None:
+    """Logs that a generator is named that no longer comes along."""
+    log.warning(
+        "a generator is named that no longer comes along and is ignored", model=name, advice=REMOVED_GENERATORS[name]
     )
 
 

@@ -234,12 +234,16 @@ def _document_parser() -> Check:
 
 
 def _models(settings: Settings) -> Iterator[Check]:
-    from edge_rag.model_store.store import model_of, store_of
+    from edge_rag.config.renamed import REMOVED_GENERATORS
+    from edge_rag.model_store.store import ignored_model, model_of, store_of
     from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 
     store = store_of(settings)
     for role in ModelRole:
         try:
+            if (ignored := ignored_model(settings, store, role)) is not None:
+                detail = f"{ignored} no longer comes along and is ignored"
+                yield Check(f"{role.value} named", Verdict.WARN, detail, REMOVED_GENERATORS[ignored])
             name = model_of(settings, store, role)
             if name is None:
                 if role is ModelRole.GENERATOR:

@@ -1,4 +1,4 @@
-"""Settings that had another name in an earlier release, with their present names, and settings that are gone."""
+"""Settings that had another name in an earlier release, with their present names; settings and models that are gone."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ REMOVED: Final[Mapping[str, str]] = MappingProxyType(
     {"generator.evidence_weight": "quotes are chosen by evidence alone"}
 )
 """Settings that are gone, with the reason."""
+
+REMOVED_GENERATORS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "quoter": "quotes need no language model; the modes cite and free do: add one with "
+        "`edge-rag models add smollm2-135m` and select it with `edge-rag models use generator NAME`, or remove the name"
+    }
+)
+"""Generators that came along with an earlier release, with what to do. A box that still names one starts without."""
 
 
 def _problems() -> Iterator[tuple[str, str]]:

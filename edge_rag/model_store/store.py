@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from edge_rag.config.renamed import REMOVED_GENERATORS
 from edge_rag.config.settings import Settings
 from edge_rag.core.atomic_file import replace_file
 from edge_rag.core.ids import is_newer
@@ -128,6 +129,10 @@ class ModelStore:
                     manifest, problem = None, str(error)
                 found.append(StoredModel(name, folder, place is self._builtin, manifest, problem, name in chosen))
         return found
+
+    def has(self, name: str) -> bool:
+        """Returns whether there is a model of that name."""
+        return name in self._builtin.names() or name in self._directory.names()
 
     def find(self, name: str) -> Path:
         """Returns a model's folder.
@@ -251,15 +256,37 @@ def store_of(settings: Settings) -> ModelStore:
     return ModelStore(settings.data_directory / STORE_FOLDER, settings.models.directory)
 
 
-def explicit_model(settings: Settings, role: ModelRole) -> str | None:
+def explicit_model(settings: Settings, store: ModelStore, role: ModelRole) -> str | None:
     """Returns the model named for a role by file, environment or command line; None if none of them names one.
 
-    An empty name names none.
+    An empty name names none, and neither does a generator that no longer comes along.
     """
+    name = _named_by_settings(settings, role)
+    return None if name is None or _is_removed(store, role, name) else name
+
+
+def ignored_model(settings: Settings, store: ModelStore, role: ModelRole) -> str | None:
+    """Returns the model that is named for a role but no longer comes along, so that the role is filled as if it were
+    not named; None if there is none.
+
+    Raises:
+        StorageCorrupt: The file of choices is damaged.
+    """
+    if explicit_model(settings, store, role) is not None:
+        return None
+    named = (_named_by_settings(settings, role), store.chosen(role))
+    return next((name for name in named if name is not None and _is_removed(store, role, name)), None)
+
+
+def _named_by_settings(settings: Settings, role: ModelRole) -> str | None:
     if role.value not in settings.models.model_fields_set:
         return None
     name: str | None = getattr(settings.models, role.value)
     return name or None
+
+
+def _is_removed(store: ModelStore, role: ModelRole, name: str) -> bool:
+    return role is ModelRole.GENERATOR and name in REMOVED_GENERATORS and not store.has(name)
 
 
 def fill_roles(settings: Settings, store: ModelStore) -> RoleFolders:
@@ -284,5 +311,8 @@ def model_of(settings: Settings, store: ModelStore, role: ModelRole) -> str | No
     Raises:
         StorageCorrupt: The file of choices is damaged.
     """
-    default: str | None = getattr(settings.models, role.value)
-    return explicit_model(settings, role) or store.chosen(role) or default or None
+    chosen = store.chosen(role)
+    if chosen is not None and _is_removed(store, role, chosen):
+        chosen = None
+    default: str | None = type(settings.models).model_fields[role.value].default
+    return explicit_model(settings, store, role) or chosen or default or None

@@ -45,7 +45,7 @@ from tests.support.peer_daemon import serve_generator
 from tests.support.usage import UsageRecorder
 
 ROOT = Path(__file__).parents[2]
-DEFAULT = ROOT / "models/quoter"
+SMALL = ROOT / "tests/fixtures/quoter"
 TINY = ROOT / "tests/fixtures/tiny-qwen3"
 LIMITS = SchedulerLimits(4, 96, 16)
 NOT_FOUND = "Nothing of the kind."
@@ -122,7 +122,7 @@ def asking_a_server() -> MakeGenerator:
 
     @contextmanager
     def remote() -> Iterator[Remote]:
-        with answering(DEFAULT, paged, LIMITS)(64) as model, openai_server(model) as server:
+        with answering(SMALL, paged, LIMITS)(64) as model, openai_server(model) as server:
             yield OpenAiRemote("big", server.url, "quoter", Trust())
 
     return borrowing(remote, OffloadMode.PREFER_REMOTE)
@@ -147,11 +147,9 @@ def borrowing(remote: Callable[[], AbstractContextManager[Remote]], mode: Offloa
     params=[
         pytest.param(engine_over(TINY, paged, SchedulerLimits(4, 96, 16)), id="engine, tiny model"),
         pytest.param(engine_over(TINY, serial, SchedulerLimits(1, 96, 95)), id="engine, tiny model run serially"),
-        pytest.param(
-            engine_over(ROOT / "models/quoter", paged, SchedulerLimits(4, 96, 16)), id="engine, default model"
-        ),
+        pytest.param(engine_over(SMALL, paged, SchedulerLimits(4, 96, 16)), id="engine, small model"),
         pytest.param(offloading(TINY), id="remote edge-rag, same model"),
-        pytest.param(offloading(DEFAULT), id="remote edge-rag, another model"),
+        pytest.param(offloading(SMALL), id="remote edge-rag, another model"),
         pytest.param(offloading(TINY, OffloadMode.RACE), id="raced with another edge-rag"),
         pytest.param(asking_a_server(), id="remote OpenAI-compatible server, another model"),
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.api.v1 import documents_pb2
-from tests.e2e.support.running_daemon import SMALL_MODELS, RunningDaemon, ingest, sample_documents, start_daemon
+from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents, start_daemon
 from tests.e2e.support.secured_daemon import OPEN, SECRET, Box, edge_rag, token
 
 _HERE = Path(__file__).parent
@@ -39,7 +39,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., RunningDaemon]]:
         config: str = "",
         environment: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
-        models: Mapping[str, str] = SMALL_MODELS,
+        models: Mapping[str, str] | None = None,
     ) -> RunningDaemon:
         log = tmp_path / f"log-{len(started)}"
         data = data_dir or tmp_path / "data"

@@ -13,7 +13,7 @@ from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from tests.synthetic.tiny_model import FAMILIES, FIXTURES, Logits, Sequence, original_logits, pages_for, reference, run
 
 PAGES = 24
-QUOTER = Path(__file__).parents[2] / "models" / "quoter"
+QUOTER = Path(__file__).parents[1] / "fixtures" / "quoter"
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -119,7 +119,7 @@ def use(role: str, name: str, config: Path | None, data_dir: Path | None, as_jso
 
     A running daemon swaps the generator at once, while it answers. Other roles change at its next start.
     """
-    from edge_rag.model_store.store import explicit_model, store_of
+    from edge_rag.model_store.store import explicit_model, model_of, store_of
     from edge_rag.runtime.model_folder.manifest import ModelRole
 
     settings = options.read_settings(config, data_dir)
@@ -128,18 +128,17 @@ def use(role: str, name: str, config: Path | None, data_dir: Path | None, as_jso
         store.use_default(model_role)
     else:
         store.use(model_role, name)
-    explicit = explicit_model(settings, model_role)
+    explicit = explicit_model(settings, store, model_role)
     swapped, problem = False, ""
-    wanted = settings.models.generator if name == _DEFAULT else name
-    if model_role is ModelRole.GENERATOR and explicit is None and wanted:
-        swapped, problem = _swap_generator(settings, wanted)
+    if model_role is ModelRole.GENERATOR and explicit is None and name != _DEFAULT:
+        swapped, problem = _swap_generator(settings, name)
     if as_json:
         chosen = None if name == _DEFAULT else name
         emit({"role": role, "name": chosen, "overridden_by": explicit, "in_place": swapped, "problem": problem})
         return ExitCode.OK
     when = "in use now" if swapped else "in use after the next start of the daemon"
-    default = getattr(settings.models, role) or "none"
-    note(f"{role}: {f'the default, {default}' if name == _DEFAULT else name}, {when}", "dim")
+    shown = f"the default, {model_of(settings, store, model_role) or 'none'}" if name == _DEFAULT else name
+    note(f"{role}: {shown}, {when}", "dim")
     if model_role is ModelRole.EMBEDDER:
         note("the daemon then embeds every stored passage again, in the background", "yellow")
     if problem:
@@ -297,10 +296,11 @@ def calibrate(
 
 def _models_in_use(settings: Settings) -> frozenset[str]:
     """Returns the models that the settings name or a running daemon has loaded."""
-    from edge_rag.model_store.store import explicit_model
+    from edge_rag.model_store.store import explicit_model, store_of
     from edge_rag.runtime.model_folder.manifest import ModelRole
 
-    names = {name for role in ModelRole if (name := explicit_model(settings, role)) is not None}
+    store = store_of(settings)
+    names = {name for role in ModelRole if (name := explicit_model(settings, store, role)) is not None}
     if (report := options.running_daemon(settings)) is not None:
         names.update(model.name for model in report.models)
     return frozenset(names)

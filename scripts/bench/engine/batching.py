@@ -31,9 +31,9 @@ from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.engine.schedulers import StepLog, run_continuous, run_lockstep
+from scripts.bench.harness.daemon import SMALL_GENERATOR
 from scripts.bench.harness.workload import Job, Run, make_trace
 
-ROOT = Path(__file__).parents[3]
 VARIANCES = ("low", "medium", "high")
 
 
@@ -138,7 +138,7 @@ def compare(
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=ROOT / "models" / "quoter", help="lowered folder [%(default)s]")
+    parser.add_argument("--model", type=Path, default=SMALL_GENERATOR, help="lowered folder [%(default)s]")
     parser.add_argument("--requests", type=int, default=96)
     parser.add_argument("--prompt", type=int, default=512, help="prompt tokens [%(default)s]")
     parser.add_argument("--mean", type=int, default=128, help="mean output tokens [%(default)s]")

@@ -3,9 +3,10 @@
     python -m scripts.bench.engine.memory_plan [--seconds 60] [--clients 16] [--config FILE]
 
 A daemon of its own takes the sample documents and a text long enough for its indexes to matter, and answers questions
-of many clients in every mode, each about another part of the text, so that batches, KV pages and caches fill. Prints
-the plan as the daemon logged it, and the most that daemon and document reader had resident meanwhile: memory of their
-own, and pages of files, which the kernel can take back. Fails where that is more than was planned.
+of many clients in every mode that the box has, each about another part of the text, so that batches, KV pages and
+caches fill. Prints the plan as the daemon logged it, and the most that daemon and document reader had resident
+meanwhile: memory of their own, and pages of files, which the kernel can take back. Fails where that is more than was
+planned.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ from pathlib import Path
 import psutil
 
 from edge_rag.client import AskOptions, Client, ClientError
+from edge_rag.core.placement import ModelStage
 from edge_rag.core.query import AnswerMode
 from scripts.bench.harness.daemon import running
 
@@ -70,7 +73,7 @@ def ingest(address: str, folder: Path) -> None:
     subprocess.run([*command, str(ROOT / "deploy" / "samples"), str(text)], check=True, capture_output=True)
 
 
-def ask_until(address: str, end_s: float, seed: int) -> tuple[int, int]:
+def ask_until(address: str, end_s: float, seed: int, modes: Sequence[AnswerMode]) -> tuple[int, int]:
     """Asks one question after the other; returns how many were answered, and how many refused."""
     choose = random.Random(seed)
     answered = refused = 0
@@ -78,7 +81,7 @@ def ask_until(address: str, end_s: float, seed: int) -> tuple[int, int]:
         while time.monotonic() < end_s:
             question = f"What is the torque of valve {choose.randrange(_PARAGRAPHS)}, and when is its seal changed?"
             try:
-                for _ in client.ask(question, AskOptions(mode=choose.choice(list(AnswerMode)))):
+                for _ in client.ask(question, AskOptions(mode=choose.choice(modes))):
                     pass
                 answered += 1
             except ClientError:
@@ -117,9 +120,13 @@ def main() -> int:
             watcher.start()
             try:
                 ingest(address, folder)
+                with Client(address) as client:
+                    writes = any(model.placement.stage is ModelStage.GENERATOR for model in client.status().models)
+                modes = list(AnswerMode) if writes else [AnswerMode.QUOTE]
                 end_s = time.monotonic() + arguments.seconds
                 with ThreadPoolExecutor(arguments.clients) as pool:
-                    counts = list(pool.map(lambda seed: ask_until(address, end_s, seed), range(arguments.clients)))
+                    asked = [pool.submit(ask_until, address, end_s, seed, modes) for seed in range(arguments.clients)]
+                    counts = [each.result() for each in asked]
                 with Client(address) as client:
                     engine = client.status().engine
             finally:

@@ -26,9 +26,8 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.engine.schedulers import StepLog, run_continuous
+from scripts.bench.harness.daemon import SMALL_GENERATOR
 from scripts.bench.harness.workload import Job
-
-ROOT = Path(__file__).parents[3]
 
 
 @dataclass(slots=True)
@@ -82,7 +81,7 @@ def measure(decoder: PagedDecoder, sequences: int, context: int, steps: int) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=ROOT / "models" / "quoter", help="lowered folder [%(default)s]")
+    parser.add_argument("--model", type=Path, default=SMALL_GENERATOR, help="lowered folder [%(default)s]")
     parser.add_argument("--sequences", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--contexts", type=int, nargs="+", default=[128, 512, 1536])
     parser.add_argument("--steps", type=int, default=48, help="decode steps for each figure [%(default)s]")

@@ -17,7 +17,11 @@ import psutil
 from edge_rag.client import Client, ClientError
 from scripts.bench.harness.processors import on
 
-SAMPLES = Path(__file__).parents[3] / "deploy" / "samples"
+_ROOT = Path(__file__).parents[3]
+SAMPLES = _ROOT / "deploy" / "samples"
+SMALL_GENERATOR = _ROOT / "tests" / "fixtures" / "quoter"
+"""The tests' language model: small, and what it writes is of no use, but is written as by any other."""
+
 _MODULE = ("-m", "edge_rag")
 _ADDED = "measured"
 _MIB = 1 << 20
@@ -154,13 +158,12 @@ def daemon_with_samples(
     Args:
         config: Settings as TOML.
         processors: CPUs it runs on; None for those of this process.
-        generator: Folder of its generator; None for the default one.
+        generator: Folder of its generator; None for none.
     """
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder, "data")
         if generator is not None:
-            _add(generator, data)
-            config += f'[models]\ngenerator = "{_ADDED}"\n'
+            config += add_generator(generator, data)
         with running(data, config, prefix=on(processors)) as daemon:
             ingest_samples(daemon.address)
             yield daemon
@@ -174,6 +177,8 @@ def ingest_samples(address: str) -> None:
                 client.ingest(path.name, lambda path=path: path.open("rb"))  # type: ignore[misc]
 
 
-def _add(generator: Path, data: Path) -> None:
+def add_generator(generator: Path, data: Path) -> str:
+    """Adds a generator to a data directory; returns the settings that choose it."""
     command = [sys.executable, *_MODULE, "models", "add", str(generator), "--name", _ADDED, "--data-dir", str(data)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return f'[models]\ngenerator = "{_ADDED}"\n'

@@ -31,7 +31,7 @@ from typing import Any, Final
 import grpc
 
 from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
-from scripts.bench.harness.daemon import ingest_samples, running
+from scripts.bench.harness.daemon import SMALL_GENERATOR, add_generator, ingest_samples, running
 from scripts.bench.harness.figures import percentile
 from scripts.bench.harness.processors import divided, on, work_on
 
@@ -313,7 +313,8 @@ def main() -> None:
         names = ("one", "other")
         tokens = tuple(_command(data, "token", "create", "--name", name, "--roles", "reader,writer") for name in names)
         prefix = [] if wanted.shared else on(processors.daemon)
-        with running(data, "[tls]\nalways = true\n", prefix=prefix, tree=wanted.tree) as daemon:
+        config = add_generator(SMALL_GENERATOR, data) + "[tls]\nalways = true\n"
+        with running(data, config, prefix=prefix, tree=wanted.tree) as daemon:
             ingest_samples(daemon.local)
             authority = data / "tls" / "ca.pem"
             trusted, pair = authority.read_bytes(), (tokens[0], tokens[1])

@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 import h2.exceptions
 
 from edge_rag.api.v1 import rag_pb2
-from scripts.bench.harness.daemon import Daemon, daemon_with_samples
+from scripts.bench.harness.daemon import SMALL_GENERATOR, Daemon, daemon_with_samples
 from scripts.bench.harness.figures import percentile
 from scripts.bench.harness.processors import divided, work_on
 from scripts.bench.load.clients import QUESTIONS, clients
@@ -255,7 +255,9 @@ def main() -> None:
     processors = divided()
     if not wanted.shared:
         work_on(processors.senders)
-    with daemon_with_samples(processors=None if wanted.shared else processors.daemon) as there:
+    with daemon_with_samples(
+        processors=None if wanted.shared else processors.daemon, generator=SMALL_GENERATOR
+    ) as there:
         _, texts = asked(there, 10)
         known = {text for text in texts if text}
         for name in chosen:

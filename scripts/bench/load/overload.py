@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--peak-seconds", type=float, default=10, help="how long the peak is looked for (default: 10)")
     parser.add_argument("--times", type=float, default=10, help="how much more than the peak (default: 10)")
     parser.add_argument("--deadline", type=float, default=60, help="deadline of each question, seconds (default: 60)")
-    parser.add_argument("--generator", type=Path, help="folder of the model to answer with [the default one]")
+    parser.add_argument("--generator", type=Path, help="folder of a language model [none: answers are quotes]")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--shared", action="store_true", help="clients and daemon work on the same processors")
     wanted = parser.parse_args()

@@ -30,7 +30,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from scripts.bench.harness.daemon import running
+from scripts.bench.harness.daemon import SMALL_GENERATOR, running
 from scripts.bench.offload.load import Asking, Load, fill, load
 from scripts.bench.offload.machines import Pair, pair, pinned, run
 
@@ -68,10 +68,8 @@ def lender_config(model: str, folder: Path, address: str) -> str:
     return f"[tls]\nalways = true\n{model}[generator]\nmax_slots = 8\n[retriever]\ncandidates = 2\n"
 
 
-def added(model: Path | None, folder: Path) -> str:
+def added(model: Path, folder: Path) -> str:
     """Adds a model for all daemons; returns the settings that choose it."""
-    if model is None:
-        return ""
     place = folder / "lender"
     run(
         sys.executable,
@@ -117,7 +115,7 @@ def measure(wanted: argparse.Namespace, machines: Pair, folder: Path) -> tuple[L
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, help="folder of the model that both have [the default one]")
+    parser.add_argument("--model", type=Path, default=SMALL_GENERATOR, help="folder of the model that both have")
     parser.add_argument("--seconds", type=float, default=60, help="measured time of each load")
     parser.add_argument("--warm", type=float, default=10, help="time before it, in which speeds are learnt")
     parser.add_argument("--share", type=float, default=0.4, help="of its processor that the board has")

@@ -3,7 +3,7 @@
     python -m venv .serving && .serving/bin/pip install 'transformers[serving]' accelerate torch
     python -m scripts.bench.offload.openai_remote --python .serving/bin/python [--questions 20]
 
-The server gets a small model of a published kind with random weights and the default model's tokenizer, so that
+The server gets a small model of a published kind with random weights and the tokenizer of the tests' generator, so that
 nothing is fetched; what it says is noise, which is what the board has to cope with. A daemon with the samples is given
 it as its only remote and asked in all modes; quotations stay on the board. Then the server is killed while questions
 are answered. Every answer must be whole.
@@ -30,7 +30,7 @@ from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import AnswerMode
-from scripts.bench.harness.daemon import running
+from scripts.bench.harness.daemon import SMALL_GENERATOR, add_generator, running
 
 ROOT: Final = Path(__file__).parents[3]
 SAMPLES: Final = ROOT / "deploy" / "samples"
@@ -40,13 +40,12 @@ _READY_S: Final = 180.0
 
 
 def make_checkpoint(folder: Path) -> None:
-    """Makes a Qwen2 of two layers with random weights and the default model's tokenizer."""
+    """Makes a Qwen2 of two layers with random weights and the tokenizer of the tests' generator."""
     import torch
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-    quoter = ROOT / "models" / "quoter"
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(quoter / "tokenizer.json"))
-    tokenizer.chat_template = (quoter / "chat_template.jinja").read_text()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(SMALL_GENERATOR / "tokenizer.json"))
+    tokenizer.chat_template = (SMALL_GENERATOR / "chat_template.jinja").read_text()
     tokenizer.eos_token = "<|im_end|>"
     torch.manual_seed(0)
     config = Qwen2Config(
@@ -104,7 +103,7 @@ def server(python: str, checkpoint: Path, log: Path) -> Iterator[tuple[subproces
 @contextmanager
 def board(folder: Path, url: str, model: Path) -> Iterator[str]:
     """Runs a daemon that prefers the server; gives its address."""
-    config = (
+    config = add_generator(SMALL_GENERATOR, folder / "board") + (
         f'[offload]\nmode = "prefer-remote"\nfirst_token_timeout_seconds = 30\n'
         f'[[offload.remotes]]\nname = "hf"\nkind = "openai"\naddress = "{url}"\nmodel = "{model}"\n'
     )

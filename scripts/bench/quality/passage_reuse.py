@@ -39,6 +39,7 @@ from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
+from scripts.bench.harness.daemon import SMALL_GENERATOR
 from scripts.bench.quality.dictated import DictatedText, ScoringDecoder
 from scripts.bench.quality.perplexity import Losses, perplexity, ratio
 from scripts.bench.quality.questions import Case, find_cases, squad
@@ -191,7 +192,7 @@ def _said(recompute: int | None) -> str:
 def main() -> None:
     shared = Path(os.environ.get("EDGE_RAG_SHARED", REPOSITORY.parent / "shared"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=REPOSITORY / "models" / "quoter", help="lowered folder")
+    parser.add_argument("--model", type=Path, default=SMALL_GENERATOR, help="lowered folder")
     parser.add_argument("--encoder", type=Path, default=REPOSITORY / "models" / "minilm-l6", help="model folder")
     parser.add_argument("--data", type=Path, default=shared / "data" / "xquad-a.json", help="file in SQuAD format")
     parser.add_argument("--questions", type=int, default=300)

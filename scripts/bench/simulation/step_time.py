@@ -21,7 +21,8 @@ from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 class StepTime:
     """Seconds of a step, as a sum of what is in it.
 
-    The defaults were measured with ``models/quoter`` on two x86-64 cores by ``-m scripts.bench.simulation --measure``.
+    The defaults were measured with ``tests/fixtures/quoter`` on two x86-64 cores by
+    ``-m scripts.bench.simulation --measure``.
 
     Attributes:
         base_s: Each step.

@@ -16,7 +16,7 @@ from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, rag_pb2, rag_pb2_grpc
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.main import main
 from tests.e2e.answers.test_asking import QUESTIONS, ask
-from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, sample_documents, start_daemon, status_of
+from tests.e2e.support.running_daemon import GENERATOR, RunningDaemon, ingest, sample_documents, start_daemon, status_of
 
 MANY_LANGUAGES = {
     "main-switch.txt": "The main switch is set to 630 amperes. It is locked at night.",
@@ -107,7 +107,7 @@ def test_status_names_the_models_and_no_generator(quoting: RunningDaemon) -> Non
 def test_a_model_that_is_selected_writes_at_once(quoting: RunningDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGE_RAG_LISTEN", quoting.address)
     data = ("--data-dir", str(quoting.data_dir))
-    shutil.copytree(ROOT / "models" / "quoter", quoting.data_dir / "models" / "writer")
+    shutil.copytree(GENERATOR, quoting.data_dir / "models" / "writer")
     selected = CliRunner().invoke(main, ["models", "use", "generator", "writer", *data, "--json"])
     assert json.loads(selected.stdout)["in_place"] is True
     with grpc.insecure_channel(quoting.address) as channel:

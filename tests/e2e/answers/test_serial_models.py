@@ -74,7 +74,6 @@ def test_the_store_says_what_runs_serially_and_why(data: Path) -> None:
     assert {model["name"]: model["form"] for model in listed} == {
         "minilm-l6": None,
         "multilingual-e5-small": None,
-        "quoter": "paged",
         "tiny": "serial",
     }
     manifest = json.loads((data / "models" / "tiny" / "manifest.json").read_bytes())

@@ -15,7 +15,15 @@ from click.testing import CliRunner
 
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, rag_pb2, rag_pb2_grpc
 from edge_rag.cli.main import main
-from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, sample_documents, start_daemon, status_of
+from tests.e2e.support.running_daemon import (
+    GENERATOR,
+    ROOT,
+    RunningDaemon,
+    ingest,
+    sample_documents,
+    start_daemon,
+    status_of,
+)
 
 QUESTIONS = ("How often must the pump bearings be greased?", "What is the rated flow of the pump?")
 KV_MIB = 32
@@ -26,7 +34,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("swapping") / "models"
     shutil.copytree(ROOT / "models" / "minilm-l6", folder / "minilm-l6")
     for name in ("quoter", "second", "altered"):
-        shutil.copytree(ROOT / "models" / "quoter", folder / name)
+        shutil.copytree(GENERATOR, folder / name)
     with (folder / "altered" / "tokenizer.json").open("a") as file:
         file.write(" ")
     return folder
@@ -108,7 +116,7 @@ def test_no_request_fails_while_models_are_swapped_and_memory_comes_back(channel
 
     assert generator(channel) == "second"
     assert completed(channel) == asked
-    model_bytes = sum(path.stat().st_size for path in (ROOT / "models" / "quoter").iterdir()) + (KV_MIB << 20)
+    model_bytes = sum(path.stat().st_size for path in GENERATOR.iterdir()) + (KV_MIB << 20)
     reports = admin_pb2_grpc.AdminStub(channel).WatchStatus(admin_pb2.WatchStatusRequest(), timeout=10)
     # Five that stayed would be far above.
     assert any(report.status.resident_bytes <= one_model + model_bytes for report in reports)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final, Self, cast
 
@@ -19,8 +23,20 @@ from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = ROOT / "deploy" / "samples"
-SMALL_MODELS: Final = {"embedder": "minilm-l6", "generator": "quoter"}
-"""Models of the daemons in tests that are not about models; they take less time and memory than the defaults."""
+GENERATOR: Final = ROOT / "tests" / "fixtures" / "quoter"
+"""A small language model: what it writes is of no use, but is written as by any other."""
+
+
+@cache
+def small_models() -> Mapping[str, str]:
+    """Returns settings of the section ``models`` for tests that are not about models; these take less time and memory
+    than the defaults. Their directory is removed when the process ends.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="edge-rag-models-")
+    atexit.register(folder.cleanup)
+    for source in (ROOT / "models" / "minilm-l6", GENERATOR):
+        shutil.copytree(source, Path(folder.name) / source.name)
+    return {"directory": folder.name, "embedder": "minilm-l6", "generator": GENERATOR.name}
 
 
 @dataclass(frozen=True)
@@ -59,7 +75,7 @@ def start_daemon(
     environment: Mapping[str, str] | None = None,
     listen: str = "127.0.0.1:0",
     prefix: Sequence[str] = (),
-    models: Mapping[str, str] = SMALL_MODELS,
+    models: Mapping[str, str] | None = None,
 ) -> RunningDaemon:
     """Starts a daemon and returns once it answers; fails with its log if it does not start.
 
@@ -70,7 +86,8 @@ def start_daemon(
         environment: Further environment variables.
         listen: Its address.
         prefix: Command that starts it.
-        models: Settings of the section ``models``, where ``config`` has no others; empty for the defaults.
+        models: Settings of the section ``models``, where ``config`` has no others; empty for the defaults, None for
+            small models.
     """
     command = [*prefix, sys.executable, "-m", "edge_rag.cli.main", "serve"]
     command += ["--listen", listen, "--data-dir", str(data_dir)]
@@ -79,7 +96,8 @@ def start_daemon(
         file.write_text(config)
         command += ["--config", str(file)]
     named = tomllib.loads(config).get("models", {})
-    small = {f"EDGE_RAG_MODELS__{key.upper()}": value for key, value in models.items() if key not in named}
+    chosen = small_models() if models is None else models
+    variables = {f"EDGE_RAG_MODELS__{key.upper()}": value for key, value in chosen.items() if key not in named}
     with log.open("w") as errors:
         process = subprocess.Popen(
             command,
@@ -87,7 +105,7 @@ def start_daemon(
             stderr=errors,
             text=True,
             cwd=ROOT,
-            env=os.environ | small | dict(environment or {}),
+            env=os.environ | variables | dict(environment or {}),
         )
     assert process.stdout is not None
     for line in process.stdout:

@@ -11,7 +11,7 @@ from edge_rag.model_store.store import RoleFolders
 from tests.unit.device.recorded_boards import BOARDS, recorded
 
 MODELS = Path(__file__).parents[3] / "models"
-FOLDERS = RoleFolders(MODELS / "minilm-l6", None, MODELS / "quoter")
+FOLDERS = RoleFolders(MODELS / "minilm-l6", None, Path(__file__).parents[2] / "fixtures" / "quoter")
 DEFAULTS = RoleFolders(MODELS / "multilingual-e5-small", None, None)
 
 

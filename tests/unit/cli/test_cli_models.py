@@ -20,6 +20,7 @@ from edge_rag.cli.main import main
 from tests.synthetic.tiny_model import FIXTURES
 
 MODELS = Path(__file__).parents[3] / "models"
+QUOTER = FIXTURES / "quoter"
 
 
 class Store:
@@ -64,7 +65,7 @@ def test_a_model_is_added_used_verified_and_removed(models: Store, tmp_path: Pat
     assert "models use generator default" in refused["error"]["message"]
     models("use", "generator", "default")
     assert models("remove", "tiny-qwen") == {"removed": "tiny-qwen"}
-    assert names(models("list")) == {"minilm-l6", "multilingual-e5-small", "quoter"}
+    assert names(models("list")) == {"minilm-l6", "multilingual-e5-small"}
 
 
 def test_a_hostile_folder_is_refused_with_the_reason_and_nothing_is_left(
@@ -78,7 +79,7 @@ def test_a_hostile_folder_is_refused_with_the_reason_and_nothing_is_left(
     refused = models("add", str(source), code=ExitCode.FAILURE)
     assert "custom_ops_library" in refused["error"]["message"]
     assert str(source) in refused["error"]["message"]
-    assert names(models("list")) == {"minilm-l6", "multilingual-e5-small", "quoter"}
+    assert names(models("list")) == {"minilm-l6", "multilingual-e5-small"}
     assert sorted(path.name for path in (data / "models").iterdir()) == [".lock"]
 
 
@@ -115,13 +116,18 @@ def test_where_keys_are_trusted_nothing_unsigned_is_added(
     assert [path.name for path in (data / "models").iterdir()] == [".lock"]
 
 
-def test_a_setting_that_wins_over_the_choice_is_said(models: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_wins_over_the_choice_is_said(
+    models: Store, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(QUOTER, data / "models" / "second")
+    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "other")
+    assert models("use", "generator", "second")["overridden_by"] == "other"
     monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "quoter")
-    assert models("use", "generator", "quoter")["overridden_by"] == "quoter"
+    assert models("use", "generator", "second")["overridden_by"] is None
 
 
 def test_a_model_that_settings_name_is_not_removed(models: Store, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(MODELS / "quoter", data / "models" / "second")
+    shutil.copytree(QUOTER, data / "models" / "second")
     monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "second")
     refused = models("remove", "second", code=ExitCode.FAILURE)
     assert "named in the settings" in refused["error"]["message"]
@@ -129,12 +135,12 @@ def test_a_model_that_settings_name_is_not_removed(models: Store, data: Path, mo
 
 def test_verifying_all_names_the_altered_one_and_goes_on(models: Store, data: Path) -> None:
     for name in ("first", "second"):
-        shutil.copytree(MODELS / "quoter", data / "models" / name)
+        shutil.copytree(QUOTER, data / "models" / name)
     (data / "models" / "first" / "tokenizer.json").write_text("{}")
     report = models("verify", code=ExitCode.FAILURE)
     problems = {model["name"]: model["problem"] for model in report["models"]}
     assert "tokenizer.json" in problems["first"]
-    assert problems["second"] == problems["quoter"] == ""
+    assert problems["second"] == problems["minilm-l6"] == ""
 
 
 @pytest.mark.parametrize("command", [("use", "generator", "absent"), ("verify", "absent"), ("remove", "absent")])
@@ -178,7 +184,7 @@ def test_embedders_and_rerankers_are_recommended_by_role(models: Store) -> None:
 def test_people_get_lines(runner: CliRunner, data: Path) -> None:
     done = runner.invoke(main, ["models", "list", "--data-dir", str(data)])
     assert done.exit_code == 0
-    assert any("quoter" in line and "built-in" in line for line in done.stdout.splitlines())
+    assert any("minilm-l6" in line and "built-in" in line for line in done.stdout.splitlines())
     done = runner.invoke(main, ["models", "recommend", "--no-probe", "--memory-gib", "2", "--data-dir", str(data)])
     assert "edge-rag models add hf:" in done.stdout
     assert "    edge-rag models use embedder multilingual-e5-small" in done.stdout

@@ -100,6 +100,18 @@ def test_a_missing_model_fails_the_command_and_is_named(
     assert checks["data"]["verdict"] == "ok"
 
 
+def test_a_generator_that_no_longer_comes_along_is_a_warning_with_what_to_do(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "quoter")
+    result = runner.invoke(main, ["doctor", "--json", "--data-dir", str(tmp_path), "--server", f"unix:{tmp_path}/s"])
+    checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
+    assert (checks["generator"]["verdict"], checks["generator named"]["verdict"]) == ("ok", "warn")
+    assert checks["generator"]["detail"].startswith("none: ")
+    assert "quoter" in checks["generator named"]["detail"]
+    assert "edge-rag models add" in checks["generator named"]["advice"]
+
+
 def test_a_wrong_setting_is_a_failed_check_and_not_a_crash(runner: CliRunner, tmp_path: Path) -> None:
     config = tmp_path / "edge-rag.toml"
     config.write_text("threds = 2\n")

@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FileDescriptor
 
 from edge_rag.api.v1 import access_pb2, admin_pb2, documents_pb2, encoding_pb2, generation_pb2, rag_pb2
 from edge_rag.client import Client, RetryPolicy
-from edge_rag.config.renamed import RENAMED
+from edge_rag.config.renamed import REMOVED_GENERATORS, RENAMED
 from scripts.generate_docs.registry import families
 
 ROOT = Path(__file__).parents[3]
@@ -32,6 +32,11 @@ def rows(heading: str) -> list[tuple[str, ...]]:
 
 def test_the_page_lists_every_renamed_setting() -> None:
     assert {(old, new) for old, new in rows("Settings") if "." in old} == set(RENAMED.items())
+
+
+def test_the_page_lists_every_model_that_no_longer_comes_along() -> None:
+    assert [name for name, *_ in rows("Models")] == list(REMOVED_GENERATORS)
+    assert not any((ROOT / "models" / name).exists() for name in REMOVED_GENERATORS)
 
 
 @pytest.mark.parametrize(("old", "new"), rows("Metrics"))

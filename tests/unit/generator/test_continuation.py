@@ -23,7 +23,7 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import RemoteFailed
 from edge_rag.generator.continuation import Continuation
 from edge_rag.generator.generator import AnswerGenerator
-from tests.contract.test_generator_contract import DEFAULT, TINY, Answer, answering, ask, paged, question
+from tests.contract.test_generator_contract import SMALL, TINY, Answer, answering, ask, paged, question
 
 LIMITS = SchedulerLimits(4, 96, 16)
 CASES = {
@@ -59,7 +59,7 @@ def other(stack: ExitStack) -> AnswerGenerator:
 
 @pytest.fixture(scope="module")
 def other_model(stack: ExitStack) -> AnswerGenerator:
-    return stack.enter_context(answering(DEFAULT, paged, LIMITS)(64))
+    return stack.enter_context(answering(SMALL, paged, LIMITS)(64))
 
 
 def generated(

@@ -34,7 +34,7 @@ from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from tests.unit.generator.json_schemas import random_schema
 
 ROOT = Path(__file__).parents[3]
-QUOTER = ROOT / "models" / "quoter"
+QUOTER = ROOT / "tests" / "fixtures" / "quoter"
 TINY = ROOT / "tests" / "fixtures" / "tiny-qwen3"
 
 GREASE = (
@@ -215,7 +215,7 @@ def test_answers_under_a_regular_expression_match_it_completely(tiny: AnswerGene
         assert re.fullmatch(pattern, answer.text), answer.text
 
 
-def test_the_default_model_fills_in_a_schema(quoter: AnswerGenerator) -> None:
+def test_the_small_model_fills_in_a_schema(quoter: AnswerGenerator) -> None:
     answer = ask(quoter, question(JsonSchema(json.dumps(REPORT)), passages=[ranked(1, GREASE)]))
     jsonschema.validate(json.loads(answer.text), REPORT)
     assert list(json.loads(answer.text)) == list(REPORT["properties"])

@@ -20,6 +20,7 @@ from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 from tests.synthetic.tiny_model import FIXTURES
 
 ROOT = Path(__file__).parents[3]
+QUOTER = ROOT / "tests" / "fixtures" / "quoter"
 
 
 def genai_folder(target: Path, family: str = "tiny-qwen2") -> Path:
@@ -67,16 +68,16 @@ def test_a_genai_folder_becomes_a_closed_folder_that_holds_only_what_is_needed(
     assert all(path.stat().st_nlink == 1 for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("source", ["quoter", "minilm-l6"])
-def test_a_finished_model_folder_is_added_under_its_new_name(store: StoreDirectory, source: str) -> None:
-    original = verify_model_folder(ROOT / "models" / source)
-    manifest = add(store, wish(ROOT / "models" / source, "second"), NoProgress())
+@pytest.mark.parametrize("source", [QUOTER, ROOT / "models" / "minilm-l6"], ids=["generator", "embedder"])
+def test_a_finished_model_folder_is_added_under_its_new_name(store: StoreDirectory, source: Path) -> None:
+    original = verify_model_folder(source)
+    manifest = add(store, wish(source, "second"), NoProgress())
     assert manifest.name == "second"
     assert (manifest.role, manifest.licence, manifest.files) == (original.role, original.licence, original.files)
 
 
 def test_a_name_that_is_taken_stays_with_its_model(store: StoreDirectory, tmp_path: Path) -> None:
-    add(store, wish(ROOT / "models" / "quoter"), NoProgress())
+    add(store, wish(QUOTER), NoProgress())
     before = verify_model_folder(store.folder("tiny"))
     with pytest.raises(ModelNotAdded, match="a model tiny exists"):
         add(store, wish(genai_folder(tmp_path / "source")), NoProgress())

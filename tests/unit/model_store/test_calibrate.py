@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(REPOSITORY / "models" / "quoter", tmp_path / "quoter"))
+    return Path(shutil.copytree(REPOSITORY / "tests" / "fixtures" / "quoter", tmp_path / "quoter"))
 
 
 @pytest.fixture

@@ -11,10 +11,19 @@ import pytest
 from edge_rag.config.settings import Settings, load_settings
 from edge_rag.errors import ModelFolderInvalid, ModelNeeded, ModelNotAdded, ModelNotFound, StorageCorrupt, StorageError
 from edge_rag.model_store.source import AddRequest, LocalFolder, ModelPrecision, NoProgress
-from edge_rag.model_store.store import ModelStore, fill_roles, read_choices, store_of
+from edge_rag.model_store.store import (
+    ModelStore,
+    explicit_model,
+    fill_roles,
+    ignored_model,
+    read_choices,
+    store_of,
+    write_choice,
+)
 from edge_rag.runtime.model_folder.manifest import ModelRole
 
 MODELS = Path(__file__).parents[3] / "models"
+QUOTER = Path(__file__).parents[2] / "fixtures" / "quoter"
 
 
 @pytest.fixture
@@ -27,16 +36,16 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 @pytest.fixture
 def store(settings: Settings) -> ModelStore:
-    """A store with one model of each role that came along, under another name."""
+    """A store with a generator and an embedder."""
     store = store_of(settings)
-    for name, source in (("second", "quoter"), ("encoder", "minilm-l6")):
-        shutil.copytree(MODELS / source, settings.data_directory / "models" / name)
+    for name, source in (("second", QUOTER), ("encoder", MODELS / "minilm-l6")):
+        shutil.copytree(source, settings.data_directory / "models" / name)
     return store
 
 
 def test_built_in_and_added_models_are_listed_with_their_manifests(store: ModelStore) -> None:
     found = {model.name: model for model in store.models()}
-    assert found["quoter"].builtin
+    assert found["minilm-l6"].builtin
     assert not found["second"].builtin
     assert not any(model.chosen or model.problem for model in found.values())
     second = found["second"].manifest
@@ -69,9 +78,10 @@ def test_a_choice_fills_the_role_until_it_is_taken_back(settings: Settings, stor
 
 def test_a_setting_wins_over_a_choice(settings: Settings, store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.use(ModelRole.GENERATOR, "second")
-    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "quoter")
+    shutil.copytree(QUOTER, settings.data_directory / "models" / "third")
+    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "third")
     explicit = load_settings(None, {"data_directory": settings.data_directory})
-    assert fill_roles(explicit, store).generator == MODELS / "quoter"
+    assert fill_roles(explicit, store).generator == settings.data_directory / "models" / "third"
 
 
 def test_a_setting_may_name_a_model_of_the_store(
@@ -92,6 +102,42 @@ def test_an_empty_setting_leaves_the_generator_out_until_one_is_chosen(
     assert fill_roles(explicit, store).generator == settings.data_directory / "models" / "second"
     store.use_default(ModelRole.GENERATOR)
     assert fill_roles(explicit, store).generator is None
+
+
+@pytest.mark.parametrize("named_by", ["setting", "choice"])
+def test_a_generator_that_no_longer_comes_along_is_none_and_said(
+    settings: Settings, store: ModelStore, monkeypatch: pytest.MonkeyPatch, named_by: str
+) -> None:
+    assert ignored_model(settings, store, ModelRole.GENERATOR) is None
+    if named_by == "setting":
+        monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "quoter")
+    else:
+        write_choice(settings.data_directory / "models", ModelRole.GENERATOR, "quoter")
+    found = load_settings(None, {"data_directory": settings.data_directory})
+    assert fill_roles(found, store).generator is None
+    assert explicit_model(found, store, ModelRole.GENERATOR) is None
+    assert ignored_model(found, store, ModelRole.GENERATOR) == "quoter"
+    # A choice that can be met fills the role in either case, and a model of that name is a model like others.
+    store.use(ModelRole.GENERATOR, "second")
+    assert fill_roles(found, store).generator == settings.data_directory / "models" / "second"
+    store.use_default(ModelRole.GENERATOR)
+    write_choice(settings.data_directory / "models", ModelRole.GENERATOR, "quoter")
+    shutil.copytree(QUOTER, settings.data_directory / "models" / "quoter")
+    assert fill_roles(found, store).generator == settings.data_directory / "models" / "quoter"
+    assert ignored_model(found, store, ModelRole.GENERATOR) is None
+
+
+def test_any_other_model_that_is_missing_is_an_error(
+    settings: Settings, store: ModelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "absent")
+    found = load_settings(None, {"data_directory": settings.data_directory})
+    with pytest.raises(ModelNotFound, match="absent"):
+        fill_roles(found, store)
+    monkeypatch.setenv("EDGE_RAG_MODELS__EMBEDDER", "quoter")
+    found = load_settings(None, {"data_directory": settings.data_directory})
+    with pytest.raises(ModelNotFound, match="quoter"):
+        fill_roles(found, store)
 
 
 def test_a_model_for_another_role_is_not_chosen(settings: Settings, store: ModelStore) -> None:
@@ -126,24 +172,24 @@ def test_a_model_that_is_chosen_needed_or_built_in_is_not_removed(settings: Sett
     with pytest.raises(ModelNeeded, match="models use generator default"):
         store.remove("second")
     with pytest.raises(ModelNeeded, match="is built-in"):
-        store.remove("quoter")
+        store.remove("minilm-l6")
     with pytest.raises(ModelNeeded, match="running daemon"):
         store.remove("encoder", frozenset({"encoder"}))
     with pytest.raises(ModelNotFound):
         store.remove("absent")
-    assert {model.name for model in store.models()} >= {"second", "encoder", "quoter"}
+    assert {model.name for model in store.models()} >= {"second", "encoder", "minilm-l6"}
 
 
 def test_a_removed_model_is_gone_with_all_its_files(settings: Settings, store: ModelStore) -> None:
     store.remove("second")
     assert sorted(path.name for path in (settings.data_directory / "models").iterdir()) == [".lock", "encoder"]
-    with pytest.raises(ModelNotFound, match="known models: encoder, minilm-l6, multilingual-e5-small, quoter"):
+    with pytest.raises(ModelNotFound, match="known models: encoder, minilm-l6, multilingual-e5-small"):
         store.find("second")
 
 
 def test_the_name_of_a_built_in_model_cannot_be_taken(store: ModelStore) -> None:
     with pytest.raises(ModelNotAdded, match="built-in model"):
-        store.add(AddRequest(LocalFolder(MODELS / "quoter"), "quoter", ModelPrecision.INT4, None), NoProgress())
+        store.add(AddRequest(LocalFolder(QUOTER), "minilm-l6", ModelPrecision.INT4, None), NoProgress())
 
 
 def test_a_flipped_byte_never_chooses_another_model(settings: Settings, store: ModelStore) -> None:

@@ -52,15 +52,16 @@ from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.usage import UsageMeter
 
 MODELS = Path(__file__).parents[3] / "models"
+GENERATOR = Path(__file__).parents[2] / "fixtures" / "quoter"
 WRITER = Identity("writer", frozenset({Role.READER, Role.WRITER}))
 READER = Identity("reader", frozenset({Role.READER}), quota=Quota(requests_per_minute=1))
 
 
 def open_backend(folder: Path, metrics: Metrics, audit: AuditLog, opened: ExitStack) -> Backend:
     embedder = TextEncoder.open(MODELS / "minilm-l6")
-    decoder = PagedDecoder.open(MODELS / "quoter", 40)
+    decoder = PagedDecoder.open(GENERATOR, 40)
     engine = Engine(decoder, EngineSettings(SchedulerLimits(4, 96, 16), 8))
-    tokenizer, settings = ChatTokenizer.open(MODELS / "quoter"), PromptSettings(not_found="Nothing of the kind.")
+    tokenizer, settings = ChatTokenizer.open(GENERATOR), PromptSettings(not_found="Nothing of the kind.")
     generator = AnswerGenerator(
         engine,
         decoder.end_tokens,

@@ -22,7 +22,7 @@ from tests.unit.generator.json_schemas import random_schema
 ROOT = Path(__file__).parents[4]
 END = 2
 SPECIAL = {0, 1, END}
-TOKENIZER = ChatTokenizer.open(ROOT / "models" / "quoter")
+TOKENIZER = ChatTokenizer.open(ROOT / "tests" / "fixtures" / "quoter")
 SIZE = TOKENIZER.vocabulary_size
 WIDER = SIZE + 100
 GRAMMARS = GrammarCompiler(TOKENIZER.definition, TOKENIZER.encode, WIDER, frozenset({END}))

@@ -190,7 +190,7 @@ def test_weights_of_another_size_than_the_graph_says_are_refused(tmp_path: Path)
 
 
 def test_the_shipped_quoting_model_is_whole_and_holds_the_paged_form_alone() -> None:
-    quoter = Path(__file__).parents[4] / "models" / "quoter"
+    quoter = Path(__file__).parents[3] / "fixtures" / "quoter"
     verify_model_folder(quoter, ModelRole.GENERATOR, (*LOWERED, "tokenizer.json"))
     assert read_geometry(quoter).layers == 6
     assert not list(quoter.glob("model.*"))

@@ -21,7 +21,7 @@ from tests.support.accelerators.cuda import cuda_copy, greedily
 from tests.support.accelerators.gpu import needs_cuda
 from tests.synthetic.tiny_model import FIXTURES, reference
 
-DEFAULT = Path(__file__).parents[5] / "models" / "quoter"
+SMALL = Path(__file__).parents[4] / "fixtures" / "quoter"
 
 STEP = PackedStep(
     input_ids=np.arange(5),
@@ -53,12 +53,12 @@ def test_tokens_with_a_gap_between_them_are_refused() -> None:
 @pytest.mark.skipif("CUDAExecutionProvider" in ort.get_available_providers(), reason="this ONNX Runtime has CUDA")
 def test_without_the_provider_it_says_what_to_install() -> None:
     with pytest.raises(ProviderUnavailable, match="onnxruntime-gpu") as refused:
-        CudaDecoder.open(DEFAULT, 4, {})
+        CudaDecoder.open(SMALL, 4, {})
     assert refused.value.provider == Provider.CUDA.value
 
 
 def test_pages_are_copied_in_place() -> None:
-    geometry = read_geometry(DEFAULT)
+    geometry = read_geometry(SMALL)
     memory = DevicePages(geometry, 4, "cpu", 0, ON_CPU)
     assert memory.page_bytes == 2 * 6 * 32 * 2 * 64
     content = np.random.default_rng(1).integers(-128, 128, (12, 4, 32, 2, 64)).astype(np.int8)
@@ -74,20 +74,20 @@ def test_pages_are_copied_in_place() -> None:
 @needs_cuda
 def test_a_model_without_a_cuda_form_is_refused_with_how_to_make_one() -> None:
     with pytest.raises(ProviderUnavailable, match="edge-rag models calibrate"):
-        CudaDecoder.open(DEFAULT, 4, {})
+        CudaDecoder.open(SMALL, 4, {})
 
 
 @needs_cuda
 def test_captured_graphs_are_refused() -> None:
     with pytest.raises(ProviderUnavailable, match="enable_cuda_graph"):
-        CudaDecoder.open(DEFAULT, 4, {"enable_cuda_graph": "1"})
+        CudaDecoder.open(SMALL, 4, {"enable_cuda_graph": "1"})
 
 
 @needs_cuda
 def test_on_a_gpu_the_default_model_writes_the_same_text_as_on_processor_cores(tmp_path: Path) -> None:
     with np.load(FIXTURES / "quoter.npz") as stored:
         prompt = stored["token_ids"][:96]
-    folder = cuda_copy(DEFAULT, tmp_path / "quoter", prompt)
+    folder = cuda_copy(SMALL, tmp_path / "quoter", prompt)
     decoders = (PagedDecoder.open(folder, 8), CudaDecoder.open(folder, 8, {}))
     written = [greedily(decoder, prompt, 40) for decoder in decoders]
     assert written[0] == written[1]

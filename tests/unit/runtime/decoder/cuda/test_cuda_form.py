@@ -23,7 +23,7 @@ from tests.support.accelerators.cuda import cuda_copy, greedily
 from tests.support.accelerators.cuda_reference import CudaReference
 from tests.synthetic.tiny_model import FAMILIES, FIXTURES, QUANTIZED, Logits, TokenIds, reference
 
-DEFAULT = Path(__file__).parents[5] / "models" / "quoter"
+SMALL = Path(__file__).parents[4] / "fixtures" / "quoter"
 
 Spoil = Callable[[onnx.ModelProto], object]
 
@@ -66,7 +66,7 @@ def test_it_computes_the_logits_of_the_paged_form(name: str, tmp_path: Path) -> 
 def test_the_default_model_chooses_the_same_tokens_but_for_close_decisions(tmp_path: Path) -> None:
     with np.load(FIXTURES / "quoter.npz") as stored:
         token_ids = stored["token_ids"]
-    folder = cuda_copy(DEFAULT, tmp_path / "quoter", token_ids[:384])
+    folder = cuda_copy(SMALL, tmp_path / "quoter", token_ids[:384])
     # The rest of the text is not what the scales are from.
     expected = teacher_forced_logits(PagedDecoder.open(folder, 16), token_ids, 400)
     found = teacher_forced_logits(CudaReference(folder, 16), token_ids, 400)
@@ -78,7 +78,7 @@ def test_the_default_model_chooses_the_same_tokens_but_for_close_decisions(tmp_p
 def test_the_default_model_writes_the_same_40_tokens(tmp_path: Path) -> None:
     with np.load(FIXTURES / "quoter.npz") as stored:
         prompt = stored["token_ids"][:96]
-    folder = cuda_copy(DEFAULT, tmp_path / "quoter", prompt)
+    folder = cuda_copy(SMALL, tmp_path / "quoter", prompt)
     written = [greedily(runner, prompt, 40) for runner in (PagedDecoder.open(folder, 8), CudaReference(folder, 8))]
     assert written[0] == written[1]
 
