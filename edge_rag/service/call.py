@@ -50,7 +50,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 TOKENS_PER_CPU_SECOND: Final = 100
-"""Tokens that a second of processor time outside the generator counts as in quotas: about what the default model
+"""Tokens that a second of processor time outside the generator counts as in quotas: about what a small model
 generates in it.
 """
 
