@@ -20,10 +20,12 @@ from typing import Final
 
 from edge_rag.analysis.terms import terms_of
 from edge_rag.core.passage import RankedPassage, Sentence
-from edge_rag.core.text import FUNCTION_WORDS
 
 MAX_ANNOUNCED_CHARACTERS: Final = 1000
 """Most characters quoted after a sentence that announces them; whole sentences and lines."""
+
+_HEADING_SHARE: Final = 0.75
+"""Share of a heading's words that a question has if the heading only repeats it."""
 
 _BLOCK_END: Final = "\n\n"
 """Between two blocks of a stored text; lines of one block have a single line break between them."""
@@ -96,11 +98,13 @@ def choose_quotes(
     return tuple(quotes)
 
 
-def _candidates(rank: int, ranked: RankedPassage, repeats: Callable[[str], bool]) -> Iterator[tuple[float, int, int]]:
+def _candidates(
+    rank: int, ranked: RankedPassage, repeats: Callable[[RankedPassage, int], bool]
+) -> Iterator[tuple[float, int, int]]:
     """Yields (evidence, rank, position) of the sentences that can be an answer."""
     inherited: float | None = None
     for number, sentence in enumerate(ranked.sentences):
-        if repeats(_text(ranked, number)):
+        if repeats(ranked, number):
             inherited = sentence.evidence if inherited is None else max(inherited, sentence.evidence)
         else:
             yield sentence.evidence if inherited is None else max(inherited, sentence.evidence), rank, number
@@ -120,9 +124,8 @@ def _announced(ranked: RankedPassage, number: int) -> int:
     if not following:
         return 0
     text, end = ranked.passage.text, ranked.sentences[number].end
-    ends_block = _BLOCK_END in text[end : following[0].start]
     colon = _text(ranked, number).rstrip(_CLOSING).endswith(_COLONS)
-    if not colon and not (ends_block and _is_open(ranked, number)):
+    if not colon and not _is_heading(ranked, number):
         return 0
     whole_block = colon or _is_open(ranked, number + 1)
     count = 0
@@ -143,17 +146,32 @@ def _is_open(ranked: RankedPassage, number: int) -> bool:
     return not one_of_lines and _text(ranked, number).rstrip(_CLOSING)[-1:].isalnum()
 
 
-def _repeats(question: str) -> Callable[[str], bool]:
-    """Returns a function that says whether a sentence asks, or has no word that the question does not have."""
+def _repeats(question: str) -> Callable[[RankedPassage, int], bool]:
+    """Returns a function that says whether a sentence asks, or has no word that the question does not have.
+
+    Of a heading's words a quarter may be others, such as articles, which no list has to name in every language.
+    """
     asked = {term for _, _, term in terms_of(question)}
 
-    def repeats(sentence: str) -> bool:
+    def repeats(ranked: RankedPassage, number: int) -> bool:
+        sentence = _text(ranked, number)
         if _QUESTION.search(sentence.rstrip(_CLOSING)):
             return True
-        terms = [term for start, end, term in terms_of(sentence) if sentence[start:end].lower() not in FUNCTION_WORDS]
-        return bool(terms) and asked.issuperset(terms)
+        terms = [term for _, _, term in terms_of(sentence)]
+        known = sum(term in asked for term in terms)
+        least = _HEADING_SHARE if _is_heading(ranked, number) else 1.0
+        return bool(terms) and known >= least * len(terms)
 
     return repeats
+
+
+def _is_heading(ranked: RankedPassage, number: int) -> bool:
+    """Whether a sentence is a block of its own without an end mark, and another block follows."""
+    following = ranked.sentences[number + 1 : number + 2]
+    ends_block = (
+        bool(following) and _BLOCK_END in ranked.passage.text[ranked.sentences[number].end : following[0].start]
+    )
+    return ends_block and _is_open(ranked, number)
 
 
 def _text(ranked: RankedPassage, number: int) -> str:

@@ -46,7 +46,7 @@ from edge_rag.reranker.scoring import (
 )
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
-METHOD: Final = "max-sim.2"
+METHOD: Final = "max-sim.3"
 """Identifies the computation of scores and evidence; changes when equal vectors may give other results."""
 
 RANK_CONSTANT: Final = 20.0
@@ -167,11 +167,12 @@ class MaxSimReranker:
         passages = [hit.passage for hit in request.retrieved.hits]
         candidates = compare(question, passages, [read[model_text(passage)] for passage in passages])
         scores = self._scores(term_weights, candidates) + log_boosts(request.retrieved.hits)
-        best = np.argsort(-scores, kind="stable")[: request.limit]
+        order = np.argsort(-scores, kind="stable")
+        best = order[: request.limit]
         chosen = [candidates[index] for index in best]
-        weighted = weigh_sentences(
-            term_weights, chosen, self._evidence_weights, self._calibration.answerability(request.question)
-        )
+        others = [candidates[index] for index in order[max(request.limit, len(order) // 2) :]]
+        answerability = self._calibration.answerability(request.question, others)
+        weighted = weigh_sentences(term_weights, chosen, self._evidence_weights, answerability)
         ranked = (
             RankedPassage(candidate.passage, float(scores[index]), sentences)
             for index, candidate, sentences in zip(best, chosen, weighted.sentences, strict=True)

@@ -1,7 +1,8 @@
 """BM25 over a collection's full text with SQLite's FTS5, and the query terms of a question.
 
 Terms are those of ``edge_rag.analysis``. A word of a question is kept as it is written: the full text table's tokenizer
-turns it into its term.
+turns it into its term. Which words of a language are function words is told by the collection: those in most of its
+chunks, which BM25 gives no weight.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import apsw
 
 from edge_rag.analysis.terms import terms_of
 from edge_rag.core.ids import ChunkId
-from edge_rag.core.text import FUNCTION_WORDS
 from edge_rag.storage.database import Database
 from edge_rag.storage.filter_sql import SqlCondition, SqlValue
 from edge_rag.storage.migrations import MATCHED, fulltext_table
@@ -32,24 +32,25 @@ _COUNTED_CHUNKS: Final = 1024
 _MAX_MATCHES: Final = 200_000
 """Most matches (pairs of a word and a chunk that has it) of a search; the most common words are left out above it."""
 
+COMMON_SHARE: Final = 0.5
+"""A word in more than this share of the chunks is a function word there. The inverse document frequency of Robertson
+and Spärck Jones (1976), which FTS5 uses, is 0 at this share."""
+
 _MIN_TERMS: Final = 8
 """So many words are searched for however common they are."""
 
 
-def content_words(question: str) -> dict[str, str]:
-    """Returns the distinct terms of the content words of a question, in order, each with its first word in lower case.
-
-    English function words are left out, unless the question has no other words.
-    """
+def query_words(question: str) -> dict[str, str]:
+    """Returns the distinct terms of a question, in order, each with its first word in lower case."""
     words: dict[str, str] = {}
     for start, end, term in terms_of(question):
         words.setdefault(term, question[start:end].lower())
-    return {term: word for term, word in words.items() if word not in FUNCTION_WORDS} or words
+    return words
 
 
 def query_terms(question: str) -> tuple[str, ...]:
-    """Returns the first 128 content words of a question, of words with the same term one."""
-    return tuple(content_words(question).values())[:MAX_TERMS]
+    """Returns the first 128 words of a question, of words with the same term one."""
+    return tuple(query_words(question).values())[:MAX_TERMS]
 
 
 def match_expression(words: Collection[str]) -> str:
@@ -118,8 +119,8 @@ class Bm25Index:
         """Returns ln((n + 1) / (df + 0.5)) of the words to search for, in their order in the question.
 
         n is the number of chunks of the collection, df the number of chunks with the word or one of the same term. The
-        words are the first 128 content words. In a large collection the most common ones of many are left out where all
-        of them have too many matches.
+        words are the first 128 of the question without those that more than half of the chunks have, unless all are. In
+        a large collection the most common ones of many are left out where all of them have too many matches.
 
         Args:
             collection: Row id of the collection.
@@ -141,10 +142,12 @@ class Bm25Index:
                 if left < 0 and len(matches) >= _MIN_TERMS:
                     break
                 matches[word] = count
-        return {word: _weight(chunks, matches[word]) for word in words if word in matches}
+        telling = {word for word, count in matches.items() if count <= COMMON_SHARE * chunks} or matches.keys()
+        return {word: _weight(chunks, matches[word]) for word in words if word in telling}
 
     def rough_weights(self, collection: int, text: str) -> dict[str, float]:
-        """Returns the weights of those terms of a long text that the collection has, up to 1,024 of them.
+        """Returns the weights of those terms of a long text that the collection has, up to 1,024 of them, without those
+        that more than half of its chunks have.
 
         Terms in more than 1,024 chunks have the weight of one in 1,024 chunks, so that a look-up has a bound.
 
@@ -152,13 +155,15 @@ class Bm25Index:
             collection: Row id of the collection.
             text: Any text.
         """
-        table, words = fulltext_table(collection), list(content_words(text).items())
+        table, words = fulltext_table(collection), list(query_words(text).items())
         if len(words) > _EXAMINED_WORDS:
             words = words[: _EXAMINED_WORDS // 2] + words[-_EXAMINED_WORDS // 2 :]
         with self._database.snapshot() as connection:
             chunks = _chunks(connection, collection)
             rough = {term: _matches(connection, table, word, _COUNTED_CHUNKS) for term, word in words}
-        return {term: _weight(chunks, count) for term, count in rough.items() if count}
+        present = {term: count for term, count in rough.items() if count}
+        telling = {term: count for term, count in present.items() if count <= COMMON_SHARE * chunks} or present
+        return {term: _weight(chunks, count) for term, count in telling.items()}
 
 
 def _chunks(connection: apsw.Connection, collection: int) -> int:

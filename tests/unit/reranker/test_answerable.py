@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.reranker.evidence import Answerability, EncoderCalibration, Script, script_of, unrelated_similarity
+from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.passage import Passage
+from edge_rag.reranker.candidate import EncodedPassage, RerankCandidate
+from edge_rag.reranker.evidence import (
+    ENOUGH_SENTENCES,
+    Answerability,
+    EncoderCalibration,
+    Script,
+    script_of,
+    unrelated_similarity,
+)
 from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
 
 REPOSITORY = Path(__file__).parents[3]
@@ -76,10 +86,41 @@ def test_a_question_is_judged_by_unrelated_texts_of_its_script(latin: float) -> 
     encoder = Scripted(latin, 0.7)
     calibration = EncoderCalibration(encoder)
     english, russian = calibration.answerability("How often?"), calibration.answerability("Как часто?")
-    assert (english.unrelated, russian.unrelated) == pytest.approx((latin, 0.7))
+    assert (english.unrelated, russian.unrelated) == pytest.approx((latin + 0.15 * (1 - latin), 0.7 + 0.15 * 0.3))
     assert english.weights == russian.weights
     calibration.answerability("Who?"), calibration.answerability("Кто?")
     assert encoder.encoded == 2
+
+
+def others(sentences: int, cosine: float) -> list[RerankCandidate]:
+    """Candidates of one sentence each, all as similar to the question."""
+    vectors = TokenVectors(np.ones((1, 1), np.float32), np.array([[0, 1]], np.int32))
+    passage = Passage(ChunkId(1), DocumentId("d"), "d.txt", None, 0, 5, "Yes. ")
+    encoded = EncodedPassage.of(passage, vectors)
+    return [RerankCandidate(passage, encoded, np.full((1, 1), cosine, np.float32)) for _ in range(sentences)]
+
+
+@given(st.floats(0.1, 0.9), st.floats(0.1, 0.9), st.integers(0, 40), st.sampled_from(["Who?", "Кто?"]))
+def test_the_other_candidates_tell_what_does_not_answer_as_far_as_they_have_sentences(
+    stand_in: float, measured: float, sentences: int, question: str
+) -> None:
+    calibration = EncoderCalibration(Scripted(stand_in, 0.95))
+    found, none, enough = (
+        calibration.answerability(question, others(count, measured)).unrelated
+        for count in (sentences, 0, ENOUGH_SENTENCES)
+    )
+    assert min(none, enough) - 1e-6 <= found <= max(none, enough) + 1e-6
+    if sentences >= ENOUGH_SENTENCES:
+        assert found == pytest.approx(enough)
+    assert min(measured, stand_in) - 1e-6 <= enough <= max(measured, stand_in + 0.15 * (1 - stand_in)) + 1e-6
+
+
+def test_enough_candidates_need_no_texts_of_the_questions_script() -> None:
+    encoder = Scripted(0.67, 0.95)
+    calibration = EncoderCalibration(encoder)
+    russian, english = (calibration.answerability(asked, others(ENOUGH_SENTENCES, 0.7)) for asked in ("Кто?", "Who?"))
+    assert russian == english
+    assert encoder.encoded == 1
 
 
 def test_encoders_that_find_unrelated_texts_similar_have_weights_of_their_own() -> None:
