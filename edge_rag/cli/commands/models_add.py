@@ -65,7 +65,7 @@ leaves the store unchanged; files fetched from the hub are kept for the next att
     metavar="PUBLIC.pem",
     help="Require a model.sig by this key, or one of several (OpenSSF model signing).",
 )
-@click.option("--accept-loss", is_flag=True, help="Add a model although quantizing changes its answers too much.")
+@click.option("--accept-loss", is_flag=True, help="Add a model although quantizing changes its results too much.")
 @options.config_options
 @options.as_json
 def add(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -80,6 +81,7 @@ FORMS: Final = {
 _LARGEST_INLINE: Final = 256 << 20
 """Most bytes of weights inside a graph's file; more lie in a file beside it, which is mapped."""
 
+_GRAPH_FILE: Final = "model.onnx"
 _WEIGHTS_FILE: Final = "model.onnx.data"
 
 
@@ -119,7 +121,9 @@ def build(checkpoint: Path, role: ModelRole, precision: ModelPrecision, folder: 
         raise ModelNotAdded(f"the network has no packed form: {error}") from error
     stored = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
     outside = stored > _LARGEST_INLINE
-    onnx.save_model(model, folder / "model.onnx", save_as_external_data=outside, location=_WEIGHTS_FILE)
+    onnx.save_model(model, folder / _GRAPH_FILE, save_as_external_data=outside, location=_WEIGHTS_FILE)
+    if outside:  # the library makes it for its owner only, and the daemon may be another user
+        shutil.copymode(folder / _GRAPH_FILE, folder / _WEIGHTS_FILE)
     return {"bits_per_weight": round(8 * stored / weights.elements, 3)}
 
 

@@ -188,7 +188,9 @@ class Tensors:
     def _floats(self, name: str, stored: NDArray[np.generic]) -> Floats:
         path, tensor = self._tensor(name)
         if tensor.type == "BF16":
-            values: Floats = (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+            widened = stored.astype(np.uint32)
+            widened <<= np.uint32(16)
+            values: Floats = widened.view(np.float32)
         else:
             with np.errstate(over="ignore"):
                 values = stored.astype(np.float32)

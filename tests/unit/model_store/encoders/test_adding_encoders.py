@@ -88,7 +88,9 @@ def test_weights_of_a_large_graph_lie_beside_it(tmp_path: Path, monkeypatch: pyt
         prepare_encoder.build(folder, ModelRole.EMBEDDER, ModelPrecision.INT8, tmp_path / name)
         found.append(open_session(tmp_path / name / "model.onnx", ops_library()).run(None, texts))
     assert [path.name for path in (tmp_path / "inside").iterdir()] == ["model.onnx"]
-    assert (tmp_path / "beside" / "model.onnx.data").stat().st_size > 40_000
+    graph, weights = (tmp_path / "beside" / name for name in ("model.onnx", "model.onnx.data"))
+    assert weights.stat().st_size > 40_000
+    assert weights.stat().st_mode == graph.stat().st_mode
     np.testing.assert_array_equal(np.concatenate(found[0]), np.concatenate(found[1]))
 
 
