@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 
 import pytest
@@ -303,26 +304,15 @@ def test_a_rejection_is_never_an_unnamed_one() -> None:
         assert str(refused.value)
 
 
-def japanese_pdf(columns: list[str], downwards: bool) -> bytes:
-    """A PDF in a font of the Adobe-Japan1 collection that is not embedded; downwards in columns from right to left."""
-    drawn = "\n".join(
-        f"1 0 0 1 {500 - 22 * number if downwards else 72} {780 if downwards else 780 - 22 * number} Tm "
-        f"<{text.encode('utf-16-be').hex()}> Tj"
-        for number, text in enumerate(columns)
-    )
-    content = f"BT /F1 14 Tf {drawn} ET"
+def pdf_of(content: str, *fonts: str) -> bytes:
+    """A PDF of one page; F1 is the first of the objects that ``fonts`` are, which are numbered from 5 on."""
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
         "<< /Type /Pages /Kids [ 3 0 R ] /Count 1 >>",
         "<< /Type /Page /Parent 2 0 R /MediaBox [ 0 0 595 842 ] /Contents 4 0 R "
         "/Resources << /Font << /F1 5 0 R >> >> >>",
         f"<< /Length {len(content)} >>\nstream\n{content}\nendstream",
-        "<< /Type /Font /Subtype /Type0 /BaseFont /HeiseiMin-W3 /DescendantFonts [ 6 0 R ] "
-        f"/Encoding /UniJIS-UCS2-{'V' if downwards else 'H'} >>",
-        "<< /Type /Font /Subtype /CIDFontType0 /BaseFont /HeiseiMin-W3 /FontDescriptor 7 0 R /DW 1000 "
-        "/CIDSystemInfo << /Registry (Adobe) /Ordering (Japan1) /Supplement 2 >> >>",
-        "<< /Type /FontDescriptor /FontName /HeiseiMin-W3 /Flags 6 /FontBBox [ -123 -257 1001 910 ] /ItalicAngle 0 "
-        "/Ascent 723 /Descent -241 /CapHeight 709 /StemV 69 >>",
+        *fonts,
     ]
     pdf, table = b"%PDF-1.5\n", b""
     for number, body in enumerate(objects, start=1):
@@ -331,6 +321,61 @@ def japanese_pdf(columns: list[str], downwards: bool) -> bytes:
     count = len(objects) + 1
     end = f"trailer << /Root 1 0 R /Size {count} >>\nstartxref\n{len(pdf)}\n%%EOF"
     return pdf + b"xref\n0 %d\n0000000000 65535 f \n" % count + table + end.encode()
+
+
+def font_descriptor(name: str) -> str:
+    box = "/FontBBox [ -123 -257 1001 910 ] /ItalicAngle 0 /Ascent 723 /Descent -241 /CapHeight 709 /StemV 69"
+    return f"<< /Type /FontDescriptor /FontName /{name} /Flags 6 {box} >>"
+
+
+def japanese_pdf(columns: list[str], downwards: bool) -> bytes:
+    """A PDF in a font of the Adobe-Japan1 collection that is not embedded; downwards in columns from right to left."""
+    drawn = "\n".join(
+        f"1 0 0 1 {500 - 22 * number if downwards else 72} {780 if downwards else 780 - 22 * number} Tm "
+        f"<{text.encode('utf-16-be').hex()}> Tj"
+        for number, text in enumerate(columns)
+    )
+    return pdf_of(
+        f"BT /F1 14 Tf {drawn} ET",
+        "<< /Type /Font /Subtype /Type0 /BaseFont /HeiseiMin-W3 /DescendantFonts [ 6 0 R ] "
+        f"/Encoding /UniJIS-UCS2-{'V' if downwards else 'H'} >>",
+        "<< /Type /Font /Subtype /CIDFontType0 /BaseFont /HeiseiMin-W3 /FontDescriptor 7 0 R /DW 1000 "
+        "/CIDSystemInfo << /Registry (Adobe) /Ordering (Japan1) /Supplement 2 >> >>",
+        font_descriptor("HeiseiMin-W3"),
+    )
+
+
+def arabic_pdf(lines: list[str]) -> bytes:
+    """A PDF of right-aligned lines, drawn as programs do it: from left to right, with lam and alef as one glyph."""
+    drawn, glyphs = [], [""]
+    for number, line in enumerate(lines):
+        shapes = re.findall("\u0644[\u0622\u0623\u0625\u0627]|.", line)
+        glyphs += sorted(set(shapes) - set(glyphs))
+        codes = "".join(f"{glyphs.index(shape):04x}" for shape in reversed(shapes))
+        drawn.append(f"1 0 0 1 {500 - 7 * len(shapes)} {780 - 20 * number} Tm <{codes}> Tj")
+    meanings = "\n".join(f"<{code:04x}> <{text.encode('utf-16-be').hex()}>" for code, text in enumerate(glyphs) if text)
+    to_unicode = (
+        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapType 2 def\n1 begincodespacerange\n"
+        f"<0000> <ffff>\nendcodespacerange\n{len(glyphs) - 1} beginbfchar\n{meanings}\nendbfchar\nendcmap end end"
+    )
+    return pdf_of(
+        f"BT /F1 14 Tf {' '.join(drawn)} ET",
+        "<< /Type /Font /Subtype /Type0 /BaseFont /Amiri /DescendantFonts [ 6 0 R ] /Encoding /Identity-H "
+        "/ToUnicode 8 0 R >>",
+        "<< /Type /Font /Subtype /CIDFontType2 /BaseFont /Amiri /FontDescriptor 7 0 R /DW 500 "
+        "/CIDSystemInfo << /Registry (Adobe) /Ordering (Identity) /Supplement 0 >> >>",
+        font_descriptor("Amiri"),
+        f"<< /Length {len(to_unicode)} >>\nstream\n{to_unicode}\nendstream",
+    )
+
+
+def test_arabic_lines_of_a_pdf_make_one_paragraph_with_their_ligatures_in_order() -> None:
+    lines = [
+        "يجب تشحيم المحامل كل ألفي ساعة، ولا يجوز غسل الأجزاء",
+        "بالماء أثناء الاختبار قبل إغلاق الصمام الثالث",
+        "شهريا.",
+    ]
+    assert read("manual.pdf", arabic_pdf(lines)).text == " ".join(lines)
 
 
 @pytest.mark.parametrize("downwards", [False, True])

@@ -22,6 +22,7 @@ _ELEMENT_GAP = 0.4
 _MAX_OBJECTS = 4_000
 _THIN = 2.5
 _LEAST_DOWNWARDS = 3
+_ALEF_LAM = re.compile("[\u0622\u0623\u0625\u0627]\u0644")
 _SEGMENTS_OF_A_RECTANGLE = (4, 5)
 
 Box = tuple[float, float, float, float]
@@ -67,6 +68,12 @@ class _DrawnText:
         self._references = tuple(ctypes.byref(side) for side in self._sides)
         self._loose = pdfium.FS_RECTF()
         self._loose_reference = ctypes.byref(self._loose)
+        self.characters = _ALEF_LAM.sub(self._in_order, self.characters)
+
+    def _in_order(self, found: re.Match[str]) -> str:
+        """Puts the letters of an Arabic ligature in order: PDFium turns them around together with their line."""
+        alef, lam = self.box(found.start(), 0), self.box(found.start() + 1, 0)
+        return found[0][::-1] if alef == lam else found[0]
 
     def direction(self, position: int) -> int:
         """Returns the quarter turns clockwise that a character is drawn at."""

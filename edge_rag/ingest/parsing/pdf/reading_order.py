@@ -16,9 +16,10 @@ are not level with each other; cells are short and level.
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 from statistics import median
@@ -254,6 +255,9 @@ _DEEPEST_CUT = 12
 _MAX_JUDGED_GAPS = 4
 _LOOKUPS_PER_ELEMENT = 12
 _CELL_GAP = 1.0
+_MARK_OVERLAP = 0.6
+_ATTACHED = frozenset(("Mn", "Mc", "Po", "Pe", "Pf"))
+"""Categories of marks and of punctuation that follow what they belong to without a space."""
 _BODY_GAP = 1.6
 _SAMPLED_ELEMENTS = 100
 
@@ -274,8 +278,8 @@ def reading_order(elements: Sequence[TextElement], edges: Sequence[Edge]) -> lis
         return [_line((element,), margin) for element in elements]
     region = bands(gather_ruled_rows(elements, edges))
     head, foot = _body_range(region)
-    margin = max(element.right for element in elements)
     reader = _RegionReader(edges, _right_to_left(elements))
+    margin = reader.margin(elements)
     parts = region[:head], region[head:foot], region[foot:]
     return [line for part in parts for line in reader.read(part, margin, _DEEPEST_CUT)]
 
@@ -293,6 +297,12 @@ class _RegionReader:
         self._right_to_left = right_to_left
         self._elements_left = _LOOKUPS_PER_ELEMENT * MAX_ELEMENTS
 
+    def margin(self, elements: Sequence[TextElement]) -> float:
+        """Returns the edge of a column at which its lines end."""
+        if self._right_to_left:
+            return min(element.left for element in elements)
+        return max(element.right for element in elements)
+
     def read(self, region: Sequence[Band], margin: float, depth: int) -> Iterator[Line]:
         """Yields the lines of a region. The part below a cut is handled in the loop, so it adds no recursion."""
         while region:
@@ -306,7 +316,7 @@ class _RegionReader:
                 left = [element for band in inside for element in band.elements if element.right <= gap.low]
                 right = [element for band in inside for element in band.elements if element.left >= gap.high]
                 for column in (right, left) if self._right_to_left else (left, right):
-                    yield from self.read(bands(column), max(element.right for element in column), depth - 1)
+                    yield from self.read(bands(column), self.margin(column), depth - 1)
             else:
                 yield from _lines(inside, margin, self._right_to_left)
             region = region[gap.last + 1 :]
@@ -339,8 +349,15 @@ def _lines(region: Sequence[Band], margin: float, right_to_left: bool) -> Iterat
             level.append([elements])
     for row in level:
         beside = sorted((_line(elements, margin) for elements in row), key=lambda line: line.left)
-        if all(before.right <= after.left for before, after in pairwise(beside)):
-            yield _joined(beside, right_to_left)
+        if right_to_left:
+            # Marks above and below letters reach over their neighbours. Lines are mirrored: they start at the left.
+            overlap = _MARK_OVERLAP * beside[0].size
+            if all(before.right <= after.left + overlap for before, after in pairwise(beside)):
+                yield _mirrored(_joined_to_the_left(beside))
+            else:
+                yield from (_mirrored(_line(elements, margin)) for elements in row)
+        elif all(before.right <= after.left for before, after in pairwise(beside)):
+            yield _joined(beside)
         else:
             yield from (_line(elements, margin) for elements in row)
 
@@ -350,7 +367,7 @@ def _line(elements: Sequence[TextElement], margin: float) -> Line:
     size = elements[0].size
     cells = list(elements[0].cells)
     for before, after in pairwise(elements):
-        if after.left - before.right > _CELL_GAP * size:
+        if max(after.left - before.right, before.left - after.right) > _CELL_GAP * size:
             cells += after.cells
         else:
             cells[-1] += " " + after.cells[0]
@@ -359,11 +376,28 @@ def _line(elements: Sequence[TextElement], margin: float) -> Line:
     return Line(tuple(cells), left, right, elements[0].bottom, size, margin)
 
 
-def _joined(beside: Sequence[Line], right_to_left: bool) -> Line:
-    ordered = list(reversed(beside)) if right_to_left else beside
-    cells = tuple(cell for line in ordered for cell in line.cells)
+def _joined(beside: Sequence[Line]) -> Line:
+    cells = tuple(cell for line in beside for cell in line.cells)
     size = max(line.size for line in beside)
     return Line(cells, beside[0].left, beside[-1].right, beside[0].bottom, size, beside[0].margin)
+
+
+def _joined_to_the_left(beside: Sequence[Line]) -> Line:
+    """Joins parts of a line from right to left. PDFium cuts such lines at marks and signs, so close parts are one."""
+    whole = _joined(beside)
+    cells = list(beside[-1].cells)
+    for before, after in pairwise(reversed(beside)):
+        if before.left - after.right > _CELL_GAP * whole.size:
+            cells += after.cells
+        else:
+            attached = unicodedata.category(after.cells[0][:1] or " ") in _ATTACHED
+            cells[-1] += ("" if attached else " ") + after.cells[0]
+            cells += after.cells[1:]
+    return replace(whole, cells=tuple(cells))
+
+
+def _mirrored(line: Line) -> Line:
+    return replace(line, left=-line.right, right=-line.left, margin=-line.margin)
 
 
 def _body_range(region: Sequence[Band]) -> tuple[int, int]:
