@@ -17,7 +17,14 @@ from prometheus_client import CollectorRegistry
 
 import edge_rag
 from edge_rag.bootstrap.app import build
-from edge_rag.bootstrap.network import make_access, make_announcer, make_call_context, request_limits, transport_limits
+from edge_rag.bootstrap.network import (
+    make_access,
+    make_announcer,
+    make_call_context,
+    make_http_server,
+    request_limits,
+    transport_limits,
+)
 from edge_rag.bootstrap.reload import SettingsReloader
 from edge_rag.bootstrap.tracing import make_traces
 from edge_rag.config.sections import LogFormat
@@ -133,11 +140,16 @@ async def _serve(
         transport,
         connections,
     )
+    http = None if listeners.http is None else make_http_server(settings, listeners.http, calls, connections)
     addresses = await server.start()
     announcer: Announcer | None = None
     try:
+        if http is not None:
+            addresses = (*addresses, await http.start())
         app = await asyncio.to_thread(build, settings, metrics, observer, manager.progress)
     except BaseException:
+        if http is not None:
+            await http.stop(grace_s=0)
         await server.stop(grace_s=0)
         raise
     try:
@@ -206,7 +218,9 @@ async def _serve(
         announcer = make_announcer(settings, addresses[0])
         if announcer is not None:
             announcer.start()
-        reloader = SettingsReloader(settings, read, server, calls.timeouts, authenticator)
+        reloader = SettingsReloader(
+            settings, read, [server] if http is None else [server, http], calls.timeouts, authenticator
+        )
         while await signals.reload_requested():
             manager.reloading()
             manager.ready(_reload(reloader))
@@ -225,6 +239,8 @@ async def _serve(
         except TimeoutError:
             log.warning("the grace period is over; remaining calls are cancelled")
             await asyncio.to_thread(app.cancel_queries)
+        if http is not None:
+            await http.stop(_STATUS_SECONDS)
         await server.stop(_STATUS_SECONDS)
         await unannounced
         await asyncio.to_thread(app.close)

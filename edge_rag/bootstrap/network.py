@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import edge_rag
 from edge_rag.access.certificates import CertificateFolder, ServerIdentity, TlsFiles
@@ -16,9 +18,10 @@ from edge_rag.config.settings import Settings
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.core.ports import AuditSink
 from edge_rag.discovery.announcer import Announcement, Announcer
-from edge_rag.errors import AccessError
-from edge_rag.server.limits.transport import BUFFERED_BYTES, TransportLimits
-from edge_rag.server.listeners import Listeners, TlsOptions, bind, is_local
+from edge_rag.errors import AccessError, ConfigurationError
+from edge_rag.server.limits.connections import Connections
+from edge_rag.server.limits.transport import BUFFERED_BYTES, HTTP_BUFFERED_BYTES, TransportLimits
+from edge_rag.server.listeners import HttpListener, Listeners, TlsOptions, bind, is_local
 from edge_rag.service.access import Authenticator, PairingService
 from edge_rag.service.call import CallContext
 from edge_rag.service.lifecycle import Lifecycle
@@ -34,6 +37,9 @@ from edge_rag.service.refusals import RefusalRecorder
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.tracing import Traces
 
+if TYPE_CHECKING:
+    from edge_rag.server.http.server import HttpServer
+
 
 def make_access(settings: Settings) -> tuple[Listeners, Authenticator]:
     """Makes the listeners and the authenticator.
@@ -48,7 +54,41 @@ def make_access(settings: Settings) -> tuple[Listeners, Authenticator]:
         settings.listen, settings.local_listen, settings.tls.always, tls_options(settings), has_credentials
     )
     own = socket_path(settings.data_directory)
-    return replace(listeners, socket=own), Authenticator(tokens, pairing_service(settings))
+    listeners = replace(listeners, socket=own, http=_http_listener(settings, has_credentials))
+    return listeners, Authenticator(tokens, pairing_service(settings))
+
+
+def _http_listener(settings: Settings, has_credentials: bool) -> HttpListener | None:
+    http = settings.http
+    if not http.enabled:
+        return None
+    checked = bind(http.address, None, settings.tls.always, tls_options(settings), has_credentials, "http.address")
+    return HttpListener(checked.main, checked.tls)
+
+
+def make_http_server(
+    settings: Settings, listener: HttpListener, calls: CallContext, connections: Connections
+) -> HttpServer:
+    """Makes the HTTP server. Nothing of it is imported before.
+
+    Raises:
+        ConfigurationError: The extra `http` is not installed.
+    """
+    missing = [name for name in ("h11", "starlette", "uvicorn") if find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"http.enabled: {' and '.join(missing)} cannot be imported; install the extra: pip install 'edge-rag[http]'"
+        )
+    from edge_rag.server.http.calls import HttpLimits
+    from edge_rag.server.http.server import HttpServer
+
+    limits = HttpLimits(
+        settings.limits.metadata_kib << 10,
+        settings.limits.message_kib << 10,
+        settings.limits.slow_client_seconds,
+        frozenset(name.lower() for name in settings.http.hosts),
+    )
+    return HttpServer(listener, calls, request_limits(settings), limits, connections)
 
 
 def make_call_context(
@@ -142,7 +182,8 @@ def message_memory_bytes(settings: Settings) -> int:
     limits = settings.limits
     calls = limits.concurrent_calls + ANONYMOUS_CALLS
     received = ANONYMOUS_CALLS * (limits.message_kib << 10)
-    return (limits.message_memory_mib << 20) + received + calls * BUFFERED_BYTES
+    buffered = HTTP_BUFFERED_BYTES if settings.http.enabled else BUFFERED_BYTES
+    return (limits.message_memory_mib << 20) + received + calls * buffered
 
 
 def tls_options(settings: Settings) -> TlsOptions | None:

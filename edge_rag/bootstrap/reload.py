@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from edge_rag.bootstrap.network import make_access, pairing_service, request_limits, token_file
+from edge_rag.bootstrap.network import make_access, pairing_service, request_limits, tls_options, token_file
 from edge_rag.config.sections import LogFormat
 from edge_rag.config.settings import Settings, changed_keys, with_reloadable
-from edge_rag.server.grpc.server import GrpcServer
+from edge_rag.core.limits.request_fields import RequestLimits
+from edge_rag.server.listeners import TlsOptions
 from edge_rag.service.access import Authenticator
 from edge_rag.service.limits import Timeouts
 from edge_rag.telemetry.logs import configure_logging
@@ -27,13 +29,21 @@ class ReloadResult:
     need_restart: tuple[str, ...]
 
 
+class ReloadableServer(Protocol):
+    """A server of one transport."""
+
+    def reload(self, limits: RequestLimits, tls: TlsOptions | None) -> None:
+        """Applies other limits to later requests, and other certificates to new connections."""
+        ...
+
+
 class SettingsReloader:
     """Applies reloadable settings to a running daemon. For one event loop.
 
     Args:
         settings: Settings at startup.
         read: Reads the settings again from the same sources.
-        server: Takes request limits and certificates.
+        servers: Take request limits and certificates.
         timeouts: Takes the maximum durations of calls.
         authenticator: Takes tokens.
     """
@@ -42,13 +52,13 @@ class SettingsReloader:
         self,
         settings: Settings,
         read: Callable[[], Settings],
-        server: GrpcServer,
+        servers: Sequence[ReloadableServer],
         timeouts: Timeouts,
         authenticator: Authenticator,
     ) -> None:
         self._current = settings
         self._read = read
-        self._server = server
+        self._servers = servers
         self._timeouts = timeouts
         self._authenticator = authenticator
 
@@ -61,8 +71,9 @@ class SettingsReloader:
         """
         read = self._read()
         following = with_reloadable(self._current, read)
-        listeners, _ = make_access(following)
-        self._server.reload(request_limits(following), listeners.tls)
+        make_access(following)
+        for server in self._servers:
+            server.reload(request_limits(following), tls_options(following))
         self._timeouts.set(following.limits.request_seconds, following.limits.long_call_seconds)
         self._authenticator.replace(token_file(following), pairing_service(following))
         configure_logging(following.log.level.value, following.log.format is LogFormat.JSON, following.log.text)

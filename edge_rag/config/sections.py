@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from enum import Enum
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from edge_rag.config.paths import default_models_directory
+from edge_rag.core.address import DEFAULT_HTTP_ADDRESS
 
 
 def _absolute(path: Path) -> Path:
@@ -266,6 +268,38 @@ class LimitSettings(Section):
         le=3600,
         description="Time that running calls have to finish after the daemon is asked to stop, seconds.",
     )
+
+
+class HttpSettings(Section):
+    """The HTTP server: OpenAI's API shape and documents. Needs the extra `http`."""
+
+    enabled: bool = Field(default=False, description="Serve HTTP besides gRPC.")
+    address: str = Field(
+        default=DEFAULT_HTTP_ADDRESS,
+        description="Address to listen on, HOST:PORT. An address other than loopback needs TLS and credentials, as for"
+        " `listen`. Port 0 chooses a free port.",
+    )
+    hosts: list[str] = Field(
+        default=[],
+        description="Host names by which clients reach the box without TLS, as a request names it in `Host`. Addresses"
+        " and `localhost` are always accepted; any other name could be that of a site that attacks the box.",
+    )
+
+    @field_validator("address")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        host, colon, port = value.rpartition(":")
+        if value.startswith("unix:") or not colon or not host or not port.isdigit() or int(port) > 65535:
+            raise ValueError("must be HOST:PORT")
+        return value
+
+    @field_validator("hosts")
+    @classmethod
+    def _are_names(cls, value: list[str]) -> list[str]:
+        for name in value:
+            if not re.fullmatch(r"[A-Za-z0-9._-]{1,253}", name):
+                raise ValueError(f"{name!r} is not a host name, without a port")
+        return value
 
 
 class TlsSettings(Section):

@@ -23,6 +23,7 @@ from edge_rag.config.sections import (
     DirectoryPath,
     DiscoverySettings,
     FilePath,
+    HttpSettings,
     LimitSettings,
     LogSettings,
     MetricSettings,
@@ -78,6 +79,7 @@ class Settings(BaseSettings):
     ingest: IngestSettings = Field(default_factory=IngestSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     log: LogSettings = Field(default_factory=LogSettings)
+    http: HttpSettings = Field(default_factory=HttpSettings)
     tls: TlsSettings = Field(default_factory=TlsSettings)
     access: AccessSettings = Field(default_factory=AccessSettings)
     discovery: DiscoverySettings = Field(default_factory=DiscoverySettings)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7421"
+DEFAULT_HTTP_ADDRESS: Final = "127.0.0.1:7480"
 ADDRESS_VARIABLE: Final = "EDGE_RAG_SERVER"
 """Environment variable with the address that clients call."""
 
@@ -33,6 +34,12 @@ def peer_of(name: str) -> Peer | None:
     if scheme not in ("ipv4", "ipv6") or not port.isdigit():
         return None
     return unquote(host).strip("[]"), int(port)
+
+
+def name_of_peer(peer: Peer) -> str:
+    """Returns gRPC's name of a peer; an IPv4 address may be mapped (``::ffff:192.0.2.7``)."""
+    host, port = peer[0].removeprefix("::ffff:"), peer[1]
+    return f"ipv6:{quote(f'[{host}]', safe='')}:{port}" if ":" in host else f"ipv4:{host}:{port}"
 
 
 @lru_cache(_CACHED)

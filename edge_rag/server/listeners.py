@@ -29,6 +29,19 @@ class TlsOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class HttpListener:
+    """The listening address of the HTTP server, checked by ``bind``.
+
+    Attributes:
+        address: HOST:PORT.
+        tls: Its TLS; None without TLS.
+    """
+
+    address: str
+    tls: TlsOptions | None
+
+
+@dataclass(frozen=True, slots=True)
 class Listeners:
     """The daemon's listening addresses, checked by ``bind``.
 
@@ -37,12 +50,14 @@ class Listeners:
         tls: Its TLS; None without TLS.
         local: A second address without TLS for local clients, or None.
         socket: A Unix socket for the user that the daemon runs as, besides these; None if there is no place for one.
+        http: The HTTP server's address; None if there is none.
     """
 
     main: str
     tls: TlsOptions | None
     local: str | None
     socket: Path | None = None
+    http: HttpListener | None = None
 
 
 def bind(

@@ -54,6 +54,12 @@ TOKENS_PER_CPU_SECOND: Final = 100
 generates in it.
 """
 
+STAGES_FIRST_S: Final = 0.5
+"""How much longer a call may take than its stages, seconds; their errors say more precisely where the time went."""
+
+IDENTIFIED_REFUSALS: Final = (Code.PERMISSION_DENIED, Code.RESOURCE_EXHAUSTED)
+"""Why a call whose caller was identified is refused at admission."""
+
 _SCHEME: Final = "bearer "
 
 
@@ -394,10 +400,9 @@ class CallContext:
                 yield Call(backend, call_id, identity, peer, started, deadline, trace, self)
         except CollectionNotFound as error:
             sees_all = identity is not None and identity.collections is None
-            seen = error if sees_all else CollectionNotFound(error.collection, None)
-            failure = CallFailed.of(seen, call_id, self._error_text(seen, request))
+            failure = self._failure(error if sees_all else CollectionNotFound(error.collection, None), call_id, request)
         except EdgeRagError as error:
-            failure = CallFailed.of(error, call_id, self._error_text(error, request))
+            failure = self._failure(error, call_id, request)
             if isinstance(error, UndecodableMessage) or not (admitted or isinstance(error, InvalidRequest)):
                 client = request.credentials.address if identity is None else identity.name
                 self._record(operation, call_id, client, error)
@@ -422,8 +427,11 @@ class CallContext:
             finally:
                 failure = None  # its traceback holds this frame, which must not hold it
 
-    def _error_text(self, error: EdgeRagError, request: CallRequest) -> str:
-        return error_message(error, request.question, self._message_language) if request.question else str(error)
+    def _failure(self, error: EdgeRagError, call_id: RequestId, request: CallRequest) -> CallFailed:
+        asked = request.question
+        return CallFailed.of(
+            error, call_id, error_message(error, asked, self._message_language) if asked else str(error)
+        )
 
     def _record(self, operation: Operation, call_id: RequestId, client: str, error: EdgeRagError) -> None:
         recorded = self._refusals.record(operation.name, call_id, client, error)

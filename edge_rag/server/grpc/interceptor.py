@@ -24,8 +24,14 @@ from edge_rag.server.grpc.call import (
 )
 from edge_rag.server.grpc.messages import CallMessages
 from edge_rag.server.limits.connections import Connections
-from edge_rag.service.call import Admission, CallContext, CallFailed, Operation
-from edge_rag.service.codes import Code
+from edge_rag.service.call import (
+    IDENTIFIED_REFUSALS,
+    STAGES_FIRST_S,
+    Admission,
+    CallContext,
+    CallFailed,
+    Operation,
+)
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
@@ -39,15 +45,8 @@ status of others comes after data, for which ``limits.slow_client_seconds`` appl
 _CANCEL_DELAY_S: Final = 0.01
 """How long a call of a client that cancels many is delayed, seconds; by then its cancellation has arrived."""
 
-_STAGES_FIRST_S: Final = 0.5
-"""How much longer a call may take than its stages, seconds; their errors say more precisely where the time went."""
-
 _DISPLACED_RETRY_S: Final = 1.0
 """When a caller without identity whose call was displaced may try again, seconds."""
-
-
-_OF_IDENTIFIED: Final = (Code.PERMISSION_DENIED, Code.RESOURCE_EXHAUSTED)
-"""Why a call whose caller was identified is refused at admission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
             try:
                 admission = self._calls.admit(rpc.operation, known, request_id, displacing)
             except CallFailed as refusal:
-                if refusal.code in _OF_IDENTIFIED and not rpc.operation.anonymous:
+                if refusal.code in IDENTIFIED_REFUSALS and not rpc.operation.anonymous:
                     self._connections.identified(peer)
                 _set_status(context, grpc_status(refusal))
                 return
@@ -152,7 +151,7 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
             self._slow_client_s,
         )
         try:
-            async with asyncio.timeout(seconds + _STAGES_FIRST_S) as timeout:
+            async with asyncio.timeout(seconds + STAGES_FIRST_S) as timeout:
                 displacing.timeout = timeout
                 await self._run(rpc, admission, messages, context)
         except TimeoutError:

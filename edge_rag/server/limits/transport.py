@@ -33,6 +33,9 @@ _FIRST_WINDOW_BYTES: Final = 64 << 10
 BUFFERED_BYTES: Final = _FIRST_WINDOW_BYTES + _WINDOW_BYTES
 """Most bytes that gRPC holds of a call besides the message that is being received or sent."""
 
+HTTP_BUFFERED_BYTES: Final = 160 << 10
+"""The same for a call over HTTP: 64 KiB in each direction, and the piece that is being handed over."""
+
 
 @dataclass(frozen=True, slots=True)
 class TransportLimits:

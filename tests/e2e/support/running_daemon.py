@@ -45,6 +45,8 @@ class RunningDaemon:
     data_dir: Path
     process: subprocess.Popen[str]
     log: Path
+    http: str = ""
+    """Where it serves HTTP; empty if it does not."""
 
     def __enter__(self) -> Self:
         return self
@@ -110,7 +112,8 @@ def start_daemon(
     assert process.stdout is not None
     for line in process.stdout:
         if found := re.search(r"127\.0\.0\.1:\d+", line):
-            return RunningDaemon(found.group(), data_dir, process, log)
+            http = re.search(r"https?://\S+", line)
+            return RunningDaemon(found.group(), data_dir, process, log, http.group() if http else "")
     process.wait(10)
     process.stdout.close()
     raise AssertionError(f"the daemon did not start:\n{log.read_text()}")

@@ -1,0 +1,232 @@
+"""Chat completions to and from JSON, without a server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.core.answer import (
+    AnswerEvent,
+    Citation,
+    Finished,
+    FinishReason,
+    PassagesFound,
+    TextDelta,
+    Unsupported,
+    Usage,
+)
+from edge_rag.core.identity import Identity, Role
+from edge_rag.core.ids import ChunkId, DocumentId, RequestId
+from edge_rag.core.limits.request_fields import RequestLimits
+from edge_rag.core.passage import Passage, RankedPassage
+from edge_rag.core.query import AnswerMode, JsonSchema, Priority
+from edge_rag.errors import EdgeRagError, InvalidRequest, NotFound, UndecodableMessage
+from edge_rag.server.http.chat import ChatRequest, ChatWriter, parse_chat, parse_json, question_of
+
+CALLER = Identity("ward-3", frozenset({Role.READER}), priority_ceiling=Priority.NORMAL)
+LIMITS = RequestLimits(question_characters=100, default_mode=AnswerMode.QUOTE, default_passages=4)
+LEAST: dict[str, Any] = {"model": "edge-rag/manuals", "messages": [{"role": "user", "content": " How often? "}]}
+
+
+def parse(**fields: Any) -> ChatRequest:
+    return parse_chat({**LEAST, **fields}, RequestId("r"), CALLER, 10.0, LIMITS)
+
+
+def refused_field(**fields: Any) -> str:
+    with pytest.raises(InvalidRequest) as error:
+        parse(**fields)
+    return error.value.field
+
+
+def test_a_bare_question_gets_the_defaults_of_every_transport() -> None:
+    request = parse()
+    query = request.query
+    assert (query.question, query.collection, query.mode) == ("How often?", "manuals", AnswerMode.QUOTE)
+    assert (query.max_sentences, query.passages, query.format) == (1, 4, None)
+    assert query.priority is Priority.NORMAL  # the most this caller gets
+    assert (query.sampling.max_tokens, query.sampling.temperature, query.sampling.seed) == (256, 0.0, None)
+    assert (request.stream, request.include_usage) == (False, False)
+
+
+def test_every_supported_field_arrives() -> None:
+    request = parse(
+        stream=True,
+        stream_options={"include_usage": True},
+        max_completion_tokens=7,
+        temperature=1,
+        top_p=0.5,
+        top_k=3,
+        repetition_penalty=1.5,
+        seed=9,
+        stop=["END"],
+        edge_rag={"mode": "free", "max_sentences": 3, "passages": 2, "priority": "batch"},
+    )
+    sampling, query = request.query.sampling, request.query
+    assert request.stream
+    assert request.include_usage
+    assert (sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.top_k) == (7, 1.0, 0.5, 3)
+    assert (sampling.repetition_penalty, sampling.seed, sampling.stop) == (1.5, 9, ("END",))
+    assert (query.mode, query.max_sentences, query.passages) == (AnswerMode.FREE, 3, 2)
+    assert query.priority is Priority.BATCH
+    assert parse(stop="END").query.sampling.stop == ("END",)
+
+
+def test_the_last_message_is_the_question_whatever_precedes_it() -> None:
+    turns = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Before?"},
+        {"role": "assistant", "content": "So."},
+        {"role": "user", "content": [{"type": "text", "text": "And"}, {"type": "text", "text": "now?"}]},
+    ]
+    assert parse(messages=turns).query.question == "And\nnow?"
+    assert question_of(json.dumps({"messages": turns}).encode()) == "And\nnow?"
+    assert question_of(b"{") == ""
+
+
+def test_a_schema_makes_the_answer_free() -> None:
+    schema = {"type": "object", "properties": {"hours": {"type": "integer"}}}
+    wanted = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": schema}}
+    query = parse(response_format=wanted).query
+    assert query.mode is AnswerMode.FREE
+    assert isinstance(query.format, JsonSchema)
+    assert json.loads(query.format.schema) == schema
+    assert parse(response_format={"type": "text"}).query.mode is AnswerMode.QUOTE
+    assert refused_field(response_format=wanted, edge_rag={"mode": "quote"}) == "response_format"
+    assert refused_field(response_format=wanted, stop="x") == "stop"
+    assert refused_field(response_format={"type": "xml"}) == "response_format.type"
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"n": 2}, "n"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"logprobs": True}, "logprobs"),
+        ({"presence_penalty": 0.5}, "presence_penalty"),
+        ({"audio": {}}, "audio"),
+        ({"model": None}, "model"),
+        ({"model": "edge-rag/No"}, "model"),
+        ({"model": 1}, "model"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "tool", "content": ""}]}, "messages[0].role"),
+        ({"messages": [{"role": "assistant", "content": "So."}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0]"),
+        ({"messages": [{"role": "user", "content": "  "}]}, "messages"),
+        ({"messages": [{"role": "user", "content": "x" * 101}]}, "messages"),
+        ({"stream": 1}, "stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, "max_completion_tokens"),
+        ({"max_tokens": 8193}, "max_tokens"),
+        ({"max_tokens": True}, "max_tokens"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": "warm"}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_k": -1}, "top_k"),
+        ({"seed": -1}, "seed"),
+        ({"stop": [1]}, "stop"),
+        ({"stop": ["x"] * 9}, "stop"),
+        ({"edge_rag": {"mode": "loud"}}, "edge_rag.mode"),
+        ({"edge_rag": {"passages": 33}}, "edge_rag.passages"),
+        ({"edge_rag": {"colour": 1}}, "edge_rag.colour"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_its_field(fields: dict[str, Any], field: str) -> None:
+    assert refused_field(**fields) == field
+
+
+def test_values_that_ask_for_nothing_are_taken() -> None:
+    nothing = {"n": 1, "tools": [], "logprobs": False, "presence_penalty": 0.0, "frequency_penalty": 0, "store": None}
+    assert parse(**nothing, user="ward", metadata={"a": "b"}).query == parse().query
+
+
+def test_a_model_that_is_no_collection_does_not_exist() -> None:
+    with pytest.raises(NotFound):
+        parse(model="gpt-4o")
+
+
+@pytest.mark.parametrize("data", [b"", b"[1]", b'{"a":NaN}', b'"\\ud800"', b'{"a":"\\ud800"}', b"[" * 100_000, b"\xff"])
+def test_what_is_no_json_object_is_refused(data: bytes) -> None:
+    with pytest.raises(UndecodableMessage):
+        parse_json(data)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = (
+    "messages",
+    "stop",
+    "response_format",
+    "edge_rag",
+    "stream_options",
+    "seed",
+    "temperature",
+    "top_p",
+    "n",
+    "tools",
+)
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), JSON_VALUES, max_size=4))
+def test_any_value_of_any_field_is_a_legal_request_or_a_named_error(fields: dict[str, Any]) -> None:
+    try:
+        assert 1 <= parse(**fields).query.sampling.max_tokens <= 8192
+    except EdgeRagError as error:
+        assert str(error)
+
+
+PASSAGE = Passage(ChunkId(1), DocumentId("doc/1"), "pump.pdf", 3, 100, 140, "Grease the bearings every 500 hours.")
+EVENTS: tuple[AnswerEvent, ...] = (
+    PassagesFound((RankedPassage(PASSAGE, 1.0, ()),), 0.75),
+    TextDelta("Grease "),
+    TextDelta("the bearings."),
+    Citation(0, "pump.pdf", 3, 100, 112, "Grease the b", 0, 20, "en"),
+    Unsupported(7, 20),
+    Finished(FinishReason.LENGTH, Usage(11, 4, 5), (), 0.1),
+)
+
+
+def written(**fields: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    streaming, whole = (ChatWriter(parse(**fields), 1_700_000_000, "http://box:7480") for _ in range(2))
+    chunks = [chunk for event in EVENTS for chunk in streaming.chunks(event)]
+    for event in EVENTS:
+        whole.take(event)
+    return chunks, whole.completion()
+
+
+def test_a_completion_has_text_citation_usage_and_what_is_unsupported() -> None:
+    _, done = written()
+    assert done["choices"][0]["message"]["content"] == "Grease the bearings."
+    assert done["choices"][0]["finish_reason"] == "length"
+    cited = done["choices"][0]["message"]["annotations"][0]["url_citation"]
+    assert cited["url"] == "http://box:7480/documents/doc%2F1?collection=manuals&start=100&end=112"
+    assert (cited["title"], cited["start_index"], cited["end_index"]) == ("pump.pdf, page 3", 0, 20)
+    assert cited["edge_rag"]["text"] == "Grease the b"
+    assert done["usage"]["total_tokens"] == 16
+    assert done["usage"]["prompt_tokens_details"] == {"cached_tokens": 4}
+    expected = {"evidence": 0.75, "found": True, "unsupported": [{"start_index": 7, "end_index": 20}]}
+    assert done["edge_rag"] == expected
+
+
+def test_chunks_add_up_to_the_completion() -> None:
+    chunks, done = written(stream=True)
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    assert deltas[0] == {"role": "assistant", "content": ""}
+    assert "".join(delta.get("content", "") for delta in deltas) == done["choices"][0]["message"]["content"]
+    annotated = [delta["annotations"] for delta in deltas if "annotations" in delta]
+    assert annotated == [done["choices"][0]["message"]["annotations"]]
+    reasons = [chunk["choices"][0]["finish_reason"] for chunk in chunks]
+    assert reasons == [None] * (len(chunks) - 1) + ["length"]
+    assert not any("usage" in chunk for chunk in chunks)
+
+
+def test_usage_comes_last_and_only_if_asked_for() -> None:
+    chunks, done = written(stream=True, stream_options={"include_usage": True})
+    assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert (chunks[-1]["choices"], chunks[-1]["usage"]) == ([], done["usage"])
