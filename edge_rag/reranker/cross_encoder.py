@@ -82,11 +82,12 @@ class CrossEncoderReranker:
         for request, order, values in zip(requests, orders, scores, strict=True):
             passages = [request.retrieved.hits[index].passage for index in order]
             read = [EncodedPassage.of(passage, vectors[model_text(passage)]) for passage in passages]
+            term_weights = weights_by_term(request.retrieved.term_weights)
             weighted = weigh_sentences(
-                weights_by_term(request.retrieved.term_weights),
+                term_weights,
                 compare(vectors[request.question], passages, read),
                 self._evidence_weights,
-                self._calibration.answerability(request.question),
+                self._calibration.answerability(request.question, term_weights),
             )
             chosen: NDArray[np.float32] = values[order]
             ranked = (

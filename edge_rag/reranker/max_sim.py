@@ -171,7 +171,7 @@ class MaxSimReranker:
         best = order[: request.limit]
         chosen = [candidates[index] for index in best]
         others = [candidates[index] for index in order[max(request.limit, len(order) // 2) :]]
-        answerability = self._calibration.answerability(request.question, others)
+        answerability = self._calibration.answerability(request.question, term_weights, others)
         weighted = weigh_sentences(term_weights, chosen, self._evidence_weights, answerability)
         ranked = (
             RankedPassage(candidate.passage, float(scores[index]), sentences)

@@ -13,6 +13,7 @@ from edge_rag.core.passage import Passage
 from edge_rag.reranker.candidate import EncodedPassage, RerankCandidate
 from edge_rag.reranker.evidence import (
     ENOUGH_SENTENCES,
+    MOST_CHANCE,
     Answerability,
     EncoderCalibration,
     Script,
@@ -41,6 +42,24 @@ def test_neither_coverage_nor_similarity_alone_gives_high_evidence() -> None:
     assert judge.evidence(0.0, 0.12) < 0.01
     assert judge.evidence(1.0, 0.12) < 0.01
     assert judge.evidence(0.0, 1.0) > 0.99
+
+
+@given(SHARES, st.floats(0, 0.5), st.floats(0, 0.5), COSINES)
+def test_words_that_texts_hold_by_chance_are_no_evidence(
+    words: float, chance: float, more: float, likeness: float
+) -> None:
+    low, high = sorted((chance, more))
+    assert Answerability(0.7, high).evidence(words, likeness) <= Answerability(0.7, low).evidence(words, likeness)
+    assert Answerability(0.7, high).evidence(1.0, likeness) == Answerability(0.7).evidence(1.0, likeness)
+
+
+def test_chance_is_what_sentences_of_other_candidates_hold() -> None:
+    calibration = EncoderCalibration(Scripted(0.67, 0.7))
+    judges = [
+        calibration.answerability("Who?", weights, others(ENOUGH_SENTENCES, 0.7))
+        for weights in ({}, {"pump": 1.0}, {"yes": 1.0, "pump": 9.0}, {"yes": 1.0})
+    ]
+    assert [judge.chance for judge in judges] == pytest.approx([0.0, 0.0, 0.15, MOST_CHANCE])
 
 
 @given(SHARES, SHARES, st.floats(0, 0.9))
@@ -85,10 +104,10 @@ class Scripted:
 def test_a_question_is_judged_by_unrelated_texts_of_its_script(latin: float) -> None:
     encoder = Scripted(latin, 0.7)
     calibration = EncoderCalibration(encoder)
-    english, russian = calibration.answerability("How often?"), calibration.answerability("Как часто?")
+    english, russian = (calibration.answerability(asked, {}) for asked in ("How often?", "Как часто?"))
     assert (english.unrelated, russian.unrelated) == pytest.approx((latin + 0.15 * (1 - latin), 0.7 + 0.15 * 0.3))
     assert english.weights == russian.weights
-    calibration.answerability("Who?"), calibration.answerability("Кто?")
+    calibration.answerability("Who?", {}), calibration.answerability("Кто?", {})
     assert encoder.encoded == 2
 
 
@@ -106,7 +125,7 @@ def test_the_other_candidates_tell_what_does_not_answer_as_far_as_they_have_sent
 ) -> None:
     calibration = EncoderCalibration(Scripted(stand_in, 0.95))
     found, none, enough = (
-        calibration.answerability(question, others(count, measured)).unrelated
+        calibration.answerability(question, {}, others(count, measured)).unrelated
         for count in (sentences, 0, ENOUGH_SENTENCES)
     )
     assert min(none, enough) - 1e-6 <= found <= max(none, enough) + 1e-6
@@ -118,13 +137,17 @@ def test_the_other_candidates_tell_what_does_not_answer_as_far_as_they_have_sent
 def test_enough_candidates_need_no_texts_of_the_questions_script() -> None:
     encoder = Scripted(0.67, 0.95)
     calibration = EncoderCalibration(encoder)
-    russian, english = (calibration.answerability(asked, others(ENOUGH_SENTENCES, 0.7)) for asked in ("Кто?", "Who?"))
+    russian, english = (
+        calibration.answerability(asked, {}, others(ENOUGH_SENTENCES, 0.7)) for asked in ("Кто?", "Who?")
+    )
     assert russian == english
     assert encoder.encoded == 1
 
 
 def test_encoders_that_find_unrelated_texts_similar_have_weights_of_their_own() -> None:
-    apart, close = (EncoderCalibration(Scripted(latin, 0.7)).answerability("Who?").weights for latin in (0.12, 0.67))
+    apart, close = (
+        EncoderCalibration(Scripted(latin, 0.7)).answerability("Who?", {}).weights for latin in (0.12, 0.67)
+    )
     assert apart != close
 
 
