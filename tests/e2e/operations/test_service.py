@@ -15,7 +15,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from edge_rag.api.v1 import access_pb2, access_pb2_grpc, rag_pb2, rag_pb2_grpc
 from edge_rag.cli.main import main
-from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents, status_of
+from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, sample_documents, status_of
+from tests.support.old_data import unpack
 from tests.support.systemd_socket import Manager, Message, has
 
 WATCHDOG_S = 2.0
@@ -104,6 +105,20 @@ def test_ready_comes_once_health_says_serving_and_stopping_before_the_end(
     assert daemon.address in said[-1]["STATUS"]
     assert daemon.stop() == 0
     assert "STOPPING" in manager.next()
+
+
+def test_a_start_that_fills_full_text_says_how_far_it_is_and_asks_for_time(
+    start: Callable[..., RunningDaemon], manager: Manager, tmp_path: Path
+) -> None:
+    unpack(ROOT / "tests" / "fixtures" / "data-directories" / "schema-11.tar.xz", tmp_path)
+    with ThreadPoolExecutor(1) as watcher:
+        watched = watcher.submit(manager.until, has("READY"), 120)
+        start(tmp_path / "data", models={"embedder": "minilm-l6"}, environment=manager.environment())
+        said = watched.result(120)
+    filling = [message for message in said if message["STATUS"].startswith("indexing the words of stored documents")]
+    assert filling[0]["STATUS"].endswith(": 0 of 1 passages")
+    assert filling[-1]["STATUS"].endswith(": 4 of 4 passages")  # of the second collection
+    assert all(int(message["EXTEND_TIMEOUT_USEC"]) >= 60_000_000 for message in filling)
 
 
 def test_the_watchdog_is_fed_while_idle_and_under_load_and_not_by_a_stopped_process(
