@@ -1,12 +1,15 @@
 #include "quantized_matmul.h"
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "custom_op.h"
 #include "kernels.h"
 #include "ort_tensor.h"
 #include "quantized_operand.h"
+#include "wide_matrix.h"
 
 namespace edge_rag {
 namespace {
@@ -18,6 +21,13 @@ struct Kernel {
   const QuantizedKernels* build;
   QuantizedMatrix matrix;  // without its data
   Epilogue epilogue;
+  int64_t wide_block;  // or 0
+};
+
+// The wide form of an op's weights, made once.
+struct WideWeights {
+  std::once_flag made;
+  WideMatrix matrix;
 };
 
 // Quantized activations of one call, at most this many bytes of them (or those of a few rows, if they are longer): more
@@ -89,9 +99,15 @@ void multiply(const Kernel& kernel, const OrtKernelContext* context, const Quant
   parallel_for(kernel.api, context, static_cast<size_t>(strips * columns), task);
 }
 
-void compute(const Kernel& kernel, OrtKernelContext* context) {
+QuantizedMatrix widened(const Kernel& kernel, const QuantizedMatrix& stored, WideWeights& wide) {
+  if (kernel.wide_block == 0) return stored;
+  std::call_once(wide.made, [&] { wide.matrix = WideMatrix(stored, kernel.wide_block); });
+  return wide.matrix.matrix();
+}
+
+void compute(const Kernel& kernel, WideWeights& wide, OrtKernelContext* context) {
   const auto a = input<const float>(kernel.api, context, kActivations);
-  const QuantizedMatrix matrix = matrix_inputs(kernel.api, context, kernel.matrix);
+  const QuantizedMatrix matrix = widened(kernel, matrix_inputs(kernel.api, context, kernel.matrix), wide);
   require(!a.dims.empty() && a.dims.back() == matrix.rows, "a has shape ", a.dims, ", expected ", matrix.rows,
           " columns");
   int64_t rows = 1;
@@ -128,7 +144,9 @@ Kernel make_kernel(const OrtApi* api, const OrtKernelInfo* info) {
   require(gated + gelu <= 1, "there is no gelu with a gate");
   const Epilogue epilogue = gated == 1 ? Epilogue::kGate : gelu == 1 ? Epilogue::kGelu : Epilogue::kNone;
   const QuantizedMatrix matrix = matrix_attributes(api, info, gated == 1);
-  return {api, &choose_kernel_build().quantized, matrix, epilogue};
+  const int64_t wide_block = attribute_or<int64_t>(api, info, "wide_block", 0);
+  require_wide_block(matrix, wide_block);
+  return {api, &choose_kernel_build().quantized, matrix, epilogue, wide_block};
 }
 
 class QuantizedMatMul {
@@ -140,11 +158,12 @@ class QuantizedMatMul {
 
   QuantizedMatMul(const OrtApi* api, const OrtKernelInfo* info) : kernel_(make_kernel(api, info)) {}
 
-  void compute(OrtKernelContext* context) const { edge_rag::compute(kernel_, context); }
+  void compute(OrtKernelContext* context) const { edge_rag::compute(kernel_, *wide_, context); }
   const OrtApi* api() const { return kernel_.api; }
 
  private:
   Kernel kernel_;
+  std::unique_ptr<WideWeights> wide_ = std::make_unique<WideWeights>();
 };
 
 }  // namespace

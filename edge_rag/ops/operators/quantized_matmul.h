@@ -19,7 +19,10 @@ namespace edge_rag {
 //                  and a group is as many consecutive blocks
 // Output: float [.., N]; with a gate [.., N/2].
 // Attributes: K, N, bits (4 or 8), block_size (a multiple of 8), gated (0 or 1, default 0), gelu (0 or 1, default
-// 0, not with a gate).
+// 0, not with a gate), wide_block (default 0).
+// With a wide_block the weights are constants of 4 bits with neither zero points nor minima nor factors, and are
+// multiplied as 8 bits with a scale for every wide_block of K, to which they are rounded at the first call and kept:
+// faster where there are many rows, for twice the weights' memory more.
 // With gated = 1 the matrix is a gate and its operand, alternating panel by panel, and the result is silu(gate) *
 // operand (Shazeer, GLU variants improve Transformer, 2020). With gelu = 1 it is gelu(product + bias).
 // Each row of activations is quantized to 8 bits with a scale for every block of K. A row's result is the same bits

@@ -53,18 +53,25 @@ class WeightPrecision:
     Attributes:
         bits: 4 or 8.
         block_size: Consecutive elements of a column that share a scale; None: all of them.
-        to_lowest: Whether ``quantize_to_lowest`` is used, which keeps weights of GGML's Q4_0 as they are.
+        to_lowest: Whether ``quantize_to_lowest`` is used and scales are float16: both keep weights of GGML's Q4_0 as
+            they are.
+        wide_block: Products are of the weights rounded again, to 8 bits with a scale for every so many of a column:
+            faster, and the file stays small; 0: of the weights as they are.
     """
 
     bits: int
     block_size: int | None
     to_lowest: bool = False
+    wide_block: int = 0
 
     def packed(self, weight: Floats) -> PackedMatrix:
         """Quantizes a weight [in, out]."""
         whole = -(-len(weight) // 8) * 8
-        chosen = quantize_to_lowest if self.to_lowest else quantize
-        return pack(chosen(weight, self.bits, self.block_size or whole))
+        block = self.block_size or whole
+        if not self.to_lowest:
+            return pack(quantize(weight, self.bits, block))
+        matrix = quantize_to_lowest(weight, self.bits, block)
+        return pack(replace(matrix, scales=matrix.scales.astype(np.float16)))
 
     def packed_rows(self, table: Floats) -> PackedMatrix:
         """Quantizes a table [rows, columns] whose rows are looked up, some rows at a time."""
@@ -118,7 +125,10 @@ class GraphBuilder:
             return self.add("Gelu", [total], name) if gelu else total
         packed = self.precision.packed(weight)
         inputs = [rows, *self._stored(packed, name), "", offset]
-        return self.add("QuantizedMatMul", inputs, name, OPS_DOMAIN, gelu=int(gelu), **_attributes(packed))
+        attributes = _attributes(packed) | {"gelu": int(gelu)}
+        if self.precision.wide_block:
+            attributes["wide_block"] = self.precision.wide_block
+        return self.add("QuantizedMatMul", inputs, name, OPS_DOMAIN, **attributes)
 
     def rows_of(self, indices: str, table: Floats, name: str) -> str:
         """Looks up rows of a table [rows, columns]."""

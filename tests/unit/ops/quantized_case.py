@@ -161,6 +161,12 @@ def open_matrix_op(op: str, matrix: Matrix, **attributes: int) -> ort.InferenceS
     return _open(op, matrix.shape, matrix.inputs, tuple(attributes.items()), os.environ.get(BUILD_VARIABLE, ""))
 
 
+def open_anew(op: str, matrix: Matrix, **attributes: int) -> ort.InferenceSession:
+    """Opens the op for this matrix alone: one that keeps something of its weights."""
+    build = os.environ.get(BUILD_VARIABLE, "")
+    return _open.__wrapped__(op, matrix.shape, matrix.inputs, tuple(attributes.items()), build)
+
+
 @cache
 def _open(
     op: str,

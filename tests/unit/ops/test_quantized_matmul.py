@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.ops.op_graph import BUILD_VARIABLE, LIBRARY_VARIABLE, builds
-from tests.unit.ops.quantized_case import Floats, Matrix, Shape, magnitude, product, run_matrix_op
+from tests.unit.ops.quantized_case import Floats, Matrix, Shape, magnitude, open_anew, product, run_matrix_op
 
 SCALAR, *OTHERS = builds()
 TOLERANCE = 3e-6  # of a sum in float32 over the blocks; of an exponential with a gate, 1e-5
@@ -65,6 +65,37 @@ def test_any_product_agrees_with_float64_and_has_the_same_bits_in_every_build(
     assert_close(expected, matrix, activations)
     for build in OTHERS:
         np.testing.assert_array_equal(multiply(matrix, activations, build).view(np.int32), expected.view(np.int32))
+
+
+def widened(matrix: Matrix, wide_block: int) -> Matrix:
+    """The matrix in 8 bits with a scale for every ``wide_block`` of a column, each step in float32."""
+    shape = matrix.shape
+    values = matrix.integers.astype(np.float32) - np.float32(8)
+    steps = matrix.scales.astype(np.float32)[np.arange(shape.K) // shape.block_size]
+    wide = np.arange(shape.K) // wide_block
+    largest = np.stack([np.abs(steps[wide == block]).max(axis=0) for block in range(wide[-1] + 1)])
+    scales = largest * np.float32(8) / np.float32(127)
+    inverse = np.divide(np.float32(1), scales, out=np.zeros_like(scales), where=scales > 0)
+    integers = (np.rint(values * steps * inverse[wide]) + 128).astype(np.uint8)
+    return Matrix(Shape(shape.K, shape.N, 8, wide_block, shape.gated), integers, scales, None)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    shape=st.builds(Shape, K=st.integers(57, 600), N=st.integers(1, 100), block_size=st.sampled_from([8, 32, 64])),
+    kind=st.sampled_from(["float32", "float16"]),
+    rows=st.integers(1, 70),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_a_wide_product_is_that_of_the_weights_rounded_to_8_bits(shape: Shape, kind: str, rows: int, seed: int) -> None:
+    matrix = Matrix.stored(shape, seed, kind, minima=False)
+    activations = activations_of(rows, shape.K, seed)
+    expected = run_matrix_op("QuantizedMatMul", widened(matrix, 128), activations)
+    session = open_anew("QuantizedMatMul", matrix, wide_block=128)
+    feeds = {"a": activations} | matrix.feeds()
+    for _ in range(2):
+        (found,) = session.run(None, feeds)
+        np.testing.assert_array_equal(found.view(np.int32), expected.view(np.int32))
 
 
 @pytest.mark.parametrize("rows", [1, 8, 9, 64, 512, 1100])

@@ -107,3 +107,28 @@ def test_attributes_that_make_no_sense_are_refused_when_the_model_is_opened(
 def test_a_gate_that_makes_no_sense_is_refused(attributes: dict[str, int], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         open_matrix_op("QuantizedMatMul", Matrix.random(SHAPE, seed=0, zero_points=False), **attributes)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"wide_block": 24}, "wide_block is 24, must be a multiple of 16 and at most 65536"),
+        ({"wide_block": -16}, "wide_block is -16"),
+        ({"wide_block": 1 << 20}, "wide_block is 1048576"),
+        ({"wide_block": 32, "bits": 8}, "wide_block is for weights of 4 bits"),
+    ],
+)
+def test_a_wide_block_that_makes_no_sense_is_refused(attributes: dict[str, int], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        open_matrix_op("QuantizedMatMul", Matrix.random(SHAPE, seed=0, zero_points=False), **attributes)
+
+
+def test_weights_with_zero_points_or_minima_have_no_wide_block() -> None:
+    for matrix in (
+        Matrix.random(SHAPE, seed=0, zero_points=True),
+        _compact(),
+        Matrix.stored(SHAPE, 0, "float16", True),
+    ):
+        session = open_matrix_op("QuantizedMatMul", matrix, wide_block=32)
+        with pytest.raises(Exception, match="with wide_block there are no zero_points, minima and factors"):
+            session.run(None, {"a": _zeros(3, 40)} | matrix.feeds())
