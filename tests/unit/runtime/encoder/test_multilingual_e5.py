@@ -53,8 +53,8 @@ def test_vectors_agree_with_the_same_weights_in_fp32(encoder: TextEncoder) -> No
     with np.load(REFERENCE) as kept:
         expected = kept["sentence_vectors"].astype(np.float32)
     cosines = (encoder.embed(reference_texts()) * expected).sum(axis=1)
-    assert cosines.mean() > 0.9998
-    assert cosines.min() > 0.9995
+    assert cosines.mean() > 0.9995
+    assert cosines.min() > 0.999
 
 
 def test_questions_and_passages_get_their_prompts(encoder: TextEncoder) -> None:
@@ -91,7 +91,7 @@ def test_the_text_of_special_tokens_stays_text() -> None:
 def test_every_character_of_the_vocabulary_is_a_piece_of_its_own() -> None:
     """So leaving pieces out makes no text unknown."""
     pieces = PIECES.get_vocab()
-    assert len(pieces) == 130_000
+    assert len(pieces) == 142_000
     assert {character for piece in pieces for character in piece} <= pieces.keys()
 
 
@@ -115,7 +115,7 @@ def test_the_network_is_read_back_with_its_rows_of_4_bits() -> None:
     parts = read_network(onnx.load(FOLDER / "model.onnx"))
     assert len(parts.layers) == 12
     words = parts.tables.word_rows(np.array([5, 77_777]))
-    assert parts.tables.words.shape == (130_000, 384)
+    assert parts.tables.words.shape == (142_000, 384)
     assert parts.tables.word_scales is not None
     steps = words.reshape(2, 12, 32) / parts.tables.word_scales[[5, 77_777]][..., None]
     np.testing.assert_allclose(steps, np.rint(steps), atol=1e-4)
