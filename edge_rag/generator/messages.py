@@ -168,7 +168,7 @@ _WORDS: Final = {
 
 _FREQUENT: Final = {language: frozenset(words.split()) for language, words in _WORDS.items()} | {"en": FUNCTION_WORDS}
 _WORD: Final = re.compile(r"[^\W\d_]+")
-_WITH_DIGITS: Final = re.compile(r"\S*\d\S*")
+_DIGIT: Final = re.compile(r"\d")
 
 
 _OWN: Final = {
@@ -182,6 +182,9 @@ _OWN: Final = {
     "hi": (re.compile(r"(?<![\u0900-\u097f])(?:है|हैं|में|था|थे|थी|और|को|से)(?![\u0900-\u097f])"), re.compile("[ळ]")),
 }
 """Of languages whose script others share: what nearly every sentence has, and letters that only others have."""
+
+_READ_CHARACTERS: Final = 1_000
+"""Characters that the language is told by: the first ones of a longer text."""
 
 _SURE_LEAD: Final = 2
 """Words and letters of a language of the Latin script by which it is ahead of any other, at least, to be sure."""
@@ -199,17 +202,18 @@ def language_of(question: str) -> str:
     The script that most of the letters have decides, then words and letters. A name or term alone tells little; what
     has no sign of another language counts as English.
     """
-    return _guess(unicodedata.normalize("NFC", question))[0]
+    return _guess(question)[0]
 
 
 def sure_language_of(text: str) -> str | None:
     """Returns the language of a text as a BCP 47 tag, one of ``MESSAGES``; None unless its signs are clear."""
-    language, sure = _guess(unicodedata.normalize("NFC", text))
+    language, sure = _guess(text)
     return language if sure else None
 
 
 def _guess(text: str) -> tuple[str, bool]:
-    """Returns the likeliest language of a text in NFC, and whether it surely is in that language."""
+    """Returns the likeliest language of a text, and whether it surely is in that language."""
+    text = unicodedata.normalize("NFC", text[:_READ_CHARACTERS])
     counts = {language: len(letters.findall(text)) for language, letters in _SCRIPTS}
     if counts["ja"] * _FEW_KANA >= counts["zh"]:
         counts["ja"] += counts.pop("zh")
@@ -231,7 +235,7 @@ def _guess(text: str) -> tuple[str, bool]:
 
 def _latin_language(text: str) -> tuple[str, bool]:
     scores: Counter[str] = Counter({DEFAULT_LANGUAGE: 0})
-    words = Counter(_WORD.findall(_WITH_DIGITS.sub(" ", text)))
+    words = Counter(_WORD.findall(" ".join(part for part in text.split() if not _DIGIT.search(part))))
     for language, frequent in _FREQUENT.items():
         scores[language] += sum(count for word, count in words.items() if word in frequent)
     for language, letters in _LETTERS.items():
