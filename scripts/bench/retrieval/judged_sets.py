@@ -65,7 +65,7 @@ def _judged(texts: Mapping[str, str], asked: Mapping[str, str], gains: Mapping[s
         relevant = {names[document]: gain for document, gain in gains.get(key, {}).items() if gain > 0}
         if relevant:
             questions.append(JudgedQuestion(question, relevant))
-    return JudgedSet({names[key]: text for key, text in texts.items()}, tuple(questions))
+    return JudgedSet({names[key]: text for key, text in texts.items() if text}, tuple(questions))
 
 
 def _beir(folder: Path) -> tuple[dict[str, str], dict[str, str], dict[str, dict[str, float]]]:
