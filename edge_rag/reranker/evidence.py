@@ -375,3 +375,9 @@ def weigh_sentences(
         for passage_spans in spans
     )
     return WeightedSentences(sentences, answerability.evidence(max(coverages), max(matches)) if coverages else 0.0)
+
+
+def calibration_texts(script: Script) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the questions and the sentences of a script with which encoders are calibrated."""
+    pairs = _PAIRS[script]
+    return tuple(question for question, _ in pairs), tuple(sentence for _, sentence in pairs)

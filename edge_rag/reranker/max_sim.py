@@ -3,6 +3,9 @@
 A passage's score is the sum of three components, each standardized over the candidates of one question: max-sim of
 token vectors (weight 1), BM25 among the candidates (0.5) and the reciprocal of the passage's rank in the retriever's
 order (0.25). BM25 counts where one candidate holds at least 30% of the question's term weight, as in the retriever.
+Where none does, mostly as the question is in another language than the passages, max-sim is that of centred token
+vectors (``centring.py``): on five pairs of languages nDCG@10 rose by .018 on the mean (.860 to .899 for Chinese
+questions over English), while it fell by .000 to .003 within languages and by .015 on abstracts of articles.
 
 Max-sim alone finds more than the retriever where questions ask for a passage, most of all in another language, and less
 where they describe a subject (abstracts of articles). The retriever's rank and BM25 hold on to what the retriever knew.
@@ -34,6 +37,7 @@ from edge_rag.reranker.candidate import (
     in_steps,
     model_text,
 )
+from edge_rag.reranker.centring import TokenCentres
 from edge_rag.reranker.evidence import EncoderCalibration, EvidenceWeights, weigh_sentences
 from edge_rag.reranker.scoring import (
     TokenVectorizer,
@@ -46,7 +50,7 @@ from edge_rag.reranker.scoring import (
 )
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
-METHOD: Final = "max-sim.3"
+METHOD: Final = "max-sim.4"
 """Identifies the computation of scores and evidence; changes when equal vectors may give other results."""
 
 RANK_CONSTANT: Final = 20.0
@@ -113,6 +117,7 @@ class MaxSimReranker:
         self._passage_weights = passage_weights or PassageWeights()
         self._evidence_weights = evidence_weights or EvidenceWeights()
         self._calibration = EncoderCalibration(vectorizer)
+        self._centres = TokenCentres(vectorizer)
         self._cache = PassageCache(cache_bytes)
 
     def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
@@ -166,7 +171,7 @@ class MaxSimReranker:
         term_weights = weights_by_term(request.retrieved.term_weights)
         passages = [hit.passage for hit in request.retrieved.hits]
         candidates = compare(question, passages, [read[model_text(passage)] for passage in passages])
-        scores = self._scores(term_weights, candidates) + log_boosts(request.retrieved.hits)
+        scores = self._scores(request.question, question, term_weights, candidates) + log_boosts(request.retrieved.hits)
         order = np.argsort(-scores, kind="stable")
         best = order[: request.limit]
         chosen = [candidates[index] for index in best]
@@ -179,11 +184,19 @@ class MaxSimReranker:
         )
         return Reranked(tuple(ranked), weighted.evidence)
 
-    def _scores(self, term_weights: Mapping[str, float], candidates: Sequence[RerankCandidate]) -> NDArray[np.float64]:
-        interactions = [max_sim(each.cosines) for each in candidates]
+    def _scores(
+        self,
+        text: str,
+        question: TokenVectors,
+        term_weights: Mapping[str, float],
+        candidates: Sequence[RerankCandidate],
+    ) -> NDArray[np.float64]:
         counts = [each.encoded.counts for each in candidates]
-        words = bm25(counts, [each.encoded.length for each in candidates], term_weights)
         held = (sum(weight for term, weight in term_weights.items() if term in each) for each in counts)
-        if not knows_words(sum(term_weights.values()), held):
-            words = [0.0] * len(words)
-        return passage_scores(interactions, words, self._passage_weights)
+        if knows_words(sum(term_weights.values()), held):
+            cosines = [each.cosines for each in candidates]
+            words = bm25(counts, [each.encoded.length for each in candidates], term_weights)
+        else:
+            cosines = self._centres.cosines(text, question, candidates)
+            words = [0.0] * len(candidates)
+        return passage_scores([max_sim(each) for each in cosines], words, self._passage_weights)

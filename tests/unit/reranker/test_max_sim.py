@@ -9,7 +9,10 @@ import pytest
 
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Hit, Passage, RerankRequest, Retrieved
+from edge_rag.reranker.candidate import EncodedPassage, RerankCandidate, compare
+from edge_rag.reranker.centring import TokenCentres, centred
 from edge_rag.reranker.max_sim import MaxSimReranker
+from edge_rag.reranker.scoring import TokenVectorizer
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 QUESTION = "question"
@@ -40,6 +43,15 @@ def scores(texts: Sequence[str], term_weights: Mapping[str, float]) -> dict[str,
     return {ranked.passage.text: ranked.score for ranked in answer.passages}
 
 
+def compared(vectorizer: TokenVectorizer, texts: Sequence[str]) -> tuple[RerankCandidate, ...]:
+    passages = [Passage(ChunkId(1), DocumentId("d"), "d.txt", None, 0, len(text), text) for text in texts]
+    encoded = [
+        EncodedPassage.of(each, vectors)
+        for each, vectors in zip(passages, vectorizer.token_vectors(texts), strict=True)
+    ]
+    return compare(vectorizer.token_vectors([QUESTION])[0], passages, encoded)
+
+
 def test_the_retrievers_order_decides_where_passages_compare_alike() -> None:
     assert next(iter(scores(["near", "far", "away", "pump near"], {}))) == "near"
     assert next(iter(scores(["pump near", "far", "away", "near"], {}))) == "pump near"
@@ -54,9 +66,33 @@ def test_words_count_where_a_passage_holds_three_tenths_of_the_questions_term_we
     texts, term_weights = ["near", "far", "away", "pump near"], {"pump": weight, "impeller": 10.0 - weight}
     counted = scores(texts, term_weights)
     assert next(iter(counted)) == first
-    assert (counted == scores(texts, {})) is (first == "near")
+    assert (list(counted) == list(scores(texts, {}))) is (first == "near")
 
 
 def test_scores_fall_in_the_order_of_the_passages() -> None:
     values = list(scores(["far", "pump near", "near", "away"], {"pump": 1.0}).values())
     assert values == sorted(values, reverse=True)
+
+
+def test_without_known_words_vectors_are_compared_without_what_all_texts_share() -> None:
+    class SharedDirection:
+        """All texts lie along one direction; what tells them apart is small beside it."""
+
+        def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
+            own = {QUESTION: (0.3, 0.0), "alike": (0.3, 0.0), "longer": (0.0, 0.02)}
+            rows = [np.array([(1.0, *own.get(text, (0.0, 0.0)))], np.float32) for text in texts]
+            spans = np.array([[0, 1]], np.int32)
+            return [TokenVectors(row / np.linalg.norm(row), spans) for row in rows]
+
+    vectorizer = SharedDirection()
+    candidates = compared(vectorizer, ["alike", "longer"])
+    (question,) = vectorizer.token_vectors([QUESTION])
+    alike, longer = TokenCentres(vectorizer).cosines(QUESTION, question, candidates)
+    assert alike.item() == pytest.approx(1.0, abs=1e-4)
+    assert candidates[1].cosines.item() > 0.9
+    assert longer.item() < 0.5
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_token_at_the_centre_has_no_direction(rows: int) -> None:
+    assert not centred(np.ones((rows, 2), np.float32), np.ones(2, np.float32)).any()

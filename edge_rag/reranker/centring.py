@@ -1,0 +1,78 @@
+"""Token vectors of a question and of passages in another language, brought together by taking away what they share.
+
+The token vectors of a multilingual encoder have a large common part that depends on the language and on whether a text
+is a question. Without it, texts of two languages are compared better (Libovický, Rosa and Fraser, On the Language
+Neutrality of Pre-trained Multilingual Representations, Findings of EMNLP 2020). The language is not known; the common
+part is the mean over the calibration texts of a script, apart for questions and sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.reranker.candidate import RerankCandidate
+from edge_rag.reranker.evidence import Script, calibration_texts, script_of
+from edge_rag.reranker.scoring import TokenVectorizer
+from edge_rag.runtime.encoder.text_encoder import TokenVectors
+
+Floats = NDArray[np.float32]
+
+
+class TokenCentres:
+    """An encoder's mean token vectors of questions and of sentences by script. For one thread at a time.
+
+    Args:
+        vectorizer: The encoder.
+    """
+
+    def __init__(self, vectorizer: TokenVectorizer) -> None:
+        self._vectorizer = vectorizer
+        self._known: dict[Script, tuple[Floats, Floats]] = {}
+
+    def cosines(self, text: str, question: TokenVectors, candidates: Sequence[RerankCandidate]) -> list[Floats]:
+        """Returns the cosines of a question's tokens and each candidate's without what their scripts' texts share.
+
+        Args:
+            text: The question.
+            question: Its token vectors.
+            candidates: Passages.
+
+        Returns:
+            float32 [question tokens, passage tokens] for each candidate.
+
+        Raises:
+            InferenceFailed: The encoder failed.
+        """
+        moved = centred(question.vectors, self._of(script_of(text))[0])
+        return [
+            moved @ centred(each.encoded.vectors.vectors, self._of(script_of(each.passage.text))[1]).T
+            for each in candidates
+        ]
+
+    def _of(self, script: Script) -> tuple[Floats, Floats]:
+        if script not in self._known:
+            questions, sentences = calibration_texts(script)
+            vectors = self._vectorizer.token_vectors((*questions, *sentences))
+            self._known[script] = _mean(vectors[: len(questions)]), _mean(vectors[len(questions) :])
+        return self._known[script]
+
+
+def centred(vectors: Floats, centre: Floats) -> Floats:
+    """Returns vectors less a centre, each of unit length or zero.
+
+    Args:
+        vectors: float32 [tokens, dimension].
+        centre: float32 [dimension].
+    """
+    moved = vectors - centre
+    lengths = np.linalg.norm(moved, axis=1, keepdims=True)
+    unit: Floats = np.divide(moved, lengths, out=np.zeros_like(moved), where=lengths > 0)
+    return unit
+
+
+def _mean(texts: Sequence[TokenVectors]) -> Floats:
+    mean: Floats = np.concatenate([each.vectors for each in texts]).mean(axis=0)
+    return mean
