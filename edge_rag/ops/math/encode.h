@@ -117,12 +117,25 @@ __attribute__((noinline)) void weigh(const HeadRoom& room, const float* factors,
 // Scores of keys that a token does not attend to: below all others by more than weights can tell.
 constexpr float kHidden = -1e30f;
 
-// Hides the scores of the token at `position` but for its window's, and those of the lanes without a token.
-EDGE_RAG_INLINE void hide_far(int64_t position, int64_t window, const HeadRoom& room, float* scores) {
+// The panels of keys, and their values, that tokens [begin, end) attend to: all of them, or those of their windows.
+EDGE_RAG_INLINE HeadRoom seen_by(const HeadRoom& room, int64_t begin, int64_t end, int64_t window) {
+  HeadRoom seen = room;
+  if (window == 0) return seen;
+  const int64_t first = (begin > window ? begin - window : 0) / kLanes;
+  const int64_t stop = end + window < room.tokens ? end + window : room.tokens;
+  seen.keys += first * kLanes * room.size;
+  seen.values += first * kLanes * room.size;
+  seen.tokens = stop - first * kLanes;
+  seen.panels = (seen.tokens + kLanes - 1) / kLanes;
+  return seen;
+}
+
+// Sets the scores of one token but for those of its window; `position` is its own among the keys of `seen`.
+EDGE_RAG_INLINE void set_far(int64_t position, int64_t window, const HeadRoom& seen, float value, float* scores) {
   const int64_t first = position > window ? position - window : 0;
-  const int64_t end = position + window + 1 < room.tokens ? position + window + 1 : room.tokens;
-  for (int64_t i = 0; i < first; ++i) scores[i] = kHidden;
-  for (int64_t i = end; i < room.width(); ++i) scores[i] = kHidden;
+  const int64_t end = position + window + 1 < seen.tokens ? position + window + 1 : seen.tokens;
+  for (int64_t i = 0; i < first; ++i) scores[i] = value;
+  for (int64_t i = end; i < seen.width(); ++i) scores[i] = value;
 }
 
 // Turns a row of scores into weights that are not yet divided by their sum; returns one over the sum.
@@ -160,17 +173,25 @@ void attend_sequence(const PackedHeads& heads, const SequenceHead& part) {
   in_powers_of_two<V::kFloatRows>(room.tokens, [&](int64_t first, auto rows) EDGE_RAG_LAMBDA {
     constexpr int kRows = decltype(rows)::value;
     const int64_t rest = room.tokens - first;
+    const HeadRoom seen = seen_by(room, first, first + kRows, heads.window);
     take_queries<V, kRows>(queries + first * stride, stride, rest, room);
-    in_equal_parts<V::kFloatColumns>(room.panels, [&](int64_t panel, auto columns) EDGE_RAG_LAMBDA {
-      score<V, kRows, decltype(columns)::value>(room, panel);
+    in_equal_parts<V::kFloatColumns>(seen.panels, [&](int64_t panel, auto columns) EDGE_RAG_LAMBDA {
+      score<V, kRows, decltype(columns)::value>(seen, panel);
     });
-    for (int r = 0; r < kRows && heads.window > 0; ++r) {
-      hide_far(first + (r < rest ? r : rest - 1), heads.window, room, room.scores + r * room.width());
-    }
     float factors[kRows];
-    for (int r = 0; r < kRows; ++r) factors[r] = exponentiate<V>(room.scores + r * room.width(), room);
+    for (int r = 0; r < kRows; ++r) {
+      float* scores = seen.scores + r * seen.width();
+      if (heads.window == 0) {
+        factors[r] = exponentiate<V>(scores, seen);
+        continue;
+      }
+      const int64_t position = first + (r < rest ? r : rest - 1) - (seen.values - room.values) / room.size;
+      set_far(position, heads.window, seen, kHidden, scores);
+      factors[r] = exponentiate<V>(scores, seen);
+      set_far(position, heads.window, seen, 0.0f, scores);  // their weights would make sums denormal, which is slow
+    }
     in_equal_parts<V::kFloatColumns>(room.size / kLanes, [&](int64_t vector, auto columns) EDGE_RAG_LAMBDA {
-      weigh<V, kRows, decltype(columns)::value>(room, factors, vector * kLanes, rest, output + first * heads.width(),
+      weigh<V, kRows, decltype(columns)::value>(seen, factors, vector * kLanes, rest, output + first * heads.width(),
                                                 heads.width());
     });
   });
