@@ -361,6 +361,8 @@ class HttpCalls:
             receive: Receives the request.
             send: Sends the response.
         """
+        if scope["client"] is None:  # it closed the connection before its request was looked at
+            return
         exchange = Exchange(scope, receive, send, self._limits)
         credentials = exchange.credentials()
         try:
