@@ -276,7 +276,7 @@ class EncoderCalibration:
         weights = _CLOSE_WEIGHTS if usual >= _CLOSE else AnswerabilityWeights()
         sentences = [(each, *sentence) for each in others for sentence in each.encoded.sentences]
         trust = min(1.0, len(sentences) / ENOUGH_SENTENCES)
-        stand_in = _near(self._similarity(script_of(question))) if trust < 1.0 else 0.0
+        stand_in = self._similarity(script_of(question)) if trust < 1.0 else 0.0
         if not sentences:
             return Answerability(min(MOST_UNRELATED, stand_in), 0.0, weights)
         similar = fmean(max_sim(each.cosines_of(start, end)) for each, start, end, _ in sentences)
@@ -291,7 +291,7 @@ class EncoderCalibration:
 
 
 def _near(unrelated: float) -> float:
-    """Returns what candidates that do not answer reach, of an encoder that finds unrelated texts so similar."""
+    """Returns what candidates reach that do not answer but are the best of many, by what unrelated texts reach."""
     return unrelated + _NEARER * (1.0 - unrelated)
 
 

@@ -2,7 +2,8 @@
 
 Terms are those of ``edge_rag.analysis``. A word of a question is kept as it is written: the full text table's tokenizer
 turns it into its term. Which words of a language are function words is told by the collection: those in most of its
-chunks, which BM25 gives no weight.
+chunks, which BM25 gives no weight. English ones are known beside that: manuals hardly have the words that questions
+begin with, so that these would seem to be what is asked for.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import apsw
 
 from edge_rag.analysis.terms import terms_of
 from edge_rag.core.ids import ChunkId
+from edge_rag.core.text import FUNCTION_WORDS
 from edge_rag.storage.database import Database
 from edge_rag.storage.filter_sql import SqlCondition, SqlValue
 from edge_rag.storage.migrations import MATCHED, fulltext_table
@@ -41,11 +43,14 @@ _MIN_TERMS: Final = 8
 
 
 def query_words(question: str) -> dict[str, str]:
-    """Returns the distinct terms of a question, in order, each with its first word in lower case."""
+    """Returns the distinct terms of a question, in order, each with its first word in lower case.
+
+    English function words are left out, unless the question has no other words.
+    """
     words: dict[str, str] = {}
     for start, end, term in terms_of(question):
         words.setdefault(term, question[start:end].lower())
-    return words
+    return {term: word for term, word in words.items() if word not in FUNCTION_WORDS} or words
 
 
 def query_terms(question: str) -> tuple[str, ...]:

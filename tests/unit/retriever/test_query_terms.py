@@ -10,15 +10,18 @@ from edge_rag.retriever.bm25 import match_expression, query_terms
 from edge_rag.storage.migrations import register_terms
 
 
-def test_each_word_counts_once_as_it_is_first_written() -> None:
-    assert query_terms("Must the Pump, the PUMPS' bearings be greased?") == (
+def test_english_function_words_are_left_out_and_each_word_counts_once() -> None:
+    assert query_terms("How often must the Pump, the PUMP's bearings be greased?") == (
+        "often",
         "must",
-        "the",
         "pump",
         "bearings",
-        "be",
         "greased",
     )
+
+
+def test_a_question_of_function_words_alone_keeps_them() -> None:
+    assert query_terms("Who are you?") == ("who", "are", "you")
 
 
 def test_words_with_the_same_term_are_one_and_scripts_without_spaces_are_searched_by_pairs() -> None:

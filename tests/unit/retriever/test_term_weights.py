@@ -40,7 +40,7 @@ def weights(directory: OpenDirectory, collection: str, question: str) -> dict[st
     ("collection", "question", "telling"),
     [
         ("de", "Ist die Pumpe laut?", {"die": 2, "pumpe": 1, "laut": 1}),
-        ("de", "Ist ist was?", {"was": 0}),
+        ("de", "Ist ist wann?", {"wann": 0}),
         ("de", "Ist?", {"ist": 3}),
         ("el", "Είναι η αντλία νέα;", {"η": 2, "αντλία": 1, "νέα": 1}),
         ("zh", "色的泵", {"的泵": 0}),
