@@ -7,7 +7,10 @@ Every round goes through all model folders in turn. With each the product's libr
 empty data directory: it parses them in a process of its own, cuts and embeds them, and commits text, full text and
 vectors durably. Then the same questions are searched one by one, reranked as the product does it. Figures are medians
 over rounds and questions; shares are of the first folder's. Memory is what a process needs more once it has opened the
-model and embedded a text. With ``--language`` the paragraphs and questions are those of LANG.json in the shared folder.
+model and embedded a text.
+
+With ``--processor-time`` and one thread, other work of the machine counts little; the process that parses is then left
+out. With ``--language`` the paragraphs and questions are those of LANG.json in the shared folder.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -47,6 +50,8 @@ PARAGRAPHS = 12
 CANDIDATES = 20
 """Hits that are reranked."""
 COLLECTION = "measured"
+
+Clock = Callable[[], float]
 
 _MEMORY = """
 import sys
@@ -114,31 +119,31 @@ def read_texts(file: Path, documents: int, questions: int) -> Texts:
     return Texts(uploads, tuple(paragraphs[: 4 * PARAGRAPHS]), tuple(question.text for question in some))
 
 
-def measure_once(encoder: TextEncoder, texts: Texts) -> tuple[float, float, list[float], list[float]]:
+def measure_once(encoder: TextEncoder, texts: Texts, clock: Clock) -> tuple[float, float, list[float], list[float]]:
     """Returns the seconds of ingest, of embedding alone, of each search and of each question's embedding."""
     with tempfile.TemporaryDirectory() as folder, closing(open_data_directory(Path(folder), encoder)) as directory:
         directory.library.ingest(Upload.of_bytes("warm-up", "warm-up.txt", "text/plain", b"Starts the parser."))
-        began = time.perf_counter()
+        began = clock()
         for upload in texts.uploads:
             outcome = directory.library.ingest(upload)
             if outcome.status is not IngestStatus.ADDED:
                 sys.exit(f"{upload.name}: {outcome.reason}")
-        ingest = time.perf_counter() - began
-        began = time.perf_counter()
+        ingest = clock() - began
+        began = clock()
         encoder.embed(texts.paragraphs)
-        embed = time.perf_counter() - began
+        embed = clock() - began
         reranker = MaxSimReranker(encoder)
         searches, questions = [], []
         for question in texts.questions:
-            began = time.perf_counter()
+            began = clock()
             (found,) = directory.retriever.retrieve([RetrievalRequest(question, COLLECTION, CANDIDATES)])
             if isinstance(found, Exception):
                 raise found
             reranker.rerank([RerankRequest(question, found, CANDIDATES)])
-            searches.append(time.perf_counter() - began)
-            began = time.perf_counter()
+            searches.append(clock() - began)
+            began = clock()
             encoder.embed_questions([question])
-            questions.append(time.perf_counter() - began)
+            questions.append(clock() - began)
     return ingest, embed, searches, questions
 
 
@@ -148,10 +153,10 @@ def memory_mib(folder: Path) -> float:
     return int(done.stdout) / 1024
 
 
-def compare(folders: Sequence[Path], texts: Texts, rounds: int) -> list[Figures]:
+def compare(folders: Sequence[Path], texts: Texts, rounds: int, clock: Clock) -> list[Figures]:
     """Measures the folders in turns."""
     encoders = [TextEncoder.open(folder) for folder in folders]
-    taken = [[measure_once(encoder, texts) for encoder in encoders] for _ in range(rounds)]
+    taken = [[measure_once(encoder, texts, clock) for encoder in encoders] for _ in range(rounds)]
     figures = []
     for folder, runs in zip(folders, zip(*taken, strict=True), strict=True):
         ingest, embed, searches, questions = zip(*runs, strict=True)
@@ -199,13 +204,15 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=20, help="questions of a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--processor-time", action="store_true", help="of this process, for a machine that others use")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     configure_thread_pool(arguments.threads)
     texts = read_texts(arguments.data / f"{arguments.language}.json", arguments.documents, arguments.questions)
     busy = os.getloadavg()[0]
-    found = compare(arguments.folders, texts, arguments.rounds)
+    clock = time.process_time if arguments.processor_time else time.perf_counter
+    found = compare(arguments.folders, texts, arguments.rounds, clock)
     if arguments.json:
         print(json.dumps({"load_average": busy, "models": [asdict(each) for each in found]}))
         return
