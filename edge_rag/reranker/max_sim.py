@@ -5,7 +5,7 @@ token vectors (weight 1), BM25 among the candidates (0.5) and the reciprocal of 
 order (0.25). BM25 counts where one candidate holds at least 30% of the question's term weight, as in the retriever.
 Where none does, mostly as the question is in another language than the passages, max-sim is that of centred token
 vectors (``centring.py``): on five pairs of languages nDCG@10 rose by .018 on the mean (.860 to .899 for Chinese
-questions over English), while it fell by .000 to .003 within languages and by .015 on abstracts of articles.
+questions over English), while it fell by .000 to .004 within languages and by up to .015 on abstracts of articles.
 
 Max-sim alone finds more than the retriever where questions ask for a passage, most of all in another language, and less
 where they describe a subject (abstracts of articles). The retriever's rank and BM25 hold on to what the retriever knew.

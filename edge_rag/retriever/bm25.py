@@ -147,8 +147,8 @@ class Bm25Index:
                 if left < 0 and len(matches) >= _MIN_TERMS:
                     break
                 matches[word] = count
-        telling = {word for word, count in matches.items() if count <= COMMON_SHARE * chunks} or matches.keys()
-        return {word: _weight(chunks, matches[word]) for word in words if word in telling}
+        distinctive = {word for word, count in matches.items() if count <= COMMON_SHARE * chunks} or matches.keys()
+        return {word: _weight(chunks, matches[word]) for word in words if word in distinctive}
 
     def rough_weights(self, collection: int, text: str) -> dict[str, float]:
         """Returns the weights of those terms of a long text that the collection has, up to 1,024 of them, without those
@@ -167,8 +167,8 @@ class Bm25Index:
             chunks = _chunks(connection, collection)
             rough = {term: _matches(connection, table, word, _COUNTED_CHUNKS) for term, word in words}
         present = {term: count for term, count in rough.items() if count}
-        telling = {term: count for term, count in present.items() if count <= COMMON_SHARE * chunks} or present
-        return {term: _weight(chunks, count) for term, count in telling.items()}
+        distinctive = {term: count for term, count in present.items() if count <= COMMON_SHARE * chunks} or present
+        return {term: _weight(chunks, count) for term, count in distinctive.items()}
 
 
 def _chunks(connection: apsw.Connection, collection: int) -> int:
