@@ -7,10 +7,10 @@
 Each paragraph becomes a document of a temporary data directory; each question is retrieved, reranked and answered as
 the daemon does it. Printed, by language:
 
-    right paragraph     share of all questions whose answer of one sentence is of the paragraph that holds the answer
-    gold in one, in two share of all questions whose answer of one sentence, or of up to two, holds an accepted text
+    right paragraph     share of the answers of one sentence that are of the paragraph that holds the answer
+    gold in one, in two share of the answers of one sentence, or of up to two, that hold an accepted text
     turned away         share of all questions that get the not-found answer although their paragraph is there; they
-                        count as wrong in the columns before
+                        have no answer in the columns before
     without its article share of the questions that get the not-found answer while their article is out
 
 A mixed collection holds the parallel documents of all its languages, so that the right paragraph is there once in each;
@@ -121,7 +121,7 @@ def _key(kind: str, text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Shares of the questions, 0 to 1; see the head of the file."""
+    """Shares of the answers or the questions, 0 to 1; see the head of the file."""
 
     right_paragraph: float
     gold_in_one: float
@@ -169,17 +169,18 @@ def quality(answered: Sequence[Answered], without: Sequence[Answered]) -> Qualit
         answered: Answers to questions whose paragraph was there, at least one.
         without: Answers to the same ones without it.
     """
+    answers = [each for each in answered if not each.turned_away()]
     return Quality(
-        _share([each.cites() for each in answered]),
-        _share([each.holds(1) for each in answered]),
-        _share([each.holds(2) for each in answered]),
+        _share([each.cites() for each in answers]),
+        _share([each.holds(1) for each in answers]),
+        _share([each.holds(2) for each in answers]),
         _share([each.turned_away() for each in answered]),
         _share([each.turned_away() for each in without]),
     )
 
 
 def _share(values: Sequence[bool]) -> float:
-    return sum(values) / len(values)
+    return sum(values) / max(1, len(values))
 
 
 class Box:

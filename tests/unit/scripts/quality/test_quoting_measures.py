@@ -34,10 +34,10 @@ def test_an_answer_is_right_by_its_quotes(answer: Answered, cites: bool, in_one:
     assert (answer.cites(), answer.holds(1), answer.holds(2)) == (cites, in_one, in_two)
 
 
-def test_shares_are_of_all_questions() -> None:
+def test_shares_are_of_the_answers_and_of_the_questions() -> None:
     there = [answered("en/a.txt", 1, 2, 0.9), answered("en/a.txt", 2, 1, 0.9), answered("en/a.txt", 1, 2, 0.1)]
     without = [answered("en/b.txt", 1, 2, 0.1), answered("en/b.txt", 1, 2, 0.9)]
-    assert quality(there, without) == Quality(2 / 3, 1 / 3, 2 / 3, 1 / 3, 0.5)
+    assert quality(there, without) == Quality(1.0, 0.5, 1.0, 1 / 3, 0.5)
 
 
 def test_bounds_hold_in_every_language_or_on_the_mean_of_all_but_english() -> None:
