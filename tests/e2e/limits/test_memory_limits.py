@@ -17,7 +17,14 @@ import pytest
 
 from edge_rag.client import Client
 from tests.e2e.support.memory_cgroup import MemoryCgroup, memory_cgroup
-from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, sample_documents
+from tests.e2e.support.running_daemon import (
+    ROOT,
+    RunningDaemon,
+    ingest,
+    model_variables,
+    sample_documents,
+    small_models,
+)
 
 MIB = 1 << 20
 SECONDS = float(os.environ.get("EDGE_RAG_SOAK_SECONDS", "3"))
@@ -38,10 +45,13 @@ def cgroup() -> Iterator[MemoryCgroup]:
 
 
 def planned(cgroup: MemoryCgroup, limit: int, data: Path) -> dict[str, Any]:
-    """Returns the memory plan under a limit, as ``doctor`` says it from inside the cgroup."""
+    """Returns the memory plan of ``start``'s daemons under a limit, as ``doctor`` says it from inside the cgroup."""
     cgroup.limit(limit)
     command = [*cgroup.prefix, sys.executable, "-m", "edge_rag.cli.main", "doctor", "--json", "--data-dir", str(data)]
-    report = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    environment = os.environ | model_variables(small_models())
+    report = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, env=environment
+    )
     plan: dict[str, Any] = json.loads(report.stdout)["box"]["memory"]
     return plan
 

@@ -39,6 +39,11 @@ def small_models() -> Mapping[str, str]:
     return {"directory": folder.name, "embedder": "minilm-l6", "generator": GENERATOR.name}
 
 
+def model_variables(models: Mapping[str, str]) -> dict[str, str]:
+    """Returns settings of the section ``models`` as environment variables."""
+    return {f"EDGE_RAG_MODELS__{key.upper()}": value for key, value in models.items()}
+
+
 @dataclass(frozen=True)
 class RunningDaemon:
     address: str
@@ -99,7 +104,7 @@ def start_daemon(
         command += ["--config", str(file)]
     named = tomllib.loads(config).get("models", {})
     chosen = small_models() if models is None else models
-    variables = {f"EDGE_RAG_MODELS__{key.upper()}": value for key, value in chosen.items() if key not in named}
+    variables = model_variables({key: value for key, value in chosen.items() if key not in named})
     with log.open("w") as errors:
         process = subprocess.Popen(
             command,
