@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,8 @@ _CHECKER_BYTES: Final = 40 * _MIB  # while formats are in use
 _STORE_BYTES: Final = 16 * _MIB  # caches of SQLite, and additions to indexes until the next start
 _TOKENIZER_BYTES: Final = 6 * _MIB
 _TOKENIZER_FACTOR: Final = 12  # of the size of tokenizer.json, grammars included
+_UNIGRAM_FACTOR: Final = 37  # where pieces have scores: their prefixes are a tree of hash tables
+_UNIGRAM: Final = re.compile(rb'"type"\s*:\s*"Unigram"')
 
 _RUN_TOKENS: Final = 512
 _ENCODER_ROWS: Final = 16  # of model width that a token has at once; 8 of them belong to the inner layer
@@ -132,7 +135,7 @@ def generator_needs(folder: Path, manifest: ModelManifest, logits: int) -> Gener
     Raises:
         ModelFolderInvalid: Its sizes cannot be read.
     """
-    weights = _weights(manifest)
+    weights = _weights(folder)
     if manifest.form is GeneratorForm.SERIAL:
         # Imported on use: it loads a second copy of ONNX Runtime into the process.
         from edge_rag.runtime.decoder.serial_decoder import read_serial_sizes
@@ -175,7 +178,7 @@ def _parsers(facts: DeviceFacts) -> int:
 def _fixed(embedder: Path, vectors: Path, parsers: int) -> Iterator[MemoryItem]:
     yield MemoryItem("process", _PROCESS_BYTES, "Python, libraries and gRPC")
     runs = _RUN_TOKENS * _ENCODER_ROWS * _width(embedder) * _FLOAT
-    yield MemoryItem("embedder", _weights(read_manifest(embedder)) + runs, f"runs of {_RUN_TOKENS} tokens")
+    yield MemoryItem("embedder", _weights(embedder) + runs, f"runs of {_RUN_TOKENS} tokens")
     stored = _size(vectors)
     yield MemoryItem("indexes", stored + _STORE_BYTES, f"{stored / _MIB:.1f} MiB now")
     yield MemoryItem(
@@ -213,7 +216,7 @@ def _reranker(folders: RoleFolders, candidates: int) -> RerankerNeeds:
         # The embedder's runs are counted with it; the compared vectors remain.
         return RerankerNeeds(0, candidates * _PASSAGE_TOKENS * _width(folders.embedder) * _FLOAT, 0)
     runs = _RUN_TOKENS * _ENCODER_ROWS * _UNKNOWN_WIDTH * _FLOAT
-    return RerankerNeeds(_weights(read_manifest(folder)), candidates * _MIB // 16, runs)
+    return RerankerNeeds(_weights(folder), candidates * _MIB // 16, runs)
 
 
 def _one_slot(sizes: BatchSizes) -> BatchSizes:
@@ -224,9 +227,12 @@ def _width(embedder: Path) -> int:
     return read_manifest(embedder).integer("dimension", 1, 65_536)
 
 
-def _weights(manifest: ModelManifest) -> int:
-    sizes = {path: record.bytes for path, record in manifest.files.items()}
-    tokenizer = _TOKENIZER_BYTES + _TOKENIZER_FACTOR * sizes.get("tokenizer.json", 0)
+def _weights(folder: Path) -> int:
+    sizes = {path: record.bytes for path, record in read_manifest(folder).files.items()}
+    tokenizer = _TOKENIZER_BYTES
+    if "tokenizer.json" in sizes:
+        scored = _UNIGRAM.search((folder / "tokenizer.json").read_bytes())
+        tokenizer += (_UNIGRAM_FACTOR if scored else _TOKENIZER_FACTOR) * sizes["tokenizer.json"]
     return tokenizer + sum(size for path, size in sizes.items() if not path.endswith(".json"))
 
 
