@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import structlog
 
+from edge_rag.analysis.languages import DEFAULT_LANGUAGE
 from edge_rag.bootstrap.memory_planner import MemoryPlanner
 from edge_rag.bootstrap.startup_log import log_placement
 from edge_rag.config.settings import Settings
@@ -29,7 +30,7 @@ from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
 from edge_rag.generator.constraints.grammar import GrammarBudget, GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings
-from edge_rag.generator.messages import DEFAULT_LANGUAGE, Message, message
+from edge_rag.generator.messages import Message, message
 from edge_rag.generator.model_swap import InstalledGenerator
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity, PopularityFile
 from edge_rag.generator.prompt.profiles import profile_for

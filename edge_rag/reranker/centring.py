@@ -9,6 +9,7 @@ part is the mean over the calibration texts of a script, apart for questions and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +33,10 @@ class TokenCentres:
         self._vectorizer = vectorizer
         self._known: dict[Script, tuple[Floats, Floats]] = {}
 
-    def cosines(self, text: str, question: TokenVectors, candidates: Sequence[RerankCandidate]) -> list[Floats]:
-        """Returns the cosines of a question's tokens and each candidate's without what their scripts' texts share.
+    def compare(
+        self, text: str, question: TokenVectors, candidates: Sequence[RerankCandidate]
+    ) -> tuple[RerankCandidate, ...]:
+        """Compares a question with candidates again, without what texts of their scripts share.
 
         Args:
             text: The question.
@@ -41,16 +44,16 @@ class TokenCentres:
             candidates: Passages.
 
         Returns:
-            float32 [question tokens, passage tokens] for each candidate.
+            The candidates in their order, with the cosines of centred vectors.
 
         Raises:
             InferenceFailed: The encoder failed.
         """
         moved = centred(question.vectors, self._of(script_of(text))[0])
-        return [
-            moved @ centred(each.encoded.vectors.vectors, self._of(script_of(each.passage.text))[1]).T
-            for each in candidates
+        passages = [
+            centred(each.encoded.vectors.vectors, self._of(script_of(each.passage.text))[1]) for each in candidates
         ]
+        return tuple(replace(each, cosines=moved @ tokens.T) for each, tokens in zip(candidates, passages, strict=True))
 
     def _of(self, script: Script) -> tuple[Floats, Floats]:
         if script not in self._known:

@@ -27,6 +27,12 @@ removed; that of MiniLM to the English ones. Shares of questions below 0.25, ove
     MiniLM, English                            97%                      2.3%
     =========================================  =======================  ======================
 
+A question in another language than the best passage is judged by the max-sim of centred token vectors alone, and its
+sentences are weighed by it (``centring.py``). On 17 pairs of XQuAD's languages, with every eighth question, 9% of the
+answerable are lost and 82% of the others turned away, and so they are where the function is fitted to one half of the
+articles and shown on the other; the best sentence is in the right passage for 90%. Plain vectors separate less (area
+under the curve .931 for .948) and find the passage for 85%.
+
 Fitted to one half of the articles and shown on the other the means are the same (90% and 2.3%). Coverage needs no list
 of function words: with the weights that words have in the collection it separates English questions as well as with one
 (92% and 91% turned away where 1.6% and 1.5% of the others are lost).
@@ -81,7 +87,7 @@ _PAIRS: Final[Mapping[Script, Sequence[tuple[str, str]]]] = {
         ),
         (
             "Who wrote the first opera in this language?",
-            "The composer finished his only opera in the spring previous he moved to the capital.",
+            "The composer finished his only opera in the spring before he moved to the capital.",
         ),
         (
             "What is the population of the island?",
@@ -100,7 +106,7 @@ _PAIRS: Final[Mapping[Script, Sequence[tuple[str, str]]]] = {
             "A second key hangs in the glass box beside the entrance of the workshop.",
         ),
         (
-            "Why do leaves turn red previous they fall?",
+            "Why do leaves turn red before they fall?",
             "As the days become shorter the trees stop making chlorophyll, and other colours show.",
         ),
         (
@@ -205,6 +211,11 @@ _CHANCE: Final = 1.5
 """Share of the term weight that the best sentence holds by chance, as a multiple of the mean of other sentences. It is
 large where syllables are written apart, as in Vietnamese."""
 
+_CENTRED_WEIGHTS: Final = AnswerabilityWeights(0.0, 43.0, -8.6)
+_CENTRED_UNRELATED: Final = 0.18
+"""Mean max-sim of centred vectors of multilingual-e5-small of candidates that do not answer, over 17 pairs of
+languages."""
+
 _OWN_SHARE: Final = 0.75
 """Weight of a question's own candidates against the value for all languages."""
 _NEARER: Final = 0.15
@@ -259,6 +270,15 @@ class EncoderCalibration:
         self._vectorizer = vectorizer
         self._unrelated: dict[Script, float] = {}
 
+    @property
+    def multilingual(self) -> bool:
+        """Whether the encoder was trained for many languages, by how close all texts are to it.
+
+        Raises:
+            InferenceFailed: The encoder failed.
+        """
+        return self._similarity(Script.LATIN) >= _CLOSE
+
     def answerability(
         self, question: str, term_weights: Mapping[str, float], others: Sequence[RerankCandidate] = ()
     ) -> Answerability:
@@ -273,21 +293,36 @@ class EncoderCalibration:
             InferenceFailed: The encoder failed.
         """
         usual = self._similarity(Script.LATIN)
-        weights = _CLOSE_WEIGHTS if usual >= _CLOSE else AnswerabilityWeights()
-        sentences = [(each, *sentence) for each in others for sentence in each.encoded.sentences]
-        trust = min(1.0, len(sentences) / ENOUGH_SENTENCES)
+        weights = _CLOSE_WEIGHTS if self.multilingual else AnswerabilityWeights()
+        trust, similar = _likeness(others)
         stand_in = self._similarity(script_of(question)) if trust < 1.0 else 0.0
-        if not sentences:
-            return Answerability(min(MOST_UNRELATED, stand_in), 0.0, weights)
-        similar = fmean(max_sim(each.cosines_of(start, end)) for each, start, end, _ in sentences)
-        held = fmean(coverage(term_weights.keys() & terms, term_weights) for *_, terms in sentences)
+        terms = [set(terms) for each in others for *_, terms in each.encoded.sentences]
+        held = fmean(coverage(term_weights.keys() & each, term_weights) for each in terms) if terms else 0.0
         unrelated = trust * (_OWN_SHARE * similar + (1 - _OWN_SHARE) * _near(usual)) + (1 - trust) * stand_in
         return Answerability(min(MOST_UNRELATED, unrelated), min(MOST_CHANCE, trust * _CHANCE * held), weights)
+
+    def answerability_across(self, others: Sequence[RerankCandidate]) -> Answerability:
+        """Returns the judge of a question in another language than the passages, for cosines of centred vectors.
+
+        Words do not count, and centred vectors leave little of a language: one value stands in for few candidates.
+
+        Args:
+            others: Candidates that are not among the best, compared with the question.
+        """
+        trust, similar = _likeness(others)
+        own = trust * _OWN_SHARE
+        return Answerability(own * similar + (1 - own) * _CENTRED_UNRELATED, 0.0, _CENTRED_WEIGHTS)
 
     def _similarity(self, script: Script) -> float:
         if script not in self._unrelated:
             self._unrelated[script] = unrelated_similarity(self._vectorizer, script)
         return self._unrelated[script]
+
+
+def _likeness(others: Sequence[RerankCandidate]) -> tuple[float, float]:
+    """Returns how far candidates tell what texts reach that do not answer, 0 to 1, and the mean of their sentences."""
+    found = [max_sim(each.cosines_of(start, end)) for each in others for start, end, _ in each.encoded.sentences]
+    return min(1.0, len(found) / ENOUGH_SENTENCES), fmean(found) if found else 0.0
 
 
 def _near(unrelated: float) -> float:

@@ -9,11 +9,11 @@ from typing import Final
 
 import structlog
 
+from edge_rag.analysis.languages import sure_language_of
 from edge_rag.core.answer import AnswerEvent, Citation, Finished, FinishReason, PassagesFound, TextDelta
 from edge_rag.core.identity import Role
 from edge_rag.core.query import Query, SearchQuery
 from edge_rag.errors import NotReady, SlowConsumer
-from edge_rag.generator.messages import sure_language_of
 from edge_rag.pipeline.pipeline import AnswerStream, SearchResult
 from edge_rag.reranker.candidate import model_text
 from edge_rag.service.call import Call, Operation

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from edge_rag.analysis.languages import DEFAULT_LANGUAGE
 from edge_rag.cli.output.json import citation_json, stages_json
 from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta, Unsupported
-from edge_rag.generator.messages import DEFAULT_LANGUAGE, MESSAGES, Message, message
+from edge_rag.generator.messages import MESSAGES, Message, message
 
 if TYPE_CHECKING:
     from edge_rag.client import AskEvent, HitExplanation

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from edge_rag.analysis.languages import language_of
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import AnswerMode, KvReuse
 from edge_rag.engine.kv_cache.page_copy import PassageSpan
 from edge_rag.errors import RequestTooLarge
-from edge_rag.generator.messages import AUTO, Message, language_of, message
+from edge_rag.generator.messages import AUTO, Message, message
 from edge_rag.generator.prompt.passage_order import PassageArranger
 from edge_rag.generator.prompt.profiles import CHAT, PromptProfile, TraceFormat
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer

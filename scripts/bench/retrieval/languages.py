@@ -28,10 +28,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from edge_rag.analysis.languages import language_of
 from edge_rag.core.documents.collection import FusionWeights
 from edge_rag.core.passage import Hit, RerankRequest, RetrievalRequest, Retrieved
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.messages import language_of
 from edge_rag.pipeline.ports import Reranker
 from edge_rag.retriever.fusion import fuse
 from edge_rag.retriever.open_directory import OpenDirectory, RetrieverOptions

@@ -76,6 +76,29 @@ def test_it_quotes_in_the_language_of_document_and_question(
     assert MANY_LANGUAGES[document][start:end] == quoted
 
 
+GREASED = "The pump bearings must be greased every 2,000 operating hours or every three months, whichever comes first."
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Wie oft müssen die Pumpenlager geschmiert werden?",
+        "泵轴承多久需要润滑一次?",
+        "Как часто нужно смазывать подшипники насоса?",
+    ],
+)
+def test_a_question_in_another_language_than_the_documents_is_answered_from_them(
+    quoting: RunningDaemon, question: str
+) -> None:
+    assert ask(quoting.address, rag_pb2.AskRequest(question=question)).text == GREASED
+
+
+@pytest.mark.parametrize("question", ["Wer gewann die Fußballweltmeisterschaft 2014?", "Кто написал «Войну и мир»?"])
+def test_what_documents_in_another_language_do_not_answer_is_not_found(quoting: RunningDaemon, question: str) -> None:
+    absent = ask(quoting.address, rag_pb2.AskRequest(question=question))
+    assert (absent.finished.reason, absent.citations) == (rag_pb2.FINISH_REASON_NOT_FOUND, ())
+
+
 @pytest.mark.parametrize(
     "request_",
     [

@@ -134,6 +134,18 @@ def test_the_other_candidates_tell_what_does_not_answer_as_far_as_they_have_sent
     assert min(measured, stand_in) - 1e-6 <= enough <= max(measured, stand_in + 0.15 * (1 - stand_in)) + 1e-6
 
 
+@given(st.floats(0.0, 0.9), st.integers(0, 40))
+def test_in_another_language_only_likeness_beyond_that_of_other_candidates_counts(
+    measured: float, sentences: int
+) -> None:
+    encoder = Scripted(0.67, 0.95)
+    judge = EncoderCalibration(encoder).answerability_across(others(sentences, measured))
+    assert judge.evidence(0.0, 0.5) == judge.evidence(1.0, 0.5)
+    assert judge.evidence(1.0, judge.unrelated) < 0.25 < judge.evidence(0.0, 1.0)
+    assert min(measured, 0.18) - 1e-6 <= judge.unrelated <= max(measured, 0.18) + 1e-6
+    assert encoder.encoded == 0
+
+
 def test_enough_candidates_need_no_texts_of_the_questions_script() -> None:
     encoder = Scripted(0.67, 0.95)
     calibration = EncoderCalibration(encoder)

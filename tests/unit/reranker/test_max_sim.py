@@ -87,10 +87,10 @@ def test_without_known_words_vectors_are_compared_without_what_all_texts_share()
     vectorizer = SharedDirection()
     candidates = compared(vectorizer, ["alike", "longer"])
     (question,) = vectorizer.token_vectors([QUESTION])
-    alike, longer = TokenCentres(vectorizer).cosines(QUESTION, question, candidates)
-    assert alike.item() == pytest.approx(1.0, abs=1e-4)
+    alike, longer = TokenCentres(vectorizer).compare(QUESTION, question, candidates)
+    assert alike.cosines.item() == pytest.approx(1.0, abs=1e-4)
     assert candidates[1].cosines.item() > 0.9
-    assert longer.item() < 0.5
+    assert longer.cosines.item() < 0.5
 
 
 @pytest.mark.parametrize("rows", [0, 3])
