@@ -210,8 +210,12 @@ class Ingesting:
         )
 
     def first_line(self) -> str:
+        """Returns the first line, and leaves what follows to ``end``, which would not see it in a buffer."""
         assert self.process.stdout is not None
-        return self.process.stdout.readline()
+        line = b""
+        while not line.endswith(b"\n") and (byte := os.read(self.process.stdout.fileno(), 1)):
+            line += byte
+        return line.decode()
 
     def end(self) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=300)
