@@ -49,6 +49,7 @@ from math import exp
 from statistics import fmean
 from typing import Final
 
+from edge_rag.analysis.languages import sure_language_of
 from edge_rag.core.passage import Sentence
 from edge_rag.reranker.candidate import RerankCandidate
 from edge_rag.reranker.scoring import TokenVectorizer, coverage, max_sim, standardize
@@ -208,8 +209,10 @@ MOST_CHANCE: Final = 0.5
 """Largest share of a question's term weight that is put down to chance."""
 
 _CHANCE: Final = 1.5
-"""Share of the term weight that the best sentence holds by chance, as a multiple of the mean of other sentences. It is
-large where syllables are written apart, as in Vietnamese."""
+"""Share of the term weight that the best sentence holds by chance, as a multiple of the mean of other sentences."""
+
+_CHANCE_OF_SYLLABLES: Final = 2.1
+"""The same for Vietnamese, which writes syllables apart: each is in many words."""
 
 _CENTRED_WEIGHTS: Final = AnswerabilityWeights(0.0, 43.0, -8.6)
 _CENTRED_UNRELATED: Final = 0.18
@@ -298,8 +301,9 @@ class EncoderCalibration:
         stand_in = self._similarity(script_of(question)) if trust < 1.0 else 0.0
         terms = [set(terms) for each in others for *_, terms in each.encoded.sentences]
         held = fmean(coverage(term_weights.keys() & each, term_weights) for each in terms) if terms else 0.0
+        chance = _CHANCE_OF_SYLLABLES if sure_language_of(question) == "vi" else _CHANCE
         unrelated = trust * (_OWN_SHARE * similar + (1 - _OWN_SHARE) * _near(usual)) + (1 - trust) * stand_in
-        return Answerability(min(MOST_UNRELATED, unrelated), min(MOST_CHANCE, trust * _CHANCE * held), weights)
+        return Answerability(min(MOST_UNRELATED, unrelated), min(MOST_CHANCE, trust * chance * held), weights)
 
     def answerability_across(self, others: Sequence[RerankCandidate]) -> Answerability:
         """Returns the judge of a question in another language than the passages, for cosines of centred vectors.

@@ -62,6 +62,15 @@ def test_chance_is_what_sentences_of_other_candidates_hold() -> None:
     assert [judge.chance for judge in judges] == pytest.approx([0.0, 0.0, 0.15, MOST_CHANCE])
 
 
+def test_syllables_written_apart_hold_more_by_chance() -> None:
+    calibration = EncoderCalibration(Scripted(0.67, 0.7))
+    english, vietnamese = (
+        calibration.answerability(asked, {"yes": 1.0, "pump": 9.0}, others(ENOUGH_SENTENCES, 0.7)).chance
+        for asked in ("How often must the filter be changed?", "Bao lâu thì phải thay bộ lọc?")
+    )
+    assert english < vietnamese < MOST_CHANCE
+
+
 @given(SHARES, SHARES, st.floats(0, 0.9))
 def test_evidence_is_invariant_to_the_encoders_baseline_similarity(words: float, above: float, shift: float) -> None:
     plain, shifted = Answerability(0.0), Answerability(shift)
