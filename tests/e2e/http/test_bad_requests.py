@@ -11,8 +11,6 @@ import pytest
 
 from tests.e2e.support.running_daemon import RunningDaemon, start_daemon
 
-pytest.importorskip("uvicorn", reason="needs the extra http")
-
 HTTP = '[http]\nenabled = true\naddress = "127.0.0.1:0"\nhosts = ["box.lan"]\n[limits]\nmessage_kib = 512\n'
 CHAT = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 

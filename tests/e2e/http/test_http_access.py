@@ -10,11 +10,8 @@ from typing import Any
 import pytest
 
 from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
-from tests.e2e.support.secured_daemon import Box, edge_rag
-
-pytest.importorskip("uvicorn", reason="needs the extra http")
-
 from edge_rag.server.http.routes import ROUTES
+from tests.e2e.support.secured_daemon import Box, edge_rag
 
 READ = {
     ("GET", "/v1/models"),

@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import openai
 import pytest
 
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, sample_documents, start_daemon
-
-openai = pytest.importorskip("openai", reason="needs the packages of the extra dev")
-pytest.importorskip("uvicorn", reason="needs the extra http")
 
 HTTP = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n[limits]\nconcurrent_calls = 4\n'
 SLOTS_OF_ONE_CALLER = 3

@@ -17,7 +17,8 @@ from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.pdf.ocr import AUTO, TesseractOcr, recognized_lines
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 
-needs_tesseract = pytest.mark.skipif(TesseractOcr("eng").problem() != "", reason=TesseractOcr("eng").problem())
+_PROBLEM = TesseractOcr("eng").problem()
+needs_tesseract = pytest.mark.skipif(_PROBLEM != "", reason=_PROBLEM)
 _TABLE_HEAD = "level\tpage_num\tblock_num\tpar_num\tline_num\tword_num\tleft\ttop\twidth\theight\tconf\ttext"
 
 

@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-pytest.importorskip("starlette", reason="needs the extra http")
-
 from edge_rag.core.address import name_of_peer, peer_of
 from edge_rag.core.ids import RequestId
 from edge_rag.errors import CollectionNotFound, InvalidRequest, Overloaded, Unauthenticated

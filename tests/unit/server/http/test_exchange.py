@@ -12,9 +12,6 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-pytest.importorskip("starlette", reason="needs the extra http")
-pytest.importorskip("uvicorn", reason="needs the extra http")
-
 from edge_rag.access.quotas import QuotaLedger
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.limits.request_fields import RequestLimits
