@@ -134,14 +134,6 @@ class TokenSink(Protocol):
         ...
 
 
-class Stemmer(Protocol):
-    """Compares words by their stems. For one thread at a time."""
-
-    def stems(self, text: str) -> list[str]:
-        """Returns the stem of every word of a text, in order."""
-        ...
-
-
 class StepObserver(Protocol):
     """Observes the engine. Called on its thread, must return at once and not raise."""
 

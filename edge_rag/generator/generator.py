@@ -13,10 +13,10 @@ from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.query import AnswerMode
 from edge_rag.engine.constraint import Constraint, FreeText
 from edge_rag.engine.engine import Engine
-from edge_rag.engine.ports import Stemmer, TokenSink
+from edge_rag.engine.ports import TokenSink
 from edge_rag.engine.request import TokenRequest
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.citations.attribution import Attributor
+from edge_rag.generator.citations.attribution import Attributor, Stemmer
 from edge_rag.generator.citations.markers import CitationMapper
 from edge_rag.generator.citations.trace import TraceReader
 from edge_rag.generator.constraints.grammar import GrammarCompiler

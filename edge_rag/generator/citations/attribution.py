@@ -25,12 +25,11 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import chain, pairwise
 from math import log
-from typing import Final
+from typing import Final, Protocol
 
 from edge_rag.analysis.numbers import decimal_mark
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.text import FUNCTION_WORDS
-from edge_rag.engine.ports import Stemmer
 from edge_rag.generator.citations.claims import Claims, claims_of
 
 MIN_SHARE: Final = 2 / 3
@@ -69,6 +68,14 @@ class _SourceSentence:
     place: Support
     stems: frozenset[str]
     claims: Claims
+
+
+class Stemmer(Protocol):
+    """Compares words by their stems. For one thread at a time."""
+
+    def stems(self, text: str) -> list[str]:
+        """Returns the stem of every word of a text, in order."""
+        ...
 
 
 class Attributor:
