@@ -10,12 +10,39 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from enum import Enum
 from typing import Final
 
 from edge_rag.core.text import FUNCTION_WORDS
 
 DEFAULT_LANGUAGE: Final = "en"
 """Language that a text without a sign of another one counts as."""
+
+
+class Script(Enum):
+    """Scripts that many languages are written in, each with its letters."""
+
+    LATIN = "A-Za-z\u00c0-\u024f\u1e00-\u1eff"
+    GREEK = "\u0370-\u03ff\u1f00-\u1fff"
+    CYRILLIC = "\u0400-\u052f"
+    ARABIC = "\u0600-\u077f"
+    DEVANAGARI = "\u0900-\u097f"
+    THAI = "\u0e00-\u0e7f"
+    KANA = "\u3041-\u30ff"
+    HAN = "\u3400-\u4dbf\u4e00-\u9fff"
+    HANGUL = "\uac00-\ud7a3"
+
+
+_SCRIPT_LETTERS: Final = {script: re.compile(f"[{script.value}]") for script in Script}
+
+
+def script_of(text: str) -> Script:
+    """Returns the script of most of a text's letters; Latin if none is known; of Han and kana kana if there is some."""
+    counts = {script: len(letters.findall(text)) for script, letters in _SCRIPT_LETTERS.items()}
+    if counts[Script.KANA]:
+        counts[Script.KANA] += counts[Script.HAN]
+    return max(counts, key=counts.__getitem__)
+
 
 _SCRIPTS: Final = (
     ("ja", re.compile("[\u3040-\u30ff]")),
@@ -154,6 +181,12 @@ def sure_language_of(text: str) -> str | None:
     """Returns the language of a text as a BCP 47 tag, None unless its signs are clear."""
     language, sure = _guess(text)
     return language if sure else None
+
+
+def in_different_languages(first: str, second: str) -> bool:
+    """Whether two texts surely are in different languages, by their scripts or by clear signs in both."""
+    languages = {sure_language_of(text) for text in (first, second)} - {None}
+    return script_of(first) is not script_of(second) or len(languages) > 1
 
 
 def _guess(text: str) -> tuple[str, bool]:

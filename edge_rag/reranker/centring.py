@@ -14,8 +14,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.analysis.languages import Script, script_of
 from edge_rag.reranker.candidate import RerankCandidate
-from edge_rag.reranker.evidence import Script, calibration_texts, script_of
+from edge_rag.reranker.evidence import calibration_texts
 from edge_rag.reranker.scoring import TokenVectorizer
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 

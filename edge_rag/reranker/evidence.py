@@ -40,45 +40,17 @@ of function words: with the weights that words have in the collection it separat
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from itertools import islice, product
 from math import exp
 from statistics import fmean
 from typing import Final
 
-from edge_rag.analysis.languages import sure_language_of
+from edge_rag.analysis.languages import Script, script_of, sure_language_of
 from edge_rag.core.passage import Sentence
 from edge_rag.reranker.candidate import RerankCandidate
 from edge_rag.reranker.scoring import TokenVectorizer, coverage, max_sim, standardize
-
-
-class Script(Enum):
-    """The scripts whose unrelated texts are compared."""
-
-    LATIN = "A-Za-z\u00c0-\u024f\u1e00-\u1eff"
-    GREEK = "\u0370-\u03ff\u1f00-\u1fff"
-    CYRILLIC = "\u0400-\u052f"
-    ARABIC = "\u0600-\u077f"
-    DEVANAGARI = "\u0900-\u097f"
-    THAI = "\u0e00-\u0e7f"
-    KANA = "\u3041-\u30ff"
-    HAN = "\u3400-\u4dbf\u4e00-\u9fff"
-    HANGUL = "\uac00-\ud7a3"
-
-
-_LETTERS: Final = {script: re.compile(f"[{script.value}]") for script in Script}
-
-
-def script_of(text: str) -> Script:
-    """Returns the script of most of a text's letters; Latin if none is known; of Han and kana kana if there is some."""
-    counts = {script: len(letters.findall(text)) for script, letters in _LETTERS.items()}
-    if counts[Script.KANA]:
-        counts[Script.KANA] += counts[Script.HAN]
-    return max(counts, key=counts.__getitem__)
-
 
 _PAIRS: Final[Mapping[Script, Sequence[tuple[str, str]]]] = {
     Script.LATIN: (

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.analysis.known_words import knows_words
-from edge_rag.analysis.languages import sure_language_of
+from edge_rag.analysis.languages import in_different_languages
 from edge_rag.core.passage import Passage, RankedPassage, Reranked, RerankRequest
 from edge_rag.reranker.candidate import (
     EncodedPassage,
@@ -39,7 +39,7 @@ from edge_rag.reranker.candidate import (
     model_text,
 )
 from edge_rag.reranker.centring import TokenCentres
-from edge_rag.reranker.evidence import EncoderCalibration, EvidenceWeights, script_of, weigh_sentences
+from edge_rag.reranker.evidence import EncoderCalibration, EvidenceWeights, weigh_sentences
 from edge_rag.reranker.scoring import (
     TokenVectorizer,
     bm25,
@@ -185,7 +185,11 @@ class MaxSimReranker:
         order = np.argsort(-scores, kind="stable")
         best = order[: request.limit]
         first = passages[best[0]].text if passages else ""
-        across = compared is not candidates and self._calibration.multilingual and _differ(request.question, first)
+        across = (
+            compared is not candidates
+            and self._calibration.multilingual
+            and in_different_languages(request.question, first)
+        )
         judged = compared if across else candidates
         chosen = [judged[index] for index in best]
         others = [judged[index] for index in order[max(request.limit, len(order) // 2) :]]
@@ -199,9 +203,3 @@ class MaxSimReranker:
             for index, candidate, sentences in zip(best, chosen, weighted.sentences, strict=True)
         )
         return Reranked(tuple(ranked), weighted.evidence)
-
-
-def _differ(question: str, passage: str) -> bool:
-    """Whether two texts surely are in different languages."""
-    languages = {sure_language_of(text) for text in (question, passage)} - {None}
-    return script_of(question) is not script_of(passage) or len(languages) > 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edge_rag.analysis.languages import language_of, sure_language_of
+from edge_rag.analysis.languages import Script, in_different_languages, language_of, script_of, sure_language_of
 
 SENTENCES = {
     "ar": "يجب تغيير الفلتر كل ألفي ساعة.",
@@ -61,3 +61,37 @@ def test_the_language_is_not_sure_of_names_and_of_languages_that_are_not_told(te
 )
 def test_what_has_no_sign_of_a_language_counts_as_english(question: str) -> None:
     assert language_of(question) == "en"
+
+
+@pytest.mark.parametrize(
+    ("text", "script"),
+    [
+        ("", Script.LATIN),
+        ("გამარჯობა", Script.LATIN),
+        ("Wie oft?", Script.LATIN),
+        ("Что такое MA-7?", Script.CYRILLIC),
+        ("東京の人口は？", Script.KANA),
+        ("东京的人口？", Script.HAN),
+        ("서울의 인구는?", Script.HANGUL),
+        ("ما هو الماء؟", Script.ARABIC),
+        ("पानी क्या है?", Script.DEVANAGARI),
+        ("น้ำคืออะไร", Script.THAI),
+        ("Τι είναι;", Script.GREEK),
+    ],
+)
+def test_the_script_of_a_question_is_that_of_most_letters(text: str, script: Script) -> None:
+    assert script_of(text) is script
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "differ"),
+    [
+        (SENTENCES["de"], SENTENCES["en"], True),
+        ("МА-7?", SENTENCES["en"], True),
+        (SENTENCES["de"], SENTENCES["de"], False),
+        ("MA-7?", SENTENCES["de"], False),
+    ],
+)
+def test_languages_differ_where_scripts_do_or_both_have_clear_signs(first: str, second: str, differ: bool) -> None:
+    assert in_different_languages(first, second) is differ
+    assert in_different_languages(second, first) is differ

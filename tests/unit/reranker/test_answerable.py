@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_rag.analysis.languages import Script, script_of
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
 from edge_rag.reranker.candidate import EncodedPassage, RerankCandidate
@@ -16,8 +17,6 @@ from edge_rag.reranker.evidence import (
     MOST_CHANCE,
     Answerability,
     EncoderCalibration,
-    Script,
-    script_of,
     unrelated_similarity,
 )
 from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
@@ -170,26 +169,6 @@ def test_encoders_that_find_unrelated_texts_similar_have_weights_of_their_own() 
         EncoderCalibration(Scripted(latin, 0.7)).answerability("Who?", {}).weights for latin in (0.12, 0.67)
     )
     assert apart != close
-
-
-@pytest.mark.parametrize(
-    ("text", "script"),
-    [
-        ("", Script.LATIN),
-        ("გამარჯობა", Script.LATIN),
-        ("Wie oft?", Script.LATIN),
-        ("Что такое MA-7?", Script.CYRILLIC),
-        ("東京の人口は？", Script.KANA),
-        ("东京的人口？", Script.HAN),
-        ("서울의 인구는?", Script.HANGUL),
-        ("ما هو الماء؟", Script.ARABIC),
-        ("पानी क्या है?", Script.DEVANAGARI),
-        ("น้ำคืออะไร", Script.THAI),
-        ("Τι είναι;", Script.GREEK),
-    ],
-)
-def test_the_script_of_a_question_is_that_of_most_letters(text: str, script: Script) -> None:
-    assert script_of(text) is script
 
 
 @pytest.mark.parametrize("script", list(Script))
