@@ -79,7 +79,7 @@ def make_http_server(
         raise ConfigurationError(
             f"http.enabled: {' and '.join(missing)} cannot be imported; install the extra: pip install 'edge-rag[http]'"
         )
-    from edge_rag.server.http.calls import HttpLimits
+    from edge_rag.server.http.exchange import HttpLimits
     from edge_rag.server.http.server import HttpServer
 
     limits = HttpLimits(

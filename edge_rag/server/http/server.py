@@ -25,8 +25,9 @@ from uvicorn.server import ServerState
 
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.errors import ConfigurationError
-from edge_rag.server.http.calls import JSON, Endpoint, HttpCalls, HttpLimits
-from edge_rag.server.http.routes import ROUTES, Handlers
+from edge_rag.server.http.calls import HttpCalls, HttpRoute
+from edge_rag.server.http.exchange import JSON, HttpLimits
+from edge_rag.server.http.routes import ROUTES
 from edge_rag.server.limits.connections import Connections
 from edge_rag.server.listeners import CertificateFiles, HttpListener, ServedCertificate, TlsOptions
 from edge_rag.service.call import CallContext
@@ -115,14 +116,12 @@ class HttpServer:
     ) -> None:
         self._listener = listener
         self._connections = connections
-        self._handlers = Handlers(requests)
         self._certificates = None if listener.tls is None else CertificateFiles(listener.tls)
         self._state = ServerState()
         self._server: asyncio.Server | None = None
-        serving = HttpCalls(calls, limits, connections)
+        self._calls = HttpCalls(calls, limits, requests, connections)
         routes: Sequence[BaseRoute] = [
-            Route(route.path, _Application(route.endpoint(self._handlers), serving), methods=[route.method])
-            for route in ROUTES
+            Route(route.path, _Application(route, self._calls), methods=[route.method]) for route in ROUTES
         ]
         router = Router(routes, redirect_slashes=False, default=_not_found)
         self._config = Config(
@@ -198,18 +197,18 @@ class HttpServer:
         """
         if tls is not None and self._certificates is not None:
             self._certificates.replace(tls.files)
-        self._handlers.limits = limits
+        self._calls.requests = limits
 
 
 class _Application:
     """A route as an ASGI application."""
 
-    def __init__(self, endpoint: Endpoint, calls: HttpCalls) -> None:
-        self._endpoint = endpoint
+    def __init__(self, route: HttpRoute, calls: HttpCalls) -> None:
+        self._route = route
         self._calls = calls
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._calls.serve(self._endpoint, scope, receive, send)
+        await self._calls.serve(self._route, scope, receive, send)
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:

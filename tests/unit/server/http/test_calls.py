@@ -10,7 +10,7 @@ import pytest
 from edge_rag.core.address import name_of_peer, peer_of
 from edge_rag.core.ids import RequestId
 from edge_rag.errors import CollectionNotFound, InvalidRequest, Overloaded, Unauthenticated
-from edge_rag.server.http.calls import HTTP_STATUS, error_headers, error_object, is_own_host
+from edge_rag.server.http.exchange import HTTP_STATUS, error_headers, error_object, is_own_host
 from edge_rag.service.call import CallFailed
 from edge_rag.service.codes import Code
 

@@ -18,9 +18,10 @@ from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import AnswerMode
 from edge_rag.errors import DocumentNotFound, Unauthenticated
-from edge_rag.server.http import calls as http_calls
+from edge_rag.server.http import exchange as http_exchange
 from edge_rag.server.http import server as http_server
-from edge_rag.server.http.calls import Endpoint, Exchange, HttpCalls, HttpLimits, event_line
+from edge_rag.server.http.calls import HttpCalls, HttpRoute
+from edge_rag.server.http.exchange import Exchange, HttpLimits, event_line
 from edge_rag.server.http.server import HttpServer
 from edge_rag.server.limits.connection_table import ConnectionLimits
 from edge_rag.server.limits.connections import Connections
@@ -34,6 +35,7 @@ from edge_rag.telemetry.audit_log import AuditLog
 from edge_rag.telemetry.metrics.calls import Metrics
 
 READ = Operation("Read", Role.READER)
+REQUESTS = RequestLimits(100, AnswerMode.QUOTE, 4)
 WRITE = Operation("Write", Role.WRITER)
 Handler = Callable[[Call, Exchange], Awaitable[None]]
 
@@ -112,7 +114,7 @@ class Served:
             RefusalRecorder(self.audit),
         )
         self.limits = HttpLimits(1 << 14, 1 << 18, slow_client_s, frozenset())
-        self._calls = HttpCalls(self.context, self.limits, Connections(ConnectionLimits(100, 10)))
+        self._calls = HttpCalls(self.context, self.limits, REQUESTS, Connections(ConnectionLimits(100, 10)))
 
     async def serve(
         self,
@@ -133,7 +135,7 @@ class Served:
             "query_string": b"",
             "state": {"connection": client},
         }
-        await self._calls.serve(Endpoint(operation, handler), scope, client.receive, client.send)
+        await self._calls.serve(HttpRoute("POST", "/", operation, handler), scope, client.receive, client.send)
         assert (self.limiter.in_use, self.messages.in_use) == (0, 0)
 
     def count(self, method: str, status: str) -> float | None:
@@ -205,7 +207,7 @@ async def test_a_programming_error_is_told_by_the_id_of_the_call_only() -> None:
 
 
 async def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_calls, "_REFUSAL_S", 0.01)
+    monkeypatch.setattr(http_exchange, "_REFUSAL_S", 0.01)
     served, client = Served(slow_client_s=0.01), Client(reads=False)
     await served.serve(client, echo)
     assert client.aborted
@@ -232,7 +234,7 @@ async def test_a_client_that_goes_ends_its_call() -> None:
 @pytest.fixture
 def short_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BODY_S", "_DISCARD_S"):
-        monkeypatch.setattr(http_calls, name, 0.01)
+        monkeypatch.setattr(http_exchange, name, 0.01)
 
 
 @pytest.mark.usefixtures("short_of_time")
@@ -256,9 +258,8 @@ async def test_who_may_not_is_refused_before_the_body_is_asked_for(token: str | 
 async def test_a_head_that_arrives_byte_by_byte_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "HEAD_S", 0.05)
     served = Served()
-    requests = RequestLimits(100, AnswerMode.QUOTE, 4)
     connections = Connections(ConnectionLimits(100, 10))
-    server = HttpServer(HttpListener("127.0.0.1:0", None), served.context, requests, served.limits, connections)
+    server = HttpServer(HttpListener("127.0.0.1:0", None), served.context, REQUESTS, served.limits, connections)
     host, port = (await server.start()).removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     closed = asyncio.ensure_future(reader.read())

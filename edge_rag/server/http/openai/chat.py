@@ -1,4 +1,4 @@
-"""Chat completions, to and from JSON in the shape of OpenAI's API; pure.
+"""Chat completions in the shape of OpenAI's API.
 
 What a request asks for and the box cannot do is refused by the name of its field, unless it is the field's neutral
 value. The last message is the question; earlier ones are not read.
@@ -7,11 +7,10 @@ value. The last message is the question; earlier ones are not read.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Any, Final, TypeVar
-from urllib.parse import quote, urlencode
+from typing import Any, Final
 
 from edge_rag.core.answer import (
     AnswerEvent,
@@ -32,22 +31,23 @@ from edge_rag.core.limits.request_fields import (
     bounded_int,
     check_format,
     checked_sampling,
-    parse_collection_name,
     parse_text,
 )
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Sampling
-from edge_rag.errors import InvalidRequest, NotFound, UndecodableMessage
-
-MODEL_PREFIX: Final = "edge-rag/"
-"""A collection is a model of this prefix and its name."""
+from edge_rag.errors import InvalidRequest
+from edge_rag.server.http.documents import document_url
+from edge_rag.server.http.exchange import Exchange, event_line
+from edge_rag.server.http.fields import check_names, choice, parse_json, typed
+from edge_rag.server.http.openai.models import collection_of
+from edge_rag.service.ask import ask
+from edge_rag.service.call import Call
 
 EXTENSION: Final = "edge_rag"
 """Field of requests and responses with what OpenAI's API has no field for."""
 
 _MOST_MESSAGES: Final = 4096
 _MOST_SEED: Final = (1 << 64) - 1
-_FLOAT_BOUND: Final = 1e9
 
 _NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
     "n": (1,),
@@ -96,8 +96,29 @@ _ROLES: Final = ("system", "developer", "user", "assistant")
 _FINISH: Final[Mapping[object, str]] = {FinishReason.LENGTH: "length"}
 """OpenAI's finish reasons of ours; ``stop`` for all others."""
 
-_T = TypeVar("_T")
-_EnumT = TypeVar("_EnumT", bound=Enum)
+
+_DONE: Final = b"data: [DONE]\n\n"
+
+
+async def chat(call: Call, exchange: Exchange) -> None:
+    """Answers a question, whole or as a stream that begins with the first event of the answer."""
+    body = parse_json(exchange.body)
+    request = parse_chat(body, call.request_id, call.identity, call.deadline, exchange.requests)
+    writer = ChatWriter(request, int(time.time()), exchange.base_url)
+    async with ask(call, request.query) as events:
+        async for event in events:
+            if not request.stream:
+                writer.take(event)
+                continue
+            if not exchange.started:
+                await exchange.start_events(call)
+            for chunk in writer.chunks(event):
+                await exchange.write(event_line(chunk))
+        if request.stream:
+            await exchange.write(_DONE)
+            await exchange.finish()
+    if not request.stream:
+        await exchange.respond_json(call, writer.completion())
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,44 +138,12 @@ class ChatRequest:
     include_usage: bool
 
 
-def parse_json(data: bytes) -> dict[str, Any]:
-    """Returns the JSON object that a request's body is.
-
-    Raises:
-        UndecodableMessage: It is none.
-    """
-    try:
-        value = json.loads(data, parse_constant=_refuse_constant)
-        if b"\\u" in data:
-            json.dumps(value, ensure_ascii=False).encode()  # halves of surrogate pairs are no text
-    except (ValueError, RecursionError):
-        raise UndecodableMessage from None
-    if not isinstance(value, dict):
-        raise UndecodableMessage
-    return value
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
 def question_of(data: bytes) -> str:
     """Returns the question of a request's body; empty if it has none that can be read."""
     try:
         return _question(parse_json(data))
     except InvalidRequest:
         return ""
-
-
-def collection_of(model: str) -> str:
-    """Returns the collection that a model stands for.
-
-    Raises:
-        NotFound: It stands for none.
-    """
-    if not model.startswith(MODEL_PREFIX):
-        raise NotFound(f"model {model[:256]!r} does not exist; a collection NAME is the model {MODEL_PREFIX}NAME")
-    return parse_collection_name(model.removeprefix(MODEL_PREFIX), "model")
 
 
 def parse_chat(
@@ -176,22 +165,22 @@ def parse_chat(
     for name, value in body.items():
         if name not in _READ:
             _check_unsupported(name, value)
-    model = _typed(body, "model", str)
+    model = typed(body, "model", str)
     if model is None:
         raise InvalidRequest("model", "is missing")
-    stream = bool(_typed(body, "stream", bool))
-    extension = _typed(body, EXTENSION, dict) or {}
-    _check_names(extension, _READ_EXTENSION, EXTENSION)
+    stream = bool(typed(body, "stream", bool))
+    extension = typed(body, EXTENSION, dict) or {}
+    check_names(extension, _READ_EXTENSION, EXTENSION)
     sampling = _sampling(body)
     form = _format(body)
-    mode = _enum(extension, "mode", AnswerMode, {each.value: each for each in AnswerMode})
+    mode = choice(extension, "mode", {each.value: each for each in AnswerMode}, EXTENSION)
     if mode is None:
         mode = AnswerMode.FREE if form is not None else limits.default_mode
     if form is not None:
         check_format("response_format", form, mode, "stop" if sampling.stop else None)
-    priority = _enum(extension, "priority", Priority, {each.name.lower(): each for each in Priority})
-    sentences = _typed(extension, "max_sentences", int, EXTENSION)
-    passages = _typed(extension, "passages", int, EXTENSION)
+    priority = choice(extension, "priority", {each.name.lower(): each for each in Priority}, EXTENSION)
+    sentences = typed(extension, "max_sentences", int, EXTENSION)
+    passages = typed(extension, "passages", int, EXTENSION)
     query = Query(
         request_id=request_id,
         question=parse_text("messages", _question(body), limits.question_characters),
@@ -221,56 +210,27 @@ def _check_unsupported(name: str, value: object) -> None:
     raise InvalidRequest(name[:256], "is not supported; leave it out")
 
 
-def _check_names(value: Mapping[str, Any], known: frozenset[str], prefix: str) -> None:
-    for name in value:
-        if name not in known:
-            raise InvalidRequest(f"{prefix}.{name[:256]}", "is not supported; leave it out")
-
-
-def _typed(value: Mapping[str, Any], name: str, kind: type[_T], prefix: str = "") -> _T | None:
-    """Returns a field; None if it is absent or null. A whole number is a float too, and a boolean is no number."""
-    found = value.get(name)
-    if found is None:
-        return None
-    field = f"{prefix}.{name}" if prefix else name
-    if kind is float and type(found) is int and abs(found) <= _FLOAT_BOUND:
-        found = float(found)
-    if type(found) is not kind:
-        names = {str: "a string", bool: "a boolean", int: "an integer", float: "a number", dict: "an object"}
-        raise InvalidRequest(field, f"must be {names.get(kind, 'an array')}")
-    return found
-
-
-def _enum(value: Mapping[str, Any], name: str, kind: type[_EnumT], by_name: Mapping[str, _EnumT]) -> _EnumT | None:
-    text = _typed(value, name, str, EXTENSION)
-    if text is None:
-        return None
-    if text not in by_name:
-        raise InvalidRequest(f"{EXTENSION}.{name}", f"must be one of {', '.join(by_name)}")
-    return by_name[text]
-
-
 def _include_usage(body: Mapping[str, Any], stream: bool) -> bool:
-    options = _typed(body, "stream_options", dict)
+    options = typed(body, "stream_options", dict)
     if options is None:
         return False
     if not stream:
         raise InvalidRequest("stream_options", "needs stream true")
-    _check_names(options, frozenset({"include_usage", "include_obfuscation"}), "stream_options")
-    return bool(_typed(options, "include_usage", bool, "stream_options"))
+    check_names(options, frozenset({"include_usage", "include_obfuscation"}), "stream_options")
+    return bool(typed(options, "include_usage", bool, "stream_options"))
 
 
 def _sampling(body: Mapping[str, Any]) -> Sampling:
-    older, newer = _typed(body, "max_tokens", int), _typed(body, "max_completion_tokens", int)
+    older, newer = typed(body, "max_tokens", int), typed(body, "max_completion_tokens", int)
     if older is not None and newer is not None and older != newer:
         raise InvalidRequest("max_completion_tokens", "is not max_tokens; leave one out")
     named = {
         "max_tokens": newer if older is None else older,
-        "temperature": _typed(body, "temperature", float),
-        "top_p": _typed(body, "top_p", float),
-        "top_k": _typed(body, "top_k", int),
-        "repetition_penalty": _typed(body, "repetition_penalty", float),
-        "seed": _typed(body, "seed", int),
+        "temperature": typed(body, "temperature", float),
+        "top_p": typed(body, "top_p", float),
+        "top_k": typed(body, "top_k", int),
+        "repetition_penalty": typed(body, "repetition_penalty", float),
+        "seed": typed(body, "seed", int),
     }
     for field, most in (("seed", _MOST_SEED), ("top_k", (1 << 31) - 1)):
         if isinstance(number := named[field], int):
@@ -288,15 +248,15 @@ def _stop(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _format(body: Mapping[str, Any]) -> AnswerFormat | None:
-    wanted = _typed(body, "response_format", dict)
+    wanted = typed(body, "response_format", dict)
     if wanted is None or wanted.get("type") == "text":
         return None
     if wanted.get("type") == "json_object":
         return JsonSchema('{"type":"object"}')
     if wanted.get("type") != "json_schema":
         raise InvalidRequest("response_format.type", "must be text, json_object or json_schema")
-    named = _typed(wanted, "json_schema", dict, "response_format") or {}
-    schema = _typed(named, "schema", dict, "response_format.json_schema")
+    named = typed(wanted, "json_schema", dict, "response_format") or {}
+    schema = typed(named, "schema", dict, "response_format.json_schema")
     if schema is None:
         raise InvalidRequest("response_format.json_schema.schema", "is missing")
     return JsonSchema(json.dumps(schema, ensure_ascii=False))
@@ -434,12 +394,6 @@ class ChatWriter:
                 },
             },
         }
-
-
-def document_url(base_url: str, document_id: str, collection: str, start: int, end: int) -> str:
-    """Returns the URL of a range of a document's text."""
-    where = urlencode({"collection": collection, "start": start, "end": end})
-    return f"{base_url}/documents/{quote(document_id, safe='')}?{where}"
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

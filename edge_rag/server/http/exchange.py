@@ -1,0 +1,378 @@
+"""One request and its response: what a request must have, slow and gone clients, and errors as responses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from email.utils import formatdate
+from ipaddress import ip_address
+from typing import Any, Final, Protocol
+
+from starlette.datastructures import Headers, QueryParams
+from starlette.types import Message, Receive, Scope, Send
+
+from edge_rag.core.address import Peer, name_of_peer
+from edge_rag.core.limits.request_fields import RequestLimits
+from edge_rag.errors import CallTimeout, InvalidRequest, PermissionDenied, SlowConsumer
+from edge_rag.server.limits.call_memory import CallMemory
+from edge_rag.service.call import Call, CallFailed, Credentials, bearer_token
+from edge_rag.service.codes import Code
+
+BODY_S: Final = 20.0
+"""How long the body of a request may take to arrive, seconds."""
+
+_REFUSAL_S: Final = 10.0
+"""How long a client may take to receive the response of a failed call, seconds."""
+
+_DISCARDED_BYTES: Final = 64 << 10
+"""Body of a refused request that is still read, so that the client can read the response; beyond that, the connection
+is closed after the response."""
+
+_DISCARD_S: Final = 2.0
+"""How long that may take, seconds."""
+
+_PIECE_BYTES: Final = 32 << 10
+"""Response bytes handed over at once; the next ones wait until the client has read most of them."""
+
+JSON: Final = "application/json"
+_EVENTS: Final = "text/event-stream; charset=utf-8"
+
+HTTP_STATUS: Final[Mapping[Code, int]] = {
+    Code.CANCELLED: 499,
+    Code.INVALID_ARGUMENT: 400,
+    Code.DEADLINE_EXCEEDED: 504,
+    Code.NOT_FOUND: 404,
+    Code.ALREADY_EXISTS: 409,
+    Code.PERMISSION_DENIED: 403,
+    Code.RESOURCE_EXHAUSTED: 429,
+    Code.FAILED_PRECONDITION: 400,
+    Code.ABORTED: 409,
+    Code.INTERNAL: 500,
+    Code.UNAVAILABLE: 503,
+    Code.DATA_LOSS: 500,
+    Code.UNAUTHENTICATED: 401,
+}
+"""The HTTP status of every code but OK. Clients retry 409, 429 and from 500 on, unless `x-should-retry` forbids it."""
+
+_TYPES: Final[Mapping[int, str]] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+_RETRIED: Final = (Code.RESOURCE_EXHAUSTED, Code.UNAVAILABLE)
+"""Codes of calls that may succeed if they are repeated unchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Bounds of a request and its response.
+
+    Attributes:
+        head_bytes: Largest head of a request, without its first line; h11 bounds incomplete heads only.
+        body_bytes: Largest body of a request.
+        slow_client_s: How long a client may leave a response unread, seconds.
+        hosts: Names in the header ``Host`` that are the box's besides addresses and ``localhost``, lower case.
+    """
+
+    head_bytes: int
+    body_bytes: int
+    slow_client_s: float
+    hosts: frozenset[str]
+
+
+class Connection(Protocol):
+    """The connection of a request, in the ASGI scope's state as ``connection``."""
+
+    @property
+    def certificate_names(self) -> tuple[str, ...]:
+        """Common names of the client's certificate."""
+        ...
+
+    def abort(self) -> None:
+        """Closes it at once, whatever the client has not read."""
+        ...
+
+
+class Exchange:
+    """A request and its response.
+
+    Args:
+        scope: ASGI scope of the request.
+        receive: Receives the request.
+        send: Sends the response.
+        limits: Bounds.
+        requests: Limits and defaults of what a request asks for.
+
+    Attributes:
+        requests: As given.
+        headers: Headers of the request.
+        query: Parameters of the query string.
+        path: Parameters of the path, by name.
+        body: The body, once ``read`` has returned.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: HttpLimits, requests: RequestLimits) -> None:
+        self.requests = requests
+        self.headers = Headers(scope=scope)
+        self.query = QueryParams(scope["query_string"])
+        self.path: Mapping[str, str] = scope.get("path_params", {})
+        self.body = b""
+        self.memory: CallMemory | None = None
+        self.started = False
+        self._streaming = False
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._limits = limits
+        self._wait_s = limits.slow_client_s
+        self._read = False
+
+    @property
+    def connection(self) -> Connection:
+        """The connection."""
+        connection: Connection = self._scope["state"]["connection"]
+        return connection
+
+    @property
+    def base_url(self) -> str:
+        """Where the client reached the server, for example ``http://127.0.0.1:7480``."""
+        return f"{self._scope['scheme']}://{self.headers.get('host', '')}"
+
+    @property
+    def request_id(self) -> str:
+        """Id that the client chose; empty for none."""
+        chosen: str = self.headers.get("x-request-id", "")
+        return chosen
+
+    def credentials(self) -> Credentials:
+        """Returns the credentials of the connection and the request."""
+        client: Peer = tuple(self._scope["client"][:2])
+        return Credentials(
+            peer=name_of_peer(client),
+            tls=self._scope["scheme"] == "https",
+            token=bearer_token(self.headers.get("authorization")),
+            certificate_names=self.connection.certificate_names,
+        )
+
+    def check_head(self) -> None:
+        """Checks that the request is meant for this server (``Host``) and comes from no other site (``Origin``).
+
+        A page of another site reaches a server on loopback by a name that it points there (DNS rebinding), or by a
+        request across sites. Over TLS the certificate says which names are the server's.
+
+        Raises:
+            PermissionDenied: It is not.
+            InvalidRequest: The headers are too large.
+        """
+        if sum(len(name) + len(value) for name, value in self.headers.raw) > self._limits.head_bytes:
+            raise InvalidRequest("headers", f"have more than {self._limits.head_bytes:,} bytes (limits.metadata_kib)")
+        host = self.headers.get("host", "")
+        tls = self._scope["scheme"] == "https"
+        if not (_HOST.fullmatch(host) if tls else is_own_host(host, self._limits.hosts)):
+            raise PermissionDenied(
+                f"Host: {host[:256]!r} is no address or name of this box; name it in the setting http.hosts"
+            )
+        origin = self.headers.get("origin")
+        if origin is not None and origin.lower() != self.base_url.lower():
+            raise PermissionDenied(f"Origin: requests of pages of other sites are refused, {origin[:256]!r} is one")
+
+    async def read(self, memory: CallMemory) -> None:
+        """Reads the body; ``memory`` holds what it takes.
+
+        Raises:
+            InvalidRequest: It is too large, or not JSON by its media type.
+            CallTimeout: It takes too long.
+            Overloaded: There is no memory for it.
+        """
+        self.memory = memory
+        length = self.headers.get("content-length")
+        most = self._limits.body_bytes
+        if length is not None and length.isdigit() and int(length) > most:
+            raise _too_large(most)
+        if length == "0" or (length is None and "transfer-encoding" not in self.headers):
+            self._read = True
+            return
+        media_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media_type != JSON:
+            raise InvalidRequest("content-type", f"must be {JSON}")
+        await memory.reserve(most if length is None else int(length))
+        body = bytearray()
+        try:
+            async with asyncio.timeout(BODY_S):
+                while not self._read:
+                    message = await self._receive()
+                    self._raise_if_gone(message)
+                    body += message["body"]
+                    self._read = not message["more_body"]
+                    if len(body) > most:
+                        raise _too_large(most)
+        except TimeoutError:
+            raise CallTimeout(f"the body of the request did not arrive within {BODY_S:g} s") from None
+        self.body = bytes(body)
+        memory.received(len(body))
+
+    async def until_gone(self) -> None:
+        """Returns when the client has closed the connection; call it once the request is read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def respond(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> None:
+        """Sends a whole response.
+
+        Raises:
+            SlowConsumer: The client does not read it.
+            Overloaded: There is no memory for it.
+        """
+        if self.memory is None:
+            await self._respond(status, body, media_type, headers)
+            return
+        async with self.memory.sending(len(body)):
+            await self._respond(status, body, media_type, headers)
+
+    async def _respond(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> None:
+        await self.start(status, media_type, {"content-length": str(len(body)), **headers})
+        for begin in range(0, len(body), _PIECE_BYTES):
+            await self.write(body[begin : begin + _PIECE_BYTES])
+        await self.finish()
+
+    async def respond_json(self, call: Call, value: Mapping[str, Any], status: int = 200) -> None:
+        """Sends a JSON object as a whole response; errors as for ``respond``."""
+        await self.respond(status, json.dumps(value, ensure_ascii=False).encode(), JSON, id_header(call))
+
+    async def start_events(self, call: Call) -> None:
+        """Sends the head of a stream of events; ``event_line`` makes each of them."""
+        await self.start(200, _EVENTS, id_header(call))
+
+    async def start(self, status: int, media_type: str, headers: Mapping[str, str]) -> None:
+        """Sends the head of a response; ``write`` and ``finish`` send the rest."""
+        self.started = True
+        self._streaming = "content-length" not in headers
+        sent = {
+            "date": formatdate(usegmt=True),
+            "content-type": media_type,
+            "x-content-type-options": "nosniff",
+            "cache-control": "no-store",
+            **headers,
+        }
+        if not self._read:
+            sent["connection"] = "close"
+        head = [(name.encode("ascii"), value.encode("latin-1", "replace")) for name, value in sent.items()]
+        await self._write({"type": "http.response.start", "status": status, "headers": head})
+
+    async def write(self, data: bytes) -> None:
+        """Sends a part of the body, once the client has read most of what was sent before.
+
+        Raises:
+            SlowConsumer: The client does not read.
+        """
+        await self._write({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def finish(self) -> None:
+        """Ends the response."""
+        await self._write({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def fail(self, failed: CallFailed) -> None:
+        """Sends the failure of a call: as a response, or within a stream that has begun, as a line of it.
+
+        Raises:
+            SlowConsumer: The client does not read it, or has not read the part of a response that was sent.
+        """
+        self._wait_s = _REFUSAL_S
+        error = error_object(failed)
+        if self.started and not self._streaming:
+            raise SlowConsumer(self._limits.slow_client_s)
+        if self.started:
+            await self.write(event_line({"error": error}))
+            await self.finish()
+            return
+        if not self._read:
+            await self._discard()
+        body = json.dumps({"error": error}, ensure_ascii=False).encode()
+        self.memory = None
+        await self.respond(HTTP_STATUS[failed.code], body, JSON, error_headers(failed))
+
+    async def _discard(self) -> None:
+        """Reads what is left of a small body: a connection closed before that loses the response, too."""
+        if "expect" in self.headers:
+            return
+        left = _DISCARDED_BYTES
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DISCARD_S):
+                while not self._read and left > 0:
+                    message = await self._receive()
+                    self._raise_if_gone(message)
+                    left -= len(message["body"])
+                    self._read = not message["more_body"]
+
+    async def _write(self, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await self._send(message)
+        except TimeoutError:
+            raise SlowConsumer(self._wait_s) from None
+
+    def _raise_if_gone(self, message: Message) -> None:
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+
+
+class ClientGone(Exception):
+    """The client closed the connection before its request had come."""
+
+
+def is_own_host(host: str, names: frozenset[str]) -> bool:
+    """Returns whether a header ``Host`` names this server: an address, ``localhost``, or one of the names.
+
+    A name of another site that was pointed at this server is neither.
+    """
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    name = found["name"].lower()
+    if name == "localhost" or name in names:
+        return True
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+_HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
+
+
+def error_object(failed: CallFailed) -> dict[str, Any]:
+    """Returns a failed call as OpenAI's clients read errors."""
+    status = HTTP_STATUS[failed.code]
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    code = re.sub(r"(?<!^)(?=[A-Z])", "_", failed.reason).lower() or failed.code.name.lower()
+    return {"message": failed.message, "type": kind, "param": failed.field, "code": code}
+
+
+def error_headers(failed: CallFailed) -> dict[str, str]:
+    """Returns the headers of a failed call: its id, and whether and when to retry."""
+    headers = {"x-request-id": failed.request_id, "x-should-retry": str(failed.code in _RETRIED).lower()}
+    if failed.retry_after_s is not None:
+        headers["retry-after-ms"] = str(round(failed.retry_after_s * 1000))
+    if failed.code is Code.UNAUTHENTICATED:
+        headers["www-authenticate"] = "Bearer"
+    return headers
+
+
+def id_header(call: Call) -> dict[str, str]:
+    """Returns the header that tells a call's id."""
+    return {"x-request-id": call.request_id}
+
+
+def event_line(value: Mapping[str, Any]) -> bytes:
+    """Returns an event of a stream (text/event-stream)."""
+    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+
+
+def _too_large(most: int) -> InvalidRequest:
+    return InvalidRequest("body", f"has more than {most:,} bytes (limits.message_kib)")
