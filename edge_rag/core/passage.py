@@ -190,7 +190,7 @@ class RankedPassage:
 
     Attributes:
         passage: The passage.
-        score: Score of the reranker, larger is better; comparable within one result only.
+        score: Score of the reranker, larger is better; comparable within one result only, unless it is pointwise.
         sentences: Sentences of the passage in order; they cover all of its text except white space.
     """
 
@@ -205,7 +205,8 @@ class Reranked:
 
     Attributes:
         passages: Best first.
-        evidence: Evidence that an answer is among them, 0 to 1; comparable between questions and collections.
+        evidence: Evidence that an answer is among them, 0 to 1; comparable between questions and collections. 0 for
+            pointwise scores, for which it is not weighed.
     """
 
     passages: tuple[RankedPassage, ...]
@@ -221,9 +222,12 @@ class RerankRequest:
         retrieved: The retriever's result.
         limit: Most passages to return.
         context: The request that it is part of.
+        pointwise: Whether each passage is scored by its text and the question alone, 0 to 1, so that its score does not
+            depend on the others, on the retriever's order or on words of a collection. The result has no sentences.
     """
 
     question: str
     retrieved: Retrieved
     limit: int
     context: RequestContext = NO_CONTEXT
+    pointwise: bool = False

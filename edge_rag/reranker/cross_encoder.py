@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest
 from edge_rag.reranker.candidate import EncodedPassage, compare, in_steps, model_text
 from edge_rag.reranker.evidence import EncoderCalibration, EvidenceWeights, weigh_sentences
-from edge_rag.reranker.scoring import PairScorer, TokenVectorizer, log_boosts, weights_by_term
+from edge_rag.reranker.scoring import PairScorer, TokenVectorizer, log_boosts, pointwise, weights_by_term
 
 METHOD: Final = "cross-encoder.1"
 """Identifies the computation of scores and evidence; changes when the same models may give other results."""
@@ -21,7 +21,8 @@ class CrossEncoderReranker:
     """Implements the pipeline's ``Reranker``. For one thread at a time.
 
     The cross-encoder alone orders the passages. The evidence of sentences comes from token vectors: one encoder run
-    over the few returned passages, where a cross-encoder would have to run on every sentence.
+    over the few returned passages, where a cross-encoder would have to run on every sentence. The score of a pointwise
+    request is the logistic function of the model's output.
     """
 
     def __init__(
@@ -61,6 +62,18 @@ class CrossEncoderReranker:
         return answer
 
     def _ranked(self, requests: Sequence[RerankRequest], known: Mapping[tuple[str, str], np.float32]) -> list[Reranked]:
+        others = [request for request in requests if not request.pointwise]
+        weighed = iter(self._weighed(others, known) if others else ())
+        return [
+            pointwise(request, _probabilities([known[pair] for pair in _pairs(request)]))
+            if request.pointwise
+            else next(weighed)
+            for request in requests
+        ]
+
+    def _weighed(
+        self, requests: Sequence[RerankRequest], known: Mapping[tuple[str, str], np.float32]
+    ) -> list[Reranked]:
         scores = [
             np.array([known[pair] for pair in _pairs(request)], dtype=np.float32)
             + log_boosts(request.retrieved.hits).astype(np.float32)
@@ -96,6 +109,12 @@ class CrossEncoderReranker:
             )
             answers.append(Reranked(tuple(ranked), weighted.evidence))
         return answers
+
+
+def _probabilities(scores: Sequence[np.float32]) -> NDArray[np.float64]:
+    """Returns the probabilities of scores that are logarithms of odds: float64 [scores], 0 to 1."""
+    probabilities: NDArray[np.float64] = (1.0 + np.tanh(np.asarray(scores, dtype=np.float64) / 2.0)) / 2.0
+    return probabilities
 
 
 def _pairs(request: RerankRequest) -> list[tuple[str, str]]:

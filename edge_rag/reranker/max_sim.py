@@ -14,6 +14,8 @@ Cranfield, CISI and XQuAD.
 Standardized scores are summed as in CombSUM (Fox and Shaw, Combination of Multiple Searches, TREC-2, 1994; the z-score
 as normalization: Montague and Aslam, Relevance Score Normalization for Metasearch, CIKM 2001).
 
+The score of a pointwise request is max-sim alone, from 0 on: it has no retriever, and the other texts do not matter.
+
 Did not help, or harmed on some sets: the cosine of mean vectors as a component, max-sim of the best
 sentence, max-sim in the other direction, token vectors centred on the candidates' mean, token vectors made with the
 model's prompts, and question tokens weighted by inverse document frequency.
@@ -45,6 +47,7 @@ from edge_rag.reranker.scoring import (
     bm25,
     log_boosts,
     max_sim,
+    pointwise,
     reciprocal_ranks,
     standardize,
     weights_by_term,
@@ -171,7 +174,11 @@ class MaxSimReranker:
     def _rank(self, request: RerankRequest, question: TokenVectors, read: Mapping[str, EncodedPassage]) -> Reranked:
         term_weights = weights_by_term(request.retrieved.term_weights)
         passages = [hit.passage for hit in request.retrieved.hits]
-        candidates = compare(question, passages, [read[model_text(passage)] for passage in passages])
+        encoded = [read[model_text(passage)] for passage in passages]
+        if request.pointwise:  # one product each: in a common one, the last bits depend on its size
+            alone = [max_sim(question.vectors @ each.vectors.vectors.T) for each in encoded]
+            return pointwise(request, np.clip(alone, 0.0, 1.0))
+        candidates = compare(question, passages, encoded)
         counts = [each.encoded.counts for each in candidates]
         held = (sum(weight for term, weight in term_weights.items() if term in each) for each in counts)
         if knows_words(sum(term_weights.values()), held):

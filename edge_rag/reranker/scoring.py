@@ -13,7 +13,7 @@ import snowballstemmer
 from numpy.typing import NDArray
 
 from edge_rag.analysis.terms import terms_of
-from edge_rag.core.passage import Hit
+from edge_rag.core.passage import Hit, RankedPassage, Reranked, RerankRequest
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 _WORD = re.compile(r"[^\W_]+")
@@ -90,6 +90,18 @@ def max_sim(cosines: NDArray[np.float32]) -> float:
     if cosines.size == 0:
         return 0.0
     return float(cosines.max(axis=1).mean())
+
+
+def pointwise(request: RerankRequest, scores: NDArray[np.float64]) -> Reranked:
+    """Returns the passages of a pointwise request in the order of their scores; equal ones in the request's order.
+
+    Args:
+        request: The request.
+        scores: float64 [passages], 0 to 1.
+    """
+    hits = request.retrieved.hits
+    order = np.argsort(-scores, kind="stable")[: request.limit]
+    return Reranked(tuple(RankedPassage(hits[index].passage, float(scores[index]), ()) for index in order), 0.0)
 
 
 def bm25(counts: Sequence[Mapping[str, int]], lengths: Sequence[int], weights: Mapping[str, float]) -> list[float]:

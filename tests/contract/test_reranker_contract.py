@@ -160,6 +160,24 @@ def test_passages_are_handed_on_unchanged_and_none_twice(reranker: Reranker) -> 
     ]
 
 
+def test_a_pointwise_score_depends_on_question_and_text_alone(reranker: Reranker) -> None:
+    def scores(question: str, texts: Sequence[str], limit: int = 50) -> dict[str, float]:
+        request = RerankRequest(question, Retrieved(hits(texts)), limit, pointwise=True)
+        with_others, answer = reranker.rerank([ask(QUESTIONS[1]), request])
+        assert with_others == reranker.rerank([ask(QUESTIONS[1])])[0]
+        assert reranker.rerank([request]) == [answer]
+        values = [each.score for each in answer.passages]
+        assert values == sorted(values, reverse=True)
+        assert len(values) == min(limit, len(texts))
+        assert all(0.0 <= value <= 1.0 for value in values)
+        return {each.passage.text: each.score for each in answer.passages}
+
+    found = scores(QUESTIONS[0], TEXTS)
+    assert scores(QUESTIONS[0], TEXTS[::-1]) == found
+    assert scores(QUESTIONS[0], TEXTS[2:4]) == {text: found[text] for text in TEXTS[2:4]}
+    assert scores(QUESTIONS[0], TEXTS, 2) == dict(list(found.items())[:2])
+
+
 def test_sentences_hold_all_of_a_passage_but_white_space(reranker: Reranker) -> None:
     (ranked,) = rank(reranker, [ask(QUESTIONS[0], 50)])
     for each in ranked:

@@ -165,7 +165,13 @@ def _sendable(request: RerankRequest) -> bool:
     texts = [request.question, *(text for hit in hits for text in (hit.passage.text, *hit.passage.context))]
     few = 1 <= len(hits) <= MAX_PASSAGES and request.limit <= MAX_LIMIT and len(terms) <= MAX_TERMS
     complete = all(hit.passage.text and len(hit.passage.context) <= MAX_HEADINGS for hit in hits)
-    return few and complete and fits(texts) and max(map(len, terms), default=0) <= MAX_TERM_CHARACTERS
+    return (
+        few
+        and complete
+        and not request.pointwise
+        and fits(texts)
+        and max(map(len, terms), default=0) <= MAX_TERM_CHARACTERS
+    )
 
 
 def _reranked(request: RerankRequest, ranks: RemoteRanks, spans: Sequence[tuple[tuple[int, int], ...]]) -> Reranked:

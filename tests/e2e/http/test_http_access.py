@@ -26,6 +26,7 @@ UNKNOWN = (None, "erag_0123456789abcdef_" + "A" * 43, "nonsense")
 """What callers without an identity show: nothing, or tokens that do not exist."""
 
 QUESTION = {"model": "edge-rag/a", "messages": [{"role": "user", "content": "When does the galley open?"}]}
+RANKED = {"query": "When?", "documents": ["At six.", "At nine."]}
 
 PARAMETERS = {"model": "edge-rag/a", "document": "galley.txt"}
 """Parameters of paths, by name, that a reader of collection ``a`` may use."""
@@ -55,6 +56,9 @@ ROWS = {
     ("GET", "/v1/models"): Row(READERS),
     ("GET", "/v1/models/{model:path}"): Row(READERS),
     ("POST", "/v1/chat/completions"): Row(READERS, body=QUESTION),
+    ("POST", "/v1/embeddings"): Row(READERS, body={"input": "The galley opens at six."}),
+    ("POST", "/v1/rerank"): Row(READERS, body=RANKED),
+    ("POST", "/v2/rerank"): Row(READERS, body=RANKED),
     ("GET", "/documents/{document:path}"): Row(READERS, query="collection=a"),
 }
 """Every route by method and path."""
