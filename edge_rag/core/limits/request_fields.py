@@ -24,7 +24,9 @@ MAX_SENTENCES: Final = 8
 MAX_PASSAGES: Final = 32
 """Most passages in a prompt."""
 
-_MAX_TOKENS: Final = 8192
+MAX_TOKENS: Final = 8192
+"""Most tokens of an answer."""
+
 _MAX_STOP_TEXTS: Final = 8
 _MAX_STOP_CHARACTERS: Final = 128
 _COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
@@ -131,7 +133,7 @@ def checked_sampling(value: Sampling, prefix: str = "") -> Sampling:
     for text in value.stop:
         if not 1 <= len(text) <= _MAX_STOP_CHARACTERS:
             raise InvalidRequest(f"{prefix}stop", f"each text must be 1 to {_MAX_STOP_CHARACTERS} characters")
-    bounded_int(f"{prefix}max_tokens", value.max_tokens, 1, _MAX_TOKENS)
+    bounded_int(f"{prefix}max_tokens", value.max_tokens, 1, MAX_TOKENS)
     bounded_float(f"{prefix}temperature", value.temperature, 0.0, 2.0)
     if value.top_p <= 0:
         raise InvalidRequest(f"{prefix}top_p", "must be greater than 0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -125,6 +125,7 @@ class Exchange:
         self.memory: CallMemory | None = None
         self.started = False
         self._streaming = False
+        self._failure: Callable[[Mapping[str, Any]], bytes] = _error_line
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -244,8 +245,14 @@ class Exchange:
         """Sends a JSON object as a whole response; errors as for ``respond``."""
         await self.respond(status, json.dumps(value, ensure_ascii=False).encode(), JSON, id_header(call))
 
-    async def start_events(self, call: Call) -> None:
-        """Sends the head of a stream of events; ``event_line`` makes each of them."""
+    async def start_events(self, call: Call, failure: Callable[[Mapping[str, Any]], bytes] | None = None) -> None:
+        """Sends the head of a stream of events; ``event_line`` makes each of them.
+
+        Args:
+            call: The call.
+            failure: Returns the end of a stream whose call fails, of its ``error_object``; None for a line with that.
+        """
+        self._failure = failure or self._failure
         await self.start(200, _EVENTS, id_header(call))
 
     async def start(self, status: int, media_type: str, headers: Mapping[str, str]) -> None:
@@ -287,7 +294,7 @@ class Exchange:
         if self.started and not self._streaming:
             raise SlowConsumer(self._limits.slow_client_s)
         if self.started:
-            await self.write(event_line({"error": error}))
+            await self.write(self._failure(error))
             await self.finish()
             return
         if not self._read:
@@ -369,9 +376,14 @@ def id_header(call: Call) -> dict[str, str]:
     return {"x-request-id": call.request_id}
 
 
-def event_line(value: Mapping[str, Any]) -> bytes:
-    """Returns an event of a stream (text/event-stream)."""
-    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+def event_line(value: Mapping[str, Any], name: str = "") -> bytes:
+    """Returns an event of a stream (text/event-stream), with a name unless that is empty."""
+    named = f"event: {name}\n".encode() if name else b""
+    return named + b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+
+
+def _error_line(error: Mapping[str, Any]) -> bytes:
+    return event_line({"error": error})
 
 
 def _too_large(most: int) -> InvalidRequest:

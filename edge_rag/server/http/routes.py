@@ -9,6 +9,7 @@ from edge_rag.server.http.documents import get_document
 from edge_rag.server.http.openai.chat import chat, question_of
 from edge_rag.server.http.openai.encoding import embeddings, rerank
 from edge_rag.server.http.openai.models import get_model, list_models
+from edge_rag.server.http.openai.responses import create_response, response_question_of
 from edge_rag.service import collections, documents, encoding
 from edge_rag.service.ask import ASK
 
@@ -19,5 +20,6 @@ ROUTES: Final = (
     HttpRoute("POST", "/v1/embeddings", encoding.EMBED_TEXTS, embeddings),
     HttpRoute("POST", "/v1/rerank", encoding.RERANK_TEXTS, rerank),
     HttpRoute("POST", "/v2/rerank", encoding.RERANK_TEXTS, rerank),
+    HttpRoute("POST", "/v1/responses", ASK, create_response, response_question_of),
     HttpRoute("GET", "/documents/{document:path}", documents.GET_DOCUMENT, get_document),
 )

@@ -59,6 +59,7 @@ ROWS = {
     ("POST", "/v1/embeddings"): Row(READERS, body={"input": "The galley opens at six."}),
     ("POST", "/v1/rerank"): Row(READERS, body=RANKED),
     ("POST", "/v2/rerank"): Row(READERS, body=RANKED),
+    ("POST", "/v1/responses"): Row(READERS, body={"model": "edge-rag/a", "input": "When does the galley open?"}),
     ("GET", "/documents/{document:path}"): Row(READERS, query="collection=a"),
 }
 """Every route by method and path."""

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,8 @@ import openai
 import pytest
 
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
-from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, sample_documents, start_daemon
-
-HTTP = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n[limits]\nconcurrent_calls = 4\n'
-SLOTS_OF_ONE_CALLER = 3
-"""Of the four: the last one is for another caller."""
+from tests.e2e.http.conftest import SLOTS_OF_ONE_CALLER
+from tests.e2e.support.running_daemon import ROOT, RunningDaemon
 
 MODEL = "edge-rag/default"
 QUESTIONS = (
@@ -33,26 +29,6 @@ QUESTIONS = (
     "How is a water sample taken?",
 )
 UNANSWERABLE = "Which colour does the moon's dragon prefer on Thursdays?"
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    folder = tmp_path_factory.mktemp("daemon")
-    with start_daemon(folder / "data", folder / "log", HTTP) as running:
-        ingest(running.address, sample_documents())
-        yield running
-
-
-@pytest.fixture
-def client(daemon: RunningDaemon) -> Iterator[Any]:
-    with openai.OpenAI(base_url=f"{daemon.http}/v1", api_key="any", max_retries=0) as one:
-        yield one
-
-
-@pytest.fixture
-async def asynchronous(daemon: RunningDaemon) -> AsyncIterator[Any]:
-    async with openai.AsyncOpenAI(base_url=f"{daemon.http}/v1", api_key="any", max_retries=0) as one:
-        yield one
 
 
 def asked(question: str, **options: Any) -> dict[str, Any]:
@@ -91,12 +67,12 @@ def test_collections_are_models(client: Any) -> None:
     assert error.value.code == "collection_not_found"
 
 
-def test_every_sample_question_has_the_same_answer_over_http_and_grpc(daemon: RunningDaemon, client: Any) -> None:
+def test_every_sample_question_has_the_same_answer_over_http_and_grpc(http_daemon: RunningDaemon, client: Any) -> None:
     for question in QUESTIONS:
-        expected = over_grpc(daemon, question)
+        expected = over_grpc(http_daemon, question)
         message = client.chat.completions.create(**asked(question)).choices[0].message
         assert (message.content, citations(message.annotations)) == expected
-    assert any(over_grpc(daemon, question)[1] for question in QUESTIONS)
+    assert any(over_grpc(http_daemon, question)[1] for question in QUESTIONS)
 
 
 def test_a_stream_is_the_whole_answer_in_parts(client: Any) -> None:
@@ -141,18 +117,18 @@ def test_a_citation_can_be_followed_to_exactly_its_words(client: Any) -> None:
     )
 
 
-def test_the_examples_of_the_guide_run(daemon: RunningDaemon, tmp_path: Path) -> None:
+def test_the_examples_of_the_guide_run(http_daemon: RunningDaemon, tmp_path: Path) -> None:
     guide = (ROOT / "docs" / "guide" / "http.md").read_text(encoding="utf-8")
     program = re.search(r"```python\n(.*?)```", guide, re.DOTALL)
     command = re.search(r"```sh\n(curl .*?)```", guide, re.DOTALL)
     assert program is not None
     assert command is not None
     for run in ([sys.executable, "-c", program[1]], ["bash", "-c", command[1].replace("curl", "curl --fail --silent")]):
-        there = [part.replace("http://127.0.0.1:7480", daemon.http) for part in run]
+        there = [part.replace("http://127.0.0.1:7480", http_daemon.http) for part in run]
         done = subprocess.run(there, capture_output=True, text=True, timeout=60, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "2,000 operating hours" in done.stdout
-        assert f"{daemon.http}/documents/" in done.stdout
+        assert f"{http_daemon.http}/documents/" in done.stdout
 
 
 def test_a_question_without_an_answer_says_so(client: Any) -> None:
@@ -168,8 +144,8 @@ def test_a_field_that_is_not_supported_is_refused_by_its_name(client: Any) -> No
     assert error.value.request_id
 
 
-def test_a_client_that_is_refused_for_want_of_slots_tries_again_by_itself(daemon: RunningDaemon) -> None:
-    host, port = daemon.http.removeprefix("http://").split(":")
+def test_a_client_that_is_refused_for_want_of_slots_tries_again_by_itself(http_daemon: RunningDaemon) -> None:
+    host, port = http_daemon.http.removeprefix("http://").split(":")
     body = json.dumps(asked(QUESTIONS[0])).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
     head += f"content-length: {len(body)}\r\nexpect: 100-continue\r\n\r\n"
@@ -192,7 +168,7 @@ def test_a_client_that_is_refused_for_want_of_slots_tries_again_by_itself(daemon
                     assert b"200 OK" in each.recv(64)
 
         http = opened.enter_context(openai.DefaultHttpxClient(event_hooks={"response": [on_response]}))
-        client = openai.OpenAI(base_url=f"{daemon.http}/v1", api_key="any", max_retries=5, http_client=http)
+        client = openai.OpenAI(base_url=f"{http_daemon.http}/v1", api_key="any", max_retries=5, http_client=http)
         assert client.chat.completions.create(**asked(QUESTIONS[0])).choices[0].message.content
     assert statuses[0] == 429
     assert statuses[-1] == 200

@@ -26,6 +26,7 @@ from edge_rag.core.passage import Passage, RankedPassage
 from edge_rag.core.query import AnswerMode, JsonSchema, Priority
 from edge_rag.errors import EdgeRagError, InvalidRequest, NotFound, UndecodableMessage
 from edge_rag.server.http.fields import parse_json
+from edge_rag.server.http.openai.answers import Asker
 from edge_rag.server.http.openai.chat import ChatRequest, ChatWriter, parse_chat, question_of
 
 CALLER = Identity("ward-3", frozenset({Role.READER}), priority_ceiling=Priority.NORMAL)
@@ -34,7 +35,7 @@ LEAST: dict[str, Any] = {"model": "edge-rag/manuals", "messages": [{"role": "use
 
 
 def parse(**fields: Any) -> ChatRequest:
-    return parse_chat({**LEAST, **fields}, RequestId("r"), CALLER, 10.0, LIMITS)
+    return parse_chat({**LEAST, **fields}, Asker(RequestId("r"), CALLER, 10.0, LIMITS))
 
 
 def refused_field(**fields: Any) -> str:

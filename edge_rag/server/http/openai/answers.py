@@ -1,0 +1,343 @@
+"""What chat completions and responses have in common: the fields of a question, and what an answer consists of.
+
+What a request asks for and the box cannot do is refused by the name of its field, unless it is the field's neutral
+value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from edge_rag.core.answer import (
+    AnswerEvent,
+    Citation,
+    Finished,
+    FinishReason,
+    PassagesFound,
+    TextDelta,
+    Unsupported,
+)
+from edge_rag.core.identity import Identity
+from edge_rag.core.ids import RequestId
+from edge_rag.core.limits.request_fields import (
+    MAX_PASSAGES,
+    MAX_SENTENCES,
+    RequestLimits,
+    bounded_int,
+    check_format,
+    checked_sampling,
+    parse_text,
+)
+from edge_rag.core.passage import RankedPassage
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Sampling
+from edge_rag.errors import InvalidRequest
+from edge_rag.server.http.documents import document_url
+from edge_rag.server.http.fields import check_names, choice, typed
+from edge_rag.server.http.openai.models import collection_of
+
+EXTENSION: Final = "edge_rag"
+"""Field of requests and responses with what OpenAI's API has no field for."""
+
+UNREAD: Final = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
+"""Fields that change no answer here."""
+
+_READ_EXTENSION: Final = frozenset({"mode", "max_sentences", "passages", "priority"})
+_ROLES: Final = ("system", "developer", "user", "assistant")
+_MOST_MESSAGES: Final = 4096
+_MOST_SEED: Final = (1 << 64) - 1
+_MOST_TOP_K: Final = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks, and within what.
+
+    Attributes:
+        request_id: Id of the request.
+        identity: The caller.
+        deadline: ``time.monotonic()`` seconds.
+        limits: Bounds and defaults of requests.
+    """
+
+    request_id: RequestId
+    identity: Identity
+    deadline: float
+    limits: RequestLimits
+
+
+def check_supported(
+    body: Mapping[str, Any], read: Collection[str], neutral: Mapping[str, Sequence[object]], prefix: str = ""
+) -> None:
+    """Checks that the fields that are not read ask for nothing.
+
+    Args:
+        body: The object.
+        read: Names of the fields that are read or need not be.
+        neutral: Values that ask for nothing, by name of the field; null is one for each.
+        prefix: Name of the object in errors; empty for the body.
+
+    Raises:
+        InvalidRequest: Names the first one that asks for something.
+    """
+    for name, value in body.items():
+        if name in read or value is None:
+            continue
+        if not any(value == each and _alike(value, each) for each in neutral.get(name, ())):
+            raise InvalidRequest(f"{prefix}.{name[:256]}" if prefix else name[:256], "is not supported; leave it out")
+
+
+def _alike(value: object, neutral: object) -> bool:
+    """Returns whether equal values are so as JSON; in Python True is 1."""
+    return isinstance(value, bool) == isinstance(neutral, bool)
+
+
+def parse_model(body: Mapping[str, Any]) -> str:
+    """Returns the name of the model.
+
+    Raises:
+        InvalidRequest: There is none.
+    """
+    model = typed(body, "model", str)
+    if model is None:
+        raise InvalidRequest("model", "is missing")
+    return model
+
+
+def last_question(messages: object, field: str, text_types: Collection[str]) -> str:
+    """Returns the text of the last one of some messages, which is the question; earlier ones are not read.
+
+    Args:
+        messages: Messages of a request.
+        field: Name of their field.
+        text_types: Types of the parts of a message that are text.
+
+    Raises:
+        InvalidRequest: Names the first unusable message.
+    """
+    if not isinstance(messages, list) or not messages:
+        raise InvalidRequest(field, "must be an array of at least one message")
+    bounded_int(field, len(messages), 1, _MOST_MESSAGES)
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+            raise InvalidRequest(f"{field}[{index}].role", f"must be one of {', '.join(_ROLES)}")
+    last = len(messages) - 1
+    if messages[last]["role"] != "user":
+        raise InvalidRequest(f"{field}[{last}].role", "must be user: the last message is the question")
+    return _content(f"{field}[{last}].content", messages[last].get("content"), text_types)
+
+
+def _content(field: str, value: object, text_types: Collection[str]) -> str:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise InvalidRequest(field, "must be a string or an array of parts")
+    texts: list[str] = []
+    for index, part in enumerate(value):
+        text = part.get("text") if isinstance(part, dict) and part.get("type") in text_types else None
+        if not isinstance(text, str):
+            kinds = " or ".join(text_types)
+            raise InvalidRequest(f"{field}[{index}]", f"must be a part of type {kinds}; others are not supported")
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def parse_sampling(body: Mapping[str, Any], max_tokens: int | None) -> Sampling:
+    """Returns how tokens are chosen.
+
+    Args:
+        body: The body.
+        max_tokens: Most tokens of the answer, whose field each interface names otherwise; None for the default.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    named = {
+        "max_tokens": max_tokens,
+        "temperature": typed(body, "temperature", float),
+        "top_p": typed(body, "top_p", float),
+        "top_k": typed(body, "top_k", int),
+        "repetition_penalty": typed(body, "repetition_penalty", float),
+        "seed": typed(body, "seed", int),
+    }
+    for name, most in (("seed", _MOST_SEED), ("top_k", _MOST_TOP_K)):
+        if isinstance(number := named[name], int):
+            bounded_int(name, number, 0, most)
+    given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    return checked_sampling(replace(Sampling(), stop=_stop(body), **given))
+
+
+def _stop(body: Mapping[str, Any]) -> tuple[str, ...]:
+    value = body.get("stop")
+    texts = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise InvalidRequest("stop", "must be a string or an array of strings")
+    return tuple(texts)
+
+
+def parse_format(wanted: Mapping[str, Any] | None, name: str, schema_in: str = "") -> AnswerFormat | None:
+    """Returns the format of an answer; None for any text.
+
+    Args:
+        wanted: The object that tells it.
+        name: Name of the object in errors.
+        schema_in: Name of the object within that holds the schema; empty if it is a field of ``wanted``.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    if wanted is None or wanted.get("type") == "text":
+        return None
+    if wanted.get("type") == "json_object":
+        return JsonSchema('{"type":"object"}')
+    if wanted.get("type") != "json_schema":
+        raise InvalidRequest(f"{name}.type", "must be text, json_object or json_schema")
+    holder = (typed(wanted, schema_in, dict, name) or {}) if schema_in else wanted
+    where = f"{name}.{schema_in}" if schema_in else name
+    schema = typed(holder, "schema", dict, where)
+    if schema is None:
+        raise InvalidRequest(f"{where}.schema", "is missing")
+    return JsonSchema(json.dumps(schema, ensure_ascii=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request asks for besides its question, in core values.
+
+    Attributes:
+        sampling: How tokens are chosen.
+        format: Format of the answer; None for any text.
+        format_field: Name of its field in errors.
+        passages: Most passages in the prompt; None for the extension's or the default.
+    """
+
+    sampling: Sampling
+    format: AnswerFormat | None
+    format_field: str
+    passages: int | None = None
+
+
+def parse_query(body: Mapping[str, Any], question: tuple[str, str], model: str, wanted: Wanted, asker: Asker) -> Query:
+    """Returns the query to the collection that a model stands for.
+
+    Args:
+        body: The body, for the extension.
+        question: Name of the question's field, and the question.
+        model: The model.
+        wanted: What else the request asks for.
+        asker: Who asks.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+        NotFound: The model is not a collection.
+    """
+    limits, form = asker.limits, wanted.format
+    extension = typed(body, EXTENSION, dict) or {}
+    check_names(extension, _READ_EXTENSION, EXTENSION)
+    mode = choice(extension, "mode", {each.value: each for each in AnswerMode}, EXTENSION)
+    if mode is None:
+        mode = AnswerMode.FREE if form is not None else limits.default_mode
+    if form is not None:
+        check_format(wanted.format_field, form, mode, "stop" if wanted.sampling.stop else None)
+    priority = choice(extension, "priority", {each.name.lower(): each for each in Priority}, EXTENSION)
+    sentences = typed(extension, "max_sentences", int, EXTENSION)
+    passages = typed(extension, "passages", int, EXTENSION)
+    if passages is None:
+        passages = limits.default_passages if wanted.passages is None else wanted.passages
+    return Query(
+        request_id=asker.request_id,
+        question=parse_text(*question, limits.question_characters),
+        collection=collection_of(model),
+        mode=mode,
+        max_sentences=bounded_int(
+            f"{EXTENSION}.max_sentences", 1 if sentences is None else sentences, 1, MAX_SENTENCES
+        ),
+        passages=bounded_int(f"{EXTENSION}.passages", passages, 1, MAX_PASSAGES),
+        sampling=wanted.sampling,
+        priority=asker.identity.capped_priority(Priority.INTERACTIVE if priority is None else priority),
+        client=asker.identity.name,
+        deadline=asker.deadline,
+        format=form,
+    )
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer as its events tell it so far.
+
+    Attributes:
+        collection: Collection whose documents it cites.
+        base_url: Where the client reached the server.
+        passages: The passages that it is based on.
+        citations: Citations, in order.
+        extension: What OpenAI's API has no field for; complete at the end.
+        finished: The last event; None before.
+    """
+
+    collection: str
+    base_url: str
+    passages: tuple[RankedPassage, ...] = ()
+    citations: list[Citation] = field(default_factory=list)
+    extension: dict[str, Any] = field(default_factory=dict)
+    finished: Finished | None = None
+    _texts: list[str] = field(default_factory=list)
+    _unsupported: list[dict[str, int]] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._texts)
+
+    @property
+    def end(self) -> Finished:
+        """The last event, which must have been taken."""
+        assert self.finished is not None, "the answer has not ended"
+        return self.finished
+
+    @property
+    def cut(self) -> bool:
+        """Whether the answer ended for want of tokens."""
+        return self.end.reason is FinishReason.LENGTH
+
+    def take(self, event: AnswerEvent) -> None:
+        """Takes the next event."""
+        match event:
+            case TextDelta():
+                self._texts.append(event.text)
+            case PassagesFound():
+                self.passages = event.passages
+                self.extension["evidence"] = event.evidence
+            case Citation():
+                self.citations.append(event)
+            case Unsupported():
+                self._unsupported.append({"start_index": event.answer_start, "end_index": event.answer_end})
+            case Finished():
+                self.finished = event
+                self.extension["found"] = event.reason is not FinishReason.NOT_FOUND
+                self.extension["unsupported"] = self._unsupported
+
+    def document_id(self, citation: Citation) -> str:
+        """Returns the id of the cited document."""
+        return self.passages[citation.passage].passage.document_id
+
+    def url_citation(self, citation: Citation) -> dict[str, Any]:
+        """Returns a citation as a ``url_citation``, whose URL leads to exactly the cited characters."""
+        document_id = self.document_id(citation)
+        page = "" if citation.page is None else f", page {citation.page}"
+        return {
+            "url": document_url(self.base_url, document_id, self.collection, citation.start, citation.end),
+            "title": f"{citation.document}{page}",
+            "start_index": citation.answer_start,
+            "end_index": citation.answer_end,
+            EXTENSION: {
+                "document_id": document_id,
+                "document": citation.document,
+                "page": citation.page,
+                "start": citation.start,
+                "end": citation.end,
+                "text": citation.text,
+                "language": citation.language,
+            },
+        }

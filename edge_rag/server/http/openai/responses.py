@@ -1,0 +1,410 @@
+"""Responses in the shape of OpenAI's API, as Open Responses specifies it.
+
+A collection searches its documents for each question, so an answer is a ``file_search_call`` and a message. Nothing is
+kept: the last item of the input is the question, and there are no earlier responses to refer to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import exp
+from typing import Any, Final
+
+from edge_rag.core.answer import AnswerEvent, Citation, Finished, PassagesFound, TextDelta, Usage
+from edge_rag.core.documents.metadata import MetadataValue
+from edge_rag.core.limits.request_fields import MAX_PASSAGES, MAX_TOKENS, bounded_int
+from edge_rag.core.passage import RankedPassage
+from edge_rag.core.query import Query
+from edge_rag.errors import InvalidRequest
+from edge_rag.server.http.documents import document_url
+from edge_rag.server.http.exchange import Exchange, event_line
+from edge_rag.server.http.fields import check_names, parse_json, typed
+from edge_rag.server.http.openai.answers import (
+    EXTENSION,
+    UNREAD,
+    Answer,
+    Asker,
+    Wanted,
+    check_supported,
+    last_question,
+    parse_format,
+    parse_model,
+    parse_query,
+    parse_sampling,
+)
+from edge_rag.server.http.openai.models import collection_of
+from edge_rag.service.ask import ask
+from edge_rag.service.call import Call
+
+_NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
+    "background": (False,),
+    "frequency_penalty": (0,),
+    "parallel_tool_calls": (True, False),
+    "presence_penalty": (0,),
+    "service_tier": ("auto", "default"),
+    "store": (True, False),
+    "stream_options": ({}, {"include_obfuscation": False}, {"include_obfuscation": True}),
+    "tool_choice": ("auto", "required", {"type": "file_search"}),
+    "top_logprobs": (0,),
+    "truncation": ("disabled",),
+}
+"""Fields that are not supported, with the values that ask for nothing; null is one for each."""
+
+_READ: Final = UNREAD | {
+    "reasoning",
+    "model",
+    "input",
+    "instructions",
+    "include",
+    "stream",
+    "max_output_tokens",
+    "max_tool_calls",
+    "temperature",
+    "top_p",
+    "text",
+    "tools",
+    EXTENSION,
+}
+_RESULTS: Final = "file_search_call.results"
+_INCLUDED: Final = (_RESULTS, "reasoning.encrypted_content")
+"""What a response may include; there is no reasoning here."""
+
+_TEXT_TYPES: Final = ("input_text", "output_text", "text")
+_UNREAD_ITEMS: Final = ("file_search_call", "reasoning")
+"""Items besides messages that a response has, so that clients send them back with the next question."""
+
+_MOST_RESULTS: Final = 50
+_MOST_TOOL_CALLS: Final = 1 << 31
+_RANKERS: Final = (None, "auto", "default-2024-11-15")
+_DONE: Final = b"data: [DONE]\n\n"
+
+
+async def create_response(call: Call, exchange: Exchange) -> None:
+    """Answers a question, whole or as a stream that begins when its documents were searched."""
+    asker = Asker(call.request_id, call.identity, call.deadline, exchange.requests)
+    request = parse_response(parse_json(exchange.body), asker)
+    writer = ResponseWriter(request, int(time.time()), exchange.base_url)
+    async with ask(call, request.query) as events:
+        async for event in events:
+            written = writer.events(event)
+            if not request.stream:
+                for _ in written:
+                    pass
+                continue
+            if not exchange.started:
+                await exchange.start_events(call, lambda error: _line(writer.failed(error)) + _DONE)
+            for each in written:
+                await exchange.write(_line(each))
+        if request.stream:
+            await exchange.write(_DONE)
+            await exchange.finish()
+    if not request.stream:
+        await exchange.respond_json(call, writer.response())
+
+
+def _line(event: Mapping[str, Any]) -> bytes:
+    return event_line(event, event["type"])
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseRequest:
+    """A valid request for a response.
+
+    Attributes:
+        query: The question.
+        stream: Whether the response is streamed.
+        results: Whether the passages are part of it.
+        told: Fields of the request that the response repeats.
+    """
+
+    query: Query
+    stream: bool
+    results: bool
+    told: Mapping[str, Any]
+
+
+def response_question_of(data: bytes) -> str:
+    """Returns the question of a request's body; empty if it has none that can be read."""
+    try:
+        return _question(parse_json(data))
+    except InvalidRequest:
+        return ""
+
+
+def parse_response(body: Mapping[str, Any], asker: Asker) -> ResponseRequest:
+    """Returns the legal request that a body stands for.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+        NotFound: The model is not a collection.
+    """
+    check_supported(body, _READ, _NEUTRAL)
+    model = parse_model(body)
+    reasoning = typed(body, "reasoning", dict) or {}
+    check_names(reasoning, frozenset({"effort", "summary", "generate_summary"}), "reasoning")
+    text = typed(body, "text", dict) or {}
+    check_supported(text, {"format"}, {"verbosity": ("medium",)}, "text")
+    shown_format = typed(text, "format", dict, "text") or {"type": "text"}
+    most = typed(body, "max_output_tokens", int)
+    if most is not None:
+        bounded_int("max_output_tokens", most, 1, MAX_TOKENS)
+    calls = typed(body, "max_tool_calls", int)
+    if calls is not None:
+        bounded_int("max_tool_calls", calls, 1, _MOST_TOOL_CALLS)
+    sampling = parse_sampling({name: body.get(name) for name in ("temperature", "top_p")}, most)
+    tools, passages = _tools(body, collection_of(model))
+    wanted = Wanted(sampling, parse_format(shown_format, "text.format"), "text.format", passages)
+    query = parse_query(body, ("input", _question(body)), model, wanted, asker)
+    told = {
+        "model": model,
+        "instructions": typed(body, "instructions", str),
+        "max_output_tokens": most,
+        "max_tool_calls": calls,
+        "metadata": typed(body, "metadata", dict) or {},
+        "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
+        "prompt_cache_key": typed(body, "prompt_cache_key", str),
+        "safety_identifier": typed(body, "safety_identifier", str),
+        "temperature": sampling.temperature,
+        "text": {"format": shown_format, "verbosity": "medium"},
+        "tool_choice": body.get("tool_choice") or "auto",
+        "tools": tools,
+        "top_p": sampling.top_p,
+    }
+    return ResponseRequest(query, bool(typed(body, "stream", bool)), _RESULTS in _include(body), told)
+
+
+def _include(body: Mapping[str, Any]) -> list[str]:
+    included: list[str] = typed(body, "include", list) or []
+    for index, name in enumerate(included):
+        if name not in _INCLUDED:
+            raise InvalidRequest(f"include[{index}]", f"must be {_RESULTS}")
+    return included
+
+
+def _tools(body: Mapping[str, Any], collection: str) -> tuple[list[dict[str, Any]], int | None]:
+    """Returns the tools, as the response tells them, and the most passages that they allow."""
+    tools = typed(body, "tools", list) or []
+    most: int | None = None
+    for index, tool in enumerate(tools):
+        field = f"tools[{index}]"
+        if not isinstance(tool, dict) or tool.get("type") != "file_search":
+            raise InvalidRequest(f"{field}.type", "must be file_search; others are not supported by a collection")
+        if index:
+            raise InvalidRequest(field, "is a second file_search; leave it out")
+        names = {"type", "vector_store_ids", "filters", "max_num_results", "ranking_options"}
+        check_names(tool, frozenset(names), field)
+        if (typed(tool, "vector_store_ids", list, field) or [collection]) != [collection]:
+            raise InvalidRequest(f"{field}.vector_store_ids", f"must be [{collection!r}], the model's collection")
+        if tool.get("filters") is not None:
+            raise InvalidRequest(f"{field}.filters", "is not supported; leave it out")
+        _check_ranking(typed(tool, "ranking_options", dict, field) or {}, f"{field}.ranking_options")
+        results = typed(tool, "max_num_results", int, field)
+        if results is not None:
+            most = min(bounded_int(f"{field}.max_num_results", results, 1, _MOST_RESULTS), MAX_PASSAGES)
+    return tools, most
+
+
+def _check_ranking(options: Mapping[str, Any], field: str) -> None:
+    neutral = {"ranker": _RANKERS, "score_threshold": (0,)}
+    check_supported(options, (), neutral, field)
+
+
+def _question(body: Mapping[str, Any]) -> str:
+    given = body.get("input")
+    if isinstance(given, str):
+        return given
+    messages = given
+    if isinstance(given, list):
+        messages = []
+        for index, item in enumerate(given):
+            kind = item.get("type", "message") if isinstance(item, dict) else None
+            if kind == "message":
+                messages.append(item)
+            elif kind not in _UNREAD_ITEMS or index == len(given) - 1:
+                raise InvalidRequest(f"input[{index}].type", "must be message; the last one is the question")
+    return last_question(messages, "input", _TEXT_TYPES)
+
+
+class ResponseWriter:
+    """Writes the events of one answer as a response, whole or as a stream.
+
+    Args:
+        request: The request.
+        created: Unix time, seconds.
+        base_url: Where the client reached the server.
+    """
+
+    def __init__(self, request: ResponseRequest, created: int, base_url: str) -> None:
+        self._request = request
+        self._created = created
+        self._answer = Answer(request.query.collection, base_url)
+        self._events = 0
+        self._annotations: list[dict[str, Any]] = []
+
+    def events(self, event: AnswerEvent) -> Iterator[dict[str, Any]]:
+        """Takes an event; yields what is sent of it in a stream, which may be left out but must be read."""
+        self._answer.take(event)
+        match event:
+            case PassagesFound():
+                yield from self._begin()
+            case TextDelta():
+                yield self._of_text("response.output_text.delta", delta=event.text, logprobs=[])
+            case Citation():
+                for annotation in self._annotated(event):
+                    place = len(self._annotations)
+                    self._annotations.append(annotation)
+                    yield self._of_text(
+                        "response.output_text.annotation.added", annotation_index=place, annotation=annotation
+                    )
+            case Finished():
+                yield from self._end()
+
+    def response(self) -> dict[str, Any]:
+        """Returns the whole response; the last event must have been taken."""
+        cut = self._answer.cut
+        return {
+            **self._resource("incomplete" if cut else "completed", [self._search(), self._message(self._status())]),
+            "completed_at": None if cut else int(time.time()),
+            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "usage": _usage(self._answer.end.usage),
+            EXTENSION: self._answer.extension,
+        }
+
+    def failed(self, error: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the last event of a stream whose call failed.
+
+        Args:
+            error: The failure, as ``exchange.error_object`` tells it.
+        """
+        code = "rate_limit_exceeded" if error["type"] == "rate_limit_error" else "server_error"
+        output = [self._search(), self._message("incomplete")]
+        resource = self._resource("failed", output)
+        return self._event(
+            "response.failed", response={**resource, "error": {"code": code, "message": error["message"]}}
+        )
+
+    def _begin(self) -> Iterator[dict[str, Any]]:
+        yield self._event("response.created", response=self._resource("in_progress", []))
+        yield self._event("response.in_progress", response=self._resource("in_progress", []))
+        search = self._search()
+        started = {**search, "status": "in_progress", "results": None}
+        yield self._event("response.output_item.added", output_index=0, item=started)
+        for step in ("in_progress", "searching", "completed"):
+            yield self._event(f"response.file_search_call.{step}", output_index=0, item_id=search["id"])
+        yield self._event("response.output_item.done", output_index=0, item=search)
+        message = {**self._message("in_progress"), "content": []}
+        yield self._event("response.output_item.added", output_index=1, item=message)
+        yield self._of_text("response.content_part.added", part=_part("", []))
+
+    def _end(self) -> Iterator[dict[str, Any]]:
+        done = self.response()
+        message = done["output"][1]
+        yield self._of_text("response.output_text.done", text=self._answer.text, logprobs=[])
+        yield self._of_text("response.content_part.done", part=message["content"][0])
+        yield self._event("response.output_item.done", output_index=1, item=message)
+        yield self._event(f"response.{done['status']}", response=done)
+
+    def _event(self, kind: str, **fields: Any) -> dict[str, Any]:
+        number = self._events
+        self._events += 1
+        return {"type": kind, "sequence_number": number, **fields}
+
+    def _of_text(self, kind: str, **fields: Any) -> dict[str, Any]:
+        return self._event(kind, item_id=self._id("msg"), output_index=1, content_index=0, **fields)
+
+    def _id(self, prefix: str) -> str:
+        return f"{prefix}_{self._request.query.request_id}"
+
+    def _status(self) -> str:
+        return "incomplete" if self._answer.cut else "completed"
+
+    def _resource(self, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "id": self._id("resp"),
+            "object": "response",
+            "created_at": self._created,
+            "completed_at": None,
+            "status": status,
+            "background": False,
+            "error": None,
+            "incomplete_details": None,
+            "previous_response_id": None,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "reasoning": {"effort": None, "summary": None},
+            "service_tier": "default",
+            "store": False,
+            "top_logprobs": 0,
+            "truncation": "disabled",
+            "usage": None,
+            **self._request.told,
+            "output": output,
+        }
+
+    def _search(self) -> dict[str, Any]:
+        query = self._request.query
+        found = [self._result(each) for each in self._answer.passages] if self._request.results else None
+        return {
+            "type": "file_search_call",
+            "id": self._id("fs"),
+            "status": "completed",
+            "queries": [query.question],
+            "results": found,
+        }
+
+    def _result(self, ranked: RankedPassage) -> dict[str, Any]:
+        passage, answer = ranked.passage, self._answer
+        where = passage.document_id, answer.collection, passage.start, passage.end
+        return {
+            "file_id": passage.document_id,
+            "filename": passage.document,
+            "score": 1 / (1 + exp(-max(-60.0, min(60.0, ranked.score)))),
+            "text": passage.text,
+            "attributes": {name: _attribute(value) for name, value in passage.metadata.items()},
+            EXTENSION: {
+                "page": passage.page,
+                "start": passage.start,
+                "end": passage.end,
+                "url": document_url(answer.base_url, *where),
+            },
+        }
+
+    def _annotated(self, citation: Citation) -> Iterator[dict[str, Any]]:
+        yield {"type": "url_citation", **self._answer.url_citation(citation)}
+        yield {
+            "type": "file_citation",
+            "file_id": self._answer.document_id(citation),
+            "filename": citation.document,
+            "index": citation.answer_end,
+        }
+
+    def _message(self, status: str) -> dict[str, Any]:
+        return {
+            "type": "message",
+            "id": self._id("msg"),
+            "status": status,
+            "role": "assistant",
+            "content": [_part(self._answer.text, self._annotations)],
+        }
+
+
+def _part(text: str, annotations: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": annotations, "logprobs": []}
+
+
+def _attribute(value: MetadataValue) -> str | float | bool:
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    return value if isinstance(value, str | float | bool) else value.isoformat()
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_prompt_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.generated_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.prompt_tokens + usage.generated_tokens,
+    }
