@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -56,12 +57,14 @@ class Daemon:
         local: unix:PATH, for observing it while ``address`` is under load.
         process: The process.
         log: The file with its log.
+        http: Where it serves HTTP, for example ``http://127.0.0.1:7480``; empty if it does not.
     """
 
     address: str
     local: str
     process: psutil.Process
     log: Path
+    http: str = ""
 
     @contextmanager
     def watched(self) -> Iterator[Watched]:
@@ -137,7 +140,8 @@ def running(
         if line is None:
             raise DaemonFailed(f"the daemon did not start:\n{log.read_text()[-2000:]}")
         address = line.split(" serving on ")[1].split(" and ")[0].strip()
-        yield Daemon(address, local, psutil.Process(started.pid), log)
+        http = re.search(r"https?://\S+", line)
+        yield Daemon(address, local, psutil.Process(started.pid), log, http.group() if http else "")
     finally:
         started.terminate()
         try:
