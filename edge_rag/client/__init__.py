@@ -55,7 +55,7 @@ from edge_rag.core.documents.jobs import IngestPhase, IngestWork, Job, JobDocume
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.ids import Unrecognized
 from edge_rag.core.monitoring.event import AuditEntry, AuditEvent, AuditEventKind
-from edge_rag.core.monitoring.metrics import ClientUsage, Latency, LatencyMetric
+from edge_rag.core.monitoring.metrics import ClientUsage, Latency, LatencyMetric, UsageReport
 from edge_rag.core.monitoring.resources import (
     MemoryItem,
     MemoryPlanReport,
@@ -80,23 +80,19 @@ from edge_rag.core.monitoring.status import (
     SlotUse,
     StageSnapshot,
 )
-from edge_rag.core.passage import Duplicate
+from edge_rag.core.passage import Duplicate, FoundPassage, HitExplanation, MergedPart
 from edge_rag.core.placement import ModelStage, OffloadRule, Placement, Precision, Provider
 from edge_rag.core.query import AnswerMode, KvReuse, Priority
 from edge_rag.wire.types import (
     AskEvent,
     AskOptions,
     EntriesDropped,
-    FoundPassage,
-    HitExplanation,
     JobEntry,
     JobProgress,
-    MergedPart,
     PassagesReceived,
     SearchOptions,
     SearchReply,
     StoredDocument,
-    UsageReport,
 )
 
 __all__ = [

@@ -231,3 +231,107 @@ class RerankRequest:
     limit: int
     context: RequestContext = NO_CONTEXT
     pointwise: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPassage:
+    """A passage of a document that a search found.
+
+    Attributes:
+        document_id: Id of the document.
+        document: Its name.
+        page: 1-based page on which the passage starts, or None.
+        start: First character in the document's stored text.
+        end: One past the last character.
+        text: Exactly the stored text in that range.
+        score: Larger is better; comparable within one reply only.
+        context: Headings above the passage, outermost first.
+        metadata: The document's.
+        duplicates: Passages of other documents with nearly the same text that were left out, best first.
+    """
+
+    document_id: DocumentId
+    document: str
+    page: int | None
+    start: int
+    end: int
+    text: str
+    score: float
+    context: tuple[str, ...]
+    metadata: Metadata = field(default_factory=dict, hash=False)
+    duplicates: tuple[Duplicate, ...] = ()
+
+    @classmethod
+    def of(cls, ranked: RankedPassage) -> FoundPassage:
+        """Returns the public part of a ranked passage."""
+        passage = ranked.passage
+        return cls(
+            passage.document_id,
+            passage.document,
+            passage.page,
+            passage.start,
+            passage.end,
+            passage.text,
+            ranked.score,
+            passage.context,
+            passage.metadata,
+            passage.duplicates,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MergedPart:
+    """A chunk that a passage was merged from: its characters in the stored text, and ranks and score as in
+    ``HitExplanation``."""
+
+    start: int
+    end: int
+    dense_rank: int | None
+    lexical_rank: int | None
+    fused_score: float
+
+
+@dataclass(frozen=True, slots=True)
+class HitExplanation:
+    """The ranks and scores of a hit.
+
+    Attributes:
+        dense_rank: 1-based rank in the vector search, None if not found there.
+        dense_score: Cosine similarity to the question, with ``dense_rank``.
+        lexical_rank: 1-based rank in BM25, None if not found there.
+        lexical_score: BM25 score, larger is better, with ``lexical_rank``.
+        fused_score: Sum over the rankings of weight / (k + rank).
+        boost: Factor of the collection's boosts.
+        retriever_rank: 1-based rank by the fused score times the boost.
+        rerank_score: The reranker's score; None where the search was not reranked.
+        merged_from: Chunks that it was merged from, in order of the text; empty if it is a single chunk.
+    """
+
+    dense_rank: int | None
+    dense_score: float | None
+    lexical_rank: int | None
+    lexical_score: float | None
+    fused_score: float
+    boost: float
+    retriever_rank: int
+    rerank_score: float | None
+    merged_from: tuple[MergedPart, ...]
+
+    @classmethod
+    def of(cls, explained: Explanation) -> HitExplanation:
+        """Returns the public part of an explanation."""
+        hit = explained.hit
+        parts = hit.parts if len(hit.parts) > 1 else ()
+        return cls(
+            hit.dense_rank,
+            hit.dense_score,
+            hit.lexical_rank,
+            hit.lexical_score,
+            hit.fused_score,
+            hit.boost,
+            explained.retriever_rank,
+            explained.rerank_score,
+            tuple(
+                MergedPart(part.start, part.end, part.dense_rank, part.lexical_rank, part.fused_score) for part in parts
+            ),
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,7 +15,7 @@ import psutil
 import edge_rag
 from edge_rag.core.identity import Role
 from edge_rag.core.ids import RequestId
-from edge_rag.core.monitoring.metrics import ClientUsage
+from edge_rag.core.monitoring.metrics import UsageReport
 from edge_rag.core.monitoring.resources import MemoryPlanReport, MemoryPressureState, Temperature, Throttling
 from edge_rag.core.monitoring.status import (
     DaemonState,
@@ -76,9 +76,9 @@ async def audit_events(
                 yield page
 
 
-def usage(call: Call) -> tuple[datetime, Sequence[ClientUsage]]:
-    """Returns the start of the count, UTC, and the usage by client."""
-    return call.backend.usage.since, call.backend.usage.read()
+def usage(call: Call) -> UsageReport:
+    """Returns the usage by client."""
+    return UsageReport(call.backend.usage.since, tuple(call.backend.usage.read()))
 
 
 async def use_model(call: Call, role: str, name: str) -> ModelInUse:

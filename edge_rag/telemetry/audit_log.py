@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -16,12 +15,13 @@ from itertools import takewhile
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
 from pathlib import Path
 from queue import Queue
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import structlog
 
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.event import AuditEntry, AuditEvent
+from edge_rag.core.shapes.encoder import encode
 from edge_rag.core.visible_text import escape_invisible_json
 from edge_rag.errors import ConfigurationError
 
@@ -145,23 +145,6 @@ MAX_QUEUED_LINES: Final = 10_000
 log = structlog.get_logger()
 
 
-def entry_object(entry: AuditEntry) -> dict[str, Any]:
-    """Returns an entry as a JSON object, whose shape is stable. A number that is not finite is null."""
-    event = entry.event
-    return {
-        "number": entry.number,
-        "at": entry.at.isoformat(),
-        "monotonic_s": event.at_s,
-        "kind": event.kind.value,
-        "request_id": event.request_id,
-        "client": event.client,
-        "priority": None if event.priority is None else event.priority.name.lower(),
-        "reason": event.reason,
-        "preempted_for": event.preempted_for,
-        "numbers": {name: value if math.isfinite(value) else None for name, value in event.numbers.items()},
-    }
-
-
 class AuditLogFile:
     """Appends entries to a file on a thread of its own.
 
@@ -225,7 +208,7 @@ class _LineFile(RotatingFileHandler):
         self.dropped = 0
 
     def format(self, record: logging.LogRecord) -> str:
-        return escape_invisible_json(json.dumps(entry_object(cast(AuditEntry, record.msg)), ensure_ascii=False))
+        return escape_invisible_json(json.dumps(encode(record.msg), ensure_ascii=False))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         if not self.dropped:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
 from typing import Final
 
 from edge_rag.api.v1 import access_pb2, admin_pb2, rag_pb2
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.monitoring.event import AuditEntry, AuditEvent
-from edge_rag.core.monitoring.metrics import ClientUsage
+from edge_rag.core.monitoring.metrics import ClientUsage, UsageReport
 from edge_rag.core.query import Priority
 from edge_rag.wire.codec import Codec, EnumCodec, moment, timestamp
-from edge_rag.wire.types import UsageReport
 
 _EVENT = Codec(AuditEvent, admin_pb2.AuditEvent, names={"at_s": "monotonic_seconds"})
 _USAGE = Codec(ClientUsage, admin_pb2.ClientUsage)
@@ -33,16 +30,11 @@ def audit_entry_from_message(message: admin_pb2.AuditEvent) -> AuditEntry:
     return AuditEntry(message.number, moment(message.at), _EVENT.from_message(message))
 
 
-def usage_to_message(since: datetime, clients: Sequence[ClientUsage]) -> admin_pb2.GetUsageResponse:
-    """Returns the usage of clients as a message.
-
-    Args:
-        since: Start of the counts, UTC.
-        clients: Usage by client; at most one without a name, for all others.
-    """
-    messages = [(client.client, _USAGE.to_message(client)) for client in clients]
+def usage_to_message(report: UsageReport) -> admin_pb2.GetUsageResponse:
+    """Returns the usage of clients as a message."""
+    messages = [(client.client, _USAGE.to_message(client)) for client in report.clients]
     return admin_pb2.GetUsageResponse(
-        since=timestamp(since),
+        since=timestamp(report.since),
         clients=[message for name, message in messages if name is not None],
         others=next((message for name, message in messages if name is None), None),
     )

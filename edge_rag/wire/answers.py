@@ -8,14 +8,12 @@ from itertools import zip_longest
 from edge_rag.api.v1 import common_pb2, documents_pb2, rag_pb2
 from edge_rag.core.answer import AnswerEvent, Citation, Finished, PassagesFound, StageTime, TextDelta, Unsupported
 from edge_rag.core.documents.document import DocumentInfo, IngestOutcome
-from edge_rag.core.passage import Explanation, RankedPassage
+from edge_rag.core.passage import Explanation, FoundPassage, HitExplanation, RankedPassage
 from edge_rag.wire.bounds import fitting, size_of, without_excess
 from edge_rag.wire.codec import Codec
 from edge_rag.wire.metadata import METADATA
 from edge_rag.wire.types import (
     AskEvent,
-    FoundPassage,
-    HitExplanation,
     PassagesReceived,
     SearchReply,
     StoredDocument,

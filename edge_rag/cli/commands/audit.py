@@ -13,6 +13,7 @@ from edge_rag.cli.output.answers import format_duration
 from edge_rag.cli.output.terminal import emit, note, printable
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
+from edge_rag.core.shapes.encoder import encode
 
 if TYPE_CHECKING:
     from edge_rag.client import EntriesDropped
@@ -55,7 +56,6 @@ def audit(
 
 def _show(entries: Iterable[AuditEntry | EntriesDropped], as_json: bool) -> bool:
     from edge_rag.client import EntriesDropped
-    from edge_rag.telemetry.audit_log import entry_object
 
     timeline, shown = Timeline(), False
     for item in entries:
@@ -68,7 +68,7 @@ def _show(entries: Iterable[AuditEntry | EntriesDropped], as_json: bool) -> bool
             case AuditEntry():
                 shown = True
                 if as_json:
-                    emit(entry_object(item))
+                    emit(encode(item))
                 else:
                     click.echo(printable(timeline.line(item)))
     return shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import starmap, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,8 +10,9 @@ import click
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.answers import explanation_table, format_source, stage_line
-from edge_rag.cli.output.json import explanation_json, hit_json, stages_json
 from edge_rag.cli.output.terminal import emit, note, print_line, printable
+from edge_rag.core.shapes.encoder import encode
+from edge_rag.core.shapes.views import FoundHits, SearchHit, SearchTimings
 
 if TYPE_CHECKING:
     from edge_rag.client import SearchReply
@@ -76,14 +78,9 @@ def search(
 
 
 def _as_json(question: str, reply: SearchReply) -> dict[str, Any]:
-    hits = [hit_json(hit) for hit in reply.hits]
-    for hit, explanation in zip(hits, reply.explanations, strict=False):
-        hit["explanation"] = explanation_json(explanation)
-    return {
-        "question": question,
-        "hits": hits,
-        "timings": {"stages": stages_json(reply.stages)},
-    }
+    hits = starmap(SearchHit.explained, zip_longest(reply.hits, reply.explanations))
+    found: dict[str, Any] = encode(FoundHits(question, tuple(hits), SearchTimings(reply.stages)))
+    return found
 
 
 def _show(reply: SearchReply) -> None:

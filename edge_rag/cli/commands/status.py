@@ -57,9 +57,9 @@ def status(
             return watch_status(client, interval_s or 1.0, as_json)
         report = client.status()
     if as_json:
-        from edge_rag.cli.output.json import status_json
+        from edge_rag.core.shapes.encoder import encode
 
-        emit(status_json(report))
+        emit(encode(report))
     else:
         from edge_rag.cli.output.status_text import status_lines
 

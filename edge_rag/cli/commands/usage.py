@@ -6,9 +6,9 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.json import usage_json
 from edge_rag.cli.output.terminal import emit, note, printable
 from edge_rag.core.monitoring.metrics import ClientUsage
+from edge_rag.core.shapes.encoder import encode
 
 _EPILOG = """\b
 Examples:
@@ -24,7 +24,7 @@ def usage(server: str | None, timeout_s: float | None, as_json: bool) -> ExitCod
     with options.open_client(server, timeout_s) as client:
         report = client.usage()
     if as_json:
-        emit(usage_json(report))
+        emit(encode(report))
         return ExitCode.OK
     for entry in report.clients:
         click.echo(printable(_line(entry)))

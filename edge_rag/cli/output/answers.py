@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edge_rag.analysis.languages import DEFAULT_LANGUAGE
-from edge_rag.cli.output.json import citation_json, stages_json
 from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta, Unsupported
+from edge_rag.core.shapes.encoder import encode
+from edge_rag.core.shapes.views import WholeAnswer
 from edge_rag.generator.messages import MESSAGES, Message, message
 
 if TYPE_CHECKING:
@@ -39,27 +40,17 @@ class Answer:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the stable JSON shape."""
-        return {
-            "request_id": self.request_id,
-            "question": self.question,
-            "question_language": self.question_language,
-            "answer": self.text,
-            "citations": [citation_json(citation) for citation in self.citations],
-            "unsupported": [
-                {
-                    "start": part.answer_start,
-                    "end": part.answer_end,
-                    "text": self.text[part.answer_start : part.answer_end],
-                }
-                for part in self.unsupported
-            ],
-            "finish_reason": self.finished.reason.value,
-            "usage": asdict(self.finished.usage),
-            "timings": {
-                "first_token_s": self.finished.first_token_s,
-                "stages": stages_json(self.finished.stages),
-            },
-        }
+        whole = WholeAnswer.of(
+            self.request_id,
+            self.question,
+            self.question_language,
+            self.text,
+            self.citations,
+            self.unsupported,
+            self.finished,
+        )
+        shown: dict[str, Any] = encode(whole)
+        return shown
 
 
 def collect(request_id: str, question: str, events: Iterable[AskEvent], on_text: Callable[[str], None]) -> Answer:

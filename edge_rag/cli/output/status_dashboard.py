@@ -19,7 +19,6 @@ from rich.text import Text
 
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.answers import format_duration
-from edge_rag.cli.output.json import status_json
 from edge_rag.cli.output.status_text import status_line
 from edge_rag.cli.output.terminal import emit, printable
 from edge_rag.client import CallStatus, Client, ClientError
@@ -28,6 +27,7 @@ from edge_rag.core.monitoring.metrics import LatencyMetric
 from edge_rag.core.monitoring.resources import MemoryPressureState, Temperature, Throttling
 from edge_rag.core.monitoring.status import DaemonState, DaemonStatus, EngineStats, PageMap, SlotUse
 from edge_rag.core.query import Priority
+from edge_rag.core.shapes.encoder import encode
 
 
 class PageState(Enum):
@@ -345,7 +345,7 @@ def watch_status(client: Client, interval_s: float, as_json: bool) -> ExitCode:
     console = Console(highlight=False, markup=False, emoji=False)
     try:
         if as_json:
-            _for_each(client, interval_s, lambda report: emit(status_json(report)))
+            _for_each(client, interval_s, lambda report: emit(encode(report)))
         elif console.is_terminal and not console.is_dumb_terminal:
             _live(client, interval_s, console)
         else:

@@ -23,11 +23,12 @@ from edge_rag.client.errors import (
 from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.identity import Identity
 from edge_rag.core.monitoring.event import AuditEntry
+from edge_rag.core.monitoring.metrics import UsageReport
 from edge_rag.core.monitoring.status import DaemonStatus, IndexInUse, ModelInUse
 from edge_rag.wire.admin import audit_entry_from_message, identity_from_message, usage_from_message
 from edge_rag.wire.requests import move_index_to_message, sendable
 from edge_rag.wire.status import index_from_message, model_from_message, status_from_message
-from edge_rag.wire.types import EntriesDropped, Health, UsageReport
+from edge_rag.wire.types import EntriesDropped, Health
 
 _HEALTH: Final = {
     health_pb2.HealthCheckResponse.SERVING: Health.SERVING,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 
 from edge_rag.core.answer import Usage
@@ -140,3 +141,16 @@ class ClientUsage:
     generated_tokens: int = 0
     slot_s: float = 0.0
     ingest_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """Usage of the generator by client.
+
+    Attributes:
+        since: Start of the counts, UTC.
+        clients: Usage by name; the last one has no name and stands for all clients that are not counted apart.
+    """
+
+    since: datetime
+    clients: tuple[ClientUsage, ...]

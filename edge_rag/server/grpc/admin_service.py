@@ -57,7 +57,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.GetUsageRequest, context: ServicerContext
     ) -> admin_pb2.GetUsageResponse:
         async with self._calls.handle(context) as call:
-            return admin_messages.usage_to_message(*status.usage(call))
+            return admin_messages.usage_to_message(status.usage(call))
 
     @serves(status.USE_MODEL)
     async def UseModel(  # noqa: N802, D102 - named and described by the proto

@@ -13,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.cli.main import main
 from edge_rag.core.monitoring.event import AuditEntry
-from edge_rag.telemetry.audit_log import entry_object
+from edge_rag.core.shapes.encoder import encode
 from tests.unit.cli.scripted_daemon import ScriptedDaemon, answering, refusing
 from tests.unit.telemetry.audit_events import audit_event
 
@@ -83,7 +83,7 @@ def test_as_json_decisions_and_losses_are_lines_in_their_stable_shape(
 
 
 def entry_object_keys() -> set[str]:
-    return set(entry_object(AuditEntry(1, datetime.now(UTC), audit_event())))
+    return set(encode(AuditEntry(1, datetime.now(UTC), audit_event())))
 
 
 def test_a_reason_cannot_steer_the_terminal(runner: CliRunner, scripted: ScriptedDaemon) -> None:

@@ -118,11 +118,14 @@ def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedD
         "answer": "Every 2,000 hours.",
         "citations": [
             {
+                "passage": 0,
                 "document": "manual.pdf",
                 "page": 3,
                 "start": 10,
                 "end": 28,
                 "text": "Every 2,000 hours.",
+                "answer_start": 0,
+                "answer_end": 18,
                 "language": None,
             }
         ],
@@ -154,12 +157,14 @@ def test_search_as_json_has_its_stable_shape(runner: CliRunner, scripted: Script
         "question": "oil",
         "hits": [
             {
+                "document_id": "",
                 "document": "log.txt",
                 "page": None,
                 "start": 5,
                 "end": 8,
-                "score": 1.5,
                 "text": "oil",
+                "score": 1.5,
+                "context": ["Log"],
                 "metadata": {},
                 "duplicates": [],
             }

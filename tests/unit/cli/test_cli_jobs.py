@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from edge_rag.cli.commands.documents.jobs import forecast_text, job_json, progress_text
+from edge_rag.cli.commands.documents.jobs import forecast_text, progress_text
 from edge_rag.client import JobProgress
 from edge_rag.core.documents.jobs import IngestPhase, IngestWork, Job, JobId, JobState
+from edge_rag.core.shapes.encoder import encode
 
 JOB = Job(JobId("3f9c"), JobState.RUNNING, datetime(2026, 1, 1, tzinfo=UTC), None, frozenset(), {}, 9, 0)
 
@@ -32,7 +33,7 @@ def test_a_job_says_what_is_stored_before_it_and_how_long_it_takes(
 
     assert forecast_text(job) == text
     assert progress_text(JobProgress(job, (), 0, None)) == text
-    assert (job_json(job)["documents_ahead"], job_json(job)["time_left_s"]) == (ahead, time_left_s)
+    assert (encode(job)["documents_ahead"], encode(job)["time_left_s"]) == (ahead, time_left_s)
 
 
 def test_the_step_in_work_comes_first() -> None:

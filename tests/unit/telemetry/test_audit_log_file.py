@@ -11,8 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
+from edge_rag.core.shapes.encoder import encode
 from edge_rag.errors import ConfigurationError
-from edge_rag.telemetry.audit_log import MAX_QUEUED_LINES, AuditLog, AuditLogFile, entry_object
+from edge_rag.telemetry.audit_log import MAX_QUEUED_LINES, AuditLog, AuditLogFile
 from tests.unit.telemetry.audit_events import audit_event
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -26,7 +27,7 @@ def test_the_shape_of_a_line_is_stable() -> None:
     made = audit_event(
         AuditEventKind.PREEMPTED, "r-7", "pages ran out", {"pages_free": 0.0}, at_s=12.5, preempted_for="r-9"
     )
-    assert entry_object(AuditEntry(3, NOON, made)) == {
+    assert encode(AuditEntry(3, NOON, made)) == {
         "number": 3,
         "at": "2026-05-01T12:00:00+00:00",
         "monotonic_s": 12.5,
@@ -42,7 +43,7 @@ def test_the_shape_of_a_line_is_stable() -> None:
 
 def test_an_event_without_request_and_an_infinite_number_are_valid_json() -> None:
     made = audit_event(AuditEventKind.SLOTS_CHANGED, None, "tokens came too slowly", {"target_s": float("inf")})
-    shown = json.loads(json.dumps(entry_object(AuditEntry(1, NOON, made)), allow_nan=False))
+    shown = json.loads(json.dumps(encode(AuditEntry(1, NOON, made)), allow_nan=False))
     assert (shown["request_id"], shown["priority"], shown["numbers"]) == (None, None, {"target_s": None})
 
 
@@ -88,7 +89,7 @@ def test_recording_never_waits_for_a_blocked_disk(tmp_path: Path) -> None:
     file = AuditLogFile(pipe, 1 << 20, 1)
     trail = AuditLog(10, file.write)
     in_the_pipe = 1 << 16
-    shortest = len(json.dumps(entry_object(AuditEntry(1, NOON, audit_event()))))
+    shortest = len(json.dumps(encode(AuditEntry(1, NOON, audit_event()))))
     recorded = MAX_QUEUED_LINES + in_the_pipe // shortest + 1000
     for _ in range(recorded):
         trail.record(audit_event())

@@ -15,6 +15,7 @@ from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, error_console, note, printable
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.query import Priority
+from edge_rag.core.shapes.encoder import encode
 
 if TYPE_CHECKING:
     from edge_rag.access.tokens import Token, TokenFile
@@ -213,15 +214,5 @@ def format_rights(identity: Identity) -> str:
 
 
 def _token_json(known: Token) -> dict[str, Any]:
-    identity, quota = known.identity, known.identity.quota
-    return {
-        "name": identity.name,
-        "roles": sorted(role.value for role in identity.roles),
-        "collections": None if identity.collections is None else sorted(identity.collections),
-        "priority_max": identity.priority_ceiling.name.lower(),
-        "requests_per_minute": quota.requests_per_minute,
-        "tokens_per_minute": quota.tokens_per_minute,
-        "concurrent_requests": quota.concurrent_requests,
-        "created": known.created.isoformat(),
-        "expires": None if known.expires is None else known.expires.isoformat(),
-    }
+    expires = None if known.expires is None else known.expires.isoformat()
+    return {**encode(known.identity), "created": known.created.isoformat(), "expires": expires}

@@ -10,7 +10,6 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.json import collection_json, index_json
 from edge_rag.cli.output.terminal import emit, note, print_line, printable
 from edge_rag.core.documents.collection import (
     BackendKind,
@@ -21,6 +20,7 @@ from edge_rag.core.documents.collection import (
 )
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import KvReuse
+from edge_rag.core.shapes.encoder import encode
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -232,7 +232,7 @@ def list_collections(server: str | None, timeout_s: float | None, as_json: bool)
     with options.open_client(server, timeout_s) as client:
         found = client.collections()
     if as_json:
-        emit({"collections": [collection_json(info) for info in found]})
+        emit({"collections": [encode(info) for info in found]})
         return ExitCode.OK
     for info in found:
         description = f"  {info.settings.description}" if info.settings.description else ""
@@ -290,7 +290,7 @@ def move_collection(
     with options.open_client(server, timeout_s) as client:
         moved = client.move_index(name, backend)
     if as_json:
-        emit({"index": index_json(moved)})
+        emit({"index": encode(moved)})
     else:
         from edge_rag.cli.output.status_text import index_line
 
@@ -313,19 +313,19 @@ def delete_collection(name: str, yes: bool, server: str | None, timeout_s: float
             click.confirm(printable(question), abort=True, err=True)
         removed = client.delete_collection(name)
     if as_json:
-        emit({"deleted": collection_json(removed)})
+        emit({"deleted": encode(removed)})
     else:
         print_line(f"deleted  {removed.name} ({removed.documents} documents)")
     return ExitCode.OK
 
 
 def _show(info: CollectionInfo, as_json: bool) -> ExitCode:
-    shown = collection_json(info)
+    shown = encode(info)
     if as_json:
         emit({"collection": shown})
         return ExitCode.OK
     settings = shown.pop("settings")
-    defaults = collection_json(replace(info, settings=CollectionSettings()))["settings"]
+    defaults = encode(replace(info, settings=CollectionSettings()))["settings"]
     for key, value in shown.items():
         print_line(f"{key}: {'-' if value is None else options.format_value(value)}")
     for key, value in settings.items():

@@ -8,9 +8,9 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode, error_json, exit_code
-from edge_rag.cli.output.json import document_json, metadata_json
 from edge_rag.cli.output.terminal import emit, note, print_line, printable
 from edge_rag.core.documents.document import DocumentInfo
+from edge_rag.core.shapes.encoder import encode
 
 _EPILOG = """\b
 Examples:
@@ -35,7 +35,7 @@ def list_documents(collection: str, server: str | None, timeout_s: float | None,
     with options.open_client(server, timeout_s) as client:
         documents = list(client.documents(collection=collection))
     if as_json:
-        emit({"documents": [document_json(info) for info in documents]})
+        emit({"documents": [encode(info) for info in documents]})
         return ExitCode.OK
     for info in sorted(documents, key=lambda info: info.name):
         print_line(f"{info.document_id}  {info.name}  ({_summary(info)})")
@@ -65,11 +65,11 @@ def show_document(
     with options.open_client(server, timeout_s) as client:
         stored = client.document(document, collection=collection, start=first, end=past)
     if as_json:
-        emit({"document": document_json(stored.info), "text": stored.text})
+        emit({"document": encode(stored.info), "text": stored.text})
     elif text_only:
         click.echo(printable(stored.text))
     else:
-        shown = document_json(stored.info)
+        shown = encode(stored.info)
         metadata = shown.pop("metadata")
         for key, value in (
             *shown.items(),
@@ -104,7 +104,7 @@ def delete_documents(
                 if not as_json:
                     note(str(error), "red")
             else:
-                deleted.append(document_json(info))
+                deleted.append(encode(info))
                 if not as_json:
                     print_line(f"deleted  {info.name}")
     if as_json:
@@ -114,5 +114,5 @@ def delete_documents(
 
 def _summary(info: DocumentInfo) -> str:
     pages = f"{info.pages} pages, " if info.pages is not None else ""
-    metadata = "".join(f", {key}={options.format_value(value)}" for key, value in metadata_json(info.metadata).items())
+    metadata = "".join(f", {key}={options.format_value(value)}" for key, value in encode(info)["metadata"].items())
     return f"{info.media_type}, {pages}{info.chunks} passages, {info.size_bytes:,} bytes{metadata}"

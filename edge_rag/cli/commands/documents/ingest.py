@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.documents.jobs import job_json, progress_text
+from edge_rag.cli.commands.documents.jobs import progress_text
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.files.walk import FoundFile, UnusableFile, find_files
 from edge_rag.cli.output.terminal import emit, error_console, note, print_line, printable
 from edge_rag.core.documents.jobs import Job, JobDocumentState
 from edge_rag.core.ids import Unrecognized
+from edge_rag.core.shapes.encoder import encode
 
 if TYPE_CHECKING:
     from edge_rag.cli.files.upload import Report
@@ -203,8 +204,8 @@ def _accept(
     if as_json:
         emit(
             {
-                "job": job_json(jobs[-1]) if jobs else None,
-                "earlier_jobs": [job_json(job) for job in jobs[:-1]],
+                "job": encode(jobs[-1]) if jobs else None,
+                "earlier_jobs": [encode(job) for job in jobs[:-1]],
                 "accepted": accepted,
                 "rejected": [{"name": entry.name, "reason": entry.reason} for entry in rejected],
             }

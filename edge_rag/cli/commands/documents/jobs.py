@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,6 +12,7 @@ from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, error_console, print_line, printable
 from edge_rag.core.documents.jobs import Job, JobDocumentState, JobState
 from edge_rag.core.ids import Unrecognized
+from edge_rag.core.shapes.encoder import encode
 
 if TYPE_CHECKING:
     from edge_rag.client import Client, JobEntry, JobProgress
@@ -39,7 +39,7 @@ def list_jobs(server: str | None, timeout_s: float | None, as_json: bool) -> Exi
     with options.open_client(server, timeout_s) as client:
         found = client.jobs()
     if as_json:
-        emit({"jobs": [job_json(job) for job in found]})
+        emit({"jobs": [encode(job) for job in found]})
         return ExitCode.OK
     for job in found:
         waits = forecast_text(job)
@@ -67,7 +67,7 @@ def cancel_job(job_id: str, server: str | None, timeout_s: float | None, as_json
     with options.open_client(server, timeout_s) as client:
         job = client.cancel_job(job_id)
     if as_json:
-        emit({"job": job_json(job)})
+        emit({"job": encode(job)})
     else:
         click.echo(f"{job.job_id}  {job.state.value}  {_counts(job)}")
     return ExitCode.OK
@@ -91,8 +91,7 @@ def _watch(client: Client, job_id: str, as_json: bool) -> ExitCode:
                     print_line(f"{entry.state.value:<10}  {entry.name}{_reason(entry)}")
     counts = Counter(entry.state for entry in entries.values())
     if as_json and job is not None:
-        documents = [asdict(entry) | {"state": entry.state.value} for entry in entries.values()]
-        emit({"job": job_json(job), "documents": documents})
+        emit({"job": encode(job), "documents": encode(list(entries.values()))})
     elif job is not None:
         console.print(f"job {job.job_id} {job.state.value}: {_counts(job)}")
     cancelled = job is not None and job.state is JobState.CANCELLED
@@ -103,22 +102,6 @@ def _watch(client: Client, job_id: str, as_json: bool) -> ExitCode:
 def _counts(job: Job) -> str:
     counts = ", ".join(f"{count} {state.value}" for state, count in job.documents.items())
     return counts or "no documents"
-
-
-def job_json(job: Job) -> dict[str, Any]:
-    """A job; times as ISO 8601 in UTC."""
-    return {
-        "id": job.job_id,
-        "state": job.state.value,
-        "started_at": job.started_at.isoformat(),
-        "finished_at": None if job.finished_at is None else job.finished_at.isoformat(),
-        "size_bytes": job.size_bytes,
-        "done_bytes": job.done_bytes,
-        "documents_ahead": job.documents_ahead,
-        "time_left_s": job.time_left_s,
-        "documents": {state.value: 0 for state in JobDocumentState}
-        | {state.value: count for state, count in job.documents.items()},
-    }
 
 
 def forecast_text(job: Job) -> str:

@@ -1,0 +1,1 @@
+"""How values look as JSON, on the command line and over HTTP."""
