@@ -88,7 +88,8 @@ def run(settings: Settings, read: Callable[[], Settings]) -> int:
         log.warning("data directory was open to other users and is private now", path=path, entries=opened)
     limit_malloc_arenas()
     raise_gc_threshold()
-    raise_file_limit(transport_limits(settings).accepted_connections)
+    servers = 2 if settings.http.enabled else 1
+    raise_file_limit(servers * transport_limits(settings).accepted_connections)
     audit = settings.audit
     audit_file = None if audit.file is None else AuditLogFile(audit.file, audit.file_mib * _MIB, audit.files_kept)
     manager = SystemdNotifier.of(os.environ)

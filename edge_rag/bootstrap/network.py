@@ -88,7 +88,8 @@ def make_http_server(
         settings.limits.slow_client_seconds,
         frozenset(name.lower() for name in settings.http.hosts),
     )
-    return HttpServer(listener, calls, request_limits(settings), limits, connections)
+    accepted = transport_limits(settings).accepted_connections
+    return HttpServer(listener, calls, request_limits(settings), limits, connections, accepted)
 
 
 def make_call_context(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7421"
@@ -18,6 +18,25 @@ UNIX: Final = "unix"
 
 Peer = tuple[str, int]
 """Address and port."""
+
+GRPC: Final = "gRPC"
+HTTP: Final = "HTTP"
+"""The servers of the daemon."""
+
+
+class Connection(NamedTuple):
+    """A connection. A peer may have the same port towards each server.
+
+    Attributes:
+        host: The peer's address.
+        port: The peer's port.
+        server: The server that accepted it.
+    """
+
+    host: str
+    port: int
+    server: str = GRPC
+
 
 _CACHED: Final = 1024
 """Peers whose parsed names are kept: each call needs that of its connection several times."""

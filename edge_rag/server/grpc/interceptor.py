@@ -23,7 +23,7 @@ from edge_rag.server.grpc.call import (
     metadata_value,
 )
 from edge_rag.server.grpc.messages import CallMessages
-from edge_rag.server.limits.connections import Connections
+from edge_rag.server.limits.connections import CANCEL_DELAY_S, Connections
 from edge_rag.service.call import (
     IDENTIFIED_REFUSALS,
     STAGES_FIRST_S,
@@ -41,9 +41,6 @@ _FIRST_MESSAGE_S: Final = 20.0
 _STATUS_S: Final = 10.0
 """How long a client may take to receive the status of a failed call, seconds; after that its connection is closed. The
 status of others comes after data, for which ``limits.slow_client_seconds`` applies."""
-
-_CANCEL_DELAY_S: Final = 0.01
-"""How long a call of a client that cancels many is delayed, seconds; by then its cancellation has arrived."""
 
 _DISPLACED_RETRY_S: Final = 1.0
 """When a caller without identity whose call was displaced may try again, seconds."""
@@ -114,7 +111,7 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
         peer = known.peer
         try:
             if self._connections.is_cancelling(peer):
-                await asyncio.sleep(_CANCEL_DELAY_S)
+                await asyncio.sleep(CANCEL_DELAY_S)
             displacing = _Displacing()
             request_id = metadata_value(metadata, REQUEST_ID) or ""
             try:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 from starlette.types import Receive, Scope, Send
 
+from edge_rag.core.address import HTTP
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.errors import CallTimeout, EdgeRagError, InvalidRequest, PermissionDenied, SlowConsumer
 from edge_rag.server.http.exchange import ClientGone, Exchange, HttpLimits
 from edge_rag.server.limits.call_memory import CallMemory
-from edge_rag.server.limits.connections import Connections
+from edge_rag.server.limits.connections import CANCEL_DELAY_S, Connections
 from edge_rag.service.call import (
     IDENTIFIED_REFUSALS,
     STAGES_FIRST_S,
@@ -79,12 +80,14 @@ class HttpCalls:
         exchange = Exchange(scope, receive, send, self._limits, self.requests)
         credentials = exchange.credentials()
         try:
+            if self._connections.is_cancelling(credentials.peer):
+                await asyncio.sleep(CANCEL_DELAY_S)
             try:
                 await self._serve(route, exchange, credentials)
             except CallFailed as failed:
                 await exchange.fail(failed)
         except ClientGone:
-            self._connections.call_cancelled(credentials.peer)
+            self._connections.call_cancelled(credentials.peer, HTTP)
         except SlowConsumer:
             exchange.connection.abort()
 
@@ -97,12 +100,13 @@ class HttpCalls:
         try:
             admission = self._calls.admit(operation, known, exchange.request_id, exchange.connection.abort)
         except CallFailed as refusal:
-            if refusal.code in IDENTIFIED_REFUSALS:
-                self._connections.identified(known.peer)
+            if refusal.code in IDENTIFIED_REFUSALS and not operation.anonymous:
+                self._connections.identified(known.peer, HTTP)
             raise
         memory = CallMemory(self._calls.messages, admission.account)
         try:
-            self._connections.identified(known.peer)
+            if admission.identity is not None:
+                self._connections.identified(known.peer, HTTP)
             request = CallRequest(known, exchange.request_id, None, tuple(exchange.headers.items()), admission.identity)
             await self._run(route, exchange, request, memory)
         finally:

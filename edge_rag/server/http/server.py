@@ -7,92 +7,48 @@ own main loop, signals and logging, because the daemon has its own.
 from __future__ import annotations
 
 import asyncio
-import json
+import errno
 import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final, cast
 
-import h11
 import structlog
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from edge_rag.core.address import HTTP
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.errors import ConfigurationError
 from edge_rag.server.http.calls import HttpCalls, HttpRoute
+from edge_rag.server.http.connection import KEEP_ALIVE_S, HttpConnection, error_body
 from edge_rag.server.http.exchange import JSON, HttpLimits
 from edge_rag.server.http.routes import ROUTES
 from edge_rag.server.limits.connections import Connections
 from edge_rag.server.listeners import CertificateFiles, HttpListener, ServedCertificate, TlsOptions
 from edge_rag.service.call import CallContext
 
-HEAD_S: Final = 10.0
-"""How long the head of a request, or the first one of a connection, may take to arrive, seconds."""
-
-KEEP_ALIVE_S: Final = 75.0
-"""How long a connection may be idle between two requests, seconds."""
-
 _HANDSHAKE_S: Final = 10.0
 """How long a TLS handshake may take, seconds."""
+
+_SHUTDOWN_S: Final = 2.0
+"""How long a client may take to confirm the end of a TLS connection, seconds."""
+
+_TLS_READ_BYTES: Final = 32 << 10
+"""Encrypted bytes that a connection takes at once. asyncio's own 256 KiB are in memory as long as the connection is."""
 
 _BACKLOG: Final = 512
 """Connections that the kernel holds until they are accepted."""
 
+_NO_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_NO_FILES_S: Final = 0.1
+"""Interval of trying to accept while the process can open no more files, seconds."""
+
 log = structlog.get_logger()
-
-
-class HttpConnection(H11Protocol):
-    """A connection, with a bound on the time that the head of a request takes.
-
-    Uvicorn bounds only the time between two requests, and each byte of a request resets it.
-    """
-
-    app_state: dict[str, Any]
-    _head_timer: asyncio.TimerHandle | None = None
-    certificate_names: tuple[str, ...] = ()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Takes the connection."""
-        super().connection_made(cast(asyncio.Transport, transport))
-        certificate: Any = transport.get_extra_info("peercert") or {}
-        subject = [part for parts in certificate.get("subject", ()) for part in parts]
-        self.certificate_names = tuple(value for name, value in subject if name == "commonName")
-        self.app_state = {**self.app_state, "connection": self}
-        self._head_timer = self.loop.call_later(HEAD_S, self.abort)
-
-    def data_received(self, data: bytes) -> None:
-        """Takes bytes of requests."""
-        if self._head_timer is None and self.conn.their_state is h11.IDLE:
-            self._head_timer = self.loop.call_later(HEAD_S, self.abort)
-        super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
-            self._stop_head_timer()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the connection."""
-        self._stop_head_timer()
-        super().connection_lost(exc)
-
-    def timeout_keep_alive_handler(self) -> None:
-        """Ends an idle connection, even if its client has not read the last response."""
-        super().timeout_keep_alive_handler()
-        if self.transport.get_write_buffer_size():
-            self.abort()
-
-    def abort(self) -> None:
-        """Closes the connection at once, whatever the client has not read."""
-        self.transport.abort()
-
-    def _stop_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
 
 
 class HttpServer:
@@ -104,6 +60,8 @@ class HttpServer:
         requests: Limits and defaults of requests.
         limits: Bounds of requests and responses.
         connections: The connections of all transports.
+        most_connections: Connections accepted at once; others wait until one is closed. Far more than may stay, so that
+            there is room for newcomers until those that exceed the limits are closed.
     """
 
     def __init__(
@@ -113,15 +71,20 @@ class HttpServer:
         requests: RequestLimits,
         limits: HttpLimits,
         connections: Connections,
+        most_connections: int,
     ) -> None:
         self._listener = listener
         self._connections = connections
+        self._head_bytes = limits.head_bytes
+        self._room = asyncio.Semaphore(most_connections)
+        self._listening: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._opening: set[asyncio.Task[None]] = set()
         self._certificates = None if listener.tls is None else CertificateFiles(listener.tls)
         self._state = ServerState()
-        self._server: asyncio.Server | None = None
         self._calls = HttpCalls(calls, limits, requests, connections)
         routes: Sequence[BaseRoute] = [
-            Route(route.path, _Application(route, self._calls), methods=[route.method]) for route in ROUTES
+            _Route(route.path, _Application(route, self._calls), methods=[route.method]) for route in ROUTES
         ]
         router = Router(routes, redirect_slashes=False, default=_not_found)
         self._config = Config(
@@ -134,7 +97,6 @@ class HttpServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            h11_max_incomplete_event_size=limits.head_bytes,
             timeout_keep_alive=int(KEEP_ALIVE_S),
         )
 
@@ -150,29 +112,60 @@ class HttpServer:
         host, _, port = self._listener.address.rpartition(":")
         tls = None if self._certificates is None else _server_context(self._certificates)
         self._config.load()
-        loop = asyncio.get_running_loop()
         try:
-            listening = _bind(host.strip("[]"), int(port))
-            self._server = await loop.create_server(
-                partial(HttpConnection, self._config, self._state, {}),
-                sock=listening,
-                ssl=tls,
-                ssl_handshake_timeout=None if tls is None else _HANDSHAKE_S,
-                backlog=_BACKLOG,
-            )
+            self._listening = _bind(host.strip("[]"), int(port))
         except OSError as error:
             raise ConfigurationError(
                 f"http.address: {self._listener.address} cannot be bound: {error.strerror or error}"
             ) from error
-        bound = listening.getsockname()[1]
-        self._connections.add_ports([bound])
+        bound = self._listening.getsockname()[1]
+        self._connections.add_ports([bound], HTTP)
+        self._accepting = asyncio.create_task(self._accept(self._listening, tls), name="http")
         return f"{'http' if tls is None else 'https'}://{host}:{bound}"
+
+    async def _accept(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Accepts connections, one in each turn of the event loop: however many come, calls go on."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._room.acquire()
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                self._room.release()
+                await asyncio.sleep(_NO_FILES_S if error.errno in _NO_FILES else 0)
+                continue
+            opening = asyncio.create_task(self._open(accepted, tls))
+            self._opening.add(opening)
+            opening.add_done_callback(self._opening.discard)
+            await asyncio.sleep(0)
+
+    async def _open(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Serves a connection, over TLS once its handshake is done."""
+        loop = asyncio.get_running_loop()
+        connection = HttpConnection(self._config, self._state, self._head_bytes, self._room.release)
+        seconds = None if tls is None else _HANDSHAKE_S
+        ending = None if tls is None else _SHUTDOWN_S
+        try:
+            with suppress(OSError):  # the handshake failed, or took too long
+                await loop.connect_accepted_socket(
+                    lambda: connection,
+                    accepted,
+                    ssl=tls,
+                    ssl_handshake_timeout=seconds,
+                    ssl_shutdown_timeout=ending,
+                )
+        finally:
+            if not connection.opened:
+                self._room.release()
 
     async def stop(self, grace_s: float) -> None:
         """Ends all calls within the grace period, seconds. Idempotent."""
-        if self._server is None:
+        if self._listening is None or self._accepting is None:
             return
-        self._server.close()
+        for task in (self._accepting, *self._opening):
+            task.cancel()
+        await asyncio.gather(self._accepting, *self._opening, return_exceptions=True)
+        self._listening.close()
         for connection in list(self._state.connections):
             cast(HttpConnection, connection).shutdown()
         tasks = set(self._state.tasks)
@@ -211,24 +204,38 @@ class _Application:
         await self._calls.serve(self._route, scope, receive, send)
 
 
+class _Route(Route):
+    """A route that answers other methods as the call context answers failures."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        allowed = self.methods or set()
+        if scope["method"] in allowed:
+            await self.app(scope, receive, send)
+        else:
+            headers = [(b"allow", ", ".join(sorted(allowed)).encode())]
+            await _refuse(send, 405, "the path has no such method", "method_not_allowed", headers)
+
+
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers requests to paths that no route has."""
-    error = {"message": "there is no such path", "type": "invalid_request_error", "param": None, "code": "not_found"}
-    body = json.dumps({"error": error}).encode()
-    headers = [
-        (b"content-type", JSON.encode()),
-        (b"content-length", str(len(body)).encode()),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": 404, "headers": headers})
+    await _refuse(send, 404, "there is no such path", "not_found", [])
+
+
+async def _refuse(send: Send, status: int, message: str, code: str, headers: list[tuple[bytes, bytes]]) -> None:
+    body = error_body(message, code)
+    described = [(b"content-type", JSON.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*described, *headers]})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def _bind(host: str, port: int) -> socket.socket:
     name = "127.0.0.1" if host == "localhost" else host
     if ":" in name:
-        return socket.create_server((name, port), family=socket.AF_INET6, dualstack_ipv6=name == "::")
-    return socket.create_server((name, port))
+        made = socket.create_server((name, port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=name == "::")
+    else:
+        made = socket.create_server((name, port), backlog=_BACKLOG)
+    made.setblocking(False)
+    return made
 
 
 def _server_context(certificates: CertificateFiles) -> ssl.SSLContext:
@@ -237,6 +244,7 @@ def _server_context(certificates: CertificateFiles) -> ssl.SSLContext:
     Raises:
         ConfigurationError: The certificates are unusable.
     """
+    SSLProtocol.max_size = _TLS_READ_BYTES
     current = _context(certificates.first())
 
     def choose(connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext) -> None:
@@ -258,6 +266,7 @@ def _context(served: ServedCertificate) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
+    context.options |= ssl.OP_NO_RENEGOTIATION
     try:
         context.load_cert_chain(served.files.certificate, served.files.key)
         if served.authority is not None:

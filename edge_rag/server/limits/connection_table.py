@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from edge_rag.core.address import Peer, is_loopback, network_of
+from edge_rag.core.address import Connection, is_loopback, network_of
 
 BAN_S: Final = 10.0
 """How long a network is banned, seconds."""
@@ -69,17 +69,17 @@ class Excess:
     """What exceeds the limits.
 
     Attributes:
-        peers: Connections to close.
+        connections: Connections to close.
         banned: Networks that are banned from now on.
     """
 
-    peers: frozenset[Peer] = frozenset()
+    connections: frozenset[Connection] = frozenset()
     banned: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
-class _Connection:
-    peer: Peer
+class _Entry:
+    connection: Connection
     network: str
     local: bool
     seen_at: float
@@ -92,8 +92,8 @@ class _Members:
     """The connections of one network, the oldest first."""
 
     local: bool = False
-    identified: list[_Connection] = field(default_factory=list)
-    unidentified: list[_Connection] = field(default_factory=list)
+    identified: list[_Entry] = field(default_factory=list)
+    unidentified: list[_Entry] = field(default_factory=list)
 
 
 class ConnectionTable:
@@ -115,7 +115,7 @@ class ConnectionTable:
         self._limits = limits
         self._clock = clock
         self._is_local = is_local
-        self._connections: dict[Peer, _Connection] = {}
+        self._entries: dict[Connection, _Entry] = {}
         self._order = 0
         self._known: dict[str, float] = {}
         self._banned: dict[str, float] = {}
@@ -123,7 +123,7 @@ class ConnectionTable:
 
     def __len__(self) -> int:
         """Connections in the table."""
-        return len(self._connections)
+        return len(self._entries)
 
     @property
     def banned(self) -> tuple[str, ...]:
@@ -133,14 +133,14 @@ class ConnectionTable:
     @property
     def unidentified(self) -> int:
         """Unidentified connections from other hosts."""
-        return sum(1 for each in self._connections.values() if not each.identified and not each.local)
+        return sum(1 for each in self._entries.values() if not each.identified and not each.local)
 
-    def identified(self, peer: Peer) -> None:
+    def identified(self, connection: Connection) -> None:
         """Notes that a call of a connection was authenticated."""
-        connection = self._connections.get(peer) or self._add(peer)
-        connection.identified = True
-        self._known.pop(connection.network, None)
-        self._known[connection.network] = self._clock()
+        entry = self._entries.get(connection) or self._add(connection)
+        entry.identified = True
+        self._known.pop(entry.network, None)
+        self._known[entry.network] = self._clock()
         if len(self._known) > _KNOWN_NETWORKS:
             del self._known[next(iter(self._known))]
 
@@ -149,13 +149,13 @@ class ConnectionTable:
         known_at = self._known.get(network)
         return known_at is not None and self._clock() - known_at <= KNOWN_S
 
-    def ban(self, peer: Peer) -> bool:
-        """Bans the network of a peer for ``BAN_S``, unless it is known or local; returns whether it is banned now."""
-        network = network_of(peer[0])
+    def ban(self, connection: Connection) -> bool:
+        """Bans a network for ``BAN_S``, unless it is known or local; returns whether it is banned now."""
+        network = network_of(connection.host)
         if network in self._banned:
             return True
         # The kernel's filter cannot tell interfaces apart, and each of them has the same link-local addresses.
-        if self._is_local(peer[0]) or "%" in network or self.is_known(network):
+        if self._is_local(connection.host) or "%" in network or self.is_known(network):
             return False
         self._banned[network] = self._clock() + BAN_S
         return True
@@ -168,37 +168,38 @@ class ConnectionTable:
             del self._banned[network]
         return bool(over)
 
-    def update(self, present: Collection[Peer], seen_at: float) -> Excess:
+    def update(self, present: Collection[Connection], seen_at: float) -> Excess:
         """Takes over what connections there are; returns what exceeds the limits. That is forgotten as if closed.
 
         Args:
-            present: Peers of the open connections.
+            present: The open connections.
             seen_at: When looking for them began, by the clock; connections that were identified later are kept.
         """
         there = present if isinstance(present, (set, frozenset)) else set(present)
-        for peer in [p for p, each in self._connections.items() if p not in there and each.seen_at < seen_at]:
-            del self._connections[peer]
-        for peer in present:
-            if peer not in self._connections:
-                self._add(peer)
+        for gone in [c for c, each in self._entries.items() if c not in there and each.seen_at < seen_at]:
+            del self._entries[gone]
+        for connection in present:
+            if connection not in self._entries:
+                self._add(connection)
         excess = self._excess()
         banned = {each.network for each in excess if self._count_closed(each)}
-        excess += [each for each in self._connections.values() if each.network in self._banned]
+        excess += [each for each in self._entries.values() if each.network in self._banned]
         for each in excess:
-            self._connections.pop(each.peer, None)
-        return Excess(frozenset(each.peer for each in excess), frozenset(banned))
+            self._entries.pop(each.connection, None)
+        return Excess(frozenset(each.connection for each in excess), frozenset(banned))
 
-    def _add(self, peer: Peer) -> _Connection:
+    def _add(self, connection: Connection) -> _Entry:
         self._order += 1
-        made = _Connection(peer, network_of(peer[0]), self._is_local(peer[0]), self._clock(), self._order)
-        self._connections[peer] = made
+        host = connection.host
+        made = _Entry(connection, network_of(host), self._is_local(host), self._clock(), self._order)
+        self._entries[connection] = made
         return made
 
-    def _excess(self) -> list[_Connection]:
-        if len(self._connections) <= min(self._limits.per_network, self._limits.unidentified):
+    def _excess(self) -> list[_Entry]:
+        if len(self._entries) <= min(self._limits.per_network, self._limits.unidentified):
             return []
         by_network: defaultdict[str, _Members] = defaultdict(_Members)
-        for each in self._connections.values():
+        for each in self._entries.values():
             there = by_network[each.network]
             there.local = each.local
             (there.identified if each.identified else there.unidentified).append(each)
@@ -207,7 +208,7 @@ class ConnectionTable:
         excess += _newest_identified(others, self._limits.identified)
         return excess + self._oldest_unidentified(others)
 
-    def _over_their_network(self, there: _Members) -> list[_Connection]:
+    def _over_their_network(self, there: _Members) -> list[_Entry]:
         """Removes and returns the connections over the limit of their network: unidentified ones, the oldest first."""
         over = len(there.identified) + len(there.unidentified) - self._limits.per_network
         if over <= 0:
@@ -219,7 +220,7 @@ class ConnectionTable:
         there.identified = there.identified[: len(there.identified) - rest]
         return unidentified + newest
 
-    def _oldest_unidentified(self, others: list[_Members]) -> list[_Connection]:
+    def _oldest_unidentified(self, others: list[_Members]) -> list[_Entry]:
         """Returns the unidentified connections over their limit: the oldest of the network with most, repeatedly."""
         identified = sum(len(there.identified) for there in others)
         over = sum(len(there.unidentified) for there in others)
@@ -243,20 +244,20 @@ class ConnectionTable:
         reserve = _KNOWN_RESERVE if self.is_known(oldest.network) else 0
         return -max(0, len(there.unidentified) - begin - reserve), oldest.order
 
-    def _count_closed(self, connection: _Connection) -> bool:
+    def _count_closed(self, entry: _Entry) -> bool:
         """Counts a closed connection; returns whether its network is banned for it."""
-        if connection.identified:
+        if entry.identified:
             return False
         now = self._clock()
-        left, at = self._closed.pop(connection.network, (_CLOSED_BURST, now))
+        left, at = self._closed.pop(entry.network, (_CLOSED_BURST, now))
         left = min(_CLOSED_BURST, left + (now - at) * _CLOSED_PER_S) - 1
-        self._closed[connection.network] = max(left, 0.0), now
+        self._closed[entry.network] = max(left, 0.0), now
         if len(self._closed) > _KNOWN_NETWORKS:
             del self._closed[next(iter(self._closed))]
-        return left < 0 and connection.network not in self._banned and self.ban(connection.peer)
+        return left < 0 and entry.network not in self._banned and self.ban(entry.connection)
 
 
-def _newest_identified(others: list[_Members], most: int) -> list[_Connection]:
+def _newest_identified(others: list[_Members], most: int) -> list[_Entry]:
     """Removes and returns the identified connections over their limit: the newest one of the network with most."""
     over = sum(len(there.identified) for there in others) - most
     excess = []

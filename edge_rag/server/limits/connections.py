@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from edge_rag.core.address import UNIX, Peer, is_loopback, network_of, network_of_peer, peer_of
+from edge_rag.core.address import GRPC, UNIX, Connection, is_loopback, network_of, network_of_peer, peer_of
 from edge_rag.server.limits.cancel_rate import KNOWN, UNKNOWN, CancelLimits, CancelRateLimiter
 from edge_rag.server.limits.connection_table import BAN_S, ConnectionLimits, ConnectionTable
 from edge_rag.server.limits.open_sockets import OpenSockets, count_open_files
@@ -34,6 +34,9 @@ _REPORT_S: Final = 10.0
 """Interval of lines in the log on closed connections, seconds."""
 
 _RECENTLY_CUT: Final = 16
+
+CANCEL_DELAY_S: Final = 0.01
+"""How long a call of a client that cancels many is delayed, seconds; by then its cancellation has arrived."""
 
 log = structlog.get_logger()
 
@@ -59,22 +62,23 @@ class Connections:
         self._sockets = OpenSockets()
         self._cancels = CancelRateLimiter(clock)
         # Each of a hundred calls on a connection may request that it is closed.
-        self._cut: deque[Peer] = deque(maxlen=_RECENTLY_CUT)
+        self._cut: deque[Connection] = deque(maxlen=_RECENTLY_CUT)
         self._unreported = 0
         self._example = ""
         self._reported_at = -_REPORT_S
 
-    def add_ports(self, ports: Iterable[int]) -> None:
+    def add_ports(self, ports: Iterable[int], server: str = GRPC) -> None:
         """Adds ports on which a server of this process listens."""
-        self._sockets.add_ports(ports)
+        self._sockets.add_ports(dict.fromkeys(ports, server))
 
-    def identified(self, peer: str) -> None:
+    def identified(self, peer: str, server: str = GRPC) -> None:
         """Notes that a call was authenticated: its connection need not make room for those of strangers.
 
         Args:
             peer: gRPC's name of the peer.
+            server: The server that it called.
         """
-        connection = peer_of(peer)
+        connection = _connection(peer, server)
         if connection is not None:
             self._table.identified(connection)
 
@@ -91,7 +95,7 @@ class Connections:
                 now, count = self._clock(), count_open_files()
                 if now < due_at and count < files + _MANY:
                     continue
-                excess = self._update(await loop.run_in_executor(thread, self._sockets.peers), now)
+                excess = self._update(await loop.run_in_executor(thread, self._sockets.connections), now)
                 if excess:
                     await loop.run_in_executor(thread, self._sockets.shut, excess)
                 files = count
@@ -101,19 +105,19 @@ class Connections:
     def close_excess(self) -> int:
         """Closes connections that exceed the limits; returns how many."""
         now = self._clock()
-        excess = self._update(self._sockets.peers(), now)
+        excess = self._update(self._sockets.connections(), now)
         self._sockets.shut(excess)
         return len(excess)
 
-    def _update(self, present: Collection[Peer], seen_at: float) -> Collection[Peer]:
+    def _update(self, present: Collection[Connection], seen_at: float) -> Collection[Connection]:
         excess = self._table.update(present, seen_at)
         if excess.banned:
             self._apply_bans()
             log.warning("networks banned", networks=len(excess.banned), example=min(excess.banned), seconds=BAN_S)
-        if excess.peers:
-            self._unreported += len(excess.peers)
-            self._example = min(excess.peers)[0]
-        return excess.peers
+        if excess.connections:
+            self._unreported += len(excess.connections)
+            self._example = min(excess.connections)[0]
+        return excess.connections
 
     def _report(self) -> None:
         """Logs one line for many connections, so that strangers cannot fill the log."""
@@ -127,7 +131,7 @@ class Connections:
         network = network_of_peer(peer)
         return self._cancels.is_abusive(network, self._cancel_limits(peer, network))
 
-    def call_cancelled(self, peer: str) -> None:
+    def call_cancelled(self, peer: str, server: str = GRPC) -> None:
         """Counts a cancelled call; closes the connections of clients that cancel too many.
 
         A network from which no authenticated call came recently is banned. Of a known network, of which a stranger may
@@ -135,40 +139,43 @@ class Connections:
 
         Args:
             peer: gRPC's name of the peer.
+            server: The server that it called.
         """
         network = network_of_peer(peer)
-        if not self._cancels.cancelled(network, peer, self._cancel_limits(peer, network)) or network == UNIX:
+        name = f"{server} {peer}"
+        if not self._cancels.cancelled(network, name, self._cancel_limits(peer, network)) or network == UNIX:
             return
-        if not self.ban(peer, "it cancels too many calls") and self._cancels.is_offender(network, peer):
-            self.cut(peer, "it cancels too many calls")
+        if not self.ban(peer, "it cancels too many calls", server) and self._cancels.is_offender(network, name):
+            self.cut(peer, "it cancels too many calls", server)
 
     def _cancel_limits(self, peer: str, network: str) -> CancelLimits:
-        connection = peer_of(peer)
-        if connection is None or self._is_local(connection[0]) or self._table.is_known(network):
+        found = peer_of(peer)
+        if found is None or self._is_local(found[0]) or self._table.is_known(network):
             return KNOWN
         return UNKNOWN
 
-    def ban(self, peer: str, reason: str) -> bool:
+    def ban(self, peer: str, reason: str, server: str = GRPC) -> bool:
         """Closes all connections of a peer's network and accepts none from it for ``BAN_S``, unless it is known.
 
         Args:
             peer: gRPC's name of the peer.
             reason: For the log.
+            server: The server that it called.
 
         Returns:
             Whether the network is banned now. This host, known networks and link-local addresses never are.
         """
-        connection = peer_of(peer)
+        connection = _connection(peer, server)
         if connection is None:
             return False
-        network = network_of(connection[0])
+        network = network_of(connection.host)
         if network in self._table.banned:
-            self.cut(peer, reason)
+            self.cut(peer, reason, server)
             return True
         if not self._table.ban(connection):
             return False
         self._apply_bans()
-        self._sockets.shut([other for other in self._sockets.peers() if network_of(other[0]) == network])
+        self._sockets.shut([other for other in self._sockets.connections() if network_of(other.host) == network])
         log.warning("network banned", network=network, seconds=BAN_S, reason=reason)
         return True
 
@@ -188,16 +195,22 @@ class Connections:
                 error=str(error),
             )
 
-    def cut(self, peer: str, reason: str) -> None:
+    def cut(self, peer: str, reason: str, server: str = GRPC) -> None:
         """Closes the connection of a peer; does nothing for a Unix socket.
 
         Args:
             peer: gRPC's name of the peer.
             reason: For the log.
+            server: The server that it called.
         """
-        target = peer_of(peer)
+        target = _connection(peer, server)
         if target is None or target in self._cut:
             return
         self._cut.append(target)
         self._sockets.shut([target])
-        log.warning("connection closed", address=target[0], reason=reason)
+        log.warning("connection closed", address=target.host, reason=reason)
+
+
+def _connection(peer: str, server: str) -> Connection | None:
+    found = peer_of(peer)
+    return None if found is None else Connection(*found, server)

@@ -10,11 +10,11 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from edge_rag.core.address import Peer
+from edge_rag.core.address import Connection
 
 _OPEN_FILES: Final = "/dev/fd"
 
@@ -37,30 +37,30 @@ class OpenSockets:
     """
 
     def __init__(self) -> None:
-        self._ports: frozenset[int] = frozenset()
-        self._seen: dict[int, tuple[int, Peer | None]] = {}  # number to inode and peer; None for all other files
+        self._ports: dict[int, str] = {}
+        self._seen: dict[int, tuple[int, Connection | None]] = {}  # number to inode; None for all other files
         self._listening: list[tuple[int, int]] = []  # number and inode
 
-    def add_ports(self, ports: Iterable[int]) -> None:
-        """Adds ports on which a server listens."""
-        self._ports, self._seen, self._listening = self._ports | frozenset(ports), {}, []
+    def add_ports(self, ports: Mapping[int, str]) -> None:
+        """Adds ports on which a server listens, with the server."""
+        self._ports, self._seen, self._listening = self._ports | dict(ports), {}, []
 
-    def peers(self) -> list[Peer]:
-        """Returns the peers of all connections, those accepted first mostly first.
+    def connections(self) -> list[Connection]:
+        """Returns all connections, those accepted first mostly first.
 
         Each processor numbers the inodes of new sockets from a range of its own.
         """
-        connections = self._connections()
-        return sorted(connections, key=connections.__getitem__)
+        found = self._find()
+        return sorted(found, key=found.__getitem__)
 
-    def shut(self, peers: Collection[Peer]) -> None:
-        """Closes the connections of these peers."""
-        wanted = frozenset(peers)
-        for peer, (_, number) in self._connections().items() if wanted else ():
-            if peer not in wanted:
+    def shut(self, connections: Collection[Connection]) -> None:
+        """Closes these connections."""
+        wanted = frozenset(connections)
+        for connection, (_, number) in self._find().items() if wanted else ():
+            if connection not in wanted:
                 continue
             with _duplicate(number) as found:
-                if found is not None and self._peer(found) == peer:
+                if found is not None and self._connection(found) == connection:
                     with suppress(OSError):
                         found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
                         found.shutdown(socket.SHUT_RDWR)
@@ -82,10 +82,10 @@ class OpenSockets:
                 and found.getsockname()[1] in self._ports
             )
 
-    def _connections(self) -> dict[Peer, tuple[int, int]]:
-        """Returns the inodes and the numbers of the connections' files by peer."""
-        seen: dict[int, tuple[int, Peer | None]] = {}
-        found: dict[Peer, tuple[int, int]] = {}
+    def _find(self) -> dict[Connection, tuple[int, int]]:
+        """Returns the inodes and the numbers of the connections' files."""
+        seen: dict[int, tuple[int, Connection | None]] = {}
+        found: dict[Connection, tuple[int, int]] = {}
         for number in _open_files():
             try:
                 status = os.fstat(number)
@@ -93,25 +93,26 @@ class OpenSockets:
                 continue
             known = self._seen.get(number)
             if known is None or known[0] != status.st_ino:
-                known = status.st_ino, self._peer_of_file(number) if stat.S_ISSOCK(status.st_mode) else None
+                known = status.st_ino, self._connection_of_file(number) if stat.S_ISSOCK(status.st_mode) else None
             seen[number] = known
             if known[1] is not None:
                 found[known[1]] = status.st_ino, number
         self._seen = seen
         return found
 
-    def _peer_of_file(self, number: int) -> Peer | None:
+    def _connection_of_file(self, number: int) -> Connection | None:
         with _duplicate(number) as found:
-            return None if found is None else self._peer(found)
+            return None if found is None else self._connection(found)
 
-    def _peer(self, found: socket.socket) -> Peer | None:
+    def _connection(self, found: socket.socket) -> Connection | None:
         try:
-            if found.getsockname()[1] not in self._ports:
+            server = self._ports.get(found.getsockname()[1])
+            if server is None:
                 return None
             host, port = found.getpeername()[:2]
         except OSError:  # listening, or closed by its peer
             return None
-        return host.removeprefix(_MAPPED), port
+        return Connection(host.removeprefix(_MAPPED), port, server)
 
 
 def _open_files() -> list[int]:

@@ -18,8 +18,8 @@ from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import AnswerMode
 from edge_rag.errors import DocumentNotFound, Unauthenticated
+from edge_rag.server.http import connection as http_connection
 from edge_rag.server.http import exchange as http_exchange
-from edge_rag.server.http import server as http_server
 from edge_rag.server.http.calls import HttpCalls, HttpRoute
 from edge_rag.server.http.exchange import Exchange, HttpLimits, event_line
 from edge_rag.server.http.server import HttpServer
@@ -256,10 +256,10 @@ async def test_who_may_not_is_refused_before_the_body_is_asked_for(token: str | 
 
 
 async def test_a_head_that_arrives_byte_by_byte_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "HEAD_S", 0.05)
+    monkeypatch.setattr(http_connection, "HEAD_S", 0.05)
     served = Served()
     connections = Connections(ConnectionLimits(100, 10))
-    server = HttpServer(HttpListener("127.0.0.1:0", None), served.context, REQUESTS, served.limits, connections)
+    server = HttpServer(HttpListener("127.0.0.1:0", None), served.context, REQUESTS, served.limits, connections, 100)
     host, port = (await server.start()).removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     closed = asyncio.ensure_future(reader.read())

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_rag.core.address import Peer, network_of
+from edge_rag.core.address import Connection, network_of
 from edge_rag.server.limits.connection_table import BAN_S, KNOWN_S, ConnectionLimits, ConnectionTable
 
 LIMITS = ConnectionLimits(total=64, per_network=16)
@@ -30,19 +30,20 @@ class Box:
     def __init__(self, limits: ConnectionLimits = LIMITS) -> None:
         self.clock = Clock()
         self.table = ConnectionTable(limits, self.clock)
-        self.open: dict[Peer, None] = {}
+        self.open: dict[Connection, None] = {}
         self.port = 1024
 
-    def connect(self, host: str) -> Peer:
+    def connect(self, host: str) -> Connection:
         self.port += 1
-        self.open[host, self.port] = None
-        return host, self.port
+        made = Connection(host, self.port)
+        self.open[made] = None
+        return made
 
-    def look(self) -> set[Peer]:
+    def look(self) -> set[Connection]:
         excess = self.table.update(list(self.open), self.clock())
-        for peer in excess.peers:
-            del self.open[peer]
-        return set(excess.peers)
+        for connection in excess.connections:
+            del self.open[connection]
+        return set(excess.connections)
 
 
 @settings(max_examples=30, deadline=None)
@@ -61,7 +62,7 @@ def test_whatever_strangers_open_a_client_that_connects_and_calls_keeps_its_conn
         assert {steady, new} <= box.open.keys()
         box.table.identified(new)
         del box.open[new]
-        counted = Counter(network_of(host) for host, _ in box.open)
+        counted = Counter(network_of(each.host) for each in box.open)
         assert max(counted.values()) <= LIMITS.per_network
         assert len(box.open) <= LIMITS.total
         assert box.table.unidentified <= LIMITS.unidentified
@@ -117,23 +118,23 @@ def test_connections_of_this_host_do_not_count_for_others_and_its_addresses_are_
     box.look()
     assert set(own) <= box.open.keys()
     assert not box.table.ban(own[0])
-    assert not box.table.ban(("fe80::7%eth0", 5000))
+    assert not box.table.ban(Connection("fe80::7%eth0", 5000))
 
 
 def test_a_ban_ends_and_so_does_being_known() -> None:
     box = Box()
-    assert box.table.ban(("10.0.0.1", 5000))
+    assert box.table.ban(Connection("10.0.0.1", 5000))
     box.connect("10.0.0.1")
     assert len(box.look()) == 1
     box.clock.now += BAN_S
     assert box.table.lift_expired_bans()
     box.connect("10.0.0.1")
     assert not box.look()
-    box.table.identified((CLIENT, 5000))
+    box.table.identified(Connection(CLIENT, 5000))
     assert box.table.is_known(CLIENT)
-    assert not box.table.ban((CLIENT, 5000))
+    assert not box.table.ban(Connection(CLIENT, 5000))
     box.clock.now += KNOWN_S + 1
-    assert box.table.ban((CLIENT, 5000))
+    assert box.table.ban(Connection(CLIENT, 5000))
 
 
 def test_a_call_on_a_connection_that_was_not_seen_yet_is_not_forgotten() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 
 import pytest
 
-from edge_rag.core.address import is_loopback
+from edge_rag.core.address import HTTP, is_loopback
 from edge_rag.server.limits.connection_table import BAN_S, ConnectionLimits
 from edge_rag.server.limits.connections import Connections
 from tests.unit.server.limits.test_socket_filter import is_taken
@@ -51,6 +52,33 @@ def server() -> Iterator[Server]:
     one = Server()
     yield one
     one.close()
+
+
+@contextmanager
+def connected(port: int, own: int) -> Iterator[socket.socket]:
+    """A client on a port that others of this process may use, too."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        client.bind(("127.0.0.1", own))
+        client.connect(("127.0.0.1", port))
+        client.settimeout(5)
+        yield client
+
+
+def test_one_port_of_a_peer_towards_two_servers_is_two_connections(server: Server) -> None:
+    """Each is counted, and an authenticated call over one says nothing of the other."""
+    second = Server()
+    try:
+        shared = connections(server, 1)
+        shared.add_ports([second.port], HTTP)
+        with connected(server.port, 0) as known, connected(second.port, known.getsockname()[1]) as twin:
+            for each in (server, second):
+                each.accepted.append(each.listener.accept()[0])
+            shared.identified(peer(known))
+            assert shared.close_excess() == 1
+            assert twin.recv(1) == b""
+    finally:
+        second.close()
 
 
 def connections(
