@@ -188,6 +188,8 @@ async def _serve(
                 app.ingest,
                 app.directory.library,
                 app.directory.spool,
+                app.directory.files,
+                app.directory.attachments,
                 settings.document_bytes,
                 lambda: collector.status(lifecycle.state),
                 audit,

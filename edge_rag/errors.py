@@ -134,6 +134,30 @@ class JobClosed(EdgeRagError):
         super().__init__(f"the job {job_id} was cancelled and accepts no more documents")
 
 
+class FileNotFound(NotFound):
+    """No file has that id, it has expired, or it belongs to another identity."""
+
+    def __init__(self, file_id: str) -> None:
+        super().__init__(f"file {file_id[:256]!r} does not exist")
+        self.file_id = file_id
+
+
+class FileIncomplete(EdgeRagError):
+    """A file is needed whole and has not arrived yet, or its bytes are not kept any more."""
+
+
+class OffsetMismatch(EdgeRagError):
+    """A piece of a file does not begin where the file ends.
+
+    Args:
+        offset: Where it ends: bytes that are on disk.
+    """
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"the file ends at byte {offset:,}; send the piece that begins there")
+        self.offset = offset
+
+
 class ModelNotFound(NotFound):
     """No added or bundled model has that name."""
 

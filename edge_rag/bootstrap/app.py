@@ -343,6 +343,7 @@ def _retriever_options(settings: Settings, plan: MemoryPlan, parsers: int) -> Re
         indexes=IndexLimits(settings.retriever.exact_vectors),
         milvus=_milvus_address(settings.retriever.milvus),
         spool_bytes=settings.ingest.spool_mib * _MIB,
+        files_bytes=settings.ingest.files_mib * _MIB,
     )
 
 

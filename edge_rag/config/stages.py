@@ -161,6 +161,11 @@ class IngestSettings(Section):
         ge=1,
         description="Disk space of documents that arrive or wait to be stored, shared by uploaders, MiB.",
     )
+    files_mib: int = Field(
+        default=4096,
+        ge=1,
+        description="Disk space of files that were sent to become documents, shared by those who send them, MiB.",
+    )
     parse_seconds: int = Field(
         default=60,
         ge=1,

@@ -318,6 +318,14 @@ class LocalDocumentLibrary:
         """
         return self._store.list(collection, after, limit, max_bytes)
 
+    def by_id(self, document: DocumentId) -> DocumentInfo | None:
+        """Returns the record of the document with this id in any collection, or None.
+
+        Raises:
+            StorageError: The data directory failed.
+        """
+        return self._store.by_id(document)
+
     def _limits_in(self, collection: str) -> ChunkLimits:
         """Returns the sizes of chunks in a collection; a new collection has the defaults."""
         limits = self._chunk_limits

@@ -192,6 +192,10 @@ class DocumentLibrary(Protocol):
         """
         ...
 
+    def by_id(self, document: DocumentId) -> DocumentInfo | None:
+        """Returns the record of the document with this id in any collection; None if there is none."""
+        ...
+
     def delete(self, collection: str, document: str) -> DocumentInfo:
         """Removes a document with its text, full-text entries and vectors; durable on return.
 

@@ -33,6 +33,8 @@ from edge_rag.storage.filter_sql import AllowedChunks
 from edge_rag.storage.jobs import JobStore
 from edge_rag.storage.recovery.salvage import open_library
 from edge_rag.storage.spool.files import Spool
+from edge_rag.storage.uploads.attachments import AttachmentStore
+from edge_rag.storage.uploads.files import FileStore
 from edge_rag.storage.vectors import StoredVectors
 
 
@@ -71,6 +73,7 @@ class RetrieverOptions:
         indexes: Limits of exact search.
         milvus: A Milvus server that collections can be moved to.
         spool_bytes: Most bytes of all documents together that arrive or are queued.
+        files_bytes: Most bytes of all files together that were sent to become documents.
     """
 
     chunk_tokens: int = 120
@@ -82,6 +85,7 @@ class RetrieverOptions:
     indexes: IndexLimits = field(default_factory=IndexLimits)
     milvus: MilvusAddress | None = None
     spool_bytes: int = 1 << 30
+    files_bytes: int = 4 << 30
 
 
 class OpenDirectory:
@@ -94,6 +98,8 @@ class OpenDirectory:
         indexes: The vector indexes of both.
         jobs: Ingest jobs and queued documents.
         spool: Bytes of documents that arrive or are queued.
+        files: Files that were sent to become documents.
+        attachments: Which files are documents.
         backups: Makes backups.
         collections: Creates, changes and removes collections.
         damage: What is damaged; None unless only what is whole of a damaged library is open.
@@ -109,6 +115,8 @@ class OpenDirectory:
         indexes: VectorIndexes,
         jobs: JobStore,
         spool: Spool,
+        files: FileStore,
+        attachments: AttachmentStore,
         backups: Backups,
         collections: LocalCollectionLibrary,
         damage: LibraryDamage | None,
@@ -123,6 +131,8 @@ class OpenDirectory:
         self.indexes = indexes
         self.jobs = jobs
         self.spool = spool
+        self.files = files
+        self.attachments = attachments
         self.backups = backups
         self.damage = damage
         self.renewal = renewal
@@ -202,6 +212,9 @@ def open_data_directory(
         resources.callback(renewal.close)
         jobs = JobStore(database, spool)
         jobs.recover()
+        files = FileStore(path / "files", database, spool, options.files_bytes)
+        files.recover()
+        resources.callback(files.close)
         bm25 = Bm25Index(database)
         allowed = AllowedChunks(database)
         retriever = HybridRetriever(embedder, store, vectors, bm25, allowed, options.depth, embedding)
@@ -220,6 +233,8 @@ def open_data_directory(
             vectors,
             jobs,
             spool,
+            files,
+            AttachmentStore(database, spool),
             backups,
             collections,
             damage,

@@ -70,6 +70,7 @@ class Operation:
     Attributes:
         name: Its name in metrics, traces, logs and errors, for example ``Ask``.
         role: The role that it needs; None if any authenticated caller may use it.
+        other_role: Another role that suffices; None for none.
         long: Whether its duration depends on the amount of data, so that ``limits.long_call_seconds`` applies.
         anonymous: Whether it needs no credentials. Anonymous callers have a quota by network.
         probe: Whether it tells only whether the daemon serves; identified callers need no slot for it.
@@ -80,6 +81,12 @@ class Operation:
     long: bool = False
     anonymous: bool = False
     probe: bool = False
+    other_role: Role | None = None
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Roles of which it needs one; empty if any authenticated caller may use it."""
+        return tuple(role for role in (self.role, self.other_role) if role is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,10 +453,9 @@ class CallContext:
             if operation.anonymous:
                 return None
             raise
-        if operation.role is not None and not identity.is_a(operation.role):
-            raise PermissionDenied(
-                f"{operation.name} needs the role {operation.role.value}; {identity.name} does not have it"
-            )
+        if operation.roles and not any(map(identity.is_a, operation.roles)):
+            needed = " or ".join(role.value for role in operation.roles)
+            raise PermissionDenied(f"{operation.name} needs the role {needed}; {identity.name} does not have it")
         return identity
 
     def _identify(self, operation: Operation, request: CallRequest) -> Identity:

@@ -14,6 +14,8 @@ from edge_rag.pipeline.ingest import Ingest
 from edge_rag.pipeline.pipeline import Pipeline
 from edge_rag.pipeline.ports import CollectionLibrary, DocumentLibrary, UploadSpool
 from edge_rag.pipeline.shared_encoders import EncoderService
+from edge_rag.storage.uploads.attachments import AttachmentStore
+from edge_rag.storage.uploads.files import FileStore
 from edge_rag.telemetry.audit_log import AuditLog
 from edge_rag.telemetry.usage import UsageMeter
 
@@ -27,6 +29,8 @@ class Backend:
         ingest: Ingest of documents, directly and as jobs.
         library: Documents.
         spool: Receives uploaded documents.
+        files: Files that were sent to become documents.
+        attachments: Which files are documents.
         document_bytes: Largest document, bytes.
         status: Returns the daemon's status.
         audit: The audit log.
@@ -43,6 +47,8 @@ class Backend:
     ingest: Ingest
     library: DocumentLibrary
     spool: UploadSpool
+    files: FileStore
+    attachments: AttachmentStore
     document_bytes: int
     status: Callable[[], DaemonStatus]
     audit: AuditLog

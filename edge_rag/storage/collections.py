@@ -104,6 +104,7 @@ class CollectionStore:
             for (document,) in connection.execute(_DOCUMENTS, (number,)).fetchall():
                 remove_document(connection, number, document)
             epoch = drop_collection(connection, number)
+            connection.execute("DELETE FROM attachments WHERE collection = ?", (name,))
             return epoch, supersede_all(connection, name, "the collection was deleted")
 
         try:

@@ -98,6 +98,14 @@ class DocumentStore:
             ).fetchone()
         return None if row is None else info_of(row)
 
+    def by_id(self, document: DocumentId) -> DocumentInfo | None:
+        """Returns the record of the document with this id in any collection, or None."""
+        with self._database.reading() as connection:
+            row = connection.execute(
+                f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE d.id = ?", (document,)
+            ).fetchone()
+        return None if row is None else info_of(row)
+
     def ingested_with(self, document: DocumentId) -> tuple[Metadata, int | None]:
         """Returns the metadata that a client gave with a document, and the size its chunks were packed to.
 

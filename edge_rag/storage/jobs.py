@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -54,7 +55,30 @@ def complete(
         "UPDATE job_documents SET state = ?, reason = ?, document_id = ?, change = ? WHERE ticket = ?",
         (state.value, reason, document_id, next_change(connection, job), ticket),
     )
+    connection.execute(
+        "UPDATE attachments SET state = ?, reason = ?, document_id = ? WHERE ticket = ?",
+        (state.value, reason, document_id, ticket),
+    )
     finish_if_done(connection, job)
+
+
+def attach(connection: apsw.Connection, job_id: JobId, ticket: Ticket, upload: Upload) -> None:
+    """Records which file an accepted document is made of, in place of what was recorded of it in the collection."""
+    connection.execute(
+        "INSERT OR REPLACE INTO attachments (collection, file, name, size_bytes, sha256, ticket, job, "
+        "state, reason, attached_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, '', ?)",
+        (
+            upload.collection,
+            upload.file,
+            upload.name,
+            upload.content.size_bytes,
+            upload.content.sha256,
+            ticket,
+            job_id,
+            JobDocumentState.QUEUED.value,
+            time.time_ns() // 1_000_000,
+        ),
+    )
 
 
 def supersede(
@@ -218,9 +242,10 @@ class JobStore:
                         next_change(connection, job),
                     ),
                 )
-                row = connection.execute(
-                    f"{_DOCUMENTS} WHERE d.ticket = ?", (connection.last_insert_rowid(),)
-                ).fetchone()
+                ticket = connection.last_insert_rowid()
+                if upload.file:
+                    attach(connection, job_id, Ticket(ticket), upload)
+                row = connection.execute(f"{_DOCUMENTS} WHERE d.ticket = ?", (ticket,)).fetchone()
         except BaseException:
             self._spool.discard(spooled)
             raise

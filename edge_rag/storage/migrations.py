@@ -204,6 +204,47 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
     (f"PRAGMA application_id = {APPLICATION_ID}",),
     # Full text tables have terms by script: older versions must not open them, and migrate() fills them.
     (),
+    (
+        # Files that were sent, whose bytes are in a folder beside the database; times are Unix milliseconds. Without
+        # row ids, so that salvage does not take their rows for those of other tables.
+        """CREATE TABLE files (
+               id TEXT PRIMARY KEY,
+               owner TEXT NOT NULL,
+               name TEXT NOT NULL,
+               media_type TEXT NOT NULL,
+               purpose TEXT NOT NULL,
+               size_bytes INTEGER,
+               kept_s INTEGER NOT NULL,
+               collection TEXT NOT NULL,
+               metadata TEXT NOT NULL,
+               state TEXT NOT NULL,
+               offset INTEGER NOT NULL,
+               reserved_bytes INTEGER NOT NULL,
+               sha256 TEXT NOT NULL,
+               created_ms INTEGER NOT NULL,
+               expires_ms INTEGER
+           ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX files_of_owner ON files (owner, id)",
+        "CREATE INDEX files_expiring ON files (expires_ms) WHERE expires_ms IS NOT NULL",
+        # What became of a file in a collection; its state is that of the job's document, which is deleted earlier.
+        """CREATE TABLE attachments (
+               collection TEXT NOT NULL,
+               file TEXT NOT NULL,
+               name TEXT NOT NULL,
+               size_bytes INTEGER NOT NULL,
+               sha256 TEXT NOT NULL,
+               ticket INTEGER NOT NULL,
+               job TEXT NOT NULL,
+               state TEXT NOT NULL,
+               reason TEXT NOT NULL,
+               document_id TEXT,
+               attached_ms INTEGER NOT NULL,
+               PRIMARY KEY (collection, file)
+           ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX attachments_of_ticket ON attachments (ticket)",
+        "CREATE INDEX attachments_of_file ON attachments (file)",
+        "CREATE INDEX attachments_of_document ON attachments (document_id) WHERE document_id IS NOT NULL",
+    ),
 )
 
 

@@ -172,6 +172,7 @@ class Upload:
         content: The bytes, read when the document is processed.
         metadata: Metadata given by the client; replaces values found in the document.
         owner: Name of the identity that uploads it; shares of the spool are counted by it.
+        file: Id of the file that the bytes are of; empty if they were sent as a document.
     """
 
     collection: str
@@ -180,6 +181,7 @@ class Upload:
     content: Content
     metadata: Metadata = field(default_factory=dict, hash=False)
     owner: str = ""
+    file: str = ""
 
     @classmethod
     def of_bytes(

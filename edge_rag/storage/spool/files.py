@@ -21,6 +21,9 @@ from edge_rag.storage.spool.shares import Claim, SpoolShares
 
 _PARTIAL: Final = ".part"
 
+_LINKED: Final = ""
+"""Owner of bytes that are counted elsewhere."""
+
 
 @dataclass(frozen=True, slots=True)
 class SpooledContent:
@@ -84,7 +87,7 @@ class IncomingFile:
             StorageFull: No space is left on the disk.
             StorageError: The disk failed, or the document was discarded.
         """
-        with self._lock, _writing_to(self._path):
+        with self._lock, writing_to(self._path):
             self._open().write(piece)
             self._digest.update(piece)
             self._size += len(piece)
@@ -97,7 +100,7 @@ class IncomingFile:
             StorageError: The disk failed, or the document was discarded.
         """
         with self._lock:
-            with _writing_to(self._path):
+            with writing_to(self._path):
                 self._open().close()
             self._ended = True
         self._spool.shrink(self._claim, self._size)
@@ -195,6 +198,29 @@ class Spool:
             incoming.discard()
             raise
 
+    def link(self, content: SpooledContent) -> SpooledContent:
+        """Receives the bytes of a complete file in the data directory by a further name for them, without a copy.
+
+        They are counted where that file is, so that they take the least share of the spool.
+
+        Raises:
+            StorageCorrupt: The file is missing.
+            StorageError: The disk failed.
+        """
+        name = secrets.token_hex(16) + _PARTIAL
+        with self._lock:
+            self._claims[name] = claim = Claim(_LINKED, 0)
+            self._shares.add(claim)
+        try:
+            with writing_to(self._folder / name):
+                os.link(content.path, self._folder / name)
+        except BaseException as error:
+            self._remove(name)
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise StorageCorrupt(f"{content.path} is missing; send the file again") from error
+            raise
+        return SpooledContent(self._folder / name, content.size_bytes, content.sha256)
+
     def commit(self, content: SpooledContent) -> str:
         """Makes a received document durable; from then on it stays until ``discard``.
 
@@ -207,7 +233,7 @@ class Spool:
         """
         partial = content.path
         name = partial.name.removesuffix(_PARTIAL)
-        with _writing_to(partial):
+        with writing_to(partial):
             _sync(partial, os.O_RDWR)
         with self._lock:
             claim = self._claims.pop(partial.name, None)
@@ -216,7 +242,7 @@ class Spool:
             self._claims[name] = claim
             self._incoming.pop(claim, None)
         try:
-            with _writing_to(partial):
+            with writing_to(partial):
                 partial.rename(self._folder / name)
                 _sync(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         except BaseException:
@@ -256,7 +282,8 @@ class Spool:
         """
         with self._lock:
             for name, (owner, size_bytes) in documents.items():
-                self._claims[name] = claim = Claim(owner, size_bytes)
+                claim = Claim(_LINKED, 0) if _has_further_names(self._folder / name) else Claim(owner, size_bytes)
+                self._claims[name] = claim
                 self._shares.add(claim)
         for path in self._folder.iterdir():
             if path.name not in documents:
@@ -309,7 +336,7 @@ class Spool:
 
 
 @contextmanager
-def _writing_to(path: Path) -> Iterator[None]:
+def writing_to(path: Path) -> Iterator[None]:
     """Translates errors of the disk.
 
     Raises:
@@ -325,6 +352,13 @@ def _writing_to(path: Path) -> Iterator[None]:
                 "accepted before are kept"
             ) from error
         raise StorageError(f"{path} could not be written: {error.strerror}; the document was not accepted") from error
+
+
+def _has_further_names(path: Path) -> bool:
+    try:
+        return path.stat().st_nlink > 1
+    except OSError:  # it is missing, which its job finds out
+        return False
 
 
 def _sync(path: Path, flags: int) -> None:

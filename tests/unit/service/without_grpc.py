@@ -92,6 +92,8 @@ def open_backend(folder: Path, metrics: Metrics, audit: AuditLog, opened: ExitSt
             "ingest": ingest,
             "library": directory.library,
             "spool": directory.spool,
+            "files": directory.files,
+            "attachments": directory.attachments,
             "document_bytes": 1 << 20,
             "audit": audit,
         }

@@ -1,0 +1,109 @@
+"""Files: bytes that clients send in one step and make documents of in another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Final, NewType
+
+from edge_rag.core.documents.jobs import JobDocumentState, JobId
+from edge_rag.core.documents.metadata import Metadata
+from edge_rag.core.ids import DocumentId
+
+FileId = NewType("FileId", str)
+"""``file-`` and 24 lower-case hex digits; ids sort by age."""
+
+UNFINISHED_S: Final = 24 * 3600
+"""How long a file may stay without a further byte before it is complete, seconds."""
+
+KEPT_S: Final = 7 * 24 * 3600
+"""How long the bytes of a complete file are kept unless its sender says otherwise, seconds."""
+
+
+class FileState(Enum):
+    """State of a file.
+
+    RECEIVING: It has the bytes up to its offset. COMPLETE: It has all bytes. RELEASED: Its bytes were deleted after a
+    document was made of them.
+    """
+
+    RECEIVING = "receiving"
+    COMPLETE = "complete"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """What is known of a file before its bytes.
+
+    Attributes:
+        owner: Name of the identity that sends it.
+        name: Its name, as that of a document.
+        media_type: Media type stated by the client; empty for detection.
+        purpose: What its sender wants it for, as OpenAI's API names it.
+        size_bytes: Its size; None if it is known at the end only.
+        kept_s: How long its bytes are kept once it is complete, seconds.
+        collection: Where it becomes a document once it is complete; empty for nowhere.
+        metadata: Metadata of that document.
+    """
+
+    owner: str
+    name: str
+    media_type: str
+    purpose: str
+    size_bytes: int | None
+    kept_s: int = KEPT_S
+    collection: str = ""
+    metadata: Metadata = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file.
+
+    Attributes:
+        file_id: Id.
+        about: What was said of it; ``size_bytes`` is its size once it is complete.
+        state: State.
+        offset: Bytes that are on disk, also after a loss of power.
+        sha256: SHA-256 of the bytes of a complete file, lower-case hex; empty before.
+        created_at: When it was begun, UTC.
+        expires_at: When its bytes are deleted, UTC; None once they are. A file that no document was made of goes with
+            its bytes.
+    """
+
+    file_id: FileId
+    about: NewFile
+    state: FileState
+    offset: int
+    sha256: str
+    created_at: datetime
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that becomes or became a document of a collection.
+
+    Attributes:
+        file_id: Id of the file; of a document that came another way, the document's id.
+        collection: Name of the collection.
+        name: Name of the document.
+        size_bytes: Number of the file's bytes.
+        state: State of the job's document; ADDED for one that came another way.
+        reason: Why it was rejected or superseded, or what was left out of a stored one; empty otherwise.
+        document_id: Id of the document once it is stored.
+        job_id: Id of the job that stores it; empty for a document that came another way.
+        attached_at: When it was attached, UTC.
+    """
+
+    file_id: str
+    collection: str
+    name: str
+    size_bytes: int
+    state: JobDocumentState
+    reason: str
+    document_id: DocumentId | None
+    job_id: JobId
+    attached_at: datetime

@@ -1,0 +1,372 @@
+"""Files: bytes that are sent in one step, whole or in pieces, and become documents of collections in another.
+
+A file belongs to the identity that sends it, which sees it, as does an admin. Its document is seen by whoever sees the
+collection. A document that came another way is a file too, whose id is the document's id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from typing import Final
+
+from edge_rag.core.documents.document import DocumentInfo, Upload
+from edge_rag.core.documents.files import Attachment, FileId, NewFile, StoredFile
+from edge_rag.core.documents.jobs import Job, JobDocumentState, JobId
+from edge_rag.core.documents.metadata import Metadata
+from edge_rag.core.identity import Role
+from edge_rag.core.ids import DocumentId
+from edge_rag.errors import (
+    CollectionNotFound,
+    DocumentNotFound,
+    FileNotFound,
+    InvalidRequest,
+    JobNotFound,
+    StorageCorrupt,
+    StorageError,
+)
+from edge_rag.service.call import Call, Operation
+from edge_rag.storage.uploads.attachments import AttachmentPage
+from edge_rag.storage.uploads.files import FileWriter
+
+CREATE_FILE: Final = Operation("CreateFile", Role.WRITER, long=True)
+SEND_FILE: Final = Operation("SendFile", Role.WRITER, long=True)
+GET_FILE: Final = Operation("GetFile", Role.READER, other_role=Role.WRITER)
+LIST_FILES: Final = Operation("ListFiles", Role.READER, other_role=Role.WRITER)
+READ_FILE: Final = Operation("ReadFile", Role.READER, long=True, other_role=Role.WRITER)
+DELETE_FILE: Final = Operation("DeleteFile", Role.WRITER)
+ATTACH_FILES: Final = Operation("AttachFiles", Role.WRITER, long=True)
+DETACH_FILE: Final = Operation("DetachFile", Role.WRITER)
+LIST_ATTACHED: Final = Operation("ListAttachedFiles", Role.READER, other_role=Role.WRITER)
+
+MAX_ATTACHED: Final = 500
+"""Most files that one call attaches."""
+
+PIECE_BYTES: Final = 256 << 10
+"""Bytes of a file that are read at once."""
+
+
+class SameName(Enum):
+    """What becomes of a document of other bytes that has the name of a file that is attached.
+
+    REPLACE: It is replaced and keeps its id, as by any ingest. KEEP: It stays; the file's document gets a name of its
+    own, ``NAME (ID).EXTENSION`` with the end of the file's id.
+    """
+
+    REPLACE = "replace"
+    KEEP = "keep"
+
+
+async def create(call: Call, new: NewFile) -> StoredFile:
+    """Begins a file of the caller.
+
+    Args:
+        call: The call.
+        new: What is known of it; ``owner`` is ignored.
+
+    Raises:
+        CollectionNotFound: Its collection does not exist for the caller.
+        InvalidRequest: It is larger than a document may be (``ingest.document_mib``).
+        StorageFull: There is no room for it.
+        StorageError: The data directory failed.
+    """
+    if new.collection:
+        call.check_collection(new.collection)
+    most = call.backend.document_bytes
+    if new.size_bytes is not None and new.size_bytes > most:
+        reason = f"has {new.size_bytes:,} bytes, at most {most:,} are allowed (ingest.document_mib)"
+        raise InvalidRequest("file", reason)
+    return await call.run(call.backend.files.create, replace(new, owner=call.identity.name), most)
+
+
+async def receive(call: Call, file_id: str, offset: int, pieces: AsyncIterator[bytes]) -> StoredFile:
+    """Goes on with a file of the caller; completes it with its last byte, if its size was announced.
+
+    What came before an error is kept, and the sender may go on from there. A request that goes on with the same file
+    ends this one.
+
+    Args:
+        call: The call.
+        file_id: The file.
+        offset: Where the first piece begins.
+        pieces: The next bytes.
+
+    Raises:
+        FileNotFound: It does not exist for the caller.
+        OffsetMismatch: It ends elsewhere, or would be larger than announced.
+        InvalidRequest: It is larger than a document may be (``ingest.document_mib``).
+        StorageFull: The disk is full.
+        StorageError: The data directory failed.
+    """
+    await _own(call, file_id)
+    files, name = call.backend.files, FileId(file_id)
+    writer = await asyncio.to_thread(files.writer, name, offset)
+    try:
+        async for piece in pieces:
+            if writer.offset + len(piece) > call.backend.document_bytes:
+                most = call.backend.document_bytes
+                raise InvalidRequest("file", f"has more than {most:,} bytes (ingest.document_mib)")
+            await asyncio.to_thread(writer.write, piece)
+    except BaseException:
+        await _end(writer)
+        raise
+    stored = await asyncio.to_thread(files.settle, name)
+    return await finish(call, file_id) if stored.offset == stored.about.size_bytes else stored
+
+
+async def finish(call: Call, file_id: str) -> StoredFile:
+    """Completes a file of the caller: all its bytes have come.
+
+    Raises:
+        FileNotFound: It does not exist for the caller.
+        FileIncomplete: It is shorter than announced.
+        StorageError: The data directory failed.
+    """
+    await _own(call, file_id)
+    return await asyncio.to_thread(call.backend.files.finish, FileId(file_id))
+
+
+async def settle(call: Call, file_id: str) -> StoredFile:
+    """Returns a file of the caller; a request that sends it now is ended, so that its offset stays.
+
+    Raises:
+        FileNotFound: It does not exist for the caller.
+    """
+    await _own(call, file_id)
+    return await asyncio.to_thread(call.backend.files.settle, FileId(file_id))
+
+
+async def get(call: Call, file_id: str) -> StoredFile | DocumentInfo:
+    """Returns a file of the caller, or else a document that the caller sees, by its id.
+
+    Raises:
+        FileNotFound: Neither exists for the caller.
+    """
+    with suppress(FileNotFound):
+        return await _own(call, file_id)
+    return await _document(call, file_id)
+
+
+async def list_page(
+    call: Call, purpose: str | None, after: str | None, size: int, *, newest_first: bool
+) -> tuple[tuple[StoredFile, ...], bool]:
+    """Returns up to ``size`` complete files of the caller, of an admin's call those of all, and whether more follow."""
+    owner = None if call.identity.is_a(Role.ADMIN) else call.identity.name
+    place = None if after is None else FileId(after)
+    read_page = partial(call.backend.files.list, newest_first=newest_first)
+    found = await call.run(read_page, owner, purpose, place, size + 1)
+    return found[:size], len(found) > size
+
+
+async def read(call: Call, file: StoredFile) -> AsyncGenerator[bytes, None]:
+    """Yields the bytes of a file that ``get`` returned.
+
+    Raises:
+        FileIncomplete: It is not complete, or its bytes are not kept any more.
+        StorageCorrupt: The bytes are missing.
+        StorageError: The data directory failed.
+    """
+    content = call.backend.files.content(file)
+    try:
+        opened = await asyncio.to_thread(content.path.open, "rb")
+    except FileNotFoundError as error:
+        raise StorageCorrupt(f"the bytes of file {file.file_id} are missing") from error
+    except OSError as error:
+        raise StorageError(f"{content.path} could not be read: {error.strerror}") from error
+    try:
+        while piece := await asyncio.to_thread(opened.read, PIECE_BYTES):
+            yield piece
+    finally:
+        opened.close()
+
+
+async def delete(call: Call, file_id: str) -> None:
+    """Removes a file of the caller and the documents that were made of it; or else a document, by its id.
+
+    Raises:
+        FileNotFound: Neither exists for the caller.
+        StorageError: The data directory failed.
+    """
+    try:
+        found: StoredFile | DocumentInfo = await _own(call, file_id)
+    except FileNotFound:
+        found = await _document(call, file_id)
+    if isinstance(found, DocumentInfo):
+        await call.run(call.backend.library.delete, found.collection, found.document_id)
+        return
+    for collection in await call.run(call.backend.attachments.of_file, file_id):
+        if call.identity.can_see(collection):
+            await _end_attachment(call, collection, file_id)
+    await call.run(call.backend.files.delete, FileId(file_id))
+
+
+@dataclass(frozen=True, slots=True)
+class FileToAttach:
+    """A file that becomes a document.
+
+    Attributes:
+        file_id: Id of a complete file of the caller.
+        metadata: Metadata of the document.
+        name: Name of the document; empty for the file's own.
+    """
+
+    file_id: str
+    metadata: Metadata
+    name: str = ""
+
+
+async def attach(
+    call: Call, collection: str, files: Sequence[FileToAttach], same_name: SameName
+) -> tuple[Job, tuple[Attachment, ...]]:
+    """Makes documents of files, as one job. The first one creates the collection if necessary.
+
+    On return the job has accepted all files: they are stored even if the daemon is killed. Attaching a file again
+    makes its document anew. ``file_state`` and ``list_attached`` tell what became of them, also long after the job's
+    record was deleted.
+
+    Args:
+        call: The call.
+        collection: Name of the collection.
+        files: 1 to ``MAX_ATTACHED`` files.
+        same_name: What becomes of documents of other bytes with their names.
+
+    Raises:
+        CollectionNotFound: The collection does not exist for the caller.
+        FileNotFound: A file does not exist for the caller; nothing is attached.
+        FileIncomplete: One has not arrived completely, or its bytes are not kept any more; nothing is attached.
+        InvalidRequest: There are none or too many.
+        StorageFull, StorageError: The data directory failed; files before that are attached.
+        NotReady: The daemon is shutting down; files before that are attached.
+    """
+    call.check_collection(collection)
+    if not 1 <= len(files) <= MAX_ATTACHED:
+        raise InvalidRequest("file_ids", f"must be 1 to {MAX_ATTACHED} files, are {len(files):,}")
+    found = [await _own(call, file.file_id) for file in files]
+    for stored in found:
+        call.backend.files.content(stored)
+    jobs = call.backend.ingest
+    job = jobs.start(call.identity.name)
+    try:
+        for stored, wanted in zip(found, files, strict=True):
+            await asyncio.to_thread(_accept, call, job.job_id, stored, collection, wanted, same_name)
+    finally:
+        # Also if the client disconnects: what is accepted is stored, and the job ends with the last of it.
+        await asyncio.shield(asyncio.to_thread(jobs.finish_uploads, job.job_id))
+    return job, tuple([await file_state(call, collection, file.file_id) for file in files])
+
+
+async def file_state(call: Call, collection: str, file_id: str) -> Attachment:
+    """Returns what became of a file in a collection; of a document that came another way by the document's id.
+
+    Raises:
+        CollectionNotFound: The collection does not exist for the caller.
+        FileNotFound: The collection has no such file or document.
+    """
+    call.check_collection(collection)
+    return await call.run(call.backend.attachments.get, collection, file_id)
+
+
+async def list_attached(call: Call, collection: str, page: AttachmentPage) -> tuple[tuple[Attachment, ...], bool]:
+    """Returns a page of a collection's files and other documents, and whether more follow.
+
+    With ``page.job_id`` it is what became of the files of one ``attach``.
+
+    Raises:
+        CollectionNotFound: The collection does not exist for the caller.
+    """
+    call.check_collection(collection)
+    found = await call.run(call.backend.attachments.list, collection, replace(page, limit=page.limit + 1))
+    return found[: page.limit], len(found) > page.limit
+
+
+async def attached_counts(
+    call: Call, collection: str, job_id: JobId | None = None
+) -> Mapping[JobDocumentState, tuple[int, int]]:
+    """Returns number and bytes of a collection's files and other documents by state, or those of one ``attach``.
+
+    Raises:
+        CollectionNotFound: The collection does not exist for the caller.
+        JobNotFound: No file of the collection was attached by that job.
+    """
+    call.check_collection(collection)
+    counts = await call.run(call.backend.attachments.counts, collection, job_id)
+    if job_id is not None and not counts:
+        raise JobNotFound(job_id)
+    return counts
+
+
+async def files_of(call: Call, collection: str, documents: Sequence[DocumentId]) -> dict[DocumentId, str]:
+    """Returns by document the id by which ``file_state`` and ``get`` know it: its file's, or else its own."""
+    call.check_collection(collection)
+    found = await call.run(call.backend.attachments.files_of, collection, documents)
+    return {document: found.get(document, document) for document in documents}
+
+
+async def detach(call: Call, collection: str, file_id: str) -> None:
+    """Removes the document of a file from a collection, or has it not stored if it waits; the file stays.
+
+    Of a document that came another way, ``file_id`` is the document's id.
+
+    Raises:
+        CollectionNotFound: The collection does not exist for the caller.
+        FileNotFound: The collection has no such file or document.
+        StorageError: The data directory failed.
+    """
+    state = await file_state(call, collection, file_id)
+    if state.document_id == file_id:
+        await _delete_document(call, collection, state.document_id)
+    else:
+        await _end_attachment(call, collection, file_id)
+
+
+async def _own(call: Call, file_id: str) -> StoredFile:
+    found = await call.run(call.backend.files.get, FileId(file_id))
+    if found.about.owner != call.identity.name and not call.identity.is_a(Role.ADMIN):
+        raise FileNotFound(file_id)
+    return found
+
+
+async def _document(call: Call, document: str) -> DocumentInfo:
+    found = await call.run(call.backend.library.by_id, DocumentId(document))
+    if found is None or not (call.identity.is_a(Role.READER) and call.identity.can_see(found.collection)):
+        raise FileNotFound(document)
+    return found
+
+
+def _accept(
+    call: Call, job_id: JobId, file: StoredFile, collection: str, wanted: FileToAttach, same_name: SameName
+) -> None:
+    files, attachments = call.backend.files, call.backend.attachments
+    with files.naming:
+        name = wanted.name or file.about.name
+        if same_name is SameName.KEEP:
+            name = attachments.free_name(collection, file.file_id, name, file.sha256)
+        content = files.link(file)
+        upload = Upload(
+            collection, name, file.about.media_type, content, wanted.metadata, call.identity.name, file.file_id
+        )
+        try:
+            call.backend.ingest.accept(job_id, upload)
+        except BaseException:
+            files.unlink(content)
+            raise
+
+
+async def _end_attachment(call: Call, collection: str, file_id: str) -> None:
+    document = await call.run(call.backend.attachments.end, collection, file_id)
+    if document is not None:
+        await _delete_document(call, collection, document)
+
+
+async def _delete_document(call: Call, collection: str, document: DocumentId) -> None:
+    with suppress(DocumentNotFound, CollectionNotFound):  # somebody else has deleted it meanwhile
+        await call.run(call.backend.library.delete, collection, document)
+
+
+async def _end(writer: FileWriter) -> None:
+    with suppress(StorageError):
+        await asyncio.shield(asyncio.to_thread(writer.end))
