@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import exp, log1p
 
 from edge_rag.core.documents.filters import Filter
 from edge_rag.core.documents.metadata import Metadata
@@ -143,6 +144,7 @@ class Retrieved:
         kv_reuse: Which KV of other prompts is reused for prompts over the collection.
         excerpt: What encoders read of the question: all of a short one, of a long one the parts that carry it. Empty if
             the question is to be read as it is.
+        best_score: Score of a passage without boosts that every ranking of the collection has first.
     """
 
     hits: tuple[Hit, ...]
@@ -151,6 +153,7 @@ class Retrieved:
     offload: OffloadRule = OffloadRule.NEVER
     kv_reuse: KvReuse = KvReuse.EXACT
     excerpt: str = ""
+    best_score: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +214,25 @@ class Reranked:
 
     passages: tuple[RankedPassage, ...]
     evidence: float
+
+
+def relevances(passages: Sequence[RankedPassage], evidence: float) -> tuple[float, ...]:
+    """Returns for each passage of a reranked result a number of 0 to 1, larger for a better rank.
+
+    That of the best one is the evidence that an answer is among them, which can be compared between questions and
+    collections. The scores of a reranker are about logarithms of odds, comparable within one result only, so that the
+    others get as much less of it as the probability of their scores is smaller.
+
+    Args:
+        passages: Passages in any order.
+        evidence: Evidence that an answer is among them, 0 to 1.
+    """
+    best = max((_log_sigmoid(each.score) for each in passages), default=0.0)
+    return tuple(evidence * exp(_log_sigmoid(each.score) - best) for each in passages)
+
+
+def _log_sigmoid(score: float) -> float:
+    return min(score, 0.0) - log1p(exp(-abs(score)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from edge_rag.core.passage import (
     RerankRequest,
     RetrievalRequest,
     Retrieved,
+    relevances,
 )
 from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import AnswerMode, Query, RequestContext, SearchQuery
@@ -80,12 +81,15 @@ class SearchResult:
         stages: Time per stage, in pipeline order.
         candidates: Passages that the reranker compared with the question; none if it did not run.
         explanations: How each passage got its rank; empty unless requested.
+        relevances: For each passage a number of 0 to 1 that does not grow from one to the next: of a reranked search
+            see ``core.passage.relevances``, else the share of the best score that fusion gives, at most 1.
     """
 
     passages: tuple[RankedPassage, ...]
     stages: tuple[StageTime, ...]
     candidates: tuple[Passage, ...] = ()
     explanations: tuple[Explanation, ...] = ()
+    relevances: tuple[float, ...] = ()
 
 
 class AnswerStream:
@@ -210,12 +214,15 @@ class Pipeline:
         stages = [StageTime("retriever", retrieved.queue_s, retrieved.compute_s)]
         if not query.rerank:
             found = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.limit])
-            return SearchResult(found, tuple(stages), explanations=_explained(query, retrieved.value, found))
+            best = retrieved.value.best_score
+            shares = tuple(min(each.score / best, 1.0) if best > 0 else 0.0 for each in found)
+            return SearchResult(found, tuple(stages), (), _explained(query, retrieved.value, found), shares)
         ranked = await self._rerank(query.query, retrieved.value, query.limit, context, trace)
         stages.append(StageTime("reranker", ranked.queue_s, ranked.compute_s))
         found = ranked.value.passages
         compared = tuple(hit.passage for hit in retrieved.value.hits)
-        return SearchResult(found, tuple(stages), compared, _explained(query, retrieved.value, found))
+        explained = _explained(query, retrieved.value, found)
+        return SearchResult(found, tuple(stages), compared, explained, relevances(found, ranked.value.evidence))
 
     async def rerank(self, request: RerankRequest, deadline: float | None) -> Timed[Reranked]:
         """Orders the passages of another box, in the same queue as this box's questions.

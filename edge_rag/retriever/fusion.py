@@ -54,6 +54,11 @@ def fuse(dense: Sequence[ChunkId], bm25: Sequence[ChunkId], limit: int, weights:
     return tuple(hits[:limit])
 
 
+def best_score(weights: FusionWeights) -> float:
+    """Returns the score of a chunk that both rankings have first, the largest there is."""
+    return (weights.dense + weights.lexical) / (weights.k + 1)
+
+
 def _contribution(weight: float, k: float, rank: int | None) -> float:
     return 0.0 if rank is None else weight / (k + rank)
 

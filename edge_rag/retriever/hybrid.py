@@ -21,7 +21,7 @@ from edge_rag.index.manager import VectorIndexes
 from edge_rag.ingest.embedding import LocalEmbedding
 from edge_rag.retriever.bm25 import Bm25Index
 from edge_rag.retriever.excerpt import excerpt
-from edge_rag.retriever.fusion import fuse
+from edge_rag.retriever.fusion import best_score, fuse
 from edge_rag.retriever.passages import PassageRanker
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.filter_sql import AllowedChunks, condition
@@ -165,7 +165,13 @@ class HybridRetriever:
         # The settings were read before the text. A removal after that ends the epoch returned here.
         settings = collection.settings
         return Retrieved(
-            hits, read.weights, collection.epoch, settings.offload, settings.kv_reuse, excerpt=read.excerpt
+            hits,
+            read.weights,
+            collection.epoch,
+            settings.offload,
+            settings.kv_reuse,
+            excerpt=read.excerpt,
+            best_score=best_score(weights),
         )
 
     def _knows_words(self, collection: int, weights: Mapping[str, float], bm25: Mapping[ChunkId, float]) -> bool:

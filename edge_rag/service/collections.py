@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
+from dataclasses import replace
 from typing import Any, Final
 
 from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
 from edge_rag.core.identity import Role
+from edge_rag.core.limits.request_fields import MAX_NAME_CHARACTERS, name_of_title
 from edge_rag.core.monitoring.status import IndexInUse
+from edge_rag.errors import CollectionExists
 from edge_rag.service.call import Call, Operation
 
 CREATE_COLLECTION: Final = Operation("CreateCollection", Role.ADMIN)
@@ -27,6 +31,26 @@ async def create(call: Call, name: str, settings: CollectionSettings) -> Collect
     """
     call.check_collection(name)
     return await call.run(call.backend.collections.create, name, settings)
+
+
+async def create_titled(call: Call, settings: CollectionSettings) -> CollectionInfo:
+    """Creates an empty collection with a title, whose name resembles it; the title itself where that is a legal name.
+
+    A name that is not the title gets random digits where it is taken or empty.
+
+    Raises:
+        CollectionNotFound: The caller may not use a collection of that name.
+        CollectionExists: The title is the name of a collection.
+    """
+    name, digits = name_of_title(settings.title), secrets.token_hex(6)
+    if name and name == settings.title:
+        return await create(call, name, replace(settings, title=""))
+    if name:
+        try:
+            return await create(call, name, settings)
+        except CollectionExists:
+            name = f"{name[: MAX_NAME_CHARACTERS - len(digits) - 1]}-{digits}"
+    return await create(call, name or f"collection-{digits}", settings)
 
 
 async def get(call: Call, name: str) -> CollectionInfo:

@@ -26,7 +26,8 @@ from edge_rag.storage.statements import (
 
 _DOCUMENTS: Final = "SELECT document FROM documents WHERE collection = ?"
 _INFO: Final = (
-    "SELECT c.name, c.settings, count(d.document), coalesce(sum(d.chunks), 0), c.kept, c.created_at "
+    "SELECT c.name, c.settings, count(d.document), coalesce(sum(d.chunks), 0), c.kept, c.created_at, "
+    "coalesce(sum(d.size_bytes), 0), max(d.ingested_at) "
     "FROM collections c LEFT JOIN documents d USING (collection)"
 )
 
@@ -136,6 +137,6 @@ def _info(connection: apsw.Connection, name: str) -> CollectionInfo:
 def _info_of(row: Sequence[Any] | None) -> CollectionInfo:
     if row is None:
         raise apsw.InternalError("a collection that was found has no row")
-    name, settings, documents, chunks, kept, created_at = row
-    made = None if created_at is None else datetime.fromisoformat(created_at)
-    return CollectionInfo(name, decode_settings(settings), documents, chunks, bool(kept), made)
+    name, settings, documents, chunks, kept, created_at, size_bytes, ingested_at = row
+    made, stored = (None if moment is None else datetime.fromisoformat(moment) for moment in (created_at, ingested_at))
+    return CollectionInfo(name, decode_settings(settings), documents, chunks, bool(kept), made, size_bytes, stored)

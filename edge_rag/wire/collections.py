@@ -16,7 +16,8 @@ from edge_rag.core.documents.collection import (
     ValueBoost,
 )
 from edge_rag.core.documents.filters import FilterValue
-from edge_rag.core.documents.metadata import MAX_TEXT_CHARACTERS, validate_key, validate_number, validate_text
+from edge_rag.core.documents.metadata import validate_key, validate_number, validate_text
+from edge_rag.core.limits.request_fields import parse_chunk_tokens, parse_description, parse_labels, parse_title
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import KvReuse
 from edge_rag.errors import InvalidRequest
@@ -39,7 +40,7 @@ def collection_to_message(info: CollectionInfo) -> collections_pb2.Collection:
 
 
 def collections_to_messages(infos: Iterable[CollectionInfo]) -> list[collections_pb2.Collection]:
-    """Returns collections as messages; descriptions that would make the response too large are left out."""
+    """Returns collections as messages; descriptions and labels that would make the response too large are left out."""
     sent: list[collections_pb2.Collection] = []
     left = MAX_RESPONSE_BYTES
     for info in infos:
@@ -47,6 +48,7 @@ def collections_to_messages(infos: Iterable[CollectionInfo]) -> list[collections
         left -= size_of(message)
         if left < 0:
             message.settings.ClearField("description")
+            message.settings.ClearField("labels")
         sent.append(message)
     return sent
 
@@ -93,15 +95,19 @@ def parse_settings(message: collections_pb2.CollectionSettings) -> CollectionSet
     """
     default = CollectionSettings()
     return CollectionSettings(
-        description=_description(message.description),
+        description=parse_description("settings.description", message.description),
         fusion=_fusion(message.fusion),
-        chunk_tokens=_chunk_tokens(message.chunk_tokens) if message.HasField("chunk_tokens") else None,
+        chunk_tokens=parse_chunk_tokens("settings.chunk_tokens", message.chunk_tokens)
+        if message.HasField("chunk_tokens")
+        else None,
         recency=_recency(message.recency) if message.HasField("recency") else None,
         boosts=_boosts(message),
         merge_neighbours=message.merge_neighbours if message.HasField("merge_neighbours") else default.merge_neighbours,
         drop_duplicates=message.drop_duplicates if message.HasField("drop_duplicates") else default.drop_duplicates,
         offload=_offload(message.offload),
         kv_reuse=_kv_reuse(message.kv_reuse, default.kv_reuse),
+        title=parse_title("settings.title", message.title),
+        labels=parse_labels("settings.labels", message.labels),
     )
 
 
@@ -119,13 +125,6 @@ def parse_settings_update(request: collections_pb2.UpdateCollectionRequest) -> d
     return {path: getattr(settings, path) for path in paths}
 
 
-def _description(text: str) -> str:
-    text = text.strip()
-    if len(text) > MAX_TEXT_CHARACTERS or "\x00" in text:
-        raise InvalidRequest("settings.description", f"must be at most {MAX_TEXT_CHARACTERS:,} characters, without NUL")
-    return text
-
-
 def _fusion(message: collections_pb2.Fusion) -> FusionWeights:
     default, field = FusionWeights(), "settings.fusion"
     weights = FusionWeights(
@@ -136,12 +135,6 @@ def _fusion(message: collections_pb2.Fusion) -> FusionWeights:
     if weights.dense == 0 and weights.lexical == 0:
         raise InvalidRequest(field, "dense and lexical must not both be 0")
     return weights
-
-
-def _chunk_tokens(message: int) -> int:
-    if not 16 <= message <= 8192:
-        raise InvalidRequest("settings.chunk_tokens", f"must be 16 to 8,192, is {message:,}")
-    return message
 
 
 def _offload(message: collections_pb2.OffloadRule.ValueType) -> OffloadRule:

@@ -32,6 +32,8 @@ _CHOSEN = CollectionSettings(
     merge_neighbours=True,
     drop_duplicates=False,
     offload=OffloadRule.REDACTED,
+    title="Kesselhaus 2",
+    labels={"site": "north", "owner": ""},
 )
 
 Opener = Callable[[], OpenDirectory]
@@ -98,6 +100,10 @@ def test_documents_are_counted(directory: OpenDirectory, library: CollectionLibr
 
     info = library.get("boiler")
     assert (info.documents, info.chunks, info.kept, info.settings) == (1, 1, False, CollectionSettings())
+    assert info.size_bytes == len("a bearing")
+    assert info.created_at is not None
+    assert info.ingested_at is not None
+    assert info.ingested_at >= info.created_at
 
 
 def test_a_deleted_collection_is_gone_for_good(reopen: Opener) -> None:

@@ -193,6 +193,26 @@ class CollectionSettings(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     FUSION_FIELD_NUMBER: _builtins.int
     CHUNK_TOKENS_FIELD_NUMBER: _builtins.int
@@ -202,6 +222,8 @@ class CollectionSettings(_message.Message):
     DROP_DUPLICATES_FIELD_NUMBER: _builtins.int
     OFFLOAD_FIELD_NUMBER: _builtins.int
     KV_REUSE_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     description: _builtins.str
     """Free text for people, at most 4,096 characters. Default empty. INVALID_ARGUMENT when longer."""
     chunk_tokens: _builtins.int
@@ -223,6 +245,8 @@ class CollectionSettings(_message.Message):
     """
     kv_reuse: Global___KvReuse.ValueType
     """Reuse of keys and values in its prompts. Default KV_REUSE_EXACT. INVALID_ARGUMENT for a number not listed."""
+    title: _builtins.str
+    """Name shown to people, at most 256 characters. Default: the collection's name. INVALID_ARGUMENT when longer."""
     @_builtins.property
     def fusion(self) -> Global___Fusion:
         """Weights of the rankings. Default: each field's own."""
@@ -234,6 +258,12 @@ class CollectionSettings(_message.Message):
     @_builtins.property
     def boosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ValueBoost]:
         """Boosts by metadata, likewise; the factors of all that apply are multiplied. At most 32. INVALID_ARGUMENT for more."""
+
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Texts that clients keep with it, at most 16: names of 1 to 64 characters, texts of at most 512. INVALID_ARGUMENT
+        beyond.
+        """
 
     def __init__(
         self,
@@ -247,10 +277,12 @@ class CollectionSettings(_message.Message):
         drop_duplicates: _builtins.bool | None = ...,
         offload: Global___OffloadRule.ValueType = ...,
         kv_reuse: Global___KvReuse.ValueType = ...,
+        title: _builtins.str = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens", "_drop_duplicates", b"_drop_duplicates", "_merge_neighbours", b"_merge_neighbours", "chunk_tokens", b"chunk_tokens", "drop_duplicates", b"drop_duplicates", "fusion", b"fusion", "merge_neighbours", b"merge_neighbours", "recency", b"recency"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens", "_drop_duplicates", b"_drop_duplicates", "_merge_neighbours", b"_merge_neighbours", "boosts", b"boosts", "chunk_tokens", b"chunk_tokens", "description", b"description", "drop_duplicates", b"drop_duplicates", "fusion", b"fusion", "kv_reuse", b"kv_reuse", "merge_neighbours", b"merge_neighbours", "offload", b"offload", "recency", b"recency"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens", "_drop_duplicates", b"_drop_duplicates", "_merge_neighbours", b"_merge_neighbours", "boosts", b"boosts", "chunk_tokens", b"chunk_tokens", "description", b"description", "drop_duplicates", b"drop_duplicates", "fusion", b"fusion", "kv_reuse", b"kv_reuse", "labels", b"labels", "merge_neighbours", b"merge_neighbours", "offload", b"offload", "recency", b"recency", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__chunk_tokens: _TypeAlias = _typing.Literal["chunk_tokens"]  # noqa: Y015
     _WhichOneofArgType__chunk_tokens: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens"]  # noqa: Y015
@@ -279,6 +311,8 @@ class Collection(_message.Message):
     CHUNKS_FIELD_NUMBER: _builtins.int
     KEPT_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    INGESTED_AT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """1 to 64 characters of `a-z 0-9 - _`."""
     documents: _builtins.int
@@ -287,6 +321,8 @@ class Collection(_message.Message):
     """Number of chunks of all documents."""
     kept: _builtins.bool
     """Whether it stays when its last document is removed."""
+    size_bytes: _builtins.int
+    """Bytes of the ingested documents."""
     @_builtins.property
     def settings(self) -> Global___CollectionSettings:
         """Its settings, with defaults filled in except for chunk_tokens."""
@@ -294,6 +330,10 @@ class Collection(_message.Message):
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """Time of creation, UTC; absent if an older version created it."""
+
+    @_builtins.property
+    def ingested_at(self) -> _timestamp_pb2.Timestamp:
+        """When its newest document was stored, UTC; absent without documents."""
 
     def __init__(
         self,
@@ -304,10 +344,12 @@ class Collection(_message.Message):
         chunks: _builtins.int = ...,
         kept: _builtins.bool = ...,
         created_at: _timestamp_pb2.Timestamp | None = ...,
+        size_bytes: _builtins.int = ...,
+        ingested_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "settings", b"settings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "ingested_at", b"ingested_at", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "created_at", b"created_at", "documents", b"documents", "kept", b"kept", "name", b"name", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "created_at", b"created_at", "documents", b"documents", "ingested_at", b"ingested_at", "kept", b"kept", "name", b"name", "settings", b"settings", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -425,7 +467,7 @@ class ListCollectionsResponse(_message.Message):
     COLLECTIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def collections(self) -> _containers.RepeatedCompositeFieldContainer[Global___Collection]:
-        """In order of name, at most 1,000. Those that would not fit into 512 KiB come without their description."""
+        """In order of name, at most 1,000. Those that would not fit into 512 KiB come without their description and labels."""
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -75,6 +76,8 @@ class CollectionSettings:
             for all of them.
         offload: Which text of it may be sent to other machines.
         kv_reuse: Which KV of other prompts is reused for prompts over it.
+        title: Name shown to people; empty for that of the collection.
+        labels: Texts by name that clients keep with it.
     """
 
     description: str = ""
@@ -86,6 +89,8 @@ class CollectionSettings:
     drop_duplicates: bool = True
     offload: OffloadRule = OffloadRule.NEVER
     kv_reuse: KvReuse = KvReuse.EXACT
+    title: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,8 @@ class CollectionInfo:
         chunks: Number of chunks.
         kept: Whether the collection remains without documents.
         created_at: Time of creation, UTC; None if an older version created it.
+        size_bytes: Bytes of the ingested documents.
+        ingested_at: When its newest document was stored, UTC; None without documents.
     """
 
     name: str
@@ -107,6 +114,8 @@ class CollectionInfo:
     chunks: int
     kept: bool
     created_at: datetime | None
+    size_bytes: int = 0
+    ingested_at: datetime | None = None
 
 
 class BackendKind(Enum):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,12 +25,30 @@ MAX_SENTENCES: Final = 8
 MAX_PASSAGES: Final = 32
 """Most passages in a prompt."""
 
+MAX_NAME_CHARACTERS: Final = 64
+"""Most characters of a collection's name."""
+
+MAX_TITLE_CHARACTERS: Final = 256
+"""Most characters of a collection's title."""
+
+MAX_DESCRIPTION_CHARACTERS: Final = 4096
+"""Most characters of a collection's description."""
+
+MAX_LABELS: Final = 16
+"""Most labels of a collection."""
+
+MAX_LABEL_NAME_CHARACTERS: Final = 64
+"""Most characters of a label's name."""
+
+MAX_LABEL_CHARACTERS: Final = 512
+"""Most characters of a label's text."""
+
 MAX_TOKENS: Final = 8192
 """Most tokens of an answer."""
 
 _MAX_STOP_TEXTS: Final = 8
 _MAX_STOP_CHARACTERS: Final = 128
-_COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
+_COLLECTION = re.compile(rf"[a-z0-9_-]{{1,{MAX_NAME_CHARACTERS}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +84,70 @@ def parse_collection_name(value: str, field: str = "name") -> str:
     if not _COLLECTION.fullmatch(value):
         raise InvalidRequest(field, "must be 1 to 64 characters of a-z, 0-9, - and _")
     return value
+
+
+def name_of_title(title: str) -> str:
+    """Returns a legal name of a collection that resembles a title: its letters without marks, in lower case.
+
+    A legal name is returned as it is. Empty if no letter or digit of the title can be in a name.
+    """
+    if _COLLECTION.fullmatch(title):
+        return title
+    plain = unicodedata.normalize("NFKD", title).lower().encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9_]+", "-", plain).strip("-")[:MAX_NAME_CHARACTERS]
+
+
+def parse_title(field: str, value: str) -> str:
+    """Returns a collection's title, which may be empty.
+
+    Raises:
+        InvalidRequest: It is too long or holds control characters.
+    """
+    return _plain(field, value.strip(), MAX_TITLE_CHARACTERS)
+
+
+def parse_description(field: str, value: str) -> str:
+    """Returns a collection's description, which may be empty.
+
+    Raises:
+        InvalidRequest: It is too long or holds NUL.
+    """
+    text = value.strip()
+    if len(text) > MAX_DESCRIPTION_CHARACTERS or "\x00" in text:
+        raise InvalidRequest(field, f"must be at most {MAX_DESCRIPTION_CHARACTERS:,} characters, without NUL")
+    return text
+
+
+def parse_labels(field: str, value: Mapping[str, str]) -> dict[str, str]:
+    """Returns a collection's labels, in order of their names.
+
+    Raises:
+        InvalidRequest: There are too many, or one is too long, has no name or holds control characters.
+    """
+    if len(value) > MAX_LABELS:
+        raise InvalidRequest(field, f"has {len(value):,} names, at most {MAX_LABELS} are allowed")
+    for name, text in value.items():
+        if not _plain(field, name, MAX_LABEL_NAME_CHARACTERS):
+            raise InvalidRequest(field, "must not have an empty name")
+        _plain(f"{field}[{name!r}]", text, MAX_LABEL_CHARACTERS)
+    return dict(sorted(value.items()))
+
+
+def parse_chunk_tokens(field: str, value: int) -> int:
+    """Returns the size that a collection's chunks are packed to, tokens.
+
+    Raises:
+        InvalidRequest: It is out of range.
+    """
+    return bounded_int(field, value, 16, 8192)
+
+
+def _plain(field: str, text: str, most: int) -> str:
+    if len(text) > most:
+        raise InvalidRequest(field, f"has {len(text):,} characters, at most {most:,} are allowed")
+    if any(unicodedata.category(character) == "Cc" for character in text):
+        raise InvalidRequest(field, "must not hold control characters")
+    return text
 
 
 def parse_document_name(field: str, value: str) -> str:

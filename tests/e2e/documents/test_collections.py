@@ -71,6 +71,8 @@ def test_settings_come_back_as_they_were_given_and_change_by_field(client: Clien
         drop_duplicates=False,
         kv_reuse=KvReuse.PASSAGE,
         offload=OffloadRule.REDACTED,
+        title="Boiler house 2",
+        labels={"site": "north"},
     )
     assert client.create_collection("chosen", settings).settings == settings
     changed = client.update_collection("chosen", CollectionSettings(description="New"), {"description", "recency"})

@@ -120,11 +120,15 @@ def test_a_collection_survives_the_wire() -> None:
             drop_duplicates=False,
             offload=OffloadRule.REDACTED,
             kv_reuse=KvReuse.PASSAGE,
+            title="Boiler house 2",
+            labels={"site": "north", "owner": ""},
         ),
         documents=3,
         chunks=40,
         kept=True,
         created_at=None,
+        size_bytes=4711,
+        ingested_at=datetime(2026, 1, 2, tzinfo=UTC),
     )
     assert collection_from_message(collection_to_message(info)) == info
 

@@ -1,6 +1,9 @@
-"""Filters of OpenAI's API as filters on metadata; pure.
+"""Attributes and filters of OpenAI's API, as metadata of documents and filters on it; pure.
 
-An attribute is a key of the document's metadata. A comparison holds as ``core.documents.filters`` says: a value of
+An attribute is a key of the document's metadata, its value a string, a number or a boolean. A date is shown as its
+ISO 8601 form, several tags as one string with commas.
+
+A comparison holds as ``core.documents.filters`` says: a value of
 another type, or none, satisfies no comparison, of several tags one is enough, and ``ne`` and ``nin`` are the negations
 of ``eq`` and ``in``, so that they also hold without a value. A text that is an ISO 8601 date compares with dates, too,
 because JSON has no dates and attributes show them as such texts.
@@ -28,9 +31,20 @@ from edge_rag.core.documents.filters import (
     Negated,
     OneOf,
 )
-from edge_rag.core.documents.metadata import validate_key, validate_moment, validate_number, validate_text
+from edge_rag.core.documents.metadata import (
+    Metadata,
+    MetadataValue,
+    validate_key,
+    validate_metadata,
+    validate_moment,
+    validate_number,
+    validate_text,
+)
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.fields import check_names, typed
+
+MAX_ATTRIBUTES: Final = 16
+"""Most attributes that a client gives with a file."""
 
 _COMPARATORS: Final[Mapping[str, Comparator]] = {
     "eq": Comparator.EQUAL,
@@ -46,6 +60,48 @@ _COMPOUND: Final[Mapping[str, type[AllOf] | type[AnyOf]]] = {"and": AllOf, "or":
 _TYPES: Final = (*_COMPARATORS, *_SETS, *_COMPOUND)
 
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:[Zz]|[-+]\d\d:\d\d)?)?")
+
+
+def parse_attributes(value: object, field: str = "attributes") -> dict[str, MetadataValue]:
+    """Returns the legal metadata that attributes stand for; none for null.
+
+    Args:
+        value: Any JSON value.
+        field: Name of the field it is the value of.
+
+    Raises:
+        InvalidRequest: Names the first unusable key.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidRequest(field, "must be an object")
+    if len(value) > MAX_ATTRIBUTES:
+        raise InvalidRequest(field, f"has {len(value):,} keys, at most {MAX_ATTRIBUTES} are allowed")
+    for key, one in value.items():
+        if not isinstance(one, str | int | float):
+            raise InvalidRequest(f"{field}.{key[:256]}", "must be a string, a number or a boolean")
+    try:
+        return validate_metadata(value)
+    except InvalidRequest as error:
+        raise InvalidRequest(error.field.replace("metadata", field, 1), error.problem) from None
+
+
+def attributes_of(metadata: Metadata) -> dict[str, str | float | bool]:
+    """Returns metadata as attributes; whole numbers as integers."""
+    return {key: _attribute(value) for key, value in metadata.items()}
+
+
+def _attribute(value: MetadataValue) -> str | float | bool:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case tuple():
+            return ", ".join(value)
+        case float() if value.is_integer():
+            return int(value)
+        case _:
+            return value
 
 
 def parse_filters(value: object, field: str = "filters") -> Filter | None:
