@@ -6,7 +6,8 @@ import http.client
 import json
 import re
 import ssl
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ UNKNOWN = (None, "erag_0123456789abcdef_" + "A" * 43, "nonsense")
 QUESTION = {"model": "edge-rag/a", "messages": [{"role": "user", "content": "When does the galley open?"}]}
 RANKED = {"query": "When?", "documents": ["At six.", "At nine."]}
 
-PARAMETERS = {"model": "edge-rag/a", "document": "galley.txt"}
+PARAMETERS = {"model": "edge-rag/a", "document": "galley.txt", "store": "a"}
 """Parameters of paths, by name, that a reader of collection ``a`` may use."""
 
 
@@ -43,6 +44,7 @@ class Row:
         query: Query string of the request.
         body: JSON of the request; None for none.
         strangers: What callers without an identity get.
+        parameters: Parameters of the path that are not as in ``PARAMETERS``.
     """
 
     callers: frozenset[str]
@@ -50,6 +52,7 @@ class Row:
     query: str = ""
     body: Any = None
     strangers: int = 401
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 ROWS = {
@@ -60,6 +63,12 @@ ROWS = {
     ("POST", "/v1/rerank"): Row(READERS, body=RANKED),
     ("POST", "/v2/rerank"): Row(READERS, body=RANKED),
     ("POST", "/v1/responses"): Row(READERS, body={"model": "edge-rag/a", "input": "When does the galley open?"}),
+    ("GET", "/v1/vector_stores"): Row(READERS),
+    ("POST", "/v1/vector_stores"): Row(ADMINS, 400, body={"expires_after": {"days": 1}}),
+    ("GET", "/v1/vector_stores/{store}"): Row(READERS),
+    ("POST", "/v1/vector_stores/{store}"): Row(ADMINS, 400, body={"expires_after": {"days": 1}}),
+    ("DELETE", "/v1/vector_stores/{store}"): Row(ADMINS, 404, parameters={"store": "nothing"}),
+    ("POST", "/v1/vector_stores/{store}/search"): Row(READERS, body={"query": "When does the galley open?"}),
     ("GET", "/documents/{document:path}"): Row(READERS, query="collection=a"),
 }
 """Every route by method and path."""
@@ -91,7 +100,7 @@ def test_for_each_route_it_is_said_whom_it_is_for() -> None:
 @pytest.mark.parametrize(("method", "path"), sorted(ROWS))
 def test_each_route_is_for_the_callers_it_is_for_and_no_others(box: Box, method: str, path: str) -> None:
     row = ROWS[method, path]
-    place = re.sub(r"\{(\w+)(:\w+)?\}", lambda found: PARAMETERS[found[1]], path)
+    place = re.sub(r"\{(\w+)(:\w+)?\}", lambda found: {**PARAMETERS, **row.parameters}[found[1]], path)
     place += f"?{row.query}" if row.query else ""
     for name in sorted(EVERYBODY):
         status, found = request(box, method, place, box.tokens[name], row.body)
@@ -106,6 +115,8 @@ def test_a_collection_of_others_is_as_if_it_were_not_there(box: Box) -> None:
     token = box.tokens["reader-a"]
     _, models = request(box, "GET", "/v1/models", token)
     assert [model["id"] for model in models["data"]] == ["edge-rag/a"]
+    _, stores = request(box, "GET", "/v1/vector_stores", token)
+    assert [store["id"] for store in stores["data"]] == ["a"]
     with box.channel("admin") as channel:
         stub = documents_pb2_grpc.DocumentsStub(channel)
         secret = stub.Get(documents_pb2.GetDocumentRequest(collection="b", document="reactor.txt")).document.id
@@ -115,6 +126,8 @@ def test_a_collection_of_others_is_as_if_it_were_not_there(box: Box) -> None:
             request(box, "POST", "/v1/chat/completions", token, question),
             request(box, "GET", f"/v1/models/edge-rag/{collection}", token),
             request(box, "GET", f"/documents/{secret}?collection={collection}", token),
+            request(box, "GET", f"/v1/vector_stores/{collection}", token),
+            request(box, "POST", f"/v1/vector_stores/{collection}/search", token, {"query": "What is the code?"}),
         ]
         for status, found in answers:
             assert (status, found["error"]["message"]) == (404, f"collection '{collection}' does not exist")

@@ -1,0 +1,218 @@
+"""The official OpenAI client against a daemon: collections as vector stores, their files and their search."""
+
+from __future__ import annotations
+
+import io
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from edge_rag.client import Client
+from edge_rag.core.documents.document import IngestStatus
+from tests.e2e.support.running_daemon import RunningDaemon, start_daemon
+
+HTTP = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n'
+SEAL = "The seal of the feed pump is replaced every 4,000 operating hours by the second engineer."
+OTHERS = {
+    "galley.txt": "The galley opens at six in the morning and closes at nine in the evening.",
+    "anchor.txt": "The anchor chain is inspected by the bosun before the ship leaves the harbour.",
+    "paint.txt": "The hull is painted with two coats of red antifouling paint in the dry dock.",
+}
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    folder = tmp_path_factory.mktemp("daemon")
+    with start_daemon(folder / "data", folder / "log", HTTP) as running:
+        yield running
+
+
+@pytest.fixture
+def client(daemon: RunningDaemon) -> Iterator[Any]:
+    with openai.OpenAI(base_url=f"{daemon.http}/v1", api_key="any", max_retries=0) as one:
+        yield one
+
+
+@pytest.fixture
+async def asynchronous(daemon: RunningDaemon) -> AsyncIterator[Any]:
+    async with openai.AsyncOpenAI(base_url=f"{daemon.http}/v1", api_key="any", max_retries=0) as one:
+        yield one
+
+
+def put(ours: Client, collection: str, name: str, text: str, metadata: dict[str, object]) -> None:
+    outcome = ours.ingest(name, lambda: io.BytesIO(text.encode()), collection=collection, metadata=metadata)
+    assert outcome.status is IngestStatus.ADDED
+
+
+@pytest.fixture(scope="module")
+def searched(daemon: RunningDaemon) -> str:
+    """A collection in which a question has one answer, with metadata."""
+    with Client(daemon.address) as ours:
+        put(ours, "searched", "pump.txt", SEAL, {"part": "pump", "year": 2020})
+        for year, (name, text) in enumerate(OTHERS.items(), start=2021):
+            put(ours, "searched", name, text, {"part": "deck", "year": year})
+    return "searched"
+
+
+def test_a_store_is_made_changed_and_deleted(client: Any) -> None:
+    made = client.vector_stores.create(
+        name="Boiler house",
+        description="All of it",
+        metadata={"site": "north"},
+        chunking_strategy={"type": "static", "static": {"max_chunk_size_tokens": 100, "chunk_overlap_tokens": 0}},
+    )
+    assert (made.id, made.name, made.status) == ("boiler-house", "Boiler house", "completed")
+    assert (made.metadata, made.usage_bytes, made.file_counts.total) == ({"site": "north"}, 0, 0)
+    assert abs(made.created_at - time.time()) < 3600
+    changed = client.vector_stores.update(made.id, name="Kesselhaus", metadata={"site": "south", "deck": "2"})
+    assert (changed.name, changed.metadata) == ("Kesselhaus", {"site": "south", "deck": "2"})
+    assert client.vector_stores.update(made.id, name=None) == changed
+    assert client.vector_stores.retrieve(made.id) == changed
+    again = client.vector_stores.create(name="Boiler house")
+    assert again.id.startswith("boiler-house-")
+    for store in (made, again):
+        assert client.vector_stores.delete(store.id).deleted
+    with pytest.raises(openai.NotFoundError) as error:
+        client.vector_stores.retrieve(made.id)
+    assert error.value.code == "collection_not_found"
+
+
+def test_a_legal_name_is_the_id_and_can_be_used_once(client: Any, daemon: RunningDaemon) -> None:
+    assert client.vector_stores.create(name="plain").id == "plain"
+    with pytest.raises(openai.ConflictError):
+        client.vector_stores.create(name="plain")
+    with Client(daemon.address) as ours:
+        assert ours.collection("plain").kept
+    client.vector_stores.delete("plain")
+    nameless = client.vector_stores.create()
+    assert nameless.name == nameless.id
+    client.vector_stores.delete(nameless.id)
+
+
+def test_stores_are_listed_in_pages_by_their_age(client: Any) -> None:
+    made = [client.vector_stores.create(name=f"age-{number}").id for number in range(5)]
+    newest_first = [store.id for store in client.vector_stores.list(limit=2) if store.id in made]
+    assert newest_first == made[::-1]
+    oldest_first = [store.id for store in client.vector_stores.list(limit=2, order="asc") if store.id in made]
+    assert oldest_first == made
+    before = client.vector_stores.list(limit=2, before=made[2])
+    assert [store.id for store in before.data] == [made[4], made[3]]
+    for name in made:
+        client.vector_stores.delete(name)
+
+
+@pytest.mark.parametrize(
+    ("field", "options"),
+    [
+        ("expires_after", {"expires_after": {"anchor": "last_active_at", "days": 3}}),
+        ("metadata", {"metadata": {f"k{number}": "v" for number in range(17)}}),
+        ("name", {"name": "n" * 257}),
+        ("colour", {"extra_body": {"colour": "red"}}),
+    ],
+)
+def test_what_a_store_cannot_have_is_refused_by_its_field(client: Any, field: str, options: dict[str, Any]) -> None:
+    with pytest.raises(openai.BadRequestError) as error:
+        client.vector_stores.create(**{"name": "refused", **options})
+    assert error.value.param == field
+    with pytest.raises(openai.NotFoundError):
+        client.vector_stores.retrieve("refused")
+
+
+def test_a_search_finds_the_passage_and_its_place(client: Any, searched: str) -> None:
+    page = client.vector_stores.search(searched, query="How often is the seal of the feed pump replaced?")
+    best, *others = page.data
+    assert (best.filename, best.content[0].text, best.attributes) == ("pump.txt", SEAL, {"part": "pump", "year": 2020})
+    scores = [each.score for each in page.data]
+    assert scores == sorted(scores, reverse=True)
+    assert all(0 <= score <= 1 for score in scores)
+    assert len(others) == len(OTHERS)
+    with urllib.request.urlopen(best.model_extra["edge_rag"]["url"], timeout=30) as plain:
+        assert plain.read().decode() == SEAL
+
+
+@pytest.mark.parametrize("ranker", ["auto", "none"])
+def test_a_threshold_cuts_the_results_where_their_scores_say(client: Any, searched: str, ranker: str) -> None:
+    def search(question: str, least: float) -> list[float]:
+        options = {"ranker": ranker, "score_threshold": least}
+        return [each.score for each in client.vector_stores.search(searched, query=question, ranking_options=options)]
+
+    scores = search("How often is the seal of the feed pump replaced?", 0.0)
+    assert scores == sorted(scores, reverse=True)
+    assert search("How often is the seal of the feed pump replaced?", scores[1]) == scores[:2]
+
+
+def test_a_question_without_an_answer_has_low_scores(client: Any, searched: str) -> None:
+    def best(question: str) -> float:
+        return float(client.vector_stores.search(searched, query=question).data[0].score)
+
+    assert best("Which colour does the moon's dragon prefer on Thursdays?") < 0.5
+    assert best("How often is the seal of the feed pump replaced?") > 0.5
+
+
+@pytest.mark.parametrize(
+    ("filters", "names"),
+    [
+        ({"type": "eq", "key": "part", "value": "pump"}, {"pump.txt"}),
+        ({"type": "ne", "key": "part", "value": "pump"}, set(OTHERS)),
+        ({"type": "gte", "key": "year", "value": 2022}, {"anchor.txt", "paint.txt"}),
+        ({"type": "in", "key": "year", "value": [2020, 2023]}, {"pump.txt", "paint.txt"}),
+        (
+            {
+                "type": "and",
+                "filters": [
+                    {"type": "eq", "key": "part", "value": "deck"},
+                    {"type": "or", "filters": [{"type": "lt", "key": "year", "value": 2022}]},
+                ],
+            },
+            {"galley.txt"},
+        ),
+    ],
+)
+def test_a_filter_says_what_may_be_found(client: Any, searched: str, filters: Any, names: set[str]) -> None:
+    page = client.vector_stores.search(searched, query="the ship", filters=filters, max_num_results=50)
+    assert {each.filename for each in page.data} == names
+
+
+@pytest.mark.parametrize(
+    ("field", "options"),
+    [
+        (
+            "filters.filters[1].value",
+            {
+                "filters": {
+                    "type": "and",
+                    "filters": [{"type": "eq", "key": "a", "value": 1}, {"type": "eq", "key": "b", "value": []}],
+                }
+            },
+        ),
+        ("max_num_results", {"max_num_results": 51}),
+        ("ranking_options.ranker", {"ranking_options": {"ranker": "default-2024-11-15"}}),
+        ("ranking_options.score_threshold", {"ranking_options": {"score_threshold": 1.5}}),
+        ("rewrite_query", {"rewrite_query": True}),
+        ("query", {"query": ["one question", "and another"]}),
+        ("query", {"query": " "}),
+    ],
+)
+def test_a_search_that_cannot_be_made_is_refused_by_its_field(
+    client: Any, searched: str, field: str, options: dict[str, Any]
+) -> None:
+    with pytest.raises(openai.BadRequestError) as error:
+        client.vector_stores.search(searched, **{"query": "the ship", **options})
+    assert error.value.param == field
+
+
+def test_one_question_may_be_in_a_list(client: Any, searched: str) -> None:
+    alone = client.vector_stores.search(searched, query="the ship", max_num_results=1, rewrite_query=False)
+    listed = client.vector_stores.search(searched, query=["the ship"], max_num_results=1)
+    assert [each.file_id for each in alone.data] == [each.file_id for each in listed.data]
+    assert len(alone.data) == 1
+
+
+async def test_the_asynchronous_client_gets_the_same(asynchronous: Any, client: Any, searched: str) -> None:
+    question = "When does the galley open?"
+    found = [each async for each in await asynchronous.vector_stores.search(searched, query=question)]
+    assert found == client.vector_stores.search(searched, query=question).data
