@@ -45,17 +45,6 @@ def check_names(value: Mapping[str, Any], known: frozenset[str], prefix: str) ->
             raise InvalidRequest(f"{prefix}.{name[:256]}", "is not supported; leave it out")
 
 
-def check_body(value: Mapping[str, Any], known: frozenset[str]) -> None:
-    """Checks that a body has known fields only; others may be null, which asks for nothing.
-
-    Raises:
-        InvalidRequest: Names the first other one.
-    """
-    for name, given in value.items():
-        if name not in known and given is not None:
-            raise InvalidRequest(name[:256], "is not supported; leave it out")
-
-
 def typed(value: Mapping[str, Any], name: str, kind: type[_T], prefix: str = "") -> _T | None:
     """Returns a field; None if it is absent or null. A whole number is a float too, and a boolean is no number.
 

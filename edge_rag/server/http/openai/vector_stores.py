@@ -22,8 +22,8 @@ from edge_rag.errors import InvalidRequest
 from edge_rag.pipeline.pipeline import SearchResult
 from edge_rag.server.http.documents import document_url
 from edge_rag.server.http.exchange import Exchange
-from edge_rag.server.http.fields import check_body, check_names, choice, parse_json, typed
-from edge_rag.server.http.openai.chat import EXTENSION
+from edge_rag.server.http.fields import check_names, choice, parse_json, typed
+from edge_rag.server.http.openai.answers import EXTENSION, check_supported
 from edge_rag.server.http.openai.filters import attributes_of, parse_filters
 from edge_rag.server.http.openai.pages import following, page_object, parse_page, read_page
 from edge_rag.service import collections
@@ -45,7 +45,7 @@ _RANKERS: Final[Mapping[str, bool]] = {"auto": True, "none": False}
 async def create_store(call: Call, exchange: Exchange) -> None:
     """Creates a collection."""
     body = parse_json(exchange.body or b"{}")
-    check_body(body, _CREATED)
+    check_supported(body, _CREATED, {})
     settings = CollectionSettings(
         description=parse_description("description", typed(body, "description", str) or ""),
         chunk_tokens=parse_chunking(body),
@@ -76,7 +76,7 @@ async def update_store(call: Call, exchange: Exchange) -> None:
     """Changes a collection's title and labels; what is absent or null stays."""
     name = store_of(exchange)
     body = parse_json(exchange.body or b"{}")
-    check_body(body, _UPDATED)
+    check_supported(body, _UPDATED, {})
     changes: dict[str, Any] = {}
     if body.get("name") is not None:
         title = _title(body)
@@ -97,7 +97,7 @@ async def search_store(call: Call, exchange: Exchange) -> None:
     """Searches a collection."""
     name = store_of(exchange)
     body = parse_json(exchange.body)
-    check_body(body, _SEARCHED)
+    check_supported(body, _SEARCHED, {})
     if typed(body, "rewrite_query", bool):
         raise InvalidRequest("rewrite_query", "is not supported: questions are searched for as they are; leave it out")
     options = typed(body, "ranking_options", dict) or {}

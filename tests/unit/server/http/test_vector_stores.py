@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings
+from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.limits.request_fields import name_of_title, parse_collection_name
 from edge_rag.core.passage import Passage, RankedPassage, relevances
@@ -83,7 +84,7 @@ async def test_a_page_that_cannot_be_had_is_refused_by_its_parameter(query: dict
 
 
 def test_an_empty_page_has_no_ends() -> None:
-    empty = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
+    empty: dict[str, Any] = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
     assert page_object([], has_more=False) == empty
 
 
@@ -126,7 +127,7 @@ def test_attributes_are_metadata_and_back() -> None:
     given = {"region": "Øst  1", "year": 2024, "share": 0.5, "checked": True}
     assert parse_attributes(given) == {"region": "Øst 1", "year": 2024.0, "share": 0.5, "checked": True}
     assert attributes_of(parse_attributes(given)) == {**given, "region": "Øst 1"}
-    others = {"created": datetime(2024, 5, 31, tzinfo=UTC), "tags": ("a", "b")}
+    others: Metadata = {"created": datetime(2024, 5, 31, tzinfo=UTC), "tags": ("a", "b")}
     assert attributes_of(others) == {"created": "2024-05-31T00:00:00+00:00", "tags": "a, b"}
 
 
