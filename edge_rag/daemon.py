@@ -32,7 +32,7 @@ from edge_rag.config.settings import Settings
 from edge_rag.core.limits.thread_shares import POOL_THREADS
 from edge_rag.discovery.announcer import Announcer
 from edge_rag.errors import EdgeRagError
-from edge_rag.runtime.session.process import freeze_gc, limit_malloc_arenas, lower_priority, raise_gc_threshold
+from edge_rag.runtime.session.process import freeze_gc, limit_malloc_arenas, lower_priority
 from edge_rag.server.grpc.server import GrpcServer
 from edge_rag.server.limits.connection_table import ConnectionLimits
 from edge_rag.server.limits.connections import Connections
@@ -87,7 +87,6 @@ def run(settings: Settings, read: Callable[[], Settings]) -> int:
         path = str(settings.data_directory)
         log.warning("data directory was open to other users and is private now", path=path, entries=opened)
     limit_malloc_arenas()
-    raise_gc_threshold()
     servers = 2 if settings.http.enabled else 1
     raise_file_limit(servers * transport_limits(settings).accepted_connections)
     audit = settings.audit

@@ -18,7 +18,6 @@ canonical normalization form.
 from __future__ import annotations
 
 import re
-import sys
 import threading
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -37,19 +36,16 @@ ANALYSIS: Final = f"1/{version('snowballstemmer')}/{unicodedata.unidata_version}
 _JOINERS: Final = "\u00ad\u0640\u200c\u200d\u2060"
 """Soft hyphen, tatweel, zero width joiners: inside words, without a meaning for search."""
 
+_MARKS_END: Final = 0x20000
+_SELECTORS: Final = "\U000e0100-\U000e01ef"
+"""Variation selectors: the only marks beyond the first two planes."""
+
 
 def _marks() -> str:
     """Returns the combining marks and joiners as the inside of a character class."""
-    ranges: list[list[int]] = []
-    for code in range(0x300, sys.maxunicode + 1):
-        if 0x20000 <= code < 0xE0000:
-            continue
-        if unicodedata.category(chr(code))[0] == "M":
-            if ranges and ranges[-1][1] == code - 1:
-                ranges[-1][1] = code
-            else:
-                ranges.append([code, code])
-    return _JOINERS + "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
+    categories = "".join(map(unicodedata.category, map(chr, range(_MARKS_END))))
+    ranges = (match.span() for match in re.finditer("(?:M[a-z])+", categories))
+    return _JOINERS + _SELECTORS + "".join(f"{chr(first // 2)}-{chr(end // 2 - 1)}" for first, end in ranges)
 
 
 _PAIRED: Final = (

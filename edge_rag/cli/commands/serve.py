@@ -44,6 +44,9 @@ def serve(config: Path | None, listen: str | None, data_dir: Path | None, as_jso
     # Before numpy is imported: its matrix products are small here, and a second BLAS thread would compete with ONNX
     # Runtime for a core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from edge_rag.runtime.session.process import raise_gc_threshold
+
+    raise_gc_threshold()  # the imports alone make enough objects for full collections of a tenth of their time
     from edge_rag import daemon
     from edge_rag.config.settings import load_settings
 

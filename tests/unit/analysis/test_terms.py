@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 
 import apsw
@@ -25,6 +26,13 @@ _SCRIPTS = st.text(
 
 def terms(text: str) -> list[str]:
     return [term for _, _, term in terms_of(text)]
+
+
+def test_every_combining_mark_belongs_to_its_word() -> None:
+    codes = (*range(0xD800), *range(0xE000, sys.maxunicode + 1))
+    marks = [chr(code) for code in codes if unicodedata.category(chr(code)).startswith("M")]
+    assert len(marks) > 2000
+    assert [term[:2] for term in terms_of("a" + "".join(marks) + "b")] == [(0, len(marks) + 2)]
 
 
 @pytest.mark.parametrize(
