@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -21,8 +21,8 @@ from edge_rag.bootstrap.network import (
     make_access,
     make_announcer,
     make_call_context,
-    make_http_server,
     request_limits,
+    start_http,
     transport_limits,
 )
 from edge_rag.bootstrap.reload import SettingsReloader
@@ -57,6 +57,9 @@ from edge_rag.telemetry.systemd_notify import SystemdNotifier
 from edge_rag.telemetry.tracing import UNTRACED, Traces
 from edge_rag.telemetry.usage import UsageMeter
 from edge_rag.throttle.sensors import temperatures
+
+if TYPE_CHECKING:
+    from edge_rag.server.http.server import HttpServer
 
 _STATUS_SECONDS: Final = 2.0
 """How long clients have to receive the status of their calls at shutdown, seconds."""
@@ -140,12 +143,16 @@ async def _serve(
         transport,
         connections,
     )
-    http = None if listeners.http is None else make_http_server(settings, listeners.http, calls, connections)
+    http: HttpServer | None = None
+    http_address = ""
     addresses = await server.start()
     announcer: Announcer | None = None
     try:
-        if http is not None:
-            addresses = (*addresses, await http.start())
+        if listeners.http is not None:
+            served = await start_http(settings, listeners.http, calls, connections)
+            if served is not None:
+                http, http_address = served
+                addresses = (*addresses, http_address)
         app = await asyncio.to_thread(build, settings, metrics, observer, manager.progress)
     except BaseException:
         if http is not None:
@@ -173,6 +180,7 @@ async def _serve(
             profile=app.profile.name,
             data_directory=settings.data_directory,
             address=addresses[0],
+            http_address=http_address,
             started_at=started_at,
             damage=app.directory.damage,
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import structlog
 
 import edge_rag
 from edge_rag.access.certificates import CertificateFolder, ServerIdentity, TlsFiles
@@ -40,6 +41,8 @@ from edge_rag.telemetry.tracing import Traces
 if TYPE_CHECKING:
     from edge_rag.server.http.server import HttpServer
 
+log = structlog.get_logger()
+
 
 def make_access(settings: Settings) -> tuple[Listeners, Authenticator]:
     """Makes the listeners and the authenticator.
@@ -54,28 +57,55 @@ def make_access(settings: Settings) -> tuple[Listeners, Authenticator]:
         settings.listen, settings.local_listen, settings.tls.always, tls_options(settings), has_credentials
     )
     own = socket_path(settings.data_directory)
-    listeners = replace(listeners, socket=own, http=_http_listener(settings, has_credentials))
+    open_addresses = (listeners.main if listeners.tls is None else None, listeners.local)
+    is_open = any(address is not None and not address.startswith("unix:") for address in open_addresses)
+    listeners = replace(listeners, socket=own, http=_http_listener(settings, has_credentials, is_open))
     return listeners, Authenticator(tokens, pairing_service(settings))
 
 
-def _http_listener(settings: Settings, has_credentials: bool) -> HttpListener | None:
+def _http_listener(settings: Settings, has_credentials: bool, is_open: bool) -> HttpListener | None:
+    """Returns where HTTP is served; None for nowhere.
+
+    Args:
+        settings: Checked settings.
+        has_credentials: As for ``bind``.
+        is_open: Whether any program on this host may call over gRPC; only then it may over HTTP by default.
+    """
     http = settings.http
     if not http.enabled:
+        return None
+    if http.is_default and not is_open:
+        log.info("HTTP is not served: other addresses need credentials or are private; http.enabled = true serves it")
         return None
     checked = bind(http.address, None, settings.tls.always, tls_options(settings), has_credentials, "http.address")
     return HttpListener(checked.main, checked.tls)
 
 
-def make_http_server(
+async def start_http(
     settings: Settings, listener: HttpListener, calls: CallContext, connections: Connections
-) -> HttpServer:
-    """Makes the HTTP server. Nothing of it is imported before.
+) -> tuple[HttpServer, str] | None:
+    """Starts the HTTP server. Nothing of it is imported before.
+
+    Returns:
+        The server and where it listens; None if it cannot be served and nobody asked for it.
 
     Raises:
-        ConfigurationError: The extra `http` is not installed.
+        ConfigurationError: The extra `http` is not installed, or the address or its certificate is unusable.
     """
-    missing = [name for name in ("h11", "starlette", "uvicorn") if find_spec(name) is None]
-    if missing:
+    try:
+        server = _make_http_server(settings, listener, calls, connections)
+        return server, await server.start()
+    except ConfigurationError as error:
+        if not settings.http.is_default:
+            raise
+        log.warning("HTTP is not served, only gRPC; http.enabled = false silences this", reason=str(error))
+        return None
+
+
+def _make_http_server(
+    settings: Settings, listener: HttpListener, calls: CallContext, connections: Connections
+) -> HttpServer:
+    if missing := settings.http.missing_packages():
         raise ConfigurationError(
             f"http.enabled: {' and '.join(missing)} cannot be imported; install the extra: pip install 'edge-rag[http]'"
         )

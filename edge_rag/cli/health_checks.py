@@ -9,7 +9,7 @@ import platform
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_rag.client import Client, ClientError
+from edge_rag.config.sections import HttpSettings
 from edge_rag.config.settings import Settings
 from edge_rag.device.advice import advise
 from edge_rag.device.facts import DeviceFacts
@@ -77,6 +78,7 @@ def settings_checks(settings: Settings) -> Iterator[Check]:
     yield documents_check(settings.data_directory)
     yield ocr_check(settings.ingest.scan_languages)
     yield address_check(settings.listen)
+    yield http_check(settings.http, settings.http.missing_packages())
 
 
 def python_check(version: tuple[int, int, int], machine: str) -> Check:
@@ -175,6 +177,21 @@ def address_check(address: str) -> Check:
             "stop the program that uses the port, or choose another with --listen",
         )
     return Check("daemon", Verdict.OK, f"none is running; {address} is free (start one with `edge-rag serve`)")
+
+
+def http_check(http: HttpSettings, missing: Sequence[str]) -> Check:
+    """Checks that HTTP can be served.
+
+    Args:
+        http: Its settings.
+        missing: Packages of the extra ``http`` that cannot be imported.
+    """
+    if not http.enabled:
+        return Check("http", Verdict.OK, "is not served (http.enabled)")
+    if missing:
+        verdict = Verdict.WARN if http.is_default else Verdict.FAIL
+        return Check("http", verdict, f"{' and '.join(missing)} cannot be imported", "pip install 'edge-rag[http]'")
+    return Check("http", Verdict.OK, f"{http.address} (http.address)")
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import socket
 from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -270,10 +271,18 @@ class LimitSettings(Section):
     )
 
 
+_HTTP_PACKAGES: Final = ("h11", "starlette", "uvicorn")
+
+
 class HttpSettings(Section):
     """The HTTP server: OpenAI's API shape and documents. Needs the extra `http`."""
 
-    enabled: bool = Field(default=False, description="Serve HTTP besides gRPC.")
+    enabled: bool = Field(
+        default=True,
+        description="Serve HTTP besides gRPC. If neither this nor `http.address` is set, it is not served where the "
+        "extra is missing, where the port is taken, or where every other address needs credentials or is a Unix "
+        "socket; the log says so.",
+    )
     address: str = Field(
         default=DEFAULT_HTTP_ADDRESS,
         description="Address to listen on, HOST:PORT. An address other than loopback needs TLS and credentials, as for"
@@ -292,6 +301,16 @@ class HttpSettings(Section):
         if value.startswith("unix:") or not colon or not host or not port.isdigit() or int(port) > 65535:
             raise ValueError("must be HOST:PORT")
         return value
+
+    @staticmethod
+    def missing_packages() -> tuple[str, ...]:
+        """Returns which packages of the extra ``http`` cannot be imported."""
+        return tuple(name for name in _HTTP_PACKAGES if find_spec(name) is None)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody asked for HTTP: the daemon starts without it where it cannot be served."""
+        return not self.model_fields_set & {"enabled", "address"}
 
     @field_validator("hosts")
     @classmethod

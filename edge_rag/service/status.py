@@ -134,6 +134,7 @@ class StatusCollector:
         profile: Device profile in force.
         data_directory: Directory of the data.
         address: The main listening address.
+        http_address: URL of the HTTP server; empty without it.
         started_at: Start of the daemon, UTC.
         damage: What is damaged of the library; None if nothing is.
     """
@@ -153,6 +154,7 @@ class StatusCollector:
     profile: str
     data_directory: Path
     address: str
+    http_address: str
     started_at: datetime
     damage: LibraryDamage | None
 
@@ -180,6 +182,7 @@ class StatusCollector:
             indexes=self.library.indexes(),
             resident_bytes=psutil.Process().memory_info().rss,
             address=self.address,
+            http_address=self.http_address,
             latencies=self.latencies.read(),
             devices=self.activity.devices(),
             temperatures=self.temperatures(),

@@ -503,6 +503,7 @@ class GetStatusResponse(_message.Message):
     MEMORY_FIELD_NUMBER: _builtins.int
     PRESSURE_FIELD_NUMBER: _builtins.int
     DAMAGE_FIELD_NUMBER: _builtins.int
+    HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the daemon."""
     state: Global___DaemonState.ValueType
@@ -515,6 +516,8 @@ class GetStatusResponse(_message.Message):
     """Resident memory of the process, bytes."""
     address: _builtins.str
     """Address the daemon listens on."""
+    http_address: _builtins.str
+    """URL of the HTTP server, for example `http://127.0.0.1:7480`; empty if HTTP is not served."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
         """Time of its start, UTC."""
@@ -594,10 +597,11 @@ class GetStatusResponse(_message.Message):
         memory: Global___PlannedMemory | None = ...,
         pressure: Global___MemoryPressure | None = ...,
         damage: Global___LibraryDamage | None = ...,
+        http_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["damage", b"damage", "engine", b"engine", "memory", b"memory", "pressure", b"pressure", "started_at", b"started_at", "throttling", b"throttling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "damage", b"damage", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "indexes", b"indexes", "latencies", b"latencies", "memory", b"memory", "models", b"models", "pressure", b"pressure", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "throttling", b"throttling", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "damage", b"damage", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "http_address", b"http_address", "indexes", b"indexes", "latencies", b"latencies", "memory", b"memory", "models", b"models", "pressure", b"pressure", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "throttling", b"throttling", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

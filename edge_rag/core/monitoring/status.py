@@ -339,6 +339,7 @@ class DaemonStatus:
         memory: The memory plan made at the start.
         pressure: How short memory is.
         damage: What is damaged of the library; None unless the daemon is in recovery mode.
+        http_address: URL of the HTTP server; empty without it.
     """
 
     version: str
@@ -361,3 +362,4 @@ class DaemonStatus:
     memory: MemoryPlanReport
     pressure: MemoryPressureState
     damage: LibraryDamage | None = None
+    http_address: str = ""

@@ -35,7 +35,7 @@ _CHUNK_BYTES: Final = 256
 _BUFFER: Final = memoryview(bytearray(READ_BYTES))
 """Where all connections of the process receive: what was received is parsed before anything else runs."""
 
-_AWAITING: Final = (h11.IDLE, h11.SEND_RESPONSE)
+_BEFORE_RESPONSE: Final = (h11.IDLE, h11.SEND_RESPONSE)
 
 
 class RequestParser(h11.Connection):
@@ -159,7 +159,7 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuses what is no request, and closes the connection."""
-        if self.conn.our_state in _AWAITING:
+        if self.conn.our_state in _BEFORE_RESPONSE:
             self.transport.write(self._refusal())
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True

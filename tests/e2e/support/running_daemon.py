@@ -89,7 +89,7 @@ def start_daemon(
     Args:
         data_dir: Its data directory.
         log: File for its log; its configuration is written beside it.
-        config: Settings as TOML.
+        config: Settings as TOML. HTTP is off unless they have its section: several daemons run at once.
         environment: Further environment variables.
         listen: Its address.
         prefix: Command that starts it.
@@ -102,9 +102,11 @@ def start_daemon(
         file = log.with_suffix(".toml")
         file.write_text(config)
         command += ["--config", str(file)]
-    named = tomllib.loads(config).get("models", {})
+    settings = tomllib.loads(config)
     chosen = small_models() if models is None else models
-    variables = model_variables({key: value for key, value in chosen.items() if key not in named})
+    variables = model_variables({key: value for key, value in chosen.items() if key not in settings.get("models", {})})
+    if "http" not in settings:
+        variables["EDGE_RAG_HTTP__ENABLED"] = "false"
     with log.open("w") as errors:
         process = subprocess.Popen(
             command,

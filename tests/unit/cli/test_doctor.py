@@ -15,10 +15,12 @@ from edge_rag.cli.health_checks import (
     address_check,
     data_directory_check,
     documents_check,
+    http_check,
     installation_checks,
     python_check,
 )
 from edge_rag.cli.main import main
+from edge_rag.config.sections import HttpSettings
 from edge_rag.core.documents.document import Upload
 from edge_rag.retriever.open_directory import open_data_directory
 from tests.unit.cli.scripted_daemon import ScriptedDaemon
@@ -75,6 +77,14 @@ def test_a_daemon_that_answers_is_named(scripted: ScriptedDaemon) -> None:
     scripted.script("GetStatus", lambda _, __: report)
     check = address_check(scripted.address)
     assert (check.verdict, check.detail) == (Verdict.OK, f"0.1.0 answers at {scripted.address}: serving")
+
+
+def test_http_that_cannot_be_served_is_a_failure_only_if_it_was_asked_for() -> None:
+    found = [http_check(http, ["uvicorn"]) for http in (HttpSettings(), HttpSettings(enabled=True))]
+    assert [check.verdict for check in found] == [Verdict.WARN, Verdict.FAIL]
+    assert {check.advice for check in found} == {"pip install 'edge-rag[http]'"}
+    assert http_check(HttpSettings(), []).detail == "127.0.0.1:7480 (http.address)"
+    assert http_check(HttpSettings(enabled=False), ["uvicorn"]).verdict is Verdict.OK
 
 
 def test_this_installation_is_whole() -> None:
