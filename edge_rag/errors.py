@@ -158,6 +158,10 @@ class OffsetMismatch(EdgeRagError):
         self.offset = offset
 
 
+class ChecksumMismatch(EdgeRagError):
+    """A piece of a file has another checksum than was announced; nothing of it is kept."""
+
+
 class ModelNotFound(NotFound):
     """No added or bundled model has that name."""
 
@@ -327,7 +331,7 @@ class EmptyDocument(DocumentRejected):
 
 
 class DocumentTooLarge(DocumentRejected):
-    """A size, time or memory limit was reached during parsing."""
+    """A size limit was exceeded, or a time or memory limit during parsing."""
 
 
 class ConfigurationError(EdgeRagError):

@@ -7,6 +7,7 @@ collection. A document that came another way is a file too, whose id is the docu
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,14 +16,16 @@ from functools import partial
 from typing import Final
 
 from edge_rag.core.documents.document import DocumentInfo, Upload
-from edge_rag.core.documents.files import Attachment, FileId, NewFile, StoredFile
+from edge_rag.core.documents.files import Attachment, FileId, FileState, NewFile, StoredFile
 from edge_rag.core.documents.jobs import Job, JobDocumentState, JobId
 from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.identity import Role
 from edge_rag.core.ids import DocumentId
 from edge_rag.errors import (
+    ChecksumMismatch,
     CollectionNotFound,
     DocumentNotFound,
+    DocumentTooLarge,
     FileNotFound,
     InvalidRequest,
     JobNotFound,
@@ -31,7 +34,6 @@ from edge_rag.errors import (
 )
 from edge_rag.service.call import Call, Operation
 from edge_rag.storage.uploads.attachments import AttachmentPage
-from edge_rag.storage.uploads.files import FileWriter
 
 CREATE_FILE: Final = Operation("CreateFile", Role.WRITER, long=True)
 SEND_FILE: Final = Operation("SendFile", Role.WRITER, long=True)
@@ -70,7 +72,7 @@ async def create(call: Call, new: NewFile) -> StoredFile:
 
     Raises:
         CollectionNotFound: Its collection does not exist for the caller.
-        InvalidRequest: It is larger than a document may be (``ingest.document_mib``).
+        DocumentTooLarge: It is larger than a document may be (``ingest.document_mib``).
         StorageFull: There is no room for it.
         StorageError: The data directory failed.
     """
@@ -78,48 +80,80 @@ async def create(call: Call, new: NewFile) -> StoredFile:
         call.check_collection(new.collection)
     most = call.backend.document_bytes
     if new.size_bytes is not None and new.size_bytes > most:
-        reason = f"has {new.size_bytes:,} bytes, at most {most:,} are allowed (ingest.document_mib)"
-        raise InvalidRequest("file", reason)
+        raise _too_large(f"{new.size_bytes:,} bytes", most)
     return await call.run(call.backend.files.create, replace(new, owner=call.identity.name), most)
 
 
-async def receive(call: Call, file_id: str, offset: int, pieces: AsyncIterator[bytes]) -> StoredFile:
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """The checksum of a piece.
+
+    Attributes:
+        algorithm: One of ``CHECKSUMS``.
+        digest: The checksum.
+    """
+
+    algorithm: str
+    digest: bytes
+
+
+CHECKSUMS: Final = ("sha256", "sha1")
+"""Algorithms by which pieces can be checked."""
+
+
+async def receive(
+    call: Call, file_id: str, offset: int, pieces: AsyncIterator[bytes], checksum: Checksum | None = None
+) -> StoredFile:
     """Goes on with a file of the caller; completes it with its last byte, if its size was announced.
 
-    What came before an error is kept, and the sender may go on from there. A request that goes on with the same file
-    ends this one.
+    What came before an error is kept, and the sender may go on from there; with a checksum all or nothing is kept. A
+    request that goes on with the same file ends this one.
 
     Args:
         call: The call.
         file_id: The file.
         offset: Where the first piece begins.
         pieces: The next bytes.
+        checksum: That of all of them; None if they are not to be checked.
 
     Raises:
         FileNotFound: It does not exist for the caller.
         OffsetMismatch: It ends elsewhere, or would be larger than announced.
-        InvalidRequest: It is larger than a document may be (``ingest.document_mib``).
+        ChecksumMismatch: The bytes have another checksum.
+        DocumentTooLarge: It is larger than a document may be (``ingest.document_mib``).
         StorageFull: The disk is full.
         StorageError: The data directory failed.
     """
     await _own(call, file_id)
     files, name = call.backend.files, FileId(file_id)
-    writer = await asyncio.to_thread(files.writer, name, offset)
+    writer = await asyncio.to_thread(files.writer, name, offset, whole=checksum is not None)
+    digest = hashlib.new("sha256" if checksum is None else checksum.algorithm, usedforsecurity=False)
     try:
         async for piece in pieces:
             if writer.offset + len(piece) > call.backend.document_bytes:
-                most = call.backend.document_bytes
-                raise InvalidRequest("file", f"has more than {most:,} bytes (ingest.document_mib)")
+                raise _too_large("more", call.backend.document_bytes)
+            if checksum is not None:
+                digest.update(piece)
             await asyncio.to_thread(writer.write, piece)
+        if checksum is not None and digest.digest() != checksum.digest:
+            raise ChecksumMismatch(f"the {checksum.algorithm} of the piece is another one; send it again")
+        await asyncio.to_thread(partial(writer.end, verified=True))
     except BaseException:
-        await _end(writer)
+        with suppress(StorageError):
+            await asyncio.shield(asyncio.to_thread(writer.end))
         raise
-    stored = await asyncio.to_thread(files.settle, name)
+    stored = await asyncio.to_thread(files.get, name)
     return await finish(call, file_id) if stored.offset == stored.about.size_bytes else stored
 
 
-async def finish(call: Call, file_id: str) -> StoredFile:
+async def finish(call: Call, file_id: str, purpose: str | None = None, kept_s: int | None = None) -> StoredFile:
     """Completes a file of the caller: all its bytes have come.
+
+    Args:
+        call: The call.
+        file_id: The file.
+        purpose: What it is for, if that was said after its bytes; None for what was said before.
+        kept_s: How long its bytes are kept, seconds; None for what was said before.
 
     Raises:
         FileNotFound: It does not exist for the caller.
@@ -127,7 +161,7 @@ async def finish(call: Call, file_id: str) -> StoredFile:
         StorageError: The data directory failed.
     """
     await _own(call, file_id)
-    return await asyncio.to_thread(call.backend.files.finish, FileId(file_id))
+    return await asyncio.to_thread(call.backend.files.finish, FileId(file_id), purpose, kept_s)
 
 
 async def settle(call: Call, file_id: str) -> StoredFile:
@@ -182,6 +216,25 @@ async def read(call: Call, file: StoredFile) -> AsyncGenerator[bytes, None]:
             yield piece
     finally:
         opened.close()
+
+
+async def ingest_where_wanted(call: Call, file: StoredFile) -> Attachment | None:
+    """Makes a document of a complete file in the collection that was named when it was begun, unless that was done.
+
+    Returns:
+        What became of it there; None if it is not complete or no collection was named.
+
+    Raises:
+        CollectionNotFound, StorageFull, StorageError, NotReady: As ``attach``.
+    """
+    collection = file.about.collection
+    if not collection or file.state is FileState.RECEIVING:
+        return None
+    with suppress(FileNotFound):
+        return await file_state(call, collection, file.file_id)
+    wanted = FileToAttach(file.file_id, file.about.metadata)
+    _, (attached,) = await attach(call, collection, (wanted,), SameName.REPLACE)
+    return attached
 
 
 async def delete(call: Call, file_id: str) -> None:
@@ -367,6 +420,5 @@ async def _delete_document(call: Call, collection: str, document: DocumentId) ->
         await call.run(call.backend.library.delete, collection, document)
 
 
-async def _end(writer: FileWriter) -> None:
-    with suppress(StorageError):
-        await asyncio.shield(asyncio.to_thread(writer.end))
+def _too_large(size: str, most: int) -> DocumentTooLarge:
+    return DocumentTooLarge(f"the file has {size}, at most {most:,} bytes are allowed (ingest.document_mib)")

@@ -9,7 +9,7 @@ from edge_rag.api.v1 import encoding_pb2, encoding_pb2_grpc, generation_pb2, gen
 from edge_rag.core.generation import GeneratorLoad
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.server.grpc.call import GrpcCalls, ServicerContext, serves
-from edge_rag.service import peers
+from edge_rag.service.inference import peers
 from edge_rag.wire.encoding import parse_embed_request, parse_rerank_request, ranks_to_message, vectors_to_message
 from edge_rag.wire.generation import chunk_to_message, load_to_message, parse_generate_request
 

@@ -36,6 +36,7 @@ class HttpRoute:
         operation: What its callers want.
         handler: Answers a request.
         question: Returns the question in a body, in whose language its errors are told; None if there are none.
+        streams: Whether the handler reads the body itself, by ``Exchange.pieces``.
     """
 
     method: str
@@ -43,6 +44,7 @@ class HttpRoute:
     operation: Operation
     handler: Callable[[Call, Exchange], Awaitable[None]]
     question: Callable[[bytes], str] | None = None
+    streams: bool = False
 
 
 class HttpCalls:
@@ -103,7 +105,7 @@ class HttpCalls:
             if refusal.code in IDENTIFIED_REFUSALS and not operation.anonymous:
                 self._connections.identified(known.peer, HTTP)
             raise
-        memory = CallMemory(self._calls.messages, admission.account)
+        memory = CallMemory(self._calls.messages, admission.account, route.streams)
         try:
             if admission.identity is not None:
                 self._connections.identified(known.peer, HTTP)
@@ -119,7 +121,7 @@ class HttpCalls:
         client = request.credentials.address if request.identity is None else request.identity.name
         try:
             async with asyncio.timeout(seconds + STAGES_FIRST_S):
-                await exchange.read(memory)
+                await (exchange.begin_stream(memory) if route.streams else exchange.read(memory))
                 if route.question is not None:
                     request = replace(request, question=route.question(exchange.body))
                 async with _ending_with_client(exchange):

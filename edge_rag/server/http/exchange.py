@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -17,13 +17,16 @@ from starlette.types import Message, Receive, Scope, Send
 
 from edge_rag.core.address import Peer, name_of_peer
 from edge_rag.core.limits.request_fields import RequestLimits
-from edge_rag.errors import CallTimeout, InvalidRequest, PermissionDenied, SlowConsumer
+from edge_rag.errors import CallTimeout, DocumentTooLarge, InvalidRequest, PermissionDenied, SlowConsumer
 from edge_rag.server.limits.call_memory import CallMemory
 from edge_rag.service.call import Call, CallFailed, Credentials, bearer_token
 from edge_rag.service.codes import Code
 
 BODY_S: Final = 20.0
-"""How long the body of a request may take to arrive, seconds."""
+"""How long the body of a request may take to arrive, or each ``STREAMED_BYTES`` of one that is a stream, seconds."""
+
+STREAMED_BYTES: Final = 64 << 10
+"""Bytes of a body that is a stream that are handed over at once; as many more may wait in the connection."""
 
 _REFUSAL_S: Final = 10.0
 """How long a client may take to receive the response of a failed call, seconds."""
@@ -34,6 +37,10 @@ is closed after the response."""
 
 _DISCARD_S: Final = 2.0
 """How long that may take, seconds."""
+
+_DISCARDED_STREAM_BYTES: Final = 64 << 20
+_DISCARD_STREAM_S: Final = 10.0
+"""The same of a body that is a stream, whose caller is known: clients send all of a file before they read."""
 
 _PIECE_BYTES: Final = 32 << 10
 """Response bytes handed over at once; the next ones wait until the client has read most of them."""
@@ -57,6 +64,10 @@ HTTP_STATUS: Final[Mapping[Code, int]] = {
     Code.UNAUTHENTICATED: 401,
 }
 """The HTTP status of every code but OK. Clients retry 409, 429 and from 500 on, unless `x-should-retry` forbids it."""
+
+_NO_CONTENT: Final = 204
+_STATUS_OF_REASON: Final[Mapping[str, int]] = {"DocumentTooLarge": 413, "ChecksumMismatch": 460}
+"""The HTTP status of errors for which there is one of their own; 460 is that of the tus protocol."""
 
 _TYPES: Final[Mapping[int, str]] = {
     401: "authentication_error",
@@ -132,6 +143,9 @@ class Exchange:
         self._limits = limits
         self._wait_s = limits.slow_client_s
         self._read = False
+        self._is_gone = False
+        self._discarded = _DISCARDED_BYTES, _DISCARD_S
+        self._watched = asyncio.Event()  # nothing but the end of the connection is to be received any more
 
     @property
     def connection(self) -> Connection:
@@ -195,8 +209,8 @@ class Exchange:
         most = self._limits.body_bytes
         if length is not None and length.isdigit() and int(length) > most:
             raise _too_large(most)
-        if length == "0" or (length is None and "transfer-encoding" not in self.headers):
-            self._read = True
+        if not self._has_body:
+            self._end_of_body()
             return
         media_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type != JSON:
@@ -215,12 +229,80 @@ class Exchange:
         except TimeoutError:
             raise CallTimeout(f"the body of the request did not arrive within {BODY_S:g} s") from None
         self.body = bytes(body)
+        self._end_of_body()
         memory.received(len(body))
 
+    async def begin_stream(self, memory: CallMemory) -> None:
+        """Prepares ``pieces``; ``memory`` holds what they take.
+
+        Raises:
+            Overloaded: There is no memory for them.
+        """
+        self.memory = memory
+        self._discarded = _DISCARDED_STREAM_BYTES, _DISCARD_STREAM_S
+        if self._has_body:
+            await memory.reserve(2 * STREAMED_BYTES)
+        else:
+            self._end_of_body()
+
+    async def pieces(self, most_bytes: int) -> AsyncGenerator[bytes, None]:
+        """Yields the body as it arrives, in pieces of ``STREAMED_BYTES`` or, at its end, less.
+
+        What has come of a body that does not end is yielded, too. If its client is gone, the call is cancelled.
+
+        Args:
+            most_bytes: Largest body.
+
+        Raises:
+            DocumentTooLarge: It is larger.
+            CallTimeout: It comes too slowly.
+        """
+        length = self.headers.get("content-length", "")
+        too_large = DocumentTooLarge(f"body: has more than {most_bytes:,} bytes (ingest.document_mib)")
+        if length.isdigit() and int(length) > most_bytes:
+            raise too_large
+        left = most_bytes
+        while not self._read:
+            piece = bytearray()
+            slow = False
+            try:
+                async with asyncio.timeout(BODY_S):
+                    while not self._read and not self._is_gone and len(piece) < STREAMED_BYTES:
+                        message = await self._receive()
+                        self._is_gone = message["type"] == "http.disconnect"
+                        piece += message.get("body", b"")
+                        self._read = not self._is_gone and not message["more_body"]
+            except TimeoutError:
+                slow = True
+            left -= len(piece)
+            if left < 0:
+                raise too_large
+            if piece:
+                yield bytes(piece)
+            if slow:
+                raise CallTimeout(
+                    f"less than {STREAMED_BYTES:,} bytes of the body arrived within {BODY_S:g} s; what came is kept "
+                    "where an upload can be resumed"
+                )
+            if self._is_gone:
+                self._watched.set()
+                await asyncio.Event().wait()  # until the call is cancelled
+        self._end_of_body()
+
     async def until_gone(self) -> None:
-        """Returns when the client has closed the connection; call it once the request is read."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        """Returns when the client has closed the connection."""
+        await self._watched.wait()
+        while not self._is_gone:
+            self._is_gone = (await self._receive())["type"] == "http.disconnect"
+
+    @property
+    def _has_body(self) -> bool:
+        length = self.headers.get("content-length")
+        return length != "0" and (length is not None or "transfer-encoding" in self.headers)
+
+    def _end_of_body(self) -> None:
+        self._read = True
+        self._watched.set()
 
     async def respond(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> None:
         """Sends a whole response.
@@ -237,8 +319,13 @@ class Exchange:
 
     async def _respond(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> None:
         await self.start(status, media_type, {"content-length": str(len(body)), **headers})
-        for begin in range(0, len(body), _PIECE_BYTES):
-            await self.write(body[begin : begin + _PIECE_BYTES])
+        await self.write_all(body)
+        await self.finish()
+
+    async def respond_empty(self, status: int, headers: Mapping[str, str]) -> None:
+        """Sends a whole response without a body; errors as for ``respond``."""
+        length = {} if status == _NO_CONTENT else {"content-length": "0"}
+        await self.start(status, "", {**length, **headers})
         await self.finish()
 
     async def respond_json(self, call: Call, value: Mapping[str, Any], status: int = 200) -> None:
@@ -261,7 +348,7 @@ class Exchange:
         self._streaming = "content-length" not in headers
         sent = {
             "date": formatdate(usegmt=True),
-            "content-type": media_type,
+            **({"content-type": media_type} if media_type else {}),
             "x-content-type-options": "nosniff",
             "cache-control": "no-store",
             **headers,
@@ -278,6 +365,11 @@ class Exchange:
             SlowConsumer: The client does not read.
         """
         await self._write({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def write_all(self, data: bytes) -> None:
+        """Sends a larger part of the body, piece by piece; errors as for ``write``."""
+        for begin in range(0, len(data), _PIECE_BYTES):
+            await self.write(data[begin : begin + _PIECE_BYTES])
 
     async def finish(self) -> None:
         """Ends the response."""
@@ -301,15 +393,15 @@ class Exchange:
             await self._discard()
         body = json.dumps({"error": error}, ensure_ascii=False).encode()
         self.memory = None
-        await self.respond(HTTP_STATUS[failed.code], body, JSON, error_headers(failed))
+        await self.respond(http_status(failed), body, JSON, error_headers(failed))
 
     async def _discard(self) -> None:
         """Reads what is left of a small body: a connection closed before that loses the response, too."""
         if "expect" in self.headers:
             return
-        left = _DISCARDED_BYTES
+        left, seconds = self._discarded
         with suppress(TimeoutError):
-            async with asyncio.timeout(_DISCARD_S):
+            async with asyncio.timeout(seconds):
                 while not self._read and left > 0:
                     message = await self._receive()
                     self._raise_if_gone(message)
@@ -353,9 +445,14 @@ def is_own_host(host: str, names: frozenset[str]) -> bool:
 _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 
 
+def http_status(failed: CallFailed) -> int:
+    """Returns the HTTP status of a failed call."""
+    return _STATUS_OF_REASON.get(failed.reason) or HTTP_STATUS[failed.code]
+
+
 def error_object(failed: CallFailed) -> dict[str, Any]:
     """Returns a failed call as OpenAI's clients read errors."""
-    status = HTTP_STATUS[failed.code]
+    status = http_status(failed)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     code = re.sub(r"(?<!^)(?=[A-Z])", "_", failed.reason).lower() or failed.code.name.lower()
     return {"message": failed.message, "type": kind, "param": failed.field, "code": code}

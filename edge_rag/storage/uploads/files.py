@@ -61,13 +61,16 @@ class FileWriter:
         offset: Bytes received.
     """
 
-    def __init__(self, store: FileStore, file_id: FileId, file: io.BufferedWriter, offset: int, most: int) -> None:
+    def __init__(
+        self, store: FileStore, file_id: FileId, file: io.BufferedWriter, offset: int, most: int, whole: bool
+    ) -> None:
         self.offset = offset
         self._store = store
         self._file_id = file_id
         self._file = file
         self._synced = offset
         self._most = most
+        self._whole = whole
         self._lock = threading.Lock()
         self._ended = False
 
@@ -87,11 +90,14 @@ class FileWriter:
             with writing_to(self._store.folder / self._file_id):
                 self._file.write(piece)
                 self.offset += len(piece)
-                if self.offset - self._synced >= SYNC_BYTES:
+                if not self._whole and self.offset - self._synced >= SYNC_BYTES:
                     self._sync()
 
-    def end(self) -> int:
+    def end(self, *, verified: bool = False) -> int:
         """Ends the reception; returns the offset, up to which the bytes are on disk. Idempotent.
+
+        Args:
+            verified: Whether to keep a piece of which all or nothing is to be kept.
 
         Raises:
             StorageFull: No space is left on the disk; the file goes on from its last recorded offset.
@@ -102,7 +108,8 @@ class FileWriter:
                 self._ended = True
                 try:
                     with writing_to(self._store.folder / self._file_id):
-                        self._sync()
+                        if verified or not self._whole:
+                            self._sync()
                 finally:
                     with suppress(OSError):
                         self._file.close()
@@ -228,12 +235,13 @@ class FileStore:
         self._arm()
         return self.get(file_id)
 
-    def writer(self, file_id: FileId, offset: int) -> FileWriter:
+    def writer(self, file_id: FileId, offset: int, *, whole: bool = False) -> FileWriter:
         """Goes on with a file; whoever sent it before is ended.
 
         Args:
             file_id: The file.
             offset: Where the next piece begins.
+            whole: Whether all of the piece or nothing is to be kept; see ``FileWriter.end``.
 
         Raises:
             FileNotFound: It does not exist.
@@ -257,7 +265,8 @@ class FileStore:
             with writing_to(path):
                 os.truncate(path, at)  # a piece that failed may have left bytes behind the offset
                 file = path.open("ab")
-            writer = FileWriter(self, file_id, file, at, reserved if size_bytes is None else size_bytes)
+            most = reserved if size_bytes is None else size_bytes
+            writer = FileWriter(self, file_id, file, at, most, whole)
             self._writers[file_id] = writer
         return writer
 
@@ -274,8 +283,13 @@ class FileStore:
             writer.end()
         return self.get(file_id)
 
-    def finish(self, file_id: FileId) -> StoredFile:
+    def finish(self, file_id: FileId, purpose: str | None = None, kept_s: int | None = None) -> StoredFile:
         """Ends the reception of a file that has all its bytes, and completes it.
+
+        Args:
+            file_id: The file.
+            purpose: What its sender wants it for, if that was said after its bytes; None for what was said before.
+            kept_s: How long its bytes are kept; None for what was said before.
 
         Raises:
             FileNotFound: It does not exist.
@@ -294,11 +308,21 @@ class FileStore:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise StorageError(f"{path} could not be read: {error.strerror}") from error
+        about = found.about
+        kept = about.kept_s if kept_s is None else kept_s
         with self._database.writing() as connection:
             connection.execute(
                 "UPDATE files SET state = ?, size_bytes = offset, reserved_bytes = max(offset, ?), sha256 = ?, "
-                "expires_ms = ? + 1000 * kept_s WHERE id = ?",
-                (FileState.COMPLETE.value, _LEAST_BYTES, sha256, self._now_ms(), file_id),
+                "purpose = ?, kept_s = ?, expires_ms = ? WHERE id = ?",
+                (
+                    FileState.COMPLETE.value,
+                    _LEAST_BYTES,
+                    sha256,
+                    about.purpose if purpose is None else purpose,
+                    kept,
+                    self._now_ms() + 1000 * kept,
+                    file_id,
+                ),
             )
         self._arm()
         return self.get(file_id)

@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from edge_rag.service.encoding import MAX_RERANKED_CHARACTERS, MAX_TEXT_CHARACTERS, MAX_TEXTS
+from edge_rag.service.inference.encoding import MAX_RERANKED_CHARACTERS, MAX_TEXT_CHARACTERS, MAX_TEXTS
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon, start_daemon
 
 TEXTS = (

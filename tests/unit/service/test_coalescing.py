@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edge_rag.core.answer import FinishReason, Usage
 from edge_rag.core.generation import ChunkEvent, Generated, GenerationFailed, QuoteChunk, TextChunk, TokenChunk
 from edge_rag.errors import NotReady
-from edge_rag.service.peers import coalesced
+from edge_rag.service.inference.peers import coalesced
 
 END = Generated(FinishReason.STOP, Usage(), 0.0, 0.0, None)
 NEVER_S = 3600.0

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.exchange import JSON, Exchange, id_header
 from edge_rag.server.http.fields import check_names, choice, parse_json, typed
-from edge_rag.service import encoding
 from edge_rag.service.call import Call
+from edge_rag.service.inference import encoding
 
 EXTENSION: Final = "edge_rag"
 """Field of requests with what the APIs have no field for."""

@@ -1,0 +1,1 @@
+"""What models compute for callers from texts of their own, without stored data."""
