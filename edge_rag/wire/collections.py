@@ -8,6 +8,7 @@ from typing import Any, Final
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from edge_rag.api.v1 import collections_pb2, metadata_pb2
+from edge_rag.core.documents.checks import checked_settings
 from edge_rag.core.documents.collection import (
     CollectionInfo,
     CollectionSettings,
@@ -16,8 +17,6 @@ from edge_rag.core.documents.collection import (
     ValueBoost,
 )
 from edge_rag.core.documents.filters import FilterValue
-from edge_rag.core.documents.metadata import validate_key, validate_number, validate_text
-from edge_rag.core.limits.request_fields import parse_chunk_tokens, parse_description, parse_labels, parse_title
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import KvReuse
 from edge_rag.errors import InvalidRequest
@@ -25,9 +24,6 @@ from edge_rag.wire.bounds import MAX_RESPONSE_BYTES, size_of
 from edge_rag.wire.codec import Codec, EnumCodec, Part, UnknownValue
 from edge_rag.wire.metadata import parse_value, value_from_message, value_to_message
 from edge_rag.wire.requests import sendable
-
-MAX_BOOSTS: Final = 32
-"""Most value boosts of a collection."""
 
 _RULES: Final = EnumCodec(OffloadRule, collections_pb2.OffloadRule.DESCRIPTOR)
 _KV_REUSE: Final = EnumCodec(KvReuse, collections_pb2.KvReuse.DESCRIPTOR)
@@ -94,21 +90,20 @@ def parse_settings(message: collections_pb2.CollectionSettings) -> CollectionSet
         InvalidRequest: Names the first unusable field.
     """
     default = CollectionSettings()
-    return CollectionSettings(
-        description=parse_description("settings.description", message.description),
+    given = CollectionSettings(
+        description=message.description,
         fusion=_fusion(message.fusion),
-        chunk_tokens=parse_chunk_tokens("settings.chunk_tokens", message.chunk_tokens)
-        if message.HasField("chunk_tokens")
-        else None,
+        chunk_tokens=message.chunk_tokens if message.HasField("chunk_tokens") else None,
         recency=_recency(message.recency) if message.HasField("recency") else None,
-        boosts=_boosts(message),
+        boosts=tuple(_boost(f"settings.boosts[{index}]", boost) for index, boost in enumerate(message.boosts)),
         merge_neighbours=message.merge_neighbours if message.HasField("merge_neighbours") else default.merge_neighbours,
         drop_duplicates=message.drop_duplicates if message.HasField("drop_duplicates") else default.drop_duplicates,
         offload=_offload(message.offload),
         kv_reuse=_kv_reuse(message.kv_reuse, default.kv_reuse),
-        title=parse_title("settings.title", message.title),
-        labels=parse_labels("settings.labels", message.labels),
+        title=message.title,
+        labels=dict(message.labels),
     )
+    return checked_settings(given, key="field")
 
 
 def parse_settings_update(request: collections_pb2.UpdateCollectionRequest) -> dict[str, Any]:
@@ -126,15 +121,12 @@ def parse_settings_update(request: collections_pb2.UpdateCollectionRequest) -> d
 
 
 def _fusion(message: collections_pb2.Fusion) -> FusionWeights:
-    default, field = FusionWeights(), "settings.fusion"
-    weights = FusionWeights(
-        dense=_real(f"{field}.dense", message.dense if message.HasField("dense") else default.dense, 0, 1000),
-        lexical=_real(f"{field}.lexical", message.lexical if message.HasField("lexical") else default.lexical, 0, 1000),
-        k=_real(f"{field}.k", message.k if message.HasField("k") else default.k, 1, 10_000),
+    default = FusionWeights()
+    return FusionWeights(
+        dense=message.dense if message.HasField("dense") else default.dense,
+        lexical=message.lexical if message.HasField("lexical") else default.lexical,
+        k=message.k if message.HasField("k") else default.k,
     )
-    if weights.dense == 0 and weights.lexical == 0:
-        raise InvalidRequest(field, "dense and lexical must not both be 0")
-    return weights
 
 
 def _offload(message: collections_pb2.OffloadRule.ValueType) -> OffloadRule:
@@ -152,46 +144,15 @@ def _kv_reuse(message: collections_pb2.KvReuse.ValueType, default: KvReuse) -> K
 
 
 def _recency(message: collections_pb2.RecencyBoost) -> RecencyBoost:
-    field = "settings.recency"
-    try:
-        key = validate_key(message.field) if message.field else None
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{field}.field", error.problem) from error
-    half_life = _real(f"{field}.half_life_days", message.half_life_days, 0, 1_000_000, above=True)
-    weight = _real(f"{field}.weight", message.weight if message.HasField("weight") else 1.0, 0, 100, above=True)
-    return RecencyBoost(key, half_life, weight)
-
-
-def _boosts(message: collections_pb2.CollectionSettings) -> tuple[ValueBoost, ...]:
-    if len(message.boosts) > MAX_BOOSTS:
-        raise InvalidRequest("settings.boosts", f"at most {MAX_BOOSTS}, has {len(message.boosts):,}")
-    return tuple(_boost(f"settings.boosts[{index}]", boost) for index, boost in enumerate(message.boosts))
+    weight = message.weight if message.HasField("weight") else 1.0
+    return RecencyBoost(message.field or None, message.half_life_days, weight)
 
 
 def _boost(field: str, message: collections_pb2.ValueBoost) -> ValueBoost:
-    try:
-        key = validate_key(message.field)
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{field}.field", error.problem) from error
-    value: FilterValue
-    match parse_value(f"{field}.value", message.value):
-        case tuple():
-            raise InvalidRequest(f"{field}.value", "must be a single value")
-        case str() as text:
-            value = validate_text(f"{field}.value", text)
-        case bool() as flag:
-            value = flag
-        case float() as number:
-            value = validate_number(f"{field}.value", number)
-        case moment:
-            value = moment
-    return ValueBoost(key, value, _real(f"{field}.factor", message.factor, 0.01, 100))
-
-
-def _real(field: str, value: float, least: float, most: float, *, above: bool = False) -> float:
-    if not least <= value <= most or (above and value == least):
-        raise InvalidRequest(field, f"must be {'above ' if above else ''}{least:g} to {most:,g}, is {value:g}")
-    return value
+    value = parse_value(f"{field}.value", message.value)
+    if isinstance(value, tuple):
+        raise InvalidRequest(f"{field}.value", "must be a single value")
+    return ValueBoost(message.field, value, message.factor)
 
 
 def _boost_value(message: metadata_pb2.MetadataValue) -> FilterValue:

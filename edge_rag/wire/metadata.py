@@ -7,7 +7,6 @@ path of the illegal part.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -16,10 +15,15 @@ from typing import Final
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from edge_rag.api.v1 import metadata_pb2
+from edge_rag.core.documents.checks import (
+    check_size,
+    check_values,
+    checked_comparison,
+    checked_prefix,
+    checked_value,
+)
 from edge_rag.core.documents.filters import (
     MAX_DEPTH,
-    MAX_FILTERS,
-    MAX_VALUES,
     AllOf,
     AnyOf,
     BuiltinField,
@@ -35,13 +39,10 @@ from edge_rag.core.documents.filters import (
     Present,
 )
 from edge_rag.core.documents.metadata import (
-    MAX_TEXT_CHARACTERS,
     Metadata,
     MetadataValue,
     validate_key,
     validate_metadata,
-    validate_number,
-    validate_text,
 )
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire.codec import EnumCodec, Part, moment, timestamp
@@ -49,7 +50,6 @@ from edge_rag.wire.codec import EnumCodec, Part, moment, timestamp
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BUILTIN: Final = EnumCodec(BuiltinField, metadata_pb2.BuiltinField.DESCRIPTOR)
 _COMPARATORS: Final = EnumCodec(Comparator, metadata_pb2.Comparator.DESCRIPTOR)
-_KINDS: Final = {str: "a text", float: "a number", datetime: "a date"}
 
 
 def metadata_to_message(metadata: Metadata) -> dict[str, metadata_pb2.MetadataValue]:
@@ -203,10 +203,7 @@ class _FilterParser:
 
     def filter(self, path: str, message: metadata_pb2.Filter, depth: int) -> Filter:
         self.filters += 1
-        if depth > MAX_DEPTH:
-            raise InvalidRequest(path, f"lies deeper than {MAX_DEPTH} filters")
-        if self.filters > MAX_FILTERS:
-            raise InvalidRequest(path, f"is one filter too many, at most {MAX_FILTERS} are allowed")
+        check_size(path, depth, self.filters)
         condition = message.WhichOneof("condition")
         path = f"{path}.{condition}"
         match condition:
@@ -238,9 +235,7 @@ class _FilterParser:
         if comparator is None:
             raise InvalidRequest(f"{path}.comparator", f"{message.comparator} is not a comparator")
         value = self._value(f"{path}.value", field, message.value)
-        if isinstance(value, bool) and comparator is not Comparator.EQUAL:
-            raise InvalidRequest(f"{path}.comparator", "true and false have no order, only COMPARATOR_EQUAL")
-        return Comparison(field, comparator, value)
+        return checked_comparison(path, Comparison(field, comparator, value))
 
     def _one_of(self, path: str, message: metadata_pb2.Filter.Membership) -> OneOf:
         if not message.values:
@@ -251,30 +246,15 @@ class _FilterParser:
 
     def _value(self, path: str, field: FilterField, message: metadata_pb2.MetadataValue) -> FilterValue:
         self.values += 1
-        if self.values > MAX_VALUES:
-            raise InvalidRequest(path, f"is one value too many, at most {MAX_VALUES:,} are allowed")
+        check_values(path, self.values)
         value = parse_value(path, message)
         if isinstance(value, tuple):
             raise InvalidRequest(path, "must be a single value; compare with each tag by itself")
-        if isinstance(field, BuiltinField) and type(value) is not field.kind:
-            raise InvalidRequest(path, f"must be {_KINDS[field.kind]}, as {field.value} is")
-        match value:
-            case bool() | datetime():
-                return value
-            case float():
-                return validate_number(path, value)
-            case str() if isinstance(field, BuiltinField):
-                return _bounded(path, value)
-            case str():
-                return validate_text(path, value)
+        return checked_value(path, field, value)
 
 
 def _prefix(path: str, message: metadata_pb2.Filter.Prefix) -> Prefix:
-    field = _field(f"{path}.field", message.field)
-    if isinstance(field, BuiltinField) and field.kind is not str:
-        raise InvalidRequest(f"{path}.field", f"{field.value} is not a text")
-    prefix = _bounded(f"{path}.prefix", message.prefix)
-    return Prefix(field, prefix if isinstance(field, BuiltinField) else unicodedata.normalize("NFC", prefix))
+    return checked_prefix(path, _field(f"{path}.field", message.field), message.prefix)
 
 
 def _field(path: str, message: metadata_pb2.FilterField) -> FilterField:
@@ -288,11 +268,3 @@ def _field(path: str, message: metadata_pb2.FilterField) -> FilterField:
             return builtin
         case _:
             raise InvalidRequest(path, "names no field")
-
-
-def _bounded(path: str, text: str) -> str:
-    if not 1 <= len(text) <= MAX_TEXT_CHARACTERS:
-        raise InvalidRequest(path, f"must be 1 to {MAX_TEXT_CHARACTERS:,} characters, has {len(text):,}")
-    if any(unicodedata.category(character) == "Cc" for character in text):
-        raise InvalidRequest(path, "must not hold control characters")
-    return text
