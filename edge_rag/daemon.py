@@ -137,7 +137,6 @@ async def _serve(
     server = GrpcServer(
         listeners,
         calls,
-        authenticator,
         request_limits(settings),
         settings.limits.slow_client_seconds,
         transport,

@@ -11,13 +11,14 @@ import hmac
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from edge_rag.access.certificates import ServerIdentity
 from edge_rag.access.tokens import IdentityRecord, Sha256, digest_of, identity_fields
 from edge_rag.core.atomic_file import lock_file, replace_file
 from edge_rag.core.identity import Identity
@@ -26,6 +27,23 @@ from edge_rag.errors import AccessError
 
 MAX_TRIES: Final = 5
 """Number of wrong secrets that voids a code."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairedClient:
+    """A new client's credentials.
+
+    Attributes:
+        identity: Its identity from now on.
+        token: Its token; excluded from the representation.
+        server_identity: How it recognizes the daemon.
+        box: Name of the box, for people.
+    """
+
+    identity: Identity
+    token: str = field(repr=False)
+    server_identity: ServerIdentity
+    box: str
 
 
 @dataclass(frozen=True, slots=True)

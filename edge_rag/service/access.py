@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import structlog
 
 from edge_rag.access.certificates import ServerIdentity
-from edge_rag.access.pairing_file import PairingFile
+from edge_rag.access.pairing_file import PairedClient, PairingFile
 from edge_rag.access.tokens import TokenFile, new_token
 from edge_rag.core.address import is_local_peer, network_of_peer
 from edge_rag.core.identity import Identity, Quota, local_identity
@@ -30,23 +29,6 @@ LOCAL_PAIRING_QUOTA: Final = Quota(requests_per_minute=60, concurrent_requests=4
 """Attempts to pair from one address of this host."""
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class PairedClient:
-    """A new client's credentials.
-
-    Attributes:
-        identity: Its identity from now on.
-        token: Its token; excluded from the representation.
-        server_identity: How it recognizes the daemon.
-        box: Name of the box, for people.
-    """
-
-    identity: Identity
-    token: str = field(repr=False)
-    server_identity: ServerIdentity
-    box: str
 
 
 class PairingService:
@@ -159,7 +141,7 @@ class Authenticator:
         raise Unauthenticated("credentials are needed: metadata `authorization: Bearer TOKEN`")
 
 
-async def pair(call: Call, pairing: PairingService, key: str, secret: str) -> PairedClient:
+async def pair(call: Call, key: str, secret: str) -> PairedClient:
     """Exchanges a one-time code for a token.
 
     Raises:
@@ -171,6 +153,7 @@ async def pair(call: Call, pairing: PairingService, key: str, secret: str) -> Pa
         raise InvalidRequest("key", "must be the 4 symbols of a code's key")
     if not is_secret(secret):
         raise InvalidRequest("secret", "must be the 12 symbols of a code's secret")
+    pairing = call.context.authentication.pairing
     try:
         # Most wrong codes end here, without a thread and without the disk, which a right one must not wait for.
         if not pairing.is_open(key):

@@ -19,6 +19,7 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 
 import structlog
 
+from edge_rag.access.pairing_file import PairedClient
 from edge_rag.access.quotas import QuotaLedger
 from edge_rag.core.address import network_of_peer
 from edge_rag.core.answer import Finished, Usage
@@ -185,6 +186,18 @@ class CallFailed(Exception):
         return cls(CODES[type(error)], message, request_id, retry_after_s(error), type(error).__name__, field)
 
 
+class Pairings(Protocol):
+    """Exchanges one-time codes for credentials; see ``access.PairingService``."""
+
+    def is_open(self, key: str) -> bool:
+        """Whether an open code has a key."""
+        ...
+
+    def pair(self, key: str, secret: str) -> PairedClient:
+        """Returns the credentials of a new client."""
+        ...
+
+
 class Authentication(Protocol):
     """Authenticates callers; see ``access.Authenticator``."""
 
@@ -194,6 +207,11 @@ class Authentication(Protocol):
 
     def anonymous(self, credentials: Credentials) -> Identity:
         """Returns the identity of a caller without credentials."""
+        ...
+
+    @property
+    def pairing(self) -> Pairings:
+        """Gives new clients their credentials."""
         ...
 
 
@@ -310,12 +328,12 @@ class CallContext:
         message_language: str = AUTO,
     ) -> None:
         self.lifecycle = lifecycle
+        self.authentication = authentication
         self.quotas = quotas
         self.timeouts = timeouts
         self.messages = limits.messages
         self.threads = ThreadShares()
         self.metrics = metrics
-        self._authentication = authentication
         self._limits = limits
         self._refusals = refusals
         self._traces = traces
@@ -448,7 +466,7 @@ class CallContext:
     def _known(self, operation: Operation, credentials: Credentials) -> Identity | None:
         """Returns the caller's identity, which may use the operation; None for an unknown one that needs none."""
         try:
-            identity = self._authentication.authenticate(credentials)
+            identity = self.authentication.authenticate(credentials)
         except (Unauthenticated, AccessError):
             if operation.anonymous:
                 return None
@@ -460,7 +478,7 @@ class CallContext:
 
     def _identify(self, operation: Operation, request: CallRequest) -> Identity:
         if operation.anonymous:
-            return self._authentication.anonymous(request.credentials)
+            return self.authentication.anonymous(request.credentials)
         identity = request.identity or self._known(operation, request.credentials)
         assert identity is not None, "only anonymous operations need no identity"
         return identity

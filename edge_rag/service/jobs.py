@@ -17,6 +17,7 @@ from edge_rag.service.documents import Uploads
 START_INGEST: Final = Operation("StartIngest", Role.WRITER, long=True)
 WATCH_JOB: Final = Operation("WatchJob", Role.WRITER, long=True)
 LIST_JOBS: Final = Operation("ListJobs", Role.WRITER)
+GET_JOB: Final = Operation("GetJob", Role.WRITER)
 CANCEL_JOB: Final = Operation("CancelJob", Role.WRITER)
 
 
@@ -51,7 +52,7 @@ async def watch(call: Call, job_id: JobId, cursor: int) -> AsyncGenerator[JobPag
         JobNotFound: It does not exist for the caller.
         NotReady: The daemon is shutting down.
     """
-    await _check_visible(call, job_id)
+    await get(call, job_id)
     async with aclosing(call.backend.ingest.follow(job_id, cursor)) as pages:
         async for page in pages:
             if not _sees(call, page.job):  # a job has no collections until its first document is accepted
@@ -64,19 +65,26 @@ async def list_latest(call: Call, limit: int) -> tuple[Job, ...]:
     return await call.run(call.backend.ingest.jobs, limit, call.identity.visible_collections)
 
 
+async def get(call: Call, job_id: JobId) -> Job:
+    """Returns a job.
+
+    Raises:
+        JobNotFound: It does not exist for the caller.
+    """
+    job = await call.run(call.backend.ingest.job, job_id)
+    if not _sees(call, job):
+        raise JobNotFound(job_id)
+    return job
+
+
 async def cancel(call: Call, job_id: JobId) -> Job:
     """Cancels a job: its waiting documents are not stored.
 
     Raises:
         JobNotFound: It does not exist for the caller.
     """
-    await _check_visible(call, job_id)
+    await get(call, job_id)
     return await call.run(call.backend.ingest.cancel, job_id)
-
-
-async def _check_visible(call: Call, job_id: JobId) -> None:
-    if not _sees(call, await call.run(call.backend.ingest.job, job_id)):
-        raise JobNotFound(job_id)
 
 
 def _sees(call: Call, job: Job) -> bool:

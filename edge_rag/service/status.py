@@ -36,6 +36,7 @@ from edge_rag.telemetry.audit_log import AuditPage
 GET_STATUS: Final = Operation("GetStatus", Role.ADMIN)
 WATCH_STATUS: Final = Operation("WatchStatus", Role.ADMIN, long=True)
 LIST_AUDIT_EVENTS: Final = Operation("ListAuditEvents", Role.ADMIN, long=True)
+LIST_MODELS: Final = Operation("ListModels", Role.ADMIN)
 GET_USAGE: Final = Operation("GetUsage", Role.ADMIN)
 USE_MODEL: Final = Operation("UseModel", Role.ADMIN, long=True)
 BACKUP: Final = Operation("Backup", Role.ADMIN, long=True)
@@ -44,6 +45,11 @@ BACKUP: Final = Operation("Backup", Role.ADMIN, long=True)
 async def get_status(call: Call) -> DaemonStatus:
     """Returns the daemon's status."""
     return await asyncio.to_thread(call.backend.status)
+
+
+async def models(call: Call) -> tuple[ModelInUse, ...]:
+    """Returns the model of each role."""
+    return (await get_status(call)).models
 
 
 async def watch_status(call: Call, interval_s: float) -> AsyncGenerator[DaemonStatus, None]:
@@ -56,8 +62,20 @@ async def watch_status(call: Call, interval_s: float) -> AsyncGenerator[DaemonSt
         await call.context.lifecycle.drains_within(interval_s)
 
 
+def audit_page(call: Call, request_id: RequestId | None, before: int | None, limit: int) -> AuditPage:
+    """Returns audit events of the past, the latest ones.
+
+    Args:
+        call: The call.
+        request_id: Only events of this request; None for all.
+        before: Number of the event that they come before; None for the latest ones of all.
+        limit: Most events.
+    """
+    return call.backend.audit.entries(request_id, limit=limit, before=before)
+
+
 async def audit_events(
-    call: Call, request_id: RequestId | None, limit: int | None, follow: bool
+    call: Call, request_id: RequestId | None, limit: int | None, follow: bool, after: int = 0
 ) -> AsyncGenerator[AuditPage, None]:
     """Yields audit events in pages.
 
@@ -66,9 +84,10 @@ async def audit_events(
         request_id: Only events of this request; None for all.
         limit: Most events of the past, the latest ones; None for all.
         follow: Whether to continue with new events until the daemon shuts down.
+        after: Number of the event after which to start; 0 starts with the first one.
     """
     audit = call.backend.audit
-    page = audit.entries(request_id, limit=limit)
+    page = audit.entries(request_id, after, limit)
     yield page
     if follow:
         async with aclosing(audit.follow(page.last, request_id)) as pages:

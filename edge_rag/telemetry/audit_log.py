@@ -76,18 +76,26 @@ class AuditLog:
         for wake in listeners:
             wake()
 
-    def entries(self, request_id: RequestId | None = None, after: int = 0, limit: int | None = None) -> AuditPage:
+    def entries(
+        self, request_id: RequestId | None = None, after: int = 0, limit: int | None = None, before: int | None = None
+    ) -> AuditPage:
         """Reads the log.
 
         Args:
             request_id: Only events of this request; None for all.
             after: Number after which to start; 0 starts with the first entry ever recorded.
             limit: Most entries, the latest ones; None for all.
+            before: Number before which to end; None for the latest entry.
         """
         with self._lock:
             last, kept = self._last, len(self._entries)
             newest_first = list(takewhile(lambda entry: entry.number > after, reversed(self._entries)))
-        selected = [e for e in newest_first if request_id is None or e.event.request_id == request_id]
+        selected = [
+            entry
+            for entry in newest_first
+            if (request_id is None or entry.event.request_id == request_id)
+            and (before is None or entry.number < before)
+        ]
         return AuditPage(tuple(reversed(selected[:limit])), last, dropped_entries=max(0, last - kept - after))
 
     async def follow(self, after: int, request_id: RequestId | None = None) -> AsyncGenerator[AuditPage, None]:

@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Final
 
 from edge_rag.api.v1 import admin_pb2, documents_pb2, generation_pb2, rag_pb2
 from edge_rag.core.documents.collection import BackendKind
-from edge_rag.core.documents.jobs import JobId
 from edge_rag.core.identity import Identity
 from edge_rag.core.ids import RequestId, is_model_name, is_request_id
 from edge_rag.core.limits.request_fields import (
@@ -34,7 +32,6 @@ MAX_TEXT_CHARACTERS: Final = 1_000_000
 """Most characters that a client sends in one field. No server can be configured to take more, and a longer text would
 only exceed gRPC's message limit."""
 
-_JOB_ID = re.compile(r"[0-9a-f]{1,64}")
 _BACKENDS: Final = EnumCodec(BackendKind, admin_pb2.IndexBackendKind.DESCRIPTOR)
 _PRIORITIES: Final = EnumCodec(Priority, rag_pb2.Priority.DESCRIPTOR)
 _MODES: Final = EnumCodec(AnswerMode, rag_pb2.AnswerMode.DESCRIPTOR)
@@ -139,17 +136,6 @@ def parse_text_range(request: documents_pb2.GetDocumentRequest) -> tuple[int | N
         request.start if request.HasField("start") else None,
         request.end if request.HasField("end") else None,
     )
-
-
-def parse_job_id(value: str) -> JobId:
-    """Returns a job's id.
-
-    Raises:
-        InvalidRequest: It is not an id.
-    """
-    if not _JOB_ID.fullmatch(value):
-        raise InvalidRequest("job_id", "must be the id of a job, as StartIngest and ListJobs return it")
-    return JobId(value)
 
 
 def parse_job_limit(request: documents_pb2.ListJobsRequest) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from edge_rag.core.documents.jobs import JobId
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Sampling
 from edge_rag.errors import InvalidRequest
 
@@ -48,6 +49,7 @@ MAX_TOKENS: Final = 8192
 
 _MAX_STOP_TEXTS: Final = 8
 _MAX_STOP_CHARACTERS: Final = 128
+_JOB_ID = re.compile(r"[0-9a-f]{1,64}")
 _COLLECTION = re.compile(rf"[a-z0-9_-]{{1,{MAX_NAME_CHARACTERS}}}")
 
 
@@ -161,6 +163,17 @@ def parse_document_name(field: str, value: str) -> str:
     if any(unicodedata.category(character) == "Cc" for character in value):
         raise InvalidRequest(field, "must not hold control characters")
     return value
+
+
+def parse_job_id(value: str, field: str = "job_id") -> JobId:
+    """Returns a job's id.
+
+    Raises:
+        InvalidRequest: It is not an id.
+    """
+    if not _JOB_ID.fullmatch(value):
+        raise InvalidRequest(field, "must be the id of a job, as its start and the list of jobs tell it")
+    return JobId(value)
 
 
 def parse_text(field: str, value: str, most: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edge_rag.api.v1 import access_pb2, access_pb2_grpc
 from edge_rag.server.grpc.call import GrpcCalls, ServicerContext, serves
-from edge_rag.service.access import PAIR, WHO_AM_I, Authenticator, pair
+from edge_rag.service.access import PAIR, WHO_AM_I, pair
 from edge_rag.wire.admin import identity_to_message
 
 
@@ -13,12 +13,10 @@ class AccessService(access_pb2_grpc.AccessServicer):
 
     Args:
         calls: Opens call contexts.
-        authenticator: Has the pairing service.
     """
 
-    def __init__(self, calls: GrpcCalls, authenticator: Authenticator) -> None:
+    def __init__(self, calls: GrpcCalls) -> None:
         self._calls = calls
-        self._authenticator = authenticator
 
     @serves(WHO_AM_I)
     async def WhoAmI(  # noqa: N802, D102 - named and described by the proto
@@ -32,7 +30,7 @@ class AccessService(access_pb2_grpc.AccessServicer):
         self, request: access_pb2.PairRequest, context: ServicerContext
     ) -> access_pb2.PairResponse:
         async with self._calls.handle(context) as call:
-            paired = await pair(call, self._authenticator.pairing, request.key, request.secret)
+            paired = await pair(call, request.key, request.secret)
             return access_pb2.PairResponse(
                 name=paired.identity.name,
                 token=paired.token,

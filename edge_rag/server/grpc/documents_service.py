@@ -11,7 +11,7 @@ from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
 from edge_rag.core.documents.document import IngestOutcome
 from edge_rag.core.documents.jobs import Job, JobDocument
 from edge_rag.core.ids import DocumentId
-from edge_rag.core.limits.request_fields import parse_collection, parse_document_name
+from edge_rag.core.limits.request_fields import parse_collection, parse_document_name, parse_job_id
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.grpc.call import GrpcCalls, ServicerContext, serves
 from edge_rag.service import documents, jobs
@@ -66,7 +66,7 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
         self, request: documents_pb2.WatchJobRequest, context: ServicerContext
     ) -> AsyncIterator[documents_pb2.WatchJobResponse]:
         async with self._calls.handle(context) as call:
-            async with aclosing(jobs.watch(call, wire.parse_job_id(request.job_id), request.cursor)) as pages:
+            async with aclosing(jobs.watch(call, parse_job_id(request.job_id), request.cursor)) as pages:
                 async for page in pages:
                     yield job_messages.job_page_to_message(page)
 
@@ -83,7 +83,7 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
         self, request: documents_pb2.CancelJobRequest, context: ServicerContext
     ) -> documents_pb2.CancelJobResponse:
         async with self._calls.handle(context) as call:
-            job = await jobs.cancel(call, wire.parse_job_id(request.job_id))
+            job = await jobs.cancel(call, parse_job_id(request.job_id))
             return documents_pb2.CancelJobResponse(job=job_messages.job_to_message(job))
 
     @serves(documents.GET_DOCUMENT)

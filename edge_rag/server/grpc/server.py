@@ -44,7 +44,6 @@ from edge_rag.server.grpc.unix_socket import UnixSocket
 from edge_rag.server.limits.connections import Connections
 from edge_rag.server.limits.transport import TransportLimits
 from edge_rag.server.listeners import CertificateFiles, Listeners, ServedCertificate, TlsOptions
-from edge_rag.service.access import Authenticator
 from edge_rag.service.call import CallContext, Operation
 
 _CHECK: Final = Operation("Check", None, anonymous=True, probe=True)
@@ -148,7 +147,6 @@ class GrpcServer:
     Args:
         listeners: Listening addresses.
         calls: The call context.
-        authenticator: Has the pairing service.
         limits: Limits and defaults of requests.
         slow_client_s: How long a client may leave a message unread, seconds.
         transport: Limits of messages and connections.
@@ -159,7 +157,6 @@ class GrpcServer:
         self,
         listeners: Listeners,
         calls: CallContext,
-        authenticator: Authenticator,
         limits: RequestLimits,
         slow_client_s: float,
         transport: TransportLimits,
@@ -178,7 +175,7 @@ class GrpcServer:
         documents_pb2_grpc.add_DocumentsServicer_to_server(DocumentsService(grpc_calls), self._server)
         collections_pb2_grpc.add_CollectionsServicer_to_server(CollectionsService(grpc_calls), self._server)
         admin_pb2_grpc.add_AdminServicer_to_server(AdminService(grpc_calls), self._server)
-        access_pb2_grpc.add_AccessServicer_to_server(AccessService(grpc_calls, authenticator), self._server)
+        access_pb2_grpc.add_AccessServicer_to_server(AccessService(grpc_calls), self._server)
         self._generation = GenerationService(grpc_calls, limits)
         generation_pb2_grpc.add_GenerationServicer_to_server(self._generation, self._server)
         self._encoding = EncodingService(grpc_calls, limits)

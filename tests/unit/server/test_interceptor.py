@@ -22,7 +22,7 @@ from edge_rag.server.grpc.call import REQUEST_ID, GrpcCalls, serves
 from edge_rag.server.grpc.interceptor import AdmissionInterceptor
 from edge_rag.server.limits.connection_table import ConnectionLimits
 from edge_rag.server.limits.connections import Connections
-from edge_rag.service.call import CallContext, Credentials, Operation
+from edge_rag.service.call import CallContext, Credentials, Operation, Pairings
 from edge_rag.service.lifecycle import Backend, Lifecycle
 from edge_rag.service.limits import AnonymousPool, CallLimits, ConcurrencyLimiter, MessageBudget, Timeouts
 from edge_rag.service.refusals import RefusalRecorder
@@ -132,6 +132,10 @@ class ByToken:
 
     def anonymous(self, credentials: Credentials) -> Identity:
         raise AssertionError("not used")
+
+    @property
+    def pairing(self) -> Pairings:
+        raise AssertionError("nobody pairs here")
 
 
 async def until(is_so: Callable[[], bool]) -> None:

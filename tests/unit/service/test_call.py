@@ -16,7 +16,7 @@ from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Regex
 from edge_rag.errors import CollectionNotFound, DocumentNotFound, Overloaded, PermissionDenied, Unauthenticated
 from edge_rag.generator.constraints.format_check import FormatChecker
-from edge_rag.service.call import Admission, CallContext, CallFailed, CallRequest, Credentials, Operation
+from edge_rag.service.call import Admission, CallContext, CallFailed, CallRequest, Credentials, Operation, Pairings
 from edge_rag.service.codes import Code
 from edge_rag.service.lifecycle import Backend, Lifecycle
 from edge_rag.service.limits import AnonymousPool, CallLimits, ConcurrencyLimiter, MessageBudget, Timeouts
@@ -45,6 +45,10 @@ class Fixed:
 
     def anonymous(self, credentials: Credentials) -> Identity:
         raise PermissionDenied("this needs TLS")
+
+    @property
+    def pairing(self) -> Pairings:
+        raise AssertionError("nobody pairs here")
 
 
 class Context:

@@ -26,7 +26,7 @@ from edge_rag.server.http.server import HttpServer
 from edge_rag.server.limits.connection_table import ConnectionLimits
 from edge_rag.server.limits.connections import Connections
 from edge_rag.server.listeners import HttpListener
-from edge_rag.service.call import Call, CallContext, Credentials, Operation
+from edge_rag.service.call import Call, CallContext, Credentials, Operation, Pairings
 from edge_rag.service.lifecycle import Backend, Lifecycle
 from edge_rag.service.limits import AnonymousPool, CallLimits, ConcurrencyLimiter, MessageBudget, Timeouts
 from edge_rag.service.refusals import RefusalRecorder
@@ -48,6 +48,10 @@ class ByToken:
 
     def anonymous(self, credentials: Credentials) -> Identity:
         raise AssertionError("not used")
+
+    @property
+    def pairing(self) -> Pairings:
+        raise AssertionError("nobody pairs here")
 
 
 @dataclass
