@@ -52,6 +52,42 @@ class GenerationRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Conversation:
+    """What was said to the language model and what it answered.
+
+    Attributes:
+        system: The system message; empty for none.
+        turns: Messages of the user and of the model in turn; the first and the last one are the user's.
+    """
+
+    system: str
+    turns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """A conversation that the language model continues, without documents.
+
+    Attributes:
+        request_id: Id of the request.
+        conversation: The conversation.
+        sampling: How tokens are chosen.
+        priority: Scheduling class.
+        client: Name of the client; cached KV is shared only within its conversations.
+        deadline: ``time.monotonic()`` seconds, or None.
+        format: Format of the answer; None for any.
+    """
+
+    request_id: RequestId
+    conversation: Conversation
+    sampling: Sampling
+    priority: Priority
+    client: str
+    deadline: float | None
+    format: AnswerFormat | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Generated:
     """The generator finished a request.
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from edge_rag.core.answer import UnsupportedText
-from edge_rag.core.generation import GenerationRequest
+from edge_rag.core.generation import CompletionRequest, GenerationRequest
 from edge_rag.core.query import AnswerMode
 from edge_rag.engine.constraint import Constraint, FreeText
 from edge_rag.engine.engine import Engine
@@ -31,6 +31,7 @@ from edge_rag.generator.streams import (
     FormattedStream,
     FreeStream,
     Listener,
+    PlainStream,
     TextChunkStream,
     TokenChunkStream,
 )
@@ -84,6 +85,27 @@ class AnswerGenerator(QuoteGenerator):
         self._cite = cite
         self._prompts = prompts
         self.vocabulary = hashlib.sha256(tokenizer.definition.encode()).hexdigest()
+
+    def complete(self, request: CompletionRequest, listener: Listener) -> AnswerHandle:
+        """Admits a conversation that the language model continues; see ``QuoteGenerator.complete``."""
+        conversation, sampling = request.conversation, request.sampling
+        detokenizer = self._tokenizer.detokenizer()
+        constraint: Constraint = FreeText(self._end_tokens)
+        sink: TokenSink = PlainStream(listener, self._clock, detokenizer, sampling.stop)
+        if request.format is not None:
+            constraint = self._grammars.compile(request.format, request.client)
+            sink = FormattedStream(listener, self._clock, detokenizer)
+        tokens = TokenRequest(
+            request_id=request.request_id,
+            prompt=tuple(self._tokenizer.encode_conversation(conversation.system, conversation.turns)),
+            constraint=constraint,
+            sampling=sampling,
+            priority=request.priority,
+            client=request.client,
+            trust_domain=f"conversations/{request.client}",  # no collection has such a name
+            deadline=request.deadline,
+        )
+        return AnswerHandle(self.engine, self.engine.submit(tokens, sink))
 
     def prefetch(self, request: GenerationRequest) -> None:
         """Prefills a probable request; the prompt is rendered on the caller's thread.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from edge_rag.core.generation import GenerationRequest
+from edge_rag.core.generation import CompletionRequest, GenerationRequest
 from edge_rag.core.monitoring.status import EngineStats, ModelInUse
 from edge_rag.errors import NotReady
 from edge_rag.generator.continuation import Continuation
@@ -76,6 +76,11 @@ class ModelSwapper:
         """Admits a request; see ``pipeline.ports.Generator``."""
         with self._acquire() as in_use:
             return in_use.installed.generator.submit(request, listener)
+
+    def complete(self, request: CompletionRequest, listener: Listener) -> AnswerHandle:
+        """Admits a conversation; see ``QuoteGenerator.complete``."""
+        with self._acquire() as in_use:
+            return in_use.installed.generator.complete(request, listener)
 
     def open_continuation(self, request: GenerationRequest, listener: Listener) -> Continuation | None:
         """Prepares an answer that another machine generates; see ``QuoteGenerator.open_continuation``.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.core.generation import GenerationRequest
+from edge_rag.core.generation import CompletionRequest, GenerationRequest
 from edge_rag.core.monitoring.status import EngineStats
 from edge_rag.core.query import AnswerMode
 from edge_rag.engine.constraint import Constraint, NoGeneration
@@ -106,6 +106,15 @@ class QuoteGenerator:
             self.engine.record_refusal(_nothing_to_generate(request, FinishReason.NOT_FOUND), error)
             raise
         return AnswerHandle(self.engine, self.engine.submit(tokens, sink))
+
+    def complete(self, request: CompletionRequest, listener: Listener) -> AnswerHandle:
+        """Admits a conversation that the language model continues; its preparation is on the caller's thread.
+
+        Raises:
+            GeneratorMissing: There is no language model.
+            InvalidRequest, Overloaded, RequestTooLarge, DeadlineExceeded, NotReady: It was not admitted.
+        """
+        raise GeneratorMissing(AnswerMode.FREE.value)
 
     def open_continuation(self, request: GenerationRequest, listener: Listener) -> Continuation | None:
         """Prepares an answer that another machine generates; None if no model is needed.

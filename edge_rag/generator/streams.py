@@ -1,7 +1,8 @@
 """Token sinks of the engine: turn a request's tokens into answer events, or into chunks for another machine.
 
-FreeStream, CiteStream, QuoteStream and FormattedStream emit the events of an answer (text, citations, marks of
-unsupported sentences). The chunk streams emit unprocessed output for a machine that holds the passages and verifies it.
+FreeStream, CiteStream, QuoteStream, FormattedStream and PlainStream emit the events of an answer (text, citations,
+marks of unsupported sentences). The chunk streams emit unprocessed output for a machine that holds the passages and
+verifies it.
 """
 
 from __future__ import annotations
@@ -192,6 +193,27 @@ class FreeStream(_TextSink):
         """Emits the text held back, and ends."""
         self._flush_stops()
         self._emitter.emit(*self._citations.flush())
+        super().finish(outcome)
+
+
+class PlainStream(_TextSink):
+    """Text as the model writes it: detokenized, cut at stop strings.
+
+    Args:
+        listener: Receives every event.
+        clock: Monotonic seconds.
+        detokenizer: Decodes this answer.
+        stops: Stop strings.
+    """
+
+    def __init__(
+        self, listener: Listener, clock: Callable[[], float], detokenizer: Detokenizer, stops: Sequence[str]
+    ) -> None:
+        super().__init__(listener, clock, detokenizer, stops, lambda text: (TextDelta(text),) if text else ())
+
+    def finish(self, outcome: Outcome) -> None:
+        """Emits the text held back, and ends."""
+        self._flush_stops()
         super().finish(outcome)
 
 

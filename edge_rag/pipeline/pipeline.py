@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from edge_rag.core.answer import AnswerEvent, Finished, PassagesFound, StageTime
-from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
+from edge_rag.core.generation import CompletionRequest, Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.monitoring.status import StageSnapshot
 from edge_rag.core.passage import (
     Explanation,
@@ -197,6 +197,33 @@ class Pipeline:
         task.add_done_callback(lambda _: events.end())
         return AnswerStream(task, events, cancellation)
 
+    def complete(
+        self,
+        request: CompletionRequest,
+        submit: Callable[[Callable[[GenerationEvent], None]], GenerationHandle],
+        trace: CallTrace = UNTRACED,
+    ) -> AnswerStream:
+        """Starts continuing a conversation; the trace gets a span of the generator.
+
+        Args:
+            request: The conversation.
+            submit: Admits it to a generator, which calls the given listener; called on another thread.
+            trace: The call's trace.
+        """
+        events, cancellation = EventBuffer[AnswerEvent](asyncio.get_running_loop(), self._event_buffer), _Cancellation()
+        context = RequestContext(request.request_id, request.client, request.priority, request.deadline)
+
+        async def complete() -> None:
+            with self._ingest_yield.query(), trace.stage("generator") as span:
+                generated = await self._generate(submit, context, events, cancellation)
+                span.note(_span_attributes(generated))
+            stage = StageTime("generator", generated.queue_s, generated.compute_s)
+            events.put(Finished(generated.reason, generated.usage, (stage,), generated.first_token_s))
+
+        task = asyncio.create_task(complete(), name=f"complete-{request.request_id}")
+        task.add_done_callback(lambda _: events.end())
+        return AnswerStream(task, events, cancellation)
+
     async def search(self, query: SearchQuery, trace: CallTrace = UNTRACED) -> SearchResult:
         """Finds passages; the trace gets one span per stage.
 
@@ -278,7 +305,7 @@ class Pipeline:
         before_generator = self._clock() - started
         request = _generation_request(query, retrieved.value, ranked.value)
         with trace.stage("generator") as span:
-            generated = await self._generate(request, context, events, cancellation)
+            generated = await self._generate(partial(self._generator.submit, request), context, events, cancellation)
             span.note(_span_attributes(generated))
         first_token_s = None if generated.first_token_s is None else before_generator + generated.first_token_s
         stages = (
@@ -290,7 +317,7 @@ class Pipeline:
 
     async def _generate(
         self,
-        request: GenerationRequest,
+        submit_to: Callable[[Callable[[GenerationEvent], None]], GenerationHandle],
         context: RequestContext,
         events: EventBuffer[AnswerEvent],
         cancellation: _Cancellation,
@@ -313,7 +340,7 @@ class Pipeline:
                 events.put(event)
 
         def submit() -> None:
-            handles.append(self._generator.submit(request, on_event))
+            handles.append(submit_to(on_event))
 
         def cancel() -> None:
             for handle in handles:

@@ -1,16 +1,18 @@
-"""Answers and searches."""
+"""Answers, searches, and conversations with the language model alone."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import structlog
 
 from edge_rag.analysis.languages import sure_language_of
 from edge_rag.core.answer import AnswerEvent, Citation, Finished, FinishReason, PassagesFound, TextDelta
+from edge_rag.core.generation import CompletionRequest
 from edge_rag.core.identity import Role
 from edge_rag.core.query import Query, SearchQuery
 from edge_rag.errors import NotReady, SlowConsumer
@@ -39,17 +41,32 @@ async def ask(call: Call, query: Query) -> AsyncIterator[AsyncIterator[AnswerEve
     call.check_collection(query.collection)
     await call.check_format(query.format)
     log.debug("question", question=query.question, characters=len(query.question))
-    answer = _Answer(call, query.question, call.backend.pipeline.ask(query, call.trace))
-    try:
-        async with aclosing(answer.events()) as events:
-            yield events
-    except NotReady as error:
-        raise NotReady(f"{error}; {answer.progress}") from error
-    except SlowConsumer as error:
-        answer.stream.cancel(error)
-        raise SlowConsumer(error.seconds, answer.progress) from error
-    finally:
-        answer.stream.cancel()
+    answer = _Answer(call, [query.question], call.backend.pipeline.ask(query, call.trace))
+    async with _yielded(answer) as events:
+        yield events
+
+
+def language_model(call: Call) -> str | None:
+    """Returns the name of the language model that continues conversations; None if the box has none."""
+    model = call.backend.generator.current.model
+    return None if model is None else model.name
+
+
+@asynccontextmanager
+async def complete(call: Call, request: CompletionRequest) -> AsyncIterator[AsyncIterator[AnswerEvent]]:
+    """Continues a conversation by the language model alone, without documents; yields the events as ``ask`` does.
+
+    Raises:
+        GeneratorMissing: There is no language model.
+        SlowConsumer, NotReady, EdgeRagError: As for ``ask``.
+    """
+    await call.check_format(request.format)
+    backend, conversation = call.backend, request.conversation
+    log.debug("conversation", turns=len(conversation.turns), characters=sum(map(len, conversation.turns)))
+    stream = backend.pipeline.complete(request, partial(backend.generator.complete, request), call.trace)
+    texts = [text for text in (conversation.system, *conversation.turns) if text]
+    async with _yielded(_Answer(call, texts, stream)) as events:
+        yield events
 
 
 async def search(call: Call, query: SearchQuery) -> SearchResult:
@@ -69,12 +86,20 @@ async def search(call: Call, query: SearchQuery) -> SearchResult:
 
 
 class _Answer:
-    def __init__(self, call: Call, question: str, stream: AnswerStream) -> None:
+    """An answer in progress.
+
+    Args:
+        call: The call.
+        asked: The question, or the messages of the conversation.
+        stream: The answer.
+    """
+
+    def __init__(self, call: Call, asked: list[str], stream: AnswerStream) -> None:
         self._call = call
-        self._question = question
+        self._question = asked[-1]
         self.stream = stream
         self._characters = 0
-        self._charged_texts = [question]
+        self._charged_texts = asked
 
     @property
     def progress(self) -> str:
@@ -108,3 +133,17 @@ class _Answer:
                 return replace(event, language=sure_language_of(event.text))
             case _:
                 return event
+
+
+@asynccontextmanager
+async def _yielded(answer: _Answer) -> AsyncIterator[AsyncIterator[AnswerEvent]]:
+    try:
+        async with aclosing(answer.events()) as events:
+            yield events
+    except NotReady as error:
+        raise NotReady(f"{error}; {answer.progress}") from error
+    except SlowConsumer as error:
+        answer.stream.cancel(error)
+        raise SlowConsumer(error.seconds, answer.progress) from error
+    finally:
+        answer.stream.cancel()

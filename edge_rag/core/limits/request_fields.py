@@ -47,6 +47,9 @@ MAX_LABEL_CHARACTERS: Final = 512
 MAX_TOKENS: Final = 8192
 """Most tokens of an answer."""
 
+MAX_CONVERSATION_CHARACTERS: Final = 262_144
+"""Most characters of all messages of a conversation; far more than a small model reads."""
+
 _MAX_STOP_TEXTS: Final = 8
 _MAX_STOP_CHARACTERS: Final = 128
 _JOB_ID = re.compile(r"[0-9a-f]{1,64}")

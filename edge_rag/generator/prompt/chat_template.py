@@ -23,6 +23,15 @@ SYSTEM: Final = "\ue000system\ue001"
 USER: Final = "\ue000user\ue001"
 """Placeholders of the system's and the user's message; private-use characters, which no template has."""
 
+
+def turn_slots(turns: int) -> tuple[str, ...]:
+    """Returns the placeholders of the messages of user and model in turn, an odd number; of one, ``USER``."""
+    return tuple(
+        (USER if not number else f"\ue000user{number}\ue001") if number % 2 == 0 else f"\ue000assistant{number}\ue001"
+        for number in range(turns)
+    )
+
+
 LARGEST_TEMPLATE: Final = 1 << 18
 """Most characters of a template; published ones have up to 30,000."""
 
@@ -79,13 +88,14 @@ def read_chat_template(folder: Path) -> tuple[str, Mapping[str, str]]:
     return template, _token_variables(settings)
 
 
-def render_chat_template(template: str, variables: Mapping[str, str], system: bool = True) -> str:
-    """Renders a template around ``SYSTEM`` and ``USER``. Templates rendered before are remembered.
+def render_chat_template(template: str, variables: Mapping[str, str], system: bool = True, turns: int = 1) -> str:
+    """Renders a template around ``SYSTEM`` and ``turn_slots``. Templates rendered before are remembered.
 
     Args:
         template: The template.
         variables: Its variables besides the messages.
         system: Whether there is a system message.
+        turns: Messages of user and model in turn, an odd number.
 
     Raises:
         ModelFolderInvalid: It has errors, refuses these messages, or exceeds a limit; says which.
@@ -94,14 +104,14 @@ def render_chat_template(template: str, variables: Mapping[str, str], system: bo
         raise ModelFolderInvalid(
             f"chat template: has {len(template):,} characters, at most {LARGEST_TEMPLATE:,} are allowed"
         )
-    return _rendered(template, tuple(sorted(variables.items())), system)
+    return _rendered(template, tuple(sorted(variables.items())), system, turns)
 
 
 @lru_cache(maxsize=16)
-def _rendered(template: str, variables: tuple[tuple[str, str], ...], system: bool) -> str:
+def _rendered(template: str, variables: tuple[tuple[str, str], ...], system: bool, turns: int) -> str:
     process = LimitedProcess(_HANDLER, RENDER_LIMITS)
     try:
-        answer = process.call(json.dumps([template, dict(variables), system]).encode()).body
+        answer = process.call(json.dumps([template, dict(variables), system, turns]).encode()).body
     finally:
         process.close()
     if isinstance(answer, ProcessFailure):
@@ -115,12 +125,16 @@ def _rendered(template: str, variables: tuple[tuple[str, str], ...], system: boo
 
 def render(message: bytes) -> bytes:
     """Renders a template, in the process with limits."""
-    template, variables, system = json.loads(message)
+    template, variables, system, turns = json.loads(message)
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     environment.globals["raise_exception"] = _refuse
-    messages = [{"role": "system", "content": SYSTEM}] * system + [{"role": "user", "content": USER}]
+    messages = [{"role": "system", "content": SYSTEM}] * system
+    messages += [
+        {"role": "assistant" if number % 2 else "user", "content": slot}
+        for number, slot in enumerate(turn_slots(turns))
+    ]
     try:
         text = environment.from_string(template).render(
             messages=messages, add_generation_prompt=True, enable_thinking=False, **variables
@@ -145,4 +159,4 @@ def _token_variables(settings: Mapping[str, Any]) -> dict[str, str]:
     return variables
 
 
-render(json.dumps(["{% for message in messages %}{{ message['content'] | trim }}{% endfor %}", {}, True]).encode())
+render(json.dumps(["{% for message in messages %}{{ message['content'] | trim }}{% endfor %}", {}, True, 1]).encode())

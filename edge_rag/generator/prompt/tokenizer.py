@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from edge_rag.errors import ModelFolderInvalid
-from edge_rag.generator.prompt.chat_template import SYSTEM, USER, read_chat_template, render_chat_template
+from edge_rag.generator.prompt.chat_template import SYSTEM, USER, read_chat_template, render_chat_template, turn_slots
 from edge_rag.generator.prompt.profiles import Piece
 from edge_rag.runtime.model_folder.special_tokens import read_special_tokens_as_text
 from edge_rag.runtime.model_folder.tokenizer_check import tokenizing
@@ -44,6 +44,9 @@ class Detokenizer:
 
 
 _SLOT = re.compile(f"({SYSTEM}|{USER})")
+
+_SAMPLE_TURNS: Final = 5
+"""Turns of the conversation that shows what a template puts around messages: three questions and two answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,56 @@ class ChatTokenizer:
                     pieces += slots.get(piece, (piece,))
         return self._encode_pieces(pieces)
 
+    def encode_conversation(self, system: str, turns: Sequence[str]) -> list[int]:
+        """Encodes a conversation and the beginning of the next answer.
+
+        Args:
+            system: The system message; empty for none.
+            turns: Messages of user and model in turn, an odd number.
+
+        Raises:
+            ModelFolderInvalid: The template refuses such a conversation.
+            InferenceFailed: A text cannot be tokenized.
+        """
+        texts = [system, *turns] if system else turns
+        around = self._around(bool(system), len(turns))
+        pieces: list[Piece | _Special] = [*self._literal(around[0])]
+        for text, after in zip(texts, around[1:], strict=True):
+            pieces += [text, *self._literal(after)]
+        return self._encode_pieces(pieces)
+
+    def _around(self, system: bool, turns: int) -> list[str]:
+        """Returns what the template puts before, between and after the messages of a conversation.
+
+        Nearly all templates put the same around each message, which a conversation of three questions shows; rendering
+        each length by itself would start a process for it.
+        """
+        around = self._rendered_around(system, _SAMPLE_TURNS)
+        first, periodic = len(around) - _SAMPLE_TURNS, around[-5] == around[-3] and around[-4] == around[-2]
+        if not periodic:
+            return self._rendered_around(system, turns)
+        return [*around[:first], *around[first : first + 2] * (turns // 2), around[-1]]
+
+    def _rendered_around(self, system: bool, turns: int) -> list[str]:
+        rendered = render_chat_template(self._template, self._variables, system, turns)
+        slots = (*((SYSTEM,) if system else ()), *turn_slots(turns))
+        _check_once(rendered, slots)
+        around, left = [], rendered
+        for slot in slots:
+            before, found, left = left.partition(slot)
+            if not found:
+                raise ModelFolderInvalid("chat template: changes the order of the messages")
+            around.append(before)
+        return [*around, left]
+
+    def _literal(self, text: str) -> Iterator[str | _Special]:
+        """Yields the special tokens in a text of the template, and the text between them."""
+        for part in _template_parts(text, self._added, ()):
+            if isinstance(part, _Special):
+                yield part
+            else:
+                yield from part
+
     def encode_pieces(self, pieces: Sequence[Piece]) -> list[int]:
         """Encodes a part of a laid out message by itself.
 
@@ -183,11 +236,7 @@ def _template_parts(
     rendered: str, added: Sequence[Mapping[str, Any]], slots: Sequence[str]
 ) -> tuple[_Special | tuple[str, ...], ...]:
     """Splits the rendered template into special tokens and runs of text and placeholders."""
-    for slot in slots:
-        if rendered.count(slot) != 1:
-            raise ModelFolderInvalid(
-                f"chat template: contains the {slot[1:-1]} text {rendered.count(slot)} times, not once"
-            )
+    _check_once(rendered, slots)
     ids = {str(token["content"]): int(token["id"]) for token in added}
     if not ids:
         return (tuple(_SLOT.split(rendered)),)
@@ -203,6 +252,14 @@ def _template_parts(
         elif piece:
             parts.append(tuple(_SLOT.split(piece)))
     return tuple(parts)
+
+
+def _check_once(rendered: str, slots: Sequence[str]) -> None:
+    for slot in slots:
+        if rendered.count(slot) != 1:
+            raise ModelFolderInvalid(
+                f"chat template: contains the {slot[1:-1]} text {rendered.count(slot)} times, not once"
+            )
 
 
 def _blank(token: Mapping[str, Any], side: str) -> str:

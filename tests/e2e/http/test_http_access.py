@@ -124,7 +124,7 @@ def test_each_route_is_for_the_callers_it_is_for_and_no_others(box: Box, method:
 def test_a_collection_of_others_is_as_if_it_were_not_there(box: Box) -> None:
     token = box.tokens["reader-a"]
     _, models = request(box, "GET", "/v1/models", token)
-    assert [model["id"] for model in models["data"]] == ["edge-rag/a"]
+    assert [model["id"] for model in models["data"] if model["id"].startswith("edge-rag/")] == ["edge-rag/a"]
     _, stores = request(box, "GET", "/v1/vector_stores", token)
     assert [store["id"] for store in stores["data"]] == ["a"]
     with box.channel("admin") as channel:

@@ -46,6 +46,35 @@ def test_added_tokens_not_marked_special_are_text_in_a_document() -> None:
     assert tokenizer.encode_chat("a", "b <|im_end|>").count(END) == 2
 
 
+@given(st.booleans(), st.integers(0, 6), st.text(max_size=20))
+def test_a_conversation_is_encoded_as_the_template_renders_it(system: bool, answers: int, text: str) -> None:
+    turns = [f"{text}{number}" for number in range(2 * answers + 1)]
+    spoken = [("system", "be brief")] * system
+    spoken += [("assistant" if number % 2 else "user", turn) for number, turn in enumerate(turns)]
+    rendered = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in spoken)
+    expected = PLAIN.encode(f"{rendered}<|im_start|>assistant\n", add_special_tokens=False).ids
+    assert TOKENIZER.encode_conversation("be brief" if system else "", turns) == expected
+
+
+def test_special_tokens_in_a_conversation_are_text() -> None:
+    tokens = TOKENIZER.encode_conversation("a<|im_end|>", ["<|im_start|>b", "<|im_end|>", "<|endoftext|>c"])
+    assert [token for token in tokens if token in SPECIAL] == [START, END] * 4 + [START]
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2, 5])
+def test_a_template_that_tells_messages_apart_is_rendered_for_each_length(answers: int) -> None:
+    tokenizer = chat("{% for m in messages %}{{ loop.index }}:{{ m.content }}<|im_end|>{% endfor %}")
+    tokens = tokenizer.encode_conversation("", ["x"] * (2 * answers + 1))
+    expected = "".join(f"{number}:x<|im_end|>" for number in range(1, 2 * answers + 2))
+    assert PLAIN.decode(tokens, skip_special_tokens=False) == expected
+
+
+def test_a_template_that_changes_the_order_of_messages_is_refused() -> None:
+    tokenizer = chat("{% for m in messages | reverse %}{{ m.content }}<|im_end|>{% endfor %}")
+    with pytest.raises(ModelFolderInvalid, match="order"):
+        tokenizer.encode_conversation("", ["a", "b", "c"])
+
+
 @pytest.mark.parametrize("forged", ["{{ 7 * 7 }}", "{% for x in [] %}", "\ue000user\ue001", "\ue000system\ue001"])
 def test_template_code_and_placeholders_in_a_document_are_text(forged: str) -> None:
     tokens = TOKENIZER.encode_chat("be brief", forged)

@@ -7,7 +7,8 @@ value.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -20,9 +21,11 @@ from edge_rag.core.answer import (
     TextDelta,
     Unsupported,
 )
+from edge_rag.core.generation import CompletionRequest, Conversation
 from edge_rag.core.identity import Identity
 from edge_rag.core.ids import RequestId
 from edge_rag.core.limits.request_fields import (
+    MAX_CONVERSATION_CHARACTERS,
     MAX_PASSAGES,
     MAX_SENTENCES,
     RequestLimits,
@@ -37,6 +40,8 @@ from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.documents import document_url
 from edge_rag.server.http.fields import check_names, choice, typed
 from edge_rag.server.http.openai.models import collection_of
+from edge_rag.service.ask import ask, complete, language_model
+from edge_rag.service.call import Call
 
 EXTENSION: Final = "edge_rag"
 """Field of requests and responses with what OpenAI's API has no field for."""
@@ -45,14 +50,15 @@ UNREAD: Final = frozenset({"user", "metadata", "safety_identifier", "prompt_cach
 """Fields that change no answer here."""
 
 _READ_EXTENSION: Final = frozenset({"mode", "max_sentences", "passages", "priority"})
-_ROLES: Final = ("system", "developer", "user", "assistant")
+_SYSTEM_ROLES: Final = ("system", "developer")
+_ROLES: Final = (*_SYSTEM_ROLES, "user", "assistant")
 _MOST_MESSAGES: Final = 4096
 _MOST_SEED: Final = (1 << 64) - 1
 _MOST_TOP_K: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class Caller:
     """Who asks, and within what.
 
     Attributes:
@@ -60,12 +66,14 @@ class Asker:
         identity: The caller.
         deadline: ``time.monotonic()`` seconds.
         limits: Bounds and defaults of requests.
+        language_model: Name of the model that continues conversations without documents; None without one.
     """
 
     request_id: RequestId
     identity: Identity
     deadline: float
     limits: RequestLimits
+    language_model: str | None = None
 
 
 def check_supported(
@@ -117,16 +125,59 @@ def last_question(messages: object, field: str, text_types: Collection[str]) -> 
     Raises:
         InvalidRequest: Names the first unusable message.
     """
+    checked = _messages(messages, field)
+    last = len(checked) - 1
+    return _content(f"{field}[{last}].content", checked[last].get("content"), text_types)
+
+
+def parse_conversation(messages: object, field: str, text_types: Collection[str], system: str = "") -> Conversation:
+    """Returns the conversation that some messages are; those of one role that follow each other are one.
+
+    Args:
+        messages: Messages of a request.
+        field: Name of their field.
+        text_types: Types of the parts of a message that are text.
+        system: What precedes the system messages.
+
+    Raises:
+        InvalidRequest: Names the first unusable message.
+    """
+    first = [system] if system else []
+    turns: list[list[str]] = []
+    for index, message in enumerate(_messages(messages, field)):
+        place = f"{field}[{index}]"
+        text = _content(f"{place}.content", message.get("content"), text_types)
+        role = message["role"]
+        if role in _SYSTEM_ROLES:
+            if turns:
+                raise InvalidRequest(f"{place}.role", "must be user or assistant: system messages come first")
+            first.append(text)
+        elif turns and bool(len(turns) % 2) == (role == "user"):
+            turns[-1].append(text)
+        elif turns or role == "user":
+            turns.append([text])
+        else:
+            raise InvalidRequest(f"{place}.role", "must be user: a conversation begins with the user")
+    conversation = Conversation("\n\n".join(first), tuple("\n\n".join(turn) for turn in turns))
+    characters = len(conversation.system) + sum(map(len, conversation.turns))
+    if characters > MAX_CONVERSATION_CHARACTERS:
+        raise InvalidRequest(
+            field, f"has {characters:,} characters, at most {MAX_CONVERSATION_CHARACTERS:,} are allowed"
+        )
+    return conversation
+
+
+def _messages(messages: object, field: str) -> list[dict[str, Any]]:
+    """Returns messages with known roles, the last one the user's."""
     if not isinstance(messages, list) or not messages:
         raise InvalidRequest(field, "must be an array of at least one message")
     bounded_int(field, len(messages), 1, _MOST_MESSAGES)
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
             raise InvalidRequest(f"{field}[{index}].role", f"must be one of {', '.join(_ROLES)}")
-    last = len(messages) - 1
-    if messages[last]["role"] != "user":
-        raise InvalidRequest(f"{field}[{last}].role", "must be user: the last message is the question")
-    return _content(f"{field}[{last}].content", messages[last].get("content"), text_types)
+    if messages[-1]["role"] != "user":
+        raise InvalidRequest(f"{field}[{len(messages) - 1}].role", "must be user: the last message is the question")
+    return messages
 
 
 def _content(field: str, value: object, text_types: Collection[str]) -> str:
@@ -219,7 +270,9 @@ class Wanted:
     passages: int | None = None
 
 
-def parse_query(body: Mapping[str, Any], question: tuple[str, str], model: str, wanted: Wanted, asker: Asker) -> Query:
+def parse_query(
+    body: Mapping[str, Any], question: tuple[str, str], model: str, wanted: Wanted, caller: Caller
+) -> Query:
     """Returns the query to the collection that a model stands for.
 
     Args:
@@ -227,27 +280,25 @@ def parse_query(body: Mapping[str, Any], question: tuple[str, str], model: str, 
         question: Name of the question's field, and the question.
         model: The model.
         wanted: What else the request asks for.
-        asker: Who asks.
+        caller: Who asks.
 
     Raises:
         InvalidRequest: Names the first unusable field.
         NotFound: The model is not a collection.
     """
-    limits, form = asker.limits, wanted.format
+    limits, form = caller.limits, wanted.format
     extension = typed(body, EXTENSION, dict) or {}
     check_names(extension, _READ_EXTENSION, EXTENSION)
     mode = choice(extension, "mode", {each.value: each for each in AnswerMode}, EXTENSION)
     if mode is None:
         mode = AnswerMode.FREE if form is not None else limits.default_mode
-    if form is not None:
-        check_format(wanted.format_field, form, mode, "stop" if wanted.sampling.stop else None)
-    priority = choice(extension, "priority", {each.name.lower(): each for each in Priority}, EXTENSION)
+    _check_format(wanted, mode)
     sentences = typed(extension, "max_sentences", int, EXTENSION)
     passages = typed(extension, "passages", int, EXTENSION)
     if passages is None:
         passages = limits.default_passages if wanted.passages is None else wanted.passages
     return Query(
-        request_id=asker.request_id,
+        request_id=caller.request_id,
         question=parse_text(*question, limits.question_characters),
         collection=collection_of(model),
         mode=mode,
@@ -256,11 +307,61 @@ def parse_query(body: Mapping[str, Any], question: tuple[str, str], model: str, 
         ),
         passages=bounded_int(f"{EXTENSION}.passages", passages, 1, MAX_PASSAGES),
         sampling=wanted.sampling,
-        priority=asker.identity.capped_priority(Priority.INTERACTIVE if priority is None else priority),
-        client=asker.identity.name,
-        deadline=asker.deadline,
+        priority=_priority(extension, caller),
+        client=caller.identity.name,
+        deadline=caller.deadline,
         format=form,
     )
+
+
+def parse_completion(
+    body: Mapping[str, Any], conversation: Conversation, wanted: Wanted, caller: Caller
+) -> CompletionRequest:
+    """Returns the request to continue a conversation.
+
+    Args:
+        body: The body, for the extension.
+        conversation: The conversation.
+        wanted: What else the request asks for.
+        caller: Who asks.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    extension = typed(body, EXTENSION, dict) or {}
+    check_names(extension, frozenset({"priority"}), EXTENSION)
+    _check_format(wanted, AnswerMode.FREE)
+    return CompletionRequest(
+        request_id=caller.request_id,
+        conversation=conversation,
+        sampling=wanted.sampling,
+        priority=_priority(extension, caller),
+        client=caller.identity.name,
+        deadline=caller.deadline,
+        format=wanted.format,
+    )
+
+
+def _check_format(wanted: Wanted, mode: AnswerMode) -> None:
+    if wanted.format is not None:
+        check_format(wanted.format_field, wanted.format, mode, "stop" if wanted.sampling.stop else None)
+
+
+def _priority(extension: Mapping[str, Any], caller: Caller) -> Priority:
+    wanted = choice(extension, "priority", {each.name.lower(): each for each in Priority}, EXTENSION)
+    return caller.identity.capped_priority(Priority.INTERACTIVE if wanted is None else wanted)
+
+
+def answer_events(
+    call: Call, request: Query | CompletionRequest
+) -> AbstractAsyncContextManager[AsyncIterator[AnswerEvent]]:
+    """Opens the answer to a question or the continuation of a conversation; see ``service.ask``."""
+    return ask(call, request) if isinstance(request, Query) else complete(call, request)
+
+
+def caller_of(call: Call, limits: RequestLimits) -> Caller:
+    """Returns who asks by a call."""
+    return Caller(call.request_id, call.identity, call.deadline, limits, language_model(call))
 
 
 @dataclass(slots=True)
@@ -268,7 +369,7 @@ class Answer:
     """An answer as its events tell it so far.
 
     Attributes:
-        collection: Collection whose documents it cites.
+        collection: Collection whose documents it cites; empty if it cites none.
         base_url: Where the client reached the server.
         passages: The passages that it is based on.
         citations: Citations, in order.
@@ -315,6 +416,8 @@ class Answer:
                 self._unsupported.append({"start_index": event.answer_start, "end_index": event.answer_end})
             case Finished():
                 self.finished = event
+                if not self.collection:
+                    return
                 self.extension["found"] = event.reason is not FinishReason.NOT_FOUND
                 self.extension["unsupported"] = self._unsupported
 

@@ -1,4 +1,7 @@
-"""Chat completions in the shape of OpenAI's API. The last message is the question; earlier ones are not read."""
+"""Chat completions in the shape of OpenAI's API.
+
+To a collection the last message is the question, and earlier ones are not read; the language model reads all of them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from edge_rag.core.answer import AnswerEvent, Finished, PassagesFound, TextDelta, Usage
+from edge_rag.core.answer import AnswerEvent, Finished, TextDelta, Usage
+from edge_rag.core.generation import CompletionRequest
 from edge_rag.core.query import Query
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.exchange import Exchange, event_line
@@ -16,16 +20,19 @@ from edge_rag.server.http.openai.answers import (
     EXTENSION,
     UNREAD,
     Answer,
-    Asker,
+    Caller,
     Wanted,
+    answer_events,
+    caller_of,
     check_supported,
     last_question,
+    parse_completion,
+    parse_conversation,
     parse_format,
     parse_model,
     parse_query,
     parse_sampling,
 )
-from edge_rag.service.ask import ask
 from edge_rag.service.call import Call
 
 _NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
@@ -70,9 +77,9 @@ _DONE: Final = b"data: [DONE]\n\n"
 async def chat(call: Call, exchange: Exchange) -> None:
     """Answers a question, whole or as a stream that begins with the first event of the answer."""
     body = parse_json(exchange.body)
-    request = parse_chat(body, Asker(call.request_id, call.identity, call.deadline, exchange.requests))
+    request = parse_chat(body, caller_of(call, exchange.requests))
     writer = ChatWriter(request, int(time.time()), exchange.base_url)
-    async with ask(call, request.query) as events:
+    async with answer_events(call, request.query) as events:
         async for event in events:
             if not request.stream:
                 writer.take(event)
@@ -94,13 +101,13 @@ class ChatRequest:
 
     Attributes:
         model: Name of the model, as the client wrote it.
-        query: The question.
+        query: The question, or the conversation if the model is the language model.
         stream: Whether the answer is streamed.
         include_usage: Whether a stream ends with the usage.
     """
 
     model: str
-    query: Query
+    query: Query | CompletionRequest
     stream: bool
     include_usage: bool
 
@@ -113,20 +120,25 @@ def question_of(data: bytes) -> str:
         return ""
 
 
-def parse_chat(body: Mapping[str, Any], asker: Asker) -> ChatRequest:
+def parse_chat(body: Mapping[str, Any], caller: Caller) -> ChatRequest:
     """Returns the legal request that a body stands for.
 
     Raises:
         InvalidRequest: Names the first unusable field.
-        NotFound: The model is not a collection.
+        NotFound: The model is neither a collection nor the language model.
     """
     check_supported(body, _READ, _NEUTRAL)
     model = parse_model(body)
     stream = bool(typed(body, "stream", bool))
     sampling = parse_sampling(body, _max_tokens(body))
     form = parse_format(typed(body, "response_format", dict), "response_format", "json_schema")
-    question = "messages", last_question(body.get("messages"), "messages", _TEXT_TYPES)
-    query = parse_query(body, question, model, Wanted(sampling, form, "response_format"), asker)
+    wanted, messages = Wanted(sampling, form, "response_format"), body.get("messages")
+    query: Query | CompletionRequest
+    if model == caller.language_model:
+        query = parse_completion(body, parse_conversation(messages, "messages", _TEXT_TYPES), wanted, caller)
+    else:
+        question = "messages", last_question(messages, "messages", _TEXT_TYPES)
+        query = parse_query(body, question, model, wanted, caller)
     return ChatRequest(model, query, stream, _include_usage(body, stream))
 
 
@@ -159,7 +171,9 @@ class ChatWriter:
     def __init__(self, request: ChatRequest, created: int, base_url: str) -> None:
         self._request = request
         self._created = created
-        self._answer = Answer(request.query.collection, base_url)
+        query = request.query
+        self._answer = Answer(query.collection if isinstance(query, Query) else "", base_url)
+        self._begun = False
 
     def take(self, event: AnswerEvent) -> None:
         """Takes an event for ``completion``."""
@@ -168,15 +182,16 @@ class ChatWriter:
     def chunks(self, event: AnswerEvent) -> Iterator[dict[str, Any]]:
         """Takes an event; yields what is sent of it in a stream: citations once, after all text."""
         self.take(event)
+        if not self._begun:
+            self._begun = True
+            yield self._chunk({"role": "assistant", "content": ""})
         match event:
-            case PassagesFound():
-                yield self._chunk({"role": "assistant", "content": ""})
             case TextDelta():
                 yield self._chunk({"content": event.text})
             case Finished():
                 if annotations := self._annotations():
                     yield self._chunk({"annotations": annotations})
-                yield {**self._chunk({}, self._finish_reason()), EXTENSION: self._answer.extension}
+                yield {**self._chunk({}, self._finish_reason()), **self._extension()}
                 if self._request.include_usage:
                     yield {**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(event.usage)}
 
@@ -191,7 +206,10 @@ class ChatWriter:
         }
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._finish_reason()}
         usage = _usage(answer.end.usage)
-        return {**self._head("chat.completion"), "choices": [choice], "usage": usage, EXTENSION: answer.extension}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": usage, **self._extension()}
+
+    def _extension(self) -> dict[str, Any]:
+        return {EXTENSION: self._answer.extension} if self._answer.extension else {}
 
     def _annotations(self) -> list[dict[str, Any]]:
         answer = self._answer

@@ -1,4 +1,4 @@
-"""Collections as models in the shape of OpenAI's API."""
+"""Collections, and the language model alone, as models in the shape of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from edge_rag.core.limits.request_fields import parse_collection_name
 from edge_rag.errors import NotFound
 from edge_rag.server.http.exchange import Exchange
 from edge_rag.service import collections
+from edge_rag.service.ask import language_model
 from edge_rag.service.call import Call
 
 MODEL_PREFIX: Final = "edge-rag/"
@@ -16,14 +17,21 @@ MODEL_PREFIX: Final = "edge-rag/"
 
 
 async def list_models(call: Call, exchange: Exchange) -> None:
-    """Lists the collections that exist for the caller, as models."""
-    found = await collections.list_visible(call)
-    await exchange.respond_json(call, {"object": "list", "data": [_model(info) for info in found]})
+    """Lists the collections that exist for the caller, and the language model if there is one."""
+    models = [_collection(info) for info in await collections.list_visible(call)]
+    alone = language_model(call)
+    if alone is not None:
+        models.append(_model(alone))
+    await exchange.respond_json(call, {"object": "list", "data": models})
 
 
 async def get_model(call: Call, exchange: Exchange) -> None:
-    """Returns a collection as a model."""
-    await exchange.respond_json(call, _model(await collections.get(call, collection_of(exchange.path["model"]))))
+    """Returns a collection, or the language model, as a model."""
+    name = exchange.path["model"]
+    if name == language_model(call):
+        await exchange.respond_json(call, _model(name))
+        return
+    await exchange.respond_json(call, _collection(await collections.get(call, collection_of(name))))
 
 
 def collection_of(model: str) -> str:
@@ -37,6 +45,10 @@ def collection_of(model: str) -> str:
     return parse_collection_name(model.removeprefix(MODEL_PREFIX), "model")
 
 
-def _model(info: CollectionInfo) -> dict[str, Any]:
+def _collection(info: CollectionInfo) -> dict[str, Any]:
     created = 0 if info.created_at is None else int(info.created_at.timestamp())
-    return {"id": f"{MODEL_PREFIX}{info.name}", "object": "model", "created": created, "owned_by": "edge-rag"}
+    return _model(f"{MODEL_PREFIX}{info.name}", created)
+
+
+def _model(name: str, created: int = 0) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": created, "owned_by": "edge-rag"}

@@ -1,7 +1,7 @@
 """Responses in the shape of OpenAI's API, as Open Responses specifies it.
 
-A collection searches its documents for each question, so an answer is a ``file_search_call`` and a message. Nothing is
-kept: the last item of the input is the question, and there are no earlier responses to refer to.
+A collection searches its documents for each question, so an answer is a ``file_search_call`` and a message; the
+language model alone writes a message. Nothing is kept: there are no earlier responses to refer to.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from math import exp
 from typing import Any, Final
 
-from edge_rag.core.answer import AnswerEvent, Citation, Finished, PassagesFound, TextDelta, Usage
+from edge_rag.core.answer import AnswerEvent, Citation, Finished, TextDelta, Usage
 from edge_rag.core.documents.metadata import MetadataValue
+from edge_rag.core.generation import CompletionRequest
 from edge_rag.core.limits.request_fields import MAX_PASSAGES, MAX_TOKENS, bounded_int
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import Query
@@ -25,17 +26,20 @@ from edge_rag.server.http.openai.answers import (
     EXTENSION,
     UNREAD,
     Answer,
-    Asker,
+    Caller,
     Wanted,
+    answer_events,
+    caller_of,
     check_supported,
     last_question,
+    parse_completion,
+    parse_conversation,
     parse_format,
     parse_model,
     parse_query,
     parse_sampling,
 )
 from edge_rag.server.http.openai.models import collection_of
-from edge_rag.service.ask import ask
 from edge_rag.service.call import Call
 
 _NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
@@ -82,11 +86,10 @@ _DONE: Final = b"data: [DONE]\n\n"
 
 
 async def create_response(call: Call, exchange: Exchange) -> None:
-    """Answers a question, whole or as a stream that begins when its documents were searched."""
-    asker = Asker(call.request_id, call.identity, call.deadline, exchange.requests)
-    request = parse_response(parse_json(exchange.body), asker)
+    """Answers a question, whole or as a stream that begins with the first event of the answer."""
+    request = parse_response(parse_json(exchange.body), caller_of(call, exchange.requests))
     writer = ResponseWriter(request, int(time.time()), exchange.base_url)
-    async with ask(call, request.query) as events:
+    async with answer_events(call, request.query) as events:
         async for event in events:
             written = writer.events(event)
             if not request.stream:
@@ -113,13 +116,13 @@ class ResponseRequest:
     """A valid request for a response.
 
     Attributes:
-        query: The question.
+        query: The question, or the conversation if the model is the language model.
         stream: Whether the response is streamed.
         results: Whether the passages are part of it.
         told: Fields of the request that the response repeats.
     """
 
-    query: Query
+    query: Query | CompletionRequest
     stream: bool
     results: bool
     told: Mapping[str, Any]
@@ -128,17 +131,17 @@ class ResponseRequest:
 def response_question_of(data: bytes) -> str:
     """Returns the question of a request's body; empty if it has none that can be read."""
     try:
-        return _question(parse_json(data))
+        return last_question(_messages(parse_json(data)), "input", _TEXT_TYPES)
     except InvalidRequest:
         return ""
 
 
-def parse_response(body: Mapping[str, Any], asker: Asker) -> ResponseRequest:
+def parse_response(body: Mapping[str, Any], caller: Caller) -> ResponseRequest:
     """Returns the legal request that a body stands for.
 
     Raises:
         InvalidRequest: Names the first unusable field.
-        NotFound: The model is not a collection.
+        NotFound: The model is neither a collection nor the language model.
     """
     check_supported(body, _READ, _NEUTRAL)
     model = parse_model(body)
@@ -154,12 +157,19 @@ def parse_response(body: Mapping[str, Any], asker: Asker) -> ResponseRequest:
     if calls is not None:
         bounded_int("max_tool_calls", calls, 1, _MOST_TOOL_CALLS)
     sampling = parse_sampling({name: body.get(name) for name in ("temperature", "top_p")}, most)
-    tools, passages = _tools(body, collection_of(model))
+    alone = model == caller.language_model
+    tools, passages = _tools(body, None if alone else collection_of(model))
     wanted = Wanted(sampling, parse_format(shown_format, "text.format"), "text.format", passages)
-    query = parse_query(body, ("input", _question(body)), model, wanted, asker)
+    messages, instructions = _messages(body), typed(body, "instructions", str)
+    query: Query | CompletionRequest
+    if alone:
+        conversation = parse_conversation(messages, "input", _TEXT_TYPES, instructions or "")
+        query = parse_completion(body, conversation, wanted, caller)
+    else:
+        query = parse_query(body, ("input", last_question(messages, "input", _TEXT_TYPES)), model, wanted, caller)
     told = {
         "model": model,
-        "instructions": typed(body, "instructions", str),
+        "instructions": instructions,
         "max_output_tokens": most,
         "max_tool_calls": calls,
         "metadata": typed(body, "metadata", dict) or {},
@@ -183,12 +193,21 @@ def _include(body: Mapping[str, Any]) -> list[str]:
     return included
 
 
-def _tools(body: Mapping[str, Any], collection: str) -> tuple[list[dict[str, Any]], int | None]:
-    """Returns the tools, as the response tells them, and the most passages that they allow."""
+def _tools(body: Mapping[str, Any], collection: str | None) -> tuple[list[dict[str, Any]], int | None]:
+    """Returns the tools, as the response tells them, and the most passages that they allow.
+
+    Args:
+        body: The body.
+        collection: The model's collection; None for the language model, which has no tools.
+    """
     tools = typed(body, "tools", list) or []
     most: int | None = None
     for index, tool in enumerate(tools):
         field = f"tools[{index}]"
+        if collection is None:
+            raise InvalidRequest(
+                "tools", "are not supported by the language model; documents are searched by edge-rag/NAME"
+            )
         if not isinstance(tool, dict) or tool.get("type") != "file_search":
             raise InvalidRequest(f"{field}.type", "must be file_search; others are not supported by a collection")
         if index:
@@ -211,20 +230,21 @@ def _check_ranking(options: Mapping[str, Any], field: str) -> None:
     check_supported(options, (), neutral, field)
 
 
-def _question(body: Mapping[str, Any]) -> str:
+def _messages(body: Mapping[str, Any]) -> object:
+    """Returns the messages of the input."""
     given = body.get("input")
     if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    if not isinstance(given, list):
         return given
-    messages = given
-    if isinstance(given, list):
-        messages = []
-        for index, item in enumerate(given):
-            kind = item.get("type", "message") if isinstance(item, dict) else None
-            if kind == "message":
-                messages.append(item)
-            elif kind not in _UNREAD_ITEMS or index == len(given) - 1:
-                raise InvalidRequest(f"input[{index}].type", "must be message; the last one is the question")
-    return last_question(messages, "input", _TEXT_TYPES)
+    messages = []
+    for index, item in enumerate(given):
+        kind = item.get("type", "message") if isinstance(item, dict) else None
+        if kind == "message":
+            messages.append(item)
+        elif kind not in _UNREAD_ITEMS or index == len(given) - 1:
+            raise InvalidRequest(f"input[{index}].type", "must be message; the last one is the question")
+    return messages
 
 
 class ResponseWriter:
@@ -239,16 +259,18 @@ class ResponseWriter:
     def __init__(self, request: ResponseRequest, created: int, base_url: str) -> None:
         self._request = request
         self._created = created
-        self._answer = Answer(request.query.collection, base_url)
+        query = request.query
+        self._question = query.question if isinstance(query, Query) else None
+        self._answer = Answer(query.collection if isinstance(query, Query) else "", base_url)
         self._events = 0
         self._annotations: list[dict[str, Any]] = []
 
     def events(self, event: AnswerEvent) -> Iterator[dict[str, Any]]:
         """Takes an event; yields what is sent of it in a stream, which may be left out but must be read."""
         self._answer.take(event)
+        if not self._events:
+            yield from self._begin()
         match event:
-            case PassagesFound():
-                yield from self._begin()
             case TextDelta():
                 yield self._of_text("response.output_text.delta", delta=event.text, logprobs=[])
             case Citation():
@@ -264,12 +286,14 @@ class ResponseWriter:
     def response(self) -> dict[str, Any]:
         """Returns the whole response; the last event must have been taken."""
         cut = self._answer.cut
+        status = "incomplete" if cut else "completed"
+        extension = {EXTENSION: self._answer.extension} if self._answer.extension else {}
         return {
-            **self._resource("incomplete" if cut else "completed", [self._search(), self._message(self._status())]),
+            **self._resource(status, [*self._searches(), self._message(status)]),
             "completed_at": None if cut else int(time.time()),
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "usage": _usage(self._answer.end.usage),
-            EXTENSION: self._answer.extension,
+            **extension,
         }
 
     def failed(self, error: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,7 +303,7 @@ class ResponseWriter:
             error: The failure, as ``exchange.error_object`` tells it.
         """
         code = "rate_limit_exceeded" if error["type"] == "rate_limit_error" else "server_error"
-        output = [self._search(), self._message("incomplete")]
+        output = [*self._searches(), self._message("incomplete")]
         resource = self._resource("failed", output)
         return self._event(
             "response.failed", response={**resource, "error": {"code": code, "message": error["message"]}}
@@ -288,22 +312,22 @@ class ResponseWriter:
     def _begin(self) -> Iterator[dict[str, Any]]:
         yield self._event("response.created", response=self._resource("in_progress", []))
         yield self._event("response.in_progress", response=self._resource("in_progress", []))
-        search = self._search()
-        started = {**search, "status": "in_progress", "results": None}
-        yield self._event("response.output_item.added", output_index=0, item=started)
-        for step in ("in_progress", "searching", "completed"):
-            yield self._event(f"response.file_search_call.{step}", output_index=0, item_id=search["id"])
-        yield self._event("response.output_item.done", output_index=0, item=search)
+        for search in self._searches():
+            started = {**search, "status": "in_progress", "results": None}
+            yield self._event("response.output_item.added", output_index=0, item=started)
+            for step in ("in_progress", "searching", "completed"):
+                yield self._event(f"response.file_search_call.{step}", output_index=0, item_id=search["id"])
+            yield self._event("response.output_item.done", output_index=0, item=search)
         message = {**self._message("in_progress"), "content": []}
-        yield self._event("response.output_item.added", output_index=1, item=message)
+        yield self._event("response.output_item.added", output_index=self._place, item=message)
         yield self._of_text("response.content_part.added", part=_part("", []))
 
     def _end(self) -> Iterator[dict[str, Any]]:
         done = self.response()
-        message = done["output"][1]
+        message = done["output"][self._place]
         yield self._of_text("response.output_text.done", text=self._answer.text, logprobs=[])
         yield self._of_text("response.content_part.done", part=message["content"][0])
-        yield self._event("response.output_item.done", output_index=1, item=message)
+        yield self._event("response.output_item.done", output_index=self._place, item=message)
         yield self._event(f"response.{done['status']}", response=done)
 
     def _event(self, kind: str, **fields: Any) -> dict[str, Any]:
@@ -312,13 +336,15 @@ class ResponseWriter:
         return {"type": kind, "sequence_number": number, **fields}
 
     def _of_text(self, kind: str, **fields: Any) -> dict[str, Any]:
-        return self._event(kind, item_id=self._id("msg"), output_index=1, content_index=0, **fields)
+        return self._event(kind, item_id=self._id("msg"), output_index=self._place, content_index=0, **fields)
 
     def _id(self, prefix: str) -> str:
         return f"{prefix}_{self._request.query.request_id}"
 
-    def _status(self) -> str:
-        return "incomplete" if self._answer.cut else "completed"
+    @property
+    def _place(self) -> int:
+        """Index of the message in the output."""
+        return 0 if self._question is None else 1
 
     def _resource(self, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
         return {
@@ -343,14 +369,16 @@ class ResponseWriter:
             "output": output,
         }
 
-    def _search(self) -> dict[str, Any]:
-        query = self._request.query
+    def _searches(self) -> Iterator[dict[str, Any]]:
+        """Yields the search, unless the model is the language model."""
+        if self._question is None:
+            return
         found = [self._result(each) for each in self._answer.passages] if self._request.results else None
-        return {
+        yield {
             "type": "file_search_call",
             "id": self._id("fs"),
             "status": "completed",
-            "queries": [query.question],
+            "queries": [self._question],
             "results": found,
         }
 

@@ -19,14 +19,15 @@ from edge_rag.core.answer import (
     Unsupported,
     Usage,
 )
+from edge_rag.core.generation import CompletionRequest, Conversation
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.core.passage import Passage, RankedPassage
-from edge_rag.core.query import AnswerMode, JsonSchema, Priority
+from edge_rag.core.query import AnswerMode, JsonSchema, Priority, Query
 from edge_rag.errors import EdgeRagError, InvalidRequest, NotFound, UndecodableMessage
 from edge_rag.server.http.fields import parse_json
-from edge_rag.server.http.openai.answers import Asker
+from edge_rag.server.http.openai.answers import Caller
 from edge_rag.server.http.openai.chat import ChatRequest, ChatWriter, parse_chat, question_of
 
 CALLER = Identity("ward-3", frozenset({Role.READER}), priority_ceiling=Priority.NORMAL)
@@ -35,7 +36,20 @@ LEAST: dict[str, Any] = {"model": "edge-rag/manuals", "messages": [{"role": "use
 
 
 def parse(**fields: Any) -> ChatRequest:
-    return parse_chat({**LEAST, **fields}, Asker(RequestId("r"), CALLER, 10.0, LIMITS))
+    return parse_chat({**LEAST, **fields}, Caller(RequestId("r"), CALLER, 10.0, LIMITS, "quoter"))
+
+
+def asked(**fields: Any) -> Query:
+    query = parse(**fields).query
+    assert isinstance(query, Query)
+    return query
+
+
+def conversation(*messages: tuple[str, str]) -> Conversation:
+    told = [{"role": role, "content": content} for role, content in messages]
+    query = parse(model="quoter", messages=told).query
+    assert isinstance(query, CompletionRequest)
+    return query.conversation
 
 
 def refused_field(**fields: Any) -> str:
@@ -45,8 +59,7 @@ def refused_field(**fields: Any) -> str:
 
 
 def test_a_bare_question_gets_the_defaults_of_every_transport() -> None:
-    request = parse()
-    query = request.query
+    request, query = parse(), asked()
     assert (query.question, query.collection, query.mode) == ("How often?", "manuals", AnswerMode.QUOTE)
     assert (query.max_sentences, query.passages, query.format) == (1, 4, None)
     assert query.priority is Priority.NORMAL  # the most this caller gets
@@ -67,7 +80,9 @@ def test_every_supported_field_arrives() -> None:
         stop=["END"],
         edge_rag={"mode": "free", "max_sentences": 3, "passages": 2, "priority": "batch"},
     )
-    sampling, query = request.query.sampling, request.query
+    query = request.query
+    assert isinstance(query, Query)
+    sampling = query.sampling
     assert request.stream
     assert request.include_usage
     assert (sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.top_k) == (7, 1.0, 0.5, 3)
@@ -84,19 +99,51 @@ def test_the_last_message_is_the_question_whatever_precedes_it() -> None:
         {"role": "assistant", "content": "So."},
         {"role": "user", "content": [{"type": "text", "text": "And"}, {"type": "text", "text": "now?"}]},
     ]
-    assert parse(messages=turns).query.question == "And\nnow?"
+    assert asked(messages=turns).question == "And\nnow?"
     assert question_of(json.dumps({"messages": turns}).encode()) == "And\nnow?"
     assert question_of(b"{") == ""
+
+
+def test_the_language_model_reads_the_whole_conversation() -> None:
+    assert conversation(("system", "Brief."), ("developer", "Kind."), ("user", "A?")) == Conversation(
+        "Brief.\n\nKind.", ("A?",)
+    )
+    messages = (("user", "A"), ("user", "B"), ("assistant", "C"), ("assistant", "D"), ("user", "E"))
+    assert conversation(*messages) == Conversation("", ("A\n\nB", "C\n\nD", "E"))
+
+
+@pytest.mark.parametrize(
+    ("messages", "field"),
+    [
+        ((("assistant", "C"), ("user", "A")), "messages[0].role"),
+        ((("user", "A"), ("system", "S"), ("user", "A")), "messages[1].role"),
+        ((("user", "A"), ("assistant", "C")), "messages[1].role"),
+        ((("user", "x" * 262_145),), "messages"),
+    ],
+)
+def test_what_is_no_conversation_is_refused_by_its_message(messages: tuple[tuple[str, str], ...], field: str) -> None:
+    with pytest.raises(InvalidRequest) as error:
+        conversation(*messages)
+    assert error.value.field == field
+
+
+def test_the_language_model_takes_what_concerns_no_documents() -> None:
+    query = parse(model="quoter", stop="x", seed=1, edge_rag={"priority": "batch"}).query
+    assert isinstance(query, CompletionRequest)
+    assert (query.sampling.stop, query.sampling.seed, query.priority) == (("x",), 1, Priority.BATCH)
+    assert refused_field(model="quoter", edge_rag={"mode": "cite"}) == "edge_rag.mode"
+    schema = {"type": "json_object"}
+    assert refused_field(model="quoter", response_format=schema, stop="x") == "stop"
 
 
 def test_a_schema_makes_the_answer_free() -> None:
     schema = {"type": "object", "properties": {"hours": {"type": "integer"}}}
     wanted = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": schema}}
-    query = parse(response_format=wanted).query
+    query = asked(response_format=wanted)
     assert query.mode is AnswerMode.FREE
     assert isinstance(query.format, JsonSchema)
     assert json.loads(query.format.schema) == schema
-    assert parse(response_format={"type": "text"}).query.mode is AnswerMode.QUOTE
+    assert asked(response_format={"type": "text"}).mode is AnswerMode.QUOTE
     assert refused_field(response_format=wanted, edge_rag={"mode": "quote"}) == "response_format"
     assert refused_field(response_format=wanted, stop="x") == "stop"
     assert refused_field(response_format={"type": "xml"}) == "response_format.type"
@@ -194,10 +241,10 @@ EVENTS: tuple[AnswerEvent, ...] = (
 )
 
 
-def written(**fields: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def written(events: tuple[AnswerEvent, ...] = EVENTS, **fields: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     streaming, whole = (ChatWriter(parse(**fields), 1_700_000_000, "http://box:7480") for _ in range(2))
-    chunks = [chunk for event in EVENTS for chunk in streaming.chunks(event)]
-    for event in EVENTS:
+    chunks = [chunk for event in events for chunk in streaming.chunks(event)]
+    for event in events:
         whole.take(event)
     return chunks, whole.completion()
 
@@ -214,6 +261,14 @@ def test_a_completion_has_text_citation_usage_and_what_is_unsupported() -> None:
     assert done["usage"]["prompt_tokens_details"] == {"cached_tokens": 4}
     expected = {"evidence": 0.75, "found": True, "unsupported": [{"start_index": 7, "end_index": 20}]}
     assert done["edge_rag"] == expected
+
+
+def test_a_continued_conversation_has_neither_citations_nor_evidence() -> None:
+    chunks, done = written((TextDelta("So."), EVENTS[-1]), model="quoter", stream=True)
+    assert "edge_rag" not in done
+    assert done["choices"][0]["message"]["annotations"] == []
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    assert deltas == [{"role": "assistant", "content": ""}, {"content": "So."}, {}]
 
 
 def test_chunks_add_up_to_the_completion() -> None:

@@ -18,13 +18,14 @@ from edge_rag.core.answer import (
     TextDelta,
     Usage,
 )
+from edge_rag.core.generation import CompletionRequest, Conversation
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.core.passage import Passage, RankedPassage
-from edge_rag.core.query import AnswerMode, JsonSchema
+from edge_rag.core.query import AnswerMode, JsonSchema, Query
 from edge_rag.errors import EdgeRagError, InvalidRequest, NotFound
-from edge_rag.server.http.openai.answers import Asker
+from edge_rag.server.http.openai.answers import Caller
 from edge_rag.server.http.openai.responses import (
     ResponseRequest,
     ResponseWriter,
@@ -39,11 +40,17 @@ SEARCH = {"type": "file_search", "vector_store_ids": ["manuals"]}
 
 
 def parse(**fields: Any) -> ResponseRequest:
-    return parse_response({**LEAST, **fields}, Asker(RequestId("r"), CALLER, 10.0, LIMITS))
+    return parse_response({**LEAST, **fields}, Caller(RequestId("r"), CALLER, 10.0, LIMITS, "quoter"))
+
+
+def asked(**fields: Any) -> Query:
+    query = parse(**fields).query
+    assert isinstance(query, Query)
+    return query
 
 
 def test_a_bare_question_gets_the_defaults_of_every_transport() -> None:
-    query = parse().query
+    query = asked()
     assert (query.question, query.collection, query.mode, query.passages) == (
         "How often?",
         "manuals",
@@ -65,10 +72,11 @@ def test_every_supported_field_arrives() -> None:
         store=True,
     )
     query = request.query
+    assert isinstance(query, Query)
     assert (request.stream, request.results) == (True, True)
     assert (query.sampling.max_tokens, query.sampling.temperature, query.sampling.top_p) == (7, 1.0, 0.5)
     assert (query.passages, query.mode) == (3, AnswerMode.CITE)
-    assert parse(tools=[{**SEARCH, "max_num_results": 50}]).query.passages == 32
+    assert asked(tools=[{**SEARCH, "max_num_results": 50}]).passages == 32
 
 
 def test_the_last_item_is_the_question_whatever_precedes_it() -> None:
@@ -79,14 +87,14 @@ def test_the_last_item_is_the_question_whatever_precedes_it() -> None:
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "So."}]},
         {"role": "user", "content": [{"type": "input_text", "text": "And now?"}]},
     ]
-    assert parse(input=items).query.question == "And now?"
+    assert asked(input=items).question == "And now?"
     assert response_question_of(json.dumps({"input": items}).encode()) == "And now?"
     assert response_question_of(b"{") == ""
 
 
 def test_a_schema_makes_the_answer_free() -> None:
     schema = {"type": "object"}
-    query = parse(text={"format": {"type": "json_schema", "name": "n", "schema": schema, "strict": True}}).query
+    query = asked(text={"format": {"type": "json_schema", "name": "n", "schema": schema, "strict": True}})
     assert query.mode is AnswerMode.FREE
     assert isinstance(query.format, JsonSchema)
     assert json.loads(query.format.schema) == schema
@@ -149,7 +157,7 @@ FIELDS = ("input", "tools", "text", "include", "reasoning", "metadata", "store",
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON_VALUES, max_size=4))
 def test_any_value_of_any_field_is_a_legal_request_or_a_named_error(fields: dict[str, Any]) -> None:
     try:
-        assert 1 <= parse(**fields).query.passages <= 32
+        assert 1 <= asked(**fields).passages <= 32
     except EdgeRagError as error:
         assert str(error)
 
@@ -201,6 +209,20 @@ def test_the_passages_come_only_if_they_are_asked_for() -> None:
     assert (result["file_id"], result["text"]) == ("doc/1", PASSAGE.text)
     assert 0 <= result["score"] <= 1
     assert result["attributes"] == {"tags": "a, b", "year": 2020.0}
+
+
+def test_the_language_model_writes_only_a_message() -> None:
+    items = [{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"}, {"role": "user", "content": "C"}]
+    request = parse(model="quoter", input=items, instructions="Brief.")
+    assert isinstance(request.query, CompletionRequest)
+    assert request.query.conversation == Conversation("Brief.", ("A", "B", "C"))
+    writer = ResponseWriter(request, 1_700_000_000, "http://box:7480")
+    sent = [each for event in (TextDelta("So."), events()[-1]) for each in writer.events(event)]
+    assert [item["type"] for item in writer.response()["output"]] == ["message"]
+    assert {each["output_index"] for each in sent if "output_index" in each} == {0}
+    assert not any("file_search" in each["type"] for each in sent)
+    with pytest.raises(InvalidRequest, match="tools"):
+        parse(model="quoter", tools=[SEARCH])
 
 
 def test_nothing_is_kept_whatever_is_asked_for() -> None:
