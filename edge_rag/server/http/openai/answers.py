@@ -21,6 +21,7 @@ from edge_rag.core.answer import (
     TextDelta,
     Unsupported,
 )
+from edge_rag.core.documents.filters import Filter
 from edge_rag.core.generation import CompletionRequest, Conversation
 from edge_rag.core.identity import Identity
 from edge_rag.core.ids import RequestId
@@ -39,6 +40,7 @@ from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, 
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.documents import document_url
 from edge_rag.server.http.fields import check_names, choice, typed
+from edge_rag.server.http.openai.filters import parse_filters
 from edge_rag.server.http.openai.models import collection_of
 from edge_rag.service.ask import ask, complete, language_model
 from edge_rag.service.call import Call
@@ -49,7 +51,7 @@ EXTENSION: Final = "edge_rag"
 UNREAD: Final = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
 """Fields that change no answer here."""
 
-_READ_EXTENSION: Final = frozenset({"mode", "max_sentences", "passages", "priority"})
+_READ_EXTENSION: Final = frozenset({"mode", "max_sentences", "passages", "priority", "filter"})
 _SYSTEM_ROLES: Final = ("system", "developer")
 _ROLES: Final = (*_SYSTEM_ROLES, "user", "assistant")
 _MOST_MESSAGES: Final = 4096
@@ -261,13 +263,15 @@ class Wanted:
         sampling: How tokens are chosen.
         format: Format of the answer; None for any text.
         format_field: Name of its field in errors.
-        passages: Most passages in the prompt; None for the extension's or the default.
+        passages: Most passages in the prompt; None for the default. The extension's goes before.
+        filter: Which passages may be used; None for the extension's.
     """
 
     sampling: Sampling
     format: AnswerFormat | None
     format_field: str
     passages: int | None = None
+    filter: Filter | None = None
 
 
 def parse_query(
@@ -311,7 +315,15 @@ def parse_query(
         client=caller.identity.name,
         deadline=caller.deadline,
         format=form,
+        filter=_filter(extension, wanted),
     )
+
+
+def _filter(extension: Mapping[str, Any], wanted: Wanted) -> Filter | None:
+    found = parse_filters(extension.get("filter"), f"{EXTENSION}.filter")
+    if found is not None and wanted.filter is not None:
+        raise InvalidRequest(f"{EXTENSION}.filter", "is given by the tool, too; leave one out")
+    return wanted.filter if found is None else found
 
 
 def parse_completion(
@@ -372,6 +384,7 @@ class Answer:
         collection: Collection whose documents it cites; empty if it cites none.
         base_url: Where the client reached the server.
         passages: The passages that it is based on.
+        evidence: Evidence that an answer is among them, 0 to 1.
         citations: Citations, in order.
         extension: What OpenAI's API has no field for; complete at the end.
         finished: The last event; None before.
@@ -380,6 +393,7 @@ class Answer:
     collection: str
     base_url: str
     passages: tuple[RankedPassage, ...] = ()
+    evidence: float = 0.0
     citations: list[Citation] = field(default_factory=list)
     extension: dict[str, Any] = field(default_factory=dict)
     finished: Finished | None = None
@@ -408,7 +422,7 @@ class Answer:
             case TextDelta():
                 self._texts.append(event.text)
             case PassagesFound():
-                self.passages = event.passages
+                self.passages, self.evidence = event.passages, event.evidence
                 self.extension["evidence"] = event.evidence
             case Citation():
                 self.citations.append(event)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import exp
 from typing import Any, Final
 
 from edge_rag.core.answer import AnswerEvent, Citation, Finished, TextDelta, Usage
-from edge_rag.core.documents.metadata import MetadataValue
+from edge_rag.core.documents.filters import Filter
 from edge_rag.core.generation import CompletionRequest
 from edge_rag.core.limits.request_fields import MAX_PASSAGES, MAX_TOKENS, bounded_int
-from edge_rag.core.passage import RankedPassage
+from edge_rag.core.passage import Passage, relevances
 from edge_rag.core.query import Query
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.documents import document_url
@@ -39,6 +38,7 @@ from edge_rag.server.http.openai.answers import (
     parse_query,
     parse_sampling,
 )
+from edge_rag.server.http.openai.filters import attributes_of, parse_filters
 from edge_rag.server.http.openai.models import collection_of
 from edge_rag.service.call import Call
 
@@ -119,13 +119,13 @@ class ResponseRequest:
         query: The question, or the conversation if the model is the language model.
         stream: Whether the response is streamed.
         results: Whether the passages are part of it.
-        told: Fields of the request that the response repeats.
+        echoed: Fields of the request that the response repeats.
     """
 
     query: Query | CompletionRequest
     stream: bool
     results: bool
-    told: Mapping[str, Any]
+    echoed: Mapping[str, Any]
 
 
 def response_question_of(data: bytes) -> str:
@@ -158,8 +158,8 @@ def parse_response(body: Mapping[str, Any], caller: Caller) -> ResponseRequest:
         bounded_int("max_tool_calls", calls, 1, _MOST_TOOL_CALLS)
     sampling = parse_sampling({name: body.get(name) for name in ("temperature", "top_p")}, most)
     alone = model == caller.language_model
-    tools, passages = _tools(body, None if alone else collection_of(model))
-    wanted = Wanted(sampling, parse_format(shown_format, "text.format"), "text.format", passages)
+    tools, passages, only = _tools(body, None if alone else collection_of(model))
+    wanted = Wanted(sampling, parse_format(shown_format, "text.format"), "text.format", passages, only)
     messages, instructions = _messages(body), typed(body, "instructions", str)
     query: Query | CompletionRequest
     if alone:
@@ -167,7 +167,7 @@ def parse_response(body: Mapping[str, Any], caller: Caller) -> ResponseRequest:
         query = parse_completion(body, conversation, wanted, caller)
     else:
         query = parse_query(body, ("input", last_question(messages, "input", _TEXT_TYPES)), model, wanted, caller)
-    told = {
+    echoed = {
         "model": model,
         "instructions": instructions,
         "max_output_tokens": most,
@@ -182,7 +182,7 @@ def parse_response(body: Mapping[str, Any], caller: Caller) -> ResponseRequest:
         "tools": tools,
         "top_p": sampling.top_p,
     }
-    return ResponseRequest(query, bool(typed(body, "stream", bool)), _RESULTS in _include(body), told)
+    return ResponseRequest(query, bool(typed(body, "stream", bool)), _RESULTS in _include(body), echoed)
 
 
 def _include(body: Mapping[str, Any]) -> list[str]:
@@ -193,8 +193,8 @@ def _include(body: Mapping[str, Any]) -> list[str]:
     return included
 
 
-def _tools(body: Mapping[str, Any], collection: str | None) -> tuple[list[dict[str, Any]], int | None]:
-    """Returns the tools, as the response tells them, and the most passages that they allow.
+def _tools(body: Mapping[str, Any], collection: str | None) -> tuple[list[dict[str, Any]], int | None, Filter | None]:
+    """Returns the tools, as the response tells them, the most passages that they allow, and which.
 
     Args:
         body: The body.
@@ -202,6 +202,7 @@ def _tools(body: Mapping[str, Any], collection: str | None) -> tuple[list[dict[s
     """
     tools = typed(body, "tools", list) or []
     most: int | None = None
+    only: Filter | None = None
     for index, tool in enumerate(tools):
         field = f"tools[{index}]"
         if collection is None:
@@ -216,13 +217,12 @@ def _tools(body: Mapping[str, Any], collection: str | None) -> tuple[list[dict[s
         check_names(tool, frozenset(names), field)
         if (typed(tool, "vector_store_ids", list, field) or [collection]) != [collection]:
             raise InvalidRequest(f"{field}.vector_store_ids", f"must be [{collection!r}], the model's collection")
-        if tool.get("filters") is not None:
-            raise InvalidRequest(f"{field}.filters", "is not supported; leave it out")
+        only = parse_filters(tool.get("filters"), f"{field}.filters")
         _check_ranking(typed(tool, "ranking_options", dict, field) or {}, f"{field}.ranking_options")
         results = typed(tool, "max_num_results", int, field)
         if results is not None:
             most = min(bounded_int(f"{field}.max_num_results", results, 1, _MOST_RESULTS), MAX_PASSAGES)
-    return tools, most
+    return tools, most, only
 
 
 def _check_ranking(options: Mapping[str, Any], field: str) -> None:
@@ -365,7 +365,7 @@ class ResponseWriter:
             "top_logprobs": 0,
             "truncation": "disabled",
             "usage": None,
-            **self._request.told,
+            **self._request.echoed,
             "output": output,
         }
 
@@ -373,7 +373,7 @@ class ResponseWriter:
         """Yields the search, unless the model is the language model."""
         if self._question is None:
             return
-        found = [self._result(each) for each in self._answer.passages] if self._request.results else None
+        found = self._results() if self._request.results else None
         yield {
             "type": "file_search_call",
             "id": self._id("fs"),
@@ -382,15 +382,20 @@ class ResponseWriter:
             "results": found,
         }
 
-    def _result(self, ranked: RankedPassage) -> dict[str, Any]:
-        passage, answer = ranked.passage, self._answer
+    def _results(self) -> list[dict[str, Any]]:
+        answer = self._answer
+        scores = relevances(answer.passages, answer.evidence)
+        return [self._result(ranked.passage, score) for ranked, score in zip(answer.passages, scores, strict=True)]
+
+    def _result(self, passage: Passage, score: float) -> dict[str, Any]:
+        answer = self._answer
         where = passage.document_id, answer.collection, passage.start, passage.end
         return {
             "file_id": passage.document_id,
             "filename": passage.document,
-            "score": 1 / (1 + exp(-max(-60.0, min(60.0, ranked.score)))),
+            "score": score,
             "text": passage.text,
-            "attributes": {name: _attribute(value) for name, value in passage.metadata.items()},
+            "attributes": attributes_of(passage.metadata),
             EXTENSION: {
                 "page": passage.page,
                 "start": passage.start,
@@ -420,12 +425,6 @@ class ResponseWriter:
 
 def _part(text: str, annotations: list[dict[str, Any]]) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": annotations, "logprobs": []}
-
-
-def _attribute(value: MetadataValue) -> str | float | bool:
-    if isinstance(value, tuple):
-        return ", ".join(value)
-    return value if isinstance(value, str | float | bool) else value.isoformat()
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from edge_rag.core.answer import (
     TextDelta,
     Usage,
 )
+from edge_rag.core.documents.filters import Comparator, Comparison, MetadataField
 from edge_rag.core.generation import CompletionRequest, Conversation
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
@@ -36,6 +37,7 @@ from edge_rag.server.http.openai.responses import (
 CALLER = Identity("ward-3", frozenset({Role.READER}))
 LIMITS = RequestLimits(question_characters=100, default_mode=AnswerMode.QUOTE, default_passages=4)
 LEAST: dict[str, Any] = {"model": "edge-rag/manuals", "input": " How often? "}
+OLD = {"type": "lt", "key": "year", "value": 2000}
 SEARCH = {"type": "file_search", "vector_store_ids": ["manuals"]}
 
 
@@ -77,6 +79,8 @@ def test_every_supported_field_arrives() -> None:
     assert (query.sampling.max_tokens, query.sampling.temperature, query.sampling.top_p) == (7, 1.0, 0.5)
     assert (query.passages, query.mode) == (3, AnswerMode.CITE)
     assert asked(tools=[{**SEARCH, "max_num_results": 50}]).passages == 32
+    old = Comparison(MetadataField("year"), Comparator.LESS, 2000.0)
+    assert asked(tools=[{**SEARCH, "filters": OLD}]).filter == asked(edge_rag={"filter": OLD}).filter == old
 
 
 def test_the_last_item_is_the_question_whatever_precedes_it() -> None:
@@ -116,6 +120,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{**SEARCH, "max_num_results": 51}]}, "tools[0].max_num_results"),
     ({"tools": [{**SEARCH, "ranking_options": {"score_threshold": 0.5}}]}, "tools[0].ranking_options.score_threshold"),
     ({"tools": [{**SEARCH, "colour": 1}]}, "tools[0].colour"),
+    ({"tools": [{**SEARCH, "filters": {"type": "eq", "key": "k"}}]}, "tools[0].filters.value"),
+    ({"tools": [{**SEARCH, "filters": OLD}], "edge_rag": {"filter": OLD}}, "edge_rag.filter"),
     ({"model": None}, "model"),
     ({"input": None}, "input"),
     ({"input": []}, "input"),
@@ -208,7 +214,7 @@ def test_the_passages_come_only_if_they_are_asked_for() -> None:
     (result,) = done["output"][0]["results"]
     assert (result["file_id"], result["text"]) == ("doc/1", PASSAGE.text)
     assert 0 <= result["score"] <= 1
-    assert result["attributes"] == {"tags": "a, b", "year": 2020.0}
+    assert result["attributes"] == {"tags": "a, b", "year": 2020}
 
 
 def test_the_language_model_writes_only_a_message() -> None:
