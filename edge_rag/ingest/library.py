@@ -19,6 +19,7 @@ from edge_rag.core.documents.document import (
     IngestOutcome,
     IngestStatus,
     ParsedDocument,
+    RejectionCause,
     Upload,
 )
 from edge_rag.core.documents.jobs import IngestPhase, Ticket
@@ -171,7 +172,7 @@ class LocalDocumentLibrary:
             metadata = _merged(parsed.metadata, given)
         except DocumentRejected as error:
             task.check()  # a parser that was ended rejects its document
-            return IngestOutcome(upload.name, IngestStatus.REJECTED, reason=str(error))
+            return IngestOutcome(upload.name, IngestStatus.REJECTED, None, str(error), RejectionCause.of(error))
         chunks = self._chunk(parsed, limits, task)
         texts = [index_text(chunk.context, chunk.text) for chunk in chunks]
         vectors = self._embed(upload.collection, texts, task)
@@ -253,6 +254,23 @@ class LocalDocumentLibrary:
         with self._committing:
             change = self._store.delete(collection, document)
             self._discard_removed(change)
+            self._vectors.apply(change, np.empty((0, self._embedder.dimension), dtype=np.float32))
+        return change.info
+
+    def update_metadata(self, collection: str, document: str, given: Metadata) -> DocumentInfo:
+        """Replaces the metadata that a client gave with a document, without ingesting it again; durable on return.
+
+        What was found in the document stays, except values that the old metadata had replaced: they come back when it
+        is ingested again.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+            InvalidRequest: The metadata are not allowed, or not together with those of the document.
+            StorageError: The data directory failed; nothing was changed.
+        """
+        valid = validate_metadata(given)
+        with self._committing:
+            change = self._store.update_metadata(collection, document, valid)
             self._vectors.apply(change, np.empty((0, self._embedder.dimension), dtype=np.float32))
         return change.info
 

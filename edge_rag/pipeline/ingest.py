@@ -20,7 +20,7 @@ from typing import Final
 
 import structlog
 
-from edge_rag.core.documents.document import IngestOutcome, IngestStatus, Upload
+from edge_rag.core.documents.document import IngestOutcome, IngestStatus, RejectionCause, Upload
 from edge_rag.core.documents.jobs import (
     Job,
     JobBacklog,
@@ -344,11 +344,11 @@ class Ingest:
         except EdgeRagError as error:
             if task.is_ended:
                 raise
-            outcome = IngestOutcome(name, IngestStatus.REJECTED, reason=str(error))
+            outcome = IngestOutcome(name, IngestStatus.REJECTED, None, str(error), RejectionCause.of(error))
         except Exception as error:
             log.exception("document ingest failed", document=name)
             reason = f"internal error ({error!r}); see the daemon's log"
-            outcome = IngestOutcome(name, IngestStatus.REJECTED, reason=reason)
+            outcome = IngestOutcome(name, IngestStatus.REJECTED, None, reason, RejectionCause.INTERNAL)
         self._complete(ticket, outcome)
 
     def _complete(self, ticket: Ticket, outcome: IngestOutcome | None) -> None:
@@ -356,7 +356,8 @@ class Ingest:
             self._store.complete(ticket, JobDocumentState.SUPERSEDED, "superseded by a newer version")
             return
         document_id = None if outcome.document is None else outcome.document.document_id
-        self._store.complete(ticket, _STATES[require_recognized(outcome.status)], outcome.reason, document_id)
+        state = _STATES[require_recognized(outcome.status)]
+        self._store.complete(ticket, state, outcome.reason, document_id, outcome.cause)
         self._observer.on_outcome(outcome)
 
     def _page(self, job_id: JobId, cursor: int) -> JobPage:

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol, runtime_checkable
 
 from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
-from edge_rag.core.documents.document import Content, DocumentInfo, IngestOutcome, Upload
+from edge_rag.core.documents.document import Content, DocumentInfo, IngestOutcome, RejectionCause, Upload
 from edge_rag.core.documents.jobs import (
     Job,
     JobBacklog,
@@ -18,6 +18,7 @@ from edge_rag.core.documents.jobs import (
     QueuedDocument,
     Ticket,
 )
+from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.monitoring.status import IndexInUse
@@ -204,6 +205,15 @@ class DocumentLibrary(Protocol):
         """
         ...
 
+    def update_metadata(self, collection: str, document: str, given: Metadata) -> DocumentInfo:
+        """Replaces the metadata that a client gave with a document, without ingesting it again; durable on return.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+            InvalidRequest: The metadata are not allowed.
+        """
+        ...
+
     def collections(self) -> dict[str, int]:
         """Returns the number of documents of each collection, by name."""
         ...
@@ -324,7 +334,12 @@ class JobStore(Protocol):
         ...
 
     def complete(
-        self, ticket: Ticket, state: JobDocumentState, reason: str = "", document_id: DocumentId | None = None
+        self,
+        ticket: Ticket,
+        state: JobDocumentState,
+        reason: str = "",
+        document_id: DocumentId | None = None,
+        cause: RejectionCause | None = None,
     ) -> None:
         """Sets the final state of an accepted document; does nothing if it has one."""
         ...

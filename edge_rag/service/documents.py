@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, IngestStatus, Upload
-from edge_rag.core.documents.metadata import MetadataValue
+from edge_rag.core.documents.metadata import Metadata, MetadataValue
 from edge_rag.core.identity import Role
 from edge_rag.core.ids import DocumentId
 from edge_rag.errors import InvalidRequest
@@ -19,6 +19,7 @@ from edge_rag.service.call import Call, Operation
 INGEST: Final = Operation("Ingest", Role.WRITER, long=True)
 GET_DOCUMENT: Final = Operation("Get", Role.READER)
 LIST_DOCUMENTS: Final = Operation("List", Role.READER)
+UPDATE_DOCUMENT: Final = Operation("UpdateDocument", Role.WRITER)
 DELETE_DOCUMENT: Final = Operation("Delete", Role.WRITER)
 
 
@@ -226,6 +227,17 @@ async def list_page(
     found = await call.run(read_page, collection, after, size, MAX_PAGE_BYTES)
     more = found and await call.run(read_page, collection, found[-1].document_id, 1)
     return found, found[-1].document_id if more else None
+
+
+async def update_metadata(call: Call, collection: str, document: str, given: Metadata) -> DocumentInfo:
+    """Replaces the metadata that a client gave with a document, found by id or by name; durable on return.
+
+    Raises:
+        CollectionNotFound, DocumentNotFound: It does not exist.
+        InvalidRequest: The metadata are not allowed.
+    """
+    call.check_collection(collection)
+    return await call.run(call.backend.library.update_metadata, collection, document, given)
 
 
 async def delete(call: Call, collection: str, document: str) -> DocumentInfo:

@@ -32,6 +32,7 @@ from edge_rag.errors import (
     StorageCorrupt,
     StorageError,
 )
+from edge_rag.service import documents
 from edge_rag.service.call import Call, Operation
 from edge_rag.storage.uploads.attachments import AttachmentPage
 
@@ -43,6 +44,7 @@ READ_FILE: Final = Operation("ReadFile", Role.READER, long=True, other_role=Role
 DELETE_FILE: Final = Operation("DeleteFile", Role.WRITER)
 ATTACH_FILES: Final = Operation("AttachFiles", Role.WRITER, long=True)
 DETACH_FILE: Final = Operation("DetachFile", Role.WRITER)
+GET_ATTACHED: Final = Operation("GetAttachedFile", Role.READER, other_role=Role.WRITER)
 LIST_ATTACHED: Final = Operation("ListAttachedFiles", Role.READER, other_role=Role.WRITER)
 
 MAX_ATTACHED: Final = 500
@@ -320,7 +322,7 @@ async def file_state(call: Call, collection: str, file_id: str) -> Attachment:
         FileNotFound: The collection has no such file or document.
     """
     call.check_collection(collection)
-    return await call.run(call.backend.attachments.get, collection, file_id)
+    return _visible(call, await call.run(call.backend.attachments.get, collection, file_id))
 
 
 async def list_attached(call: Call, collection: str, page: AttachmentPage) -> tuple[tuple[Attachment, ...], bool]:
@@ -333,7 +335,7 @@ async def list_attached(call: Call, collection: str, page: AttachmentPage) -> tu
     """
     call.check_collection(collection)
     found = await call.run(call.backend.attachments.list, collection, replace(page, limit=page.limit + 1))
-    return found[: page.limit], len(found) > page.limit
+    return tuple(_visible(call, each) for each in found[: page.limit]), len(found) > page.limit
 
 
 async def attached_counts(
@@ -374,6 +376,29 @@ async def detach(call: Call, collection: str, file_id: str) -> None:
         await _delete_document(call, collection, state.document_id)
     else:
         await _end_attachment(call, collection, file_id)
+
+
+async def update_metadata(call: Call, collection: str, file_id: str, given: Metadata) -> Attachment:
+    """Replaces the metadata that was given with a file's document, which is stored; returns its new state.
+
+    Of a document that came another way, ``file_id`` is the document's id.
+
+    Raises:
+        CollectionNotFound: The collection does not exist for the caller.
+        FileNotFound: The collection has no such file or document.
+        InvalidRequest: The document is not stored, or the metadata are not allowed.
+        StorageError: The data directory failed.
+    """
+    state = await file_state(call, collection, file_id)
+    if state.document_id is None:
+        raise InvalidRequest("file_id", f"{file_id[:256]!r} is not stored in the collection, so it has no metadata yet")
+    await documents.update_metadata(call, collection, state.document_id, given)
+    return await file_state(call, collection, file_id)
+
+
+def _visible(call: Call, attachment: Attachment) -> Attachment:
+    """Returns what a caller may read of an attachment: metadata can be text of the document."""
+    return attachment if call.identity.is_a(Role.READER) else replace(attachment, metadata={})
 
 
 async def _own(call: Call, file_id: str) -> StoredFile:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.documents.jobs import JobDocumentState, Ticket
-from edge_rag.core.documents.metadata import Metadata
+from edge_rag.core.documents.metadata import Metadata, encode_metadata, validate_metadata
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
 from edge_rag.storage.database import Database
@@ -35,6 +35,7 @@ from edge_rag.storage.statements import (
     info_of,
     insert_chunk,
     insert_document,
+    insert_metadata,
     new_document_id,
     remove_document,
     renew_generation,
@@ -238,6 +239,36 @@ class DocumentStore:
         change, superseded = self._database.remove(remove)
         self._spool.discard(*superseded)
         return change
+
+    def update_metadata(self, collection: str, document: str, given: Metadata) -> DocumentChange:
+        """Replaces the metadata that a client gave with a document; what was found in it stays.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+            InvalidRequest: There are too many metadata together with those found.
+        """
+        with self._database.writing() as connection:
+            before_change = require_collection(connection, collection)
+            number, row = before_change.number, require_document(connection, before_change, document)
+            stored, old = connection.execute(
+                "SELECT metadata, given_metadata FROM documents WHERE document = ?", (row,)
+            ).fetchone()
+            before = stored_metadata(old)
+            found = {key: value for key, value in stored_metadata(stored).items() if key not in before}
+            metadata = validate_metadata({**found, **given})
+            connection.execute(
+                "UPDATE documents SET metadata = ?, given_metadata = ? WHERE document = ?",
+                (encode_metadata(metadata), encode_metadata(given), row),
+            )
+            connection.execute("DELETE FROM document_metadata WHERE document = ?", (row,))
+            insert_metadata(connection, number, row, metadata)
+            renew_generation(connection, number)
+            info = info_of(
+                connection.execute(
+                    f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE d.document = ?", (row,)
+                ).fetchone()
+            )
+            return DocumentChange(require_collection(connection, collection), (), (), info=info)
 
     def passages(self, chunks: Sequence[ChunkId]) -> dict[ChunkId, StoredPassage]:
         """Returns the passages of those of the given chunks that are still stored."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import apsw
 
-from edge_rag.core.documents.document import Upload
+from edge_rag.core.documents.document import RejectionCause, Upload
 from edge_rag.core.documents.jobs import (
     Job,
     JobBacklog,
@@ -48,6 +48,7 @@ def complete(
     state: JobDocumentState,
     reason: str = "",
     document_id: DocumentId | None = None,
+    cause: RejectionCause | None = None,
 ) -> None:
     """Sets the final state of an accepted document; finishes its job if it was the last one."""
     (job,) = connection.execute("SELECT job FROM job_documents WHERE ticket = ?", (ticket,)).fetchone()
@@ -56,8 +57,8 @@ def complete(
         (state.value, reason, document_id, next_change(connection, job), ticket),
     )
     connection.execute(
-        "UPDATE attachments SET state = ?, reason = ?, document_id = ? WHERE ticket = ?",
-        (state.value, reason, document_id, ticket),
+        "UPDATE attachments SET state = ?, reason = ?, cause = ?, document_id = ? WHERE ticket = ?",
+        (state.value, reason, None if cause is None else cause.value, document_id, ticket),
     )
     finish_if_done(connection, job)
 
@@ -327,11 +328,12 @@ class JobStore:
         state: JobDocumentState,
         reason: str = "",
         document_id: DocumentId | None = None,
+        cause: RejectionCause | None = None,
     ) -> None:
         """Sets the final state of a document unless it has one, and deletes its bytes from the spool."""
         with self._database.writing() as connection:
             if is_queued(connection, ticket):
-                complete(connection, ticket, state, reason, document_id)
+                complete(connection, ticket, state, reason, document_id, cause)
             (spooled,) = connection.execute("SELECT spooled FROM job_documents WHERE ticket = ?", (ticket,)).fetchone()
         self._spool.discard(spooled)
 

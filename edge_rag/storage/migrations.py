@@ -245,6 +245,8 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "CREATE INDEX attachments_of_file ON attachments (file)",
         "CREATE INDEX attachments_of_document ON attachments (document_id) WHERE document_id IS NOT NULL",
     ),
+    # Class of the reason of a rejected file.
+    ("ALTER TABLE attachments ADD COLUMN cause TEXT",),
 )
 
 

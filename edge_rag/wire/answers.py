@@ -28,7 +28,7 @@ _EXPLANATION = Codec(HitExplanation, rag_pb2.Explanation)
 _STAGE_TIME = Codec(StageTime, rag_pb2.StageTime)
 _SEARCH_REPLY = Codec(SearchReply, rag_pb2.SearchResponse)
 _DOCUMENT = Codec(DocumentInfo, documents_pb2.Document, names={"document_id": "id"}, parts={"metadata": METADATA})
-_OUTCOME = Codec(IngestOutcome, documents_pb2.IngestResponse.Outcome)
+_OUTCOME = Codec(IngestOutcome, documents_pb2.IngestResponse.Outcome, omit=("cause",))
 _STORED_DOCUMENT = Codec(StoredDocument, documents_pb2.GetDocumentResponse, names={"info": "document"})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from fpdf import FPDF
 
 from edge_rag.core.documents.document import IngestOutcome, IngestStatus, Upload
+from edge_rag.core.documents.filters import Comparator, Comparison, MetadataField
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import CollectionNotFound, DocumentNotFound, InvalidRequest
@@ -244,6 +246,35 @@ def test_collections_are_apart(opened: OpenDirectory) -> None:
         library.get("one", "b.txt")
     library.delete("two", "a.txt")
     assert library.get("one", "a.txt")[1] == "The bearings are greased."
+
+
+def test_given_metadata_change_without_a_new_ingest_and_are_found_by_filters_at_once(opened: OpenDirectory) -> None:
+    library = opened.library
+    content = b"---\nauthor: Ada\n---\nThe bearings are greased."
+    upload = Upload.of_bytes("manuals", "a.md", "", content, {"part": "pump", "year": 2020.0})
+    before = library.ingest(upload, UNSCHEDULED).document
+    assert before is not None
+
+    def filtered(key: str, value: str) -> int:
+        wanted = Comparison(MetadataField(key), Comparator.EQUAL, value)
+        (answer,) = opened.retriever.retrieve([RetrievalRequest("bearings", "manuals", 10, wanted)])
+        assert isinstance(answer, Retrieved)
+        return len(answer.hits)
+
+    assert (filtered("part", "pump"), filtered("author", "Ada")) == (1, 1)
+    changed = library.update_metadata("manuals", before.document_id, {"part": "valve"})
+    assert changed.metadata == {"author": "Ada", "part": "valve"}
+    assert library.get("manuals", "a.md")[0] == replace(before, metadata=changed.metadata)
+    assert (filtered("part", "pump"), filtered("part", "valve"), filtered("author", "Ada")) == (0, 1, 1)
+    assert found(opened, "bearings") == ["The bearings are greased."]
+    again = Upload.of_bytes("manuals", "a.md", "", content, {"part": "valve"})
+    assert library.ingest(again, UNSCHEDULED).status is IngestStatus.UNCHANGED
+    with pytest.raises(InvalidRequest):
+        library.update_metadata("manuals", "a.md", {"Part": "valve"})
+    with pytest.raises(DocumentNotFound):
+        library.update_metadata("manuals", "b.md", {})
+    with pytest.raises(CollectionNotFound):
+        library.update_metadata("other", "a.md", {})
 
 
 def test_what_does_not_exist_is_not_found(library: DocumentLibrary) -> None:

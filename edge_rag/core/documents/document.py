@@ -10,6 +10,7 @@ from typing import Protocol
 
 from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.ids import DocumentId, Unrecognized
+from edge_rag.errors import DocumentRejected, EdgeRagError, InvalidRequest, UnsupportedFormat
 
 
 class BlockKind(Enum):
@@ -200,6 +201,27 @@ class IngestStatus(Enum):
     REJECTED = "rejected"
 
 
+class RejectionCause(Enum):
+    """Why a document is rejected. UNSUPPORTED: Its format is not read. UNUSABLE: It is damaged, empty, encrypted or too
+    large, or its name or metadata are not allowed. INTERNAL: The daemon failed.
+    """
+
+    UNSUPPORTED = "unsupported"
+    UNUSABLE = "unusable"
+    INTERNAL = "internal"
+
+    @classmethod
+    def of(cls, error: EdgeRagError) -> RejectionCause:
+        """Returns the class of the error for which a document is rejected."""
+        match error:
+            case UnsupportedFormat():
+                return cls.UNSUPPORTED
+            case DocumentRejected() | InvalidRequest():
+                return cls.UNUSABLE
+            case _:
+                return cls.INTERNAL
+
+
 @dataclass(frozen=True, slots=True)
 class IngestOutcome:
     """Result of the ingest of one document; durable on return unless it is REJECTED.
@@ -209,9 +231,11 @@ class IngestOutcome:
         status: Result.
         document: Its record; None if rejected.
         reason: Why it was rejected, or what was left out of a stored one; empty otherwise.
+        cause: Class of the reason of a rejection; it is not sent to clients. None if it is not one.
     """
 
     name: str
     status: IngestStatus | Unrecognized
     document: DocumentInfo | None = None
     reason: str = ""
+    cause: RejectionCause | None = None

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Final, NewType
 
+from edge_rag.core.documents.document import RejectionCause
 from edge_rag.core.documents.jobs import JobDocumentState, JobId
 from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.ids import DocumentId
@@ -96,6 +97,8 @@ class Attachment:
         document_id: Id of the document once it is stored.
         job_id: Id of the job that stores it; empty for a document that came another way.
         attached_at: When it was attached, UTC.
+        cause: Class of the reason of a rejected one.
+        metadata: Metadata of the document, or what was given with one that waits.
     """
 
     file_id: str
@@ -107,3 +110,5 @@ class Attachment:
     document_id: DocumentId | None
     job_id: JobId
     attached_at: datetime
+    cause: RejectionCause | None = None
+    metadata: Metadata = field(default_factory=dict, hash=False)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from edge_rag.core.answer import Citation, Finished, FinishReason, StageTime, Unsupported, Usage
-from edge_rag.core.documents.document import DocumentInfo
+from edge_rag.core.documents.document import DocumentInfo, IngestOutcome
 from edge_rag.core.documents.jobs import Job, JobDocument
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import RequestId, Unrecognized
@@ -313,6 +313,7 @@ VIEWS: Final[Mapping[type, Any]] = {
 
 SHAPES: Final[Mapping[type, Shape]] = {
     DocumentInfo: Shape({"document_id": "id"}),
+    IngestOutcome: Shape(without=frozenset({"cause"})),
     Job: Shape({"job_id": "id"}, frozenset({"collections"})),
     JobDocument: Shape(without=frozenset({"ticket", "change"})),
     MemoryPlanReport: Shape(computed=("planned_bytes",)),

@@ -6,20 +6,12 @@ from typing import Final
 
 from edge_rag.server.http.calls import HttpRoute
 from edge_rag.server.http.documents import get_document
+from edge_rag.server.http.openai import vector_store_files, vector_stores
 from edge_rag.server.http.openai.chat import chat, question_of
 from edge_rag.server.http.openai.encoding import embeddings, rerank
 from edge_rag.server.http.openai.files import create_file, delete_file, get_content, get_file, list_files
 from edge_rag.server.http.openai.models import get_model, list_models
 from edge_rag.server.http.openai.responses import create_response, response_question_of
-from edge_rag.server.http.openai.vector_stores import (
-    create_store,
-    delete_store,
-    get_store,
-    list_stores,
-    query_of,
-    search_store,
-    update_store,
-)
 from edge_rag.server.http.uploads import (
     continue_upload,
     create_upload,
@@ -27,9 +19,11 @@ from edge_rag.server.http.uploads import (
     describe_uploads,
     get_upload,
 )
-from edge_rag.service import collections, documents, files
+from edge_rag.service import collections, documents, files, jobs
 from edge_rag.service.ask import ASK, SEARCH
 from edge_rag.service.inference import encoding
+
+_STORE: Final = "/v1/vector_stores/{store}"
 
 ROUTES: Final = (
     HttpRoute("GET", "/v1/models", collections.LIST_COLLECTIONS, list_models),
@@ -44,16 +38,26 @@ ROUTES: Final = (
     HttpRoute("GET", "/v1/files/{file}", files.GET_FILE, get_file),
     HttpRoute("DELETE", "/v1/files/{file}", files.DELETE_FILE, delete_file),
     HttpRoute("GET", "/v1/files/{file}/content", files.READ_FILE, get_content),
-    HttpRoute("GET", "/v1/vector_stores", collections.LIST_COLLECTIONS, list_stores),
-    HttpRoute("POST", "/v1/vector_stores", collections.CREATE_COLLECTION, create_store),
-    HttpRoute("GET", "/v1/vector_stores/{store}", collections.GET_COLLECTION, get_store),
-    HttpRoute("POST", "/v1/vector_stores/{store}", collections.UPDATE_COLLECTION, update_store),
-    HttpRoute("DELETE", "/v1/vector_stores/{store}", collections.DELETE_COLLECTION, delete_store),
-    HttpRoute("POST", "/v1/vector_stores/{store}/search", SEARCH, search_store, query_of),
     HttpRoute("OPTIONS", "/api/v1/uploads", files.GET_FILE, describe_uploads),
     HttpRoute("POST", "/api/v1/uploads", files.CREATE_FILE, create_upload, streams=True),
     HttpRoute("HEAD", "/api/v1/uploads/{upload}", files.SEND_FILE, get_upload),
     HttpRoute("PATCH", "/api/v1/uploads/{upload}", files.SEND_FILE, continue_upload, streams=True),
     HttpRoute("DELETE", "/api/v1/uploads/{upload}", files.DELETE_FILE, delete_upload),
+    HttpRoute("GET", "/v1/vector_stores", collections.LIST_COLLECTIONS, vector_stores.list_stores),
+    HttpRoute("POST", "/v1/vector_stores", collections.CREATE_COLLECTION, vector_stores.create_store),
+    HttpRoute("GET", _STORE, collections.GET_COLLECTION, vector_stores.get_store),
+    HttpRoute("POST", _STORE, collections.UPDATE_COLLECTION, vector_stores.update_store),
+    HttpRoute("DELETE", _STORE, collections.DELETE_COLLECTION, vector_stores.delete_store),
+    HttpRoute("POST", f"{_STORE}/search", SEARCH, vector_stores.search_store, vector_stores.query_of),
+    HttpRoute("POST", f"{_STORE}/files", files.ATTACH_FILES, vector_store_files.attach_file),
+    HttpRoute("GET", f"{_STORE}/files", files.LIST_ATTACHED, vector_store_files.list_files),
+    HttpRoute("GET", f"{_STORE}/files/{{file}}", files.GET_ATTACHED, vector_store_files.get_file),
+    HttpRoute("POST", f"{_STORE}/files/{{file}}", documents.UPDATE_DOCUMENT, vector_store_files.update_file),
+    HttpRoute("DELETE", f"{_STORE}/files/{{file}}", files.DETACH_FILE, vector_store_files.detach_file),
+    HttpRoute("GET", f"{_STORE}/files/{{file}}/content", documents.GET_DOCUMENT, vector_store_files.get_content),
+    HttpRoute("POST", f"{_STORE}/file_batches", files.ATTACH_FILES, vector_store_files.attach_batch),
+    HttpRoute("GET", f"{_STORE}/file_batches/{{batch}}", files.GET_ATTACHED, vector_store_files.get_batch),
+    HttpRoute("POST", f"{_STORE}/file_batches/{{batch}}/cancel", jobs.CANCEL_JOB, vector_store_files.cancel_batch),
+    HttpRoute("GET", f"{_STORE}/file_batches/{{batch}}/files", files.LIST_ATTACHED, vector_store_files.list_batch),
     HttpRoute("GET", "/documents/{document:path}", documents.GET_DOCUMENT, get_document),
 )

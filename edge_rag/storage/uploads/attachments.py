@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from edge_rag.core.documents.document import RejectionCause
 from edge_rag.core.documents.files import Attachment
 from edge_rag.core.documents.jobs import JobDocumentState, JobId, Ticket
 from edge_rag.core.ids import DocumentId
@@ -16,20 +17,30 @@ from edge_rag.errors import FileNotFound
 from edge_rag.storage.database import Database
 from edge_rag.storage.jobs import complete, is_queued
 from edge_rag.storage.spool.files import Spool
+from edge_rag.storage.statements import stored_metadata
 
 _STORED: Final = "EXISTS (SELECT 1 FROM documents d WHERE d.id = a.document_id AND d.sha256 = a.sha256)"
 """Attachments whose document is stored and was not replaced by other bytes."""
 
 _ATTACHED: Final = f"""
-    SELECT a.file AS id, a.name, a.size_bytes, a.state, a.reason, a.document_id, a.job, a.attached_ms AS at_ms
+    SELECT a.file AS id, a.name, a.size_bytes, a.state, a.reason, a.document_id, a.job, a.attached_ms AS at_ms, a.cause,
+        a.ticket
     FROM attachments a WHERE a.collection = :collection AND (a.document_id IS NULL OR {_STORED})
     UNION ALL
     SELECT d.id, d.name, d.size_bytes, 'added', '', d.id, '',
-        CAST(unixepoch(d.ingested_at, 'subsec') * 1000 AS INTEGER)
+        CAST(unixepoch(d.ingested_at, 'subsec') * 1000 AS INTEGER), NULL, NULL
     FROM documents d JOIN collections c USING (collection) WHERE c.name = :collection AND NOT EXISTS
         (SELECT 1 FROM attachments a WHERE a.collection = c.name AND a.document_id = d.id AND a.sha256 = d.sha256)
 """
 """Files of a collection, and its documents that came another way."""
+
+
+_WITH_METADATA: Final = """
+    SELECT f.id, f.name, f.size_bytes, f.state, f.reason, f.document_id, f.job, f.at_ms, f.cause, coalesce(
+        (SELECT d.metadata FROM documents d WHERE d.id = f.document_id),
+        (SELECT j.metadata FROM job_documents j WHERE j.ticket = f.ticket)) FROM
+"""
+"""Columns that ``_attachment`` reads, of ``f``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +82,8 @@ class AttachmentStore:
         """
         with self._database.reading() as connection:
             row = connection.execute(
-                f"SELECT * FROM ({_ATTACHED}) WHERE id = :id", {"collection": collection, "id": file_id}
+                f"{_WITH_METADATA} (SELECT * FROM ({_ATTACHED}) WHERE id = :id) f",
+                {"collection": collection, "id": file_id},
             ).fetchone()
         if row is None:
             raise FileNotFound(file_id)
@@ -82,10 +94,11 @@ class AttachmentStore:
         beyond, order = ("<", "DESC") if page.newest_first else (">", "ASC")
         with self._database.snapshot() as connection:
             rows = connection.execute(
-                f"WITH attached AS ({_ATTACHED}) SELECT * FROM attached WHERE (:after IS NULL OR (at_ms, id) {beyond} "
+                f"WITH attached AS ({_ATTACHED}) {_WITH_METADATA} (SELECT * FROM attached WHERE "
+                f"(:after IS NULL OR (at_ms, id) {beyond} "
                 "(SELECT at_ms, id FROM attached WHERE id = :after)) AND (:any OR state IN (SELECT value FROM "
                 "json_each(:states))) AND (:job IS NULL OR job = :job) "
-                f"ORDER BY at_ms {order}, id {order} LIMIT :limit",
+                f"ORDER BY at_ms {order}, id {order} LIMIT :limit) f ORDER BY at_ms {order}, id {order}",
                 {
                     "collection": collection,
                     "after": page.after,
@@ -183,7 +196,7 @@ class AttachmentStore:
 
 
 def _attachment(collection: str, row: Sequence[Any]) -> Attachment:
-    file_id, name, size_bytes, state, reason, document, job, at_ms = row
+    file_id, name, size_bytes, state, reason, document, job, at_ms, cause, metadata = row
     return Attachment(
         file_id,
         collection,
@@ -194,4 +207,6 @@ def _attachment(collection: str, row: Sequence[Any]) -> Attachment:
         None if document is None else DocumentId(document),
         JobId(job),
         datetime.fromtimestamp(at_ms / 1000, UTC),
+        None if cause is None else RejectionCause(cause),
+        {} if metadata is None else stored_metadata(metadata),
     )

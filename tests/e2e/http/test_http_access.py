@@ -29,7 +29,14 @@ UNKNOWN = (None, "erag_0123456789abcdef_" + "A" * 43, "nonsense")
 QUESTION = {"model": "edge-rag/a", "messages": [{"role": "user", "content": "When does the galley open?"}]}
 RANKED = {"query": "When?", "documents": ["At six.", "At nine."]}
 
-PARAMETERS = {"file": "none", "upload": "none", "model": "edge-rag/a", "document": "galley.txt", "store": "a"}
+PARAMETERS = {
+    "model": "edge-rag/a",
+    "document": "galley.txt",
+    "store": "a",
+    "file": "none",
+    "batch": "none",
+    "upload": "none",
+}
 """Parameters of paths, by name, that a reader of collection ``a`` may use."""
 
 
@@ -79,6 +86,16 @@ ROWS = {
     ("HEAD", "/api/v1/uploads/{upload}"): Row(WRITERS, 412),
     ("PATCH", "/api/v1/uploads/{upload}"): Row(WRITERS, 412),
     ("DELETE", "/api/v1/uploads/{upload}"): Row(WRITERS, 412),
+    ("POST", "/v1/vector_stores/{store}/files"): Row(WRITERS, 400, body={}),
+    ("GET", "/v1/vector_stores/{store}/files"): Row(READERS | WRITERS),
+    ("GET", "/v1/vector_stores/{store}/files/{file}"): Row(READERS | WRITERS, 404),
+    ("POST", "/v1/vector_stores/{store}/files/{file}"): Row(WRITERS, 400, body={}),
+    ("DELETE", "/v1/vector_stores/{store}/files/{file}"): Row(WRITERS, 404),
+    ("GET", "/v1/vector_stores/{store}/files/{file}/content"): Row(READERS, 404),
+    ("POST", "/v1/vector_stores/{store}/file_batches"): Row(WRITERS, 400, body={}),
+    ("GET", "/v1/vector_stores/{store}/file_batches/{batch}"): Row(READERS | WRITERS, 404),
+    ("POST", "/v1/vector_stores/{store}/file_batches/{batch}/cancel"): Row(WRITERS, 404),
+    ("GET", "/v1/vector_stores/{store}/file_batches/{batch}/files"): Row(READERS | WRITERS, 404),
     ("GET", "/documents/{document:path}"): Row(READERS, query="collection=a"),
 }
 """Every route by method and path."""
@@ -138,6 +155,9 @@ def test_a_collection_of_others_is_as_if_it_were_not_there(box: Box) -> None:
             request(box, "GET", f"/documents/{secret}?collection={collection}", token),
             request(box, "GET", f"/v1/vector_stores/{collection}", token),
             request(box, "POST", f"/v1/vector_stores/{collection}/search", token, {"query": "What is the code?"}),
+            request(box, "GET", f"/v1/vector_stores/{collection}/files", token),
+            request(box, "GET", f"/v1/vector_stores/{collection}/files/{secret}", token),
+            request(box, "GET", f"/v1/vector_stores/{collection}/files/{secret}/content", token),
         ]
         for status, found in answers:
             assert (status, found["error"]["message"]) == (404, f"collection '{collection}' does not exist")

@@ -13,7 +13,7 @@ import pytest
 
 from edge_rag.client import Client
 from edge_rag.core.documents.document import IngestStatus
-from tests.e2e.support.running_daemon import RunningDaemon, start_daemon
+from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon
 
 HTTP = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n'
 SEAL = "The seal of the feed pump is replaced every 4,000 operating hours by the second engineer."
@@ -216,3 +216,73 @@ async def test_the_asynchronous_client_gets_the_same(asynchronous: Any, client: 
     question = "When does the galley open?"
     found = [each async for each in await asynchronous.vector_stores.search(searched, query=question)]
     assert found == client.vector_stores.search(searched, query=question).data
+
+
+MANY = 120
+
+
+@pytest.fixture(scope="module")
+def large(daemon: RunningDaemon) -> str:
+    """A collection of more documents than a page holds."""
+    notes = {f"note-{number:03}.txt": f"Note {number} is about valve {number}.".encode() for number in range(MANY)}
+    assert len(ingest(daemon.address, notes, "large")) == MANY
+    return "large"
+
+
+def test_documents_that_came_another_way_are_files_too(client: Any, large: str, daemon: RunningDaemon) -> None:
+    newest_first = [file.id for file in client.vector_stores.files.list(large, limit=50)]
+    assert len(set(newest_first)) == len(newest_first) == MANY
+    oldest_first = [file.id for file in client.vector_stores.files.list(large, limit=100, order="asc")]
+    assert oldest_first == newest_first[::-1]
+    assert [file.id for file in client.vector_stores.files.list(large, limit=100, filter="completed")] == newest_first
+    for status in ("in_progress", "failed", "cancelled"):
+        assert client.vector_stores.files.list(large, filter=status).data == []
+    before = client.vector_stores.files.list(large, limit=2, before=newest_first[4])
+    assert ([file.id for file in before.data], before.has_more) == (newest_first[2:4], True)
+    store = client.vector_stores.retrieve(large)
+    assert (store.file_counts.total, store.file_counts.completed, store.status) == (MANY, MANY, "completed")
+    with Client(daemon.address) as ours:
+        assert store.usage_bytes == ours.collection(large).size_bytes
+
+
+def test_a_file_can_be_read_described_anew_and_removed(client: Any, daemon: RunningDaemon) -> None:
+    with Client(daemon.address) as ours:
+        put(ours, "described", "pump.txt", SEAL, {"part": "pump"})
+        put(ours, "described", "paint.txt", OTHERS["paint.txt"], {"part": "deck"})
+    files = client.vector_stores.files
+    paint, pump = files.list("described").data
+    assert (pump.status, pump.attributes, pump.last_error) == ("completed", {"part": "pump"}, None)
+    assert files.retrieve(pump.id, vector_store_id="described") == pump
+    assert "".join(part.text for part in files.content(pump.id, vector_store_id="described")) == SEAL
+
+    changed = files.update(pump.id, vector_store_id="described", attributes={"part": "valve", "year": 2024})
+    assert changed.attributes == {"part": "valve", "year": 2024}
+    wanted = {"type": "eq", "key": "part", "value": "valve"}
+    assert [each.file_id for each in client.vector_stores.search("described", query="seal", filters=wanted)] == [
+        pump.id
+    ]
+    with pytest.raises(openai.BadRequestError) as error:
+        files.update(pump.id, vector_store_id="described", attributes={"Part": "valve"})
+    assert error.value.param == "attributes['Part']"
+
+    assert files.delete(pump.id, vector_store_id="described").deleted
+    with pytest.raises(openai.NotFoundError):
+        files.retrieve(pump.id, vector_store_id="described")
+    assert [file.id for file in files.list("described")] == [paint.id]
+
+
+def test_a_text_that_is_longer_than_one_part_comes_whole(client: Any, daemon: RunningDaemon) -> None:
+    words = " ".join(chr(ord("a") + number % 26) * 2_000 for number in range(140))
+    with Client(daemon.address) as ours:
+        put(ours, "long", "log.txt", words, {})
+    (file,) = client.vector_stores.files.list("long").data
+    parts = [part.text for part in client.vector_stores.files.content(file.id, vector_store_id="long")]
+    assert len(parts) > 1
+    assert "".join(parts) == words
+
+
+@pytest.mark.parametrize("query", ["filter=done", "limit=0", "after=a&before=b", "colour=red"])
+def test_a_list_that_cannot_be_had_is_refused_by_its_parameter(client: Any, large: str, query: str) -> None:
+    with pytest.raises(openai.BadRequestError) as error:
+        client.get(f"/vector_stores/{large}/files?{query}", cast_to=object)
+    assert str(error.value.param) in query

@@ -7,18 +7,17 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings
+from edge_rag.core.ids import DocumentId
 from edge_rag.core.limits.request_fields import (
     bounded_float,
     bounded_int,
-    parse_chunk_tokens,
-    parse_collection_name,
     parse_description,
     parse_labels,
     parse_text,
     parse_title,
 )
 from edge_rag.core.query import SearchQuery
-from edge_rag.errors import InvalidRequest
+from edge_rag.errors import EdgeRagError, InvalidRequest
 from edge_rag.pipeline.pipeline import SearchResult
 from edge_rag.server.http.documents import document_url
 from edge_rag.server.http.exchange import Exchange
@@ -26,7 +25,8 @@ from edge_rag.server.http.fields import check_names, choice, parse_json, typed
 from edge_rag.server.http.openai.answers import EXTENSION, check_supported
 from edge_rag.server.http.openai.filters import attributes_of, parse_filters
 from edge_rag.server.http.openai.pages import following, page_object, parse_page, read_page
-from edge_rag.service import collections
+from edge_rag.server.http.openai.vector_store_files import count_files, parse_chunking, parse_files, store_of
+from edge_rag.service import collections, files
 from edge_rag.service.ask import search
 from edge_rag.service.call import Call
 
@@ -35,7 +35,7 @@ MAX_RESULTS: Final = 50
 
 _DEFAULT_RESULTS: Final = 10
 _OLDEST: Final = datetime.fromtimestamp(0, UTC)
-_CREATED: Final = frozenset({"name", "description", "metadata", "chunking_strategy"})
+_CREATED: Final = frozenset({"name", "description", "metadata", "chunking_strategy", "file_ids"})
 _UPDATED: Final = frozenset({"name", "metadata"})
 _SEARCHED: Final = frozenset({"query", "filters", "max_num_results", "ranking_options", "rewrite_query"})
 _RANKERS: Final[Mapping[str, bool]] = {"auto": True, "none": False}
@@ -43,16 +43,24 @@ _RANKERS: Final[Mapping[str, bool]] = {"auto": True, "none": False}
 
 
 async def create_store(call: Call, exchange: Exchange) -> None:
-    """Creates a collection."""
+    """Creates a collection, and makes documents of files in it."""
     body = parse_json(exchange.body or b"{}")
     check_supported(body, _CREATED, {})
+    wanted = parse_files({"file_ids": body["file_ids"]}) if body.get("file_ids") else ()
     settings = CollectionSettings(
         description=parse_description("description", typed(body, "description", str) or ""),
         chunk_tokens=parse_chunking(body),
         title=_title(body),
         labels=_labels(body),
     )
-    await exchange.respond_json(call, store_object(await collections.create_titled(call, settings)))
+    info = await collections.create_titled(call, settings)
+    if wanted:
+        try:
+            await files.attach(call, info.name, wanted, files.SameName.KEEP)
+        except EdgeRagError:
+            await collections.delete(call, info.name)
+            raise
+    await _respond_store(call, exchange, info)
 
 
 async def list_stores(call: Call, exchange: Exchange) -> None:
@@ -64,12 +72,13 @@ async def list_stores(call: Call, exchange: Exchange) -> None:
         return following(found[::-1] if newest_first else found, cursor, limit, lambda info: info.name)
 
     page, has_more = await read_page(request, read)
-    await exchange.respond_json(call, page_object([store_object(info) for info in page], has_more))
+    stores = [await _store_object(call, info) for info in page]
+    await exchange.respond_json(call, page_object(stores, has_more))
 
 
 async def get_store(call: Call, exchange: Exchange) -> None:
     """Returns a collection."""
-    await exchange.respond_json(call, store_object(await collections.get(call, store_of(exchange))))
+    await _respond_store(call, exchange, await collections.get(call, store_of(exchange)))
 
 
 async def update_store(call: Call, exchange: Exchange) -> None:
@@ -84,7 +93,7 @@ async def update_store(call: Call, exchange: Exchange) -> None:
     if body.get("metadata") is not None:
         changes["labels"] = _labels(body)
     info = await (collections.update(call, name, changes) if changes else collections.get(call, name))
-    await exchange.respond_json(call, store_object(info))
+    await _respond_store(call, exchange, info)
 
 
 async def delete_store(call: Call, exchange: Exchange) -> None:
@@ -117,10 +126,11 @@ async def search_store(call: Call, exchange: Exchange) -> None:
         filter=parse_filters(body.get("filters")),
     )
     found = await search(call, query)
+    names = await files.files_of(call, name, [each.passage.document_id for each in found.passages])
     page = {
         "object": "vector_store.search_results.page",
         "search_query": [query.query],
-        "data": _results(found, name, least, exchange.base_url),
+        "data": _results(found, names, name, least, exchange.base_url),
         "has_more": False,
         "next_page": None,
     }
@@ -135,19 +145,22 @@ def query_of(data: bytes) -> str:
         return ""
 
 
-def store_of(exchange: Exchange) -> str:
-    """Returns the collection that a request's path names.
+async def _respond_store(call: Call, exchange: Exchange, info: CollectionInfo) -> None:
+    await exchange.respond_json(call, await _store_object(call, info))
 
-    Raises:
-        InvalidRequest: It names none.
+
+async def _store_object(call: Call, info: CollectionInfo) -> dict[str, Any]:
+    return store_object(info, count_files(await files.attached_counts(call, info.name)))
+
+
+def store_object(info: CollectionInfo, counts: Mapping[str, int]) -> dict[str, Any]:
+    """Returns a collection as a vector store.
+
+    Args:
+        info: The collection.
+        counts: Its files by status; see ``count_files``.
     """
-    return parse_collection_name(exchange.path["store"], "vector_store_id")
-
-
-def store_object(info: CollectionInfo) -> dict[str, Any]:
-    """Returns a collection as a vector store."""
     created = info.created_at or _OLDEST
-    counts = {"in_progress": 0, "completed": info.documents, "failed": 0, "cancelled": 0, "total": info.documents}
     return {
         "id": info.name,
         "object": "vector_store",
@@ -155,41 +168,13 @@ def store_object(info: CollectionInfo) -> dict[str, Any]:
         "name": info.settings.title or info.name,
         "description": info.settings.description,
         "usage_bytes": info.size_bytes,
-        "file_counts": counts,
-        "status": "completed",
+        "file_counts": dict(counts),
+        "status": "in_progress" if counts["in_progress"] else "completed",
         "expires_after": None,
         "expires_at": None,
         "last_active_at": int(max(created, info.ingested_at or created).timestamp()),
         "metadata": dict(info.settings.labels),
     }
-
-
-def parse_chunking(body: Mapping[str, Any], prefix: str = "") -> int | None:
-    """Returns the size of chunks that a chunking strategy wants, tokens; None for the default.
-
-    Args:
-        body: The object that has the field.
-        prefix: Its name in errors; empty for the body.
-
-    Raises:
-        InvalidRequest: It cannot be had.
-    """
-    field = f"{prefix}.chunking_strategy" if prefix else "chunking_strategy"
-    strategy = typed(body, "chunking_strategy", dict, prefix) or {"type": "auto"}
-    check_names(strategy, frozenset({"type", "static"}), field)
-    kind = choice(strategy, "type", {"auto": "auto", "static": "static"}, field)
-    static = typed(strategy, "static", dict, field)
-    if kind != "static" or static is None:
-        if kind == "auto" and static is None:
-            return None
-        raise InvalidRequest(f"{field}.type", "must be auto, or static with an object static")
-    check_names(static, frozenset({"max_chunk_size_tokens", "chunk_overlap_tokens"}), f"{field}.static")
-    if typed(static, "chunk_overlap_tokens", int, f"{field}.static"):
-        raise InvalidRequest(f"{field}.static.chunk_overlap_tokens", "must be 0: chunks do not overlap here")
-    size = typed(static, "max_chunk_size_tokens", int, f"{field}.static")
-    if size is None:
-        raise InvalidRequest(f"{field}.static.max_chunk_size_tokens", "is missing")
-    return parse_chunk_tokens(f"{field}.static.max_chunk_size_tokens", size)
 
 
 def _title(body: Mapping[str, Any]) -> str:
@@ -215,7 +200,9 @@ def _query(body: Mapping[str, Any]) -> str:
     return query
 
 
-def _results(found: SearchResult, collection: str, least: float, base_url: str) -> list[dict[str, Any]]:
+def _results(
+    found: SearchResult, files_of: Mapping[DocumentId, str], collection: str, least: float, base_url: str
+) -> list[dict[str, Any]]:
     results = []
     for ranked, relevance in zip(found.passages, found.relevances, strict=True):
         passage = ranked.passage
@@ -225,7 +212,7 @@ def _results(found: SearchResult, collection: str, least: float, base_url: str) 
         place = {"document_id": passage.document_id, "page": passage.page, "start": passage.start, "end": passage.end}
         results.append(
             {
-                "file_id": passage.document_id,
+                "file_id": files_of[passage.document_id],
                 "filename": passage.document,
                 "score": relevance,
                 "attributes": attributes_of(passage.metadata),

@@ -12,6 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings
+from edge_rag.core.documents.document import RejectionCause
+from edge_rag.core.documents.files import Attachment
+from edge_rag.core.documents.jobs import JobDocumentState as State
+from edge_rag.core.documents.jobs import JobId
 from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.limits.request_fields import name_of_title, parse_collection_name
@@ -19,7 +23,15 @@ from edge_rag.core.passage import Passage, RankedPassage, relevances
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.openai.filters import attributes_of, parse_attributes
 from edge_rag.server.http.openai.pages import following, page_object, parse_page, read_page
-from edge_rag.server.http.openai.vector_stores import parse_chunking, store_object
+from edge_rag.server.http.openai.vector_store_files import (
+    batch_status,
+    count_files,
+    file_object,
+    parse_chunking,
+    parse_files,
+)
+from edge_rag.server.http.openai.vector_stores import store_object
+from edge_rag.service.files import FileToAttach
 
 ENTRIES = [f"{number:03}" for number in range(7)]
 
@@ -178,8 +190,78 @@ def test_scores_keep_the_order_of_the_reranker_below_the_evidence(scores: list[f
 def test_a_store_is_named_by_its_title_and_else_by_its_id() -> None:
     made = datetime(2026, 5, 1, tzinfo=UTC)
     info = CollectionInfo("boiler", CollectionSettings(labels={"site": "north"}), 3, 9, True, made, 1234)
-    store = store_object(info)
+    store = store_object(info, count_files({State.ADDED: (3, 1234)}))
     assert (store["id"], store["name"], store["metadata"]) == ("boiler", "boiler", {"site": "north"})
     assert (store["created_at"], store["last_active_at"], store["usage_bytes"]) == (1777593600, 1777593600, 1234)
+    assert (store["status"], store["file_counts"]["completed"]) == ("completed", 3)
     titled = CollectionInfo("boiler", CollectionSettings(title="Boiler house"), 0, 0, True, made)
-    assert store_object(titled)["name"] == "Boiler house"
+    assert store_object(titled, count_files({State.QUEUED: (1, 1)}))["name"] == "Boiler house"
+    assert store_object(titled, count_files({State.QUEUED: (1, 1)}))["status"] == "in_progress"
+
+
+@pytest.mark.parametrize(
+    ("states", "status"),
+    [
+        ([State.QUEUED, State.CANCELLED, State.ADDED], "in_progress"),
+        ([State.ADDED, State.REJECTED, State.SUPERSEDED], "completed"),
+        ([State.ADDED, State.CANCELLED], "cancelled"),
+        ([State.REJECTED], "failed"),
+        ([State.REJECTED, State.UNCHANGED], "completed"),
+    ],
+)
+def test_a_batch_has_ended_when_no_file_waits(states: list[State], status: str) -> None:
+    counts = dict.fromkeys(states, (2, 10))
+    assert batch_status(counts) == status
+    found = count_files(counts)
+    assert found["total"] == 2 * len(states) == sum(found.values()) - found["total"]
+
+
+@pytest.mark.parametrize(
+    ("state", "cause", "status", "code"),
+    [
+        (State.QUEUED, None, "in_progress", None),
+        (State.ADDED, None, "completed", None),
+        (State.REJECTED, RejectionCause.UNSUPPORTED, "failed", "unsupported_file"),
+        (State.REJECTED, RejectionCause.UNUSABLE, "failed", "invalid_file"),
+        (State.REJECTED, RejectionCause.INTERNAL, "failed", "server_error"),
+        (State.REJECTED, None, "failed", "server_error"),
+        (State.SUPERSEDED, None, "cancelled", None),
+    ],
+)
+def test_a_failed_file_says_why(state: State, cause: RejectionCause | None, status: str, code: str | None) -> None:
+    at = datetime(2026, 5, 1, tzinfo=UTC)
+    document = DocumentId("d1") if state is State.ADDED else None
+    found = file_object(Attachment("file-1", "a", "a.pdf", 7, state, "why", document, JobId("j"), at, cause))
+    assert found["status"] == status
+    assert found["last_error"] == (None if code is None else {"code": code, "message": "why"})
+    assert found["usage_bytes"] == (7 if status == "completed" else 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "file_ids"),
+        ({"file_ids": ["a"], "files": [{"file_id": "b"}]}, "files"),
+        ({"file_ids": ["a", 1]}, "file_ids[1]"),
+        ({"file_ids": [f"f{number}" for number in range(501)]}, "file_ids"),
+        ({"file_ids": ["a", "a"]}, "file_ids"),
+        ({"files": ["a"]}, "files[0]"),
+        ({"files": [{"file_id": "a"}, {"attributes": {}}]}, "files[1].file_id"),
+        ({"files": [{"file_id": "a", "attributes": {"b": []}}]}, "files[0].attributes.b"),
+        ({"files": [{"file_id": "a", "colour": "red"}]}, "files[0].colour"),
+        ({"files": [{"file_id": "a"}], "attributes": {"b": 1}}, "attributes"),
+    ],
+)
+def test_a_batch_that_cannot_be_made_is_refused_by_its_field(body: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidRequest) as error:
+        parse_files(body)
+    assert error.value.field == field
+
+
+def test_files_of_a_batch_have_common_attributes_or_their_own() -> None:
+    assert parse_files({"file_ids": ["a", "b"], "attributes": {"k": 1}}) == (
+        FileToAttach("a", {"k": 1.0}),
+        FileToAttach("b", {"k": 1.0}),
+    )
+    own = parse_files({"files": [{"file_id": "a", "attributes": {"k": "v"}}, {"file_id": "b"}]})
+    assert own == (FileToAttach("a", {"k": "v"}), FileToAttach("b", {}))
