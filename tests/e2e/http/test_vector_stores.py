@@ -6,6 +6,7 @@ import io
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -13,7 +14,7 @@ import pytest
 
 from edge_rag.client import Client
 from edge_rag.core.documents.document import IngestStatus
-from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon
+from tests.e2e.support.running_daemon import SAMPLES, RunningDaemon, ingest, start_daemon
 
 HTTP = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n'
 SEAL = "The seal of the feed pump is replaced every 4,000 operating hours by the second engineer."
@@ -286,3 +287,158 @@ def test_a_list_that_cannot_be_had_is_refused_by_its_parameter(client: Any, larg
     with pytest.raises(openai.BadRequestError) as error:
         client.get(f"/vector_stores/{large}/files?{query}", cast_to=object)
     assert str(error.value.param) in query
+
+
+def folder_files() -> dict[str, Path]:
+    found = {path.name: path for path in sorted(SAMPLES.rglob("*")) if path.is_file()}
+    assert len(found) > 2
+    return found
+
+
+def test_a_folder_is_ingested_file_by_file_and_searched(client: Any, daemon: RunningDaemon) -> None:
+    store = client.vector_stores.create(name="Sample documents")
+    attached = {}
+    for name, path in folder_files().items():
+        with path.open("rb") as file:
+            attached[name] = client.vector_stores.files.upload_and_poll(
+                vector_store_id=store.id, file=file, attributes={"origin": "samples", "file": name}
+            )
+    assert {file.status for file in attached.values()} == {"completed"}
+    counts = client.vector_stores.retrieve(store.id).file_counts
+    assert (counts.completed, counts.total) == (len(attached), len(attached))
+    best = client.vector_stores.search(store.id, query="How often must the pump bearings be greased?").data[0]
+    assert "2,000 operating hours" in best.content[0].text
+    assert best.file_id == attached[best.filename].id
+    assert (best.attributes["origin"], best.attributes["file"]) == ("samples", best.filename)
+    assert client.files.retrieve(best.file_id).filename == best.filename
+    other = next(name for name in attached if name != best.filename)
+    wanted = {"type": "eq", "key": "file", "value": other}
+    found = client.vector_stores.search(store.id, query="How often must it be greased?", filters=wanted)
+    assert {each.filename for each in found} <= {other}
+    answer = client.chat.completions.create(
+        model=f"edge-rag/{store.id}",
+        messages=[{"role": "user", "content": "How often must the pump bearings be greased?"}],
+    )
+    assert "2,000 operating hours" in answer.choices[0].message.content
+
+    removed = attached[best.filename].id
+    client.vector_stores.files.delete(removed, vector_store_id=store.id)
+    assert removed not in [file.id for file in client.vector_stores.files.list(store.id)]
+    assert client.files.content(removed).read() == folder_files()[best.filename].read_bytes()
+    again = client.vector_stores.files.create_and_poll(removed, vector_store_id=store.id)
+    assert again.status == "completed"
+
+
+def test_a_batch_is_uploaded_at_once_and_each_file_says_what_became_of_it(client: Any) -> None:
+    store = client.vector_stores.create(name="batch")
+    files = [(name, path.read_bytes()) for name, path in folder_files().items()]
+    broken = ("broken.pdf", b"%PDF-1.7 this is no PDF")
+    foreign = ("film.mp4", b"\x00\x00\x00\x18ftypmp42" + bytes(64))
+    batch = client.vector_stores.file_batches.upload_and_poll(store.id, files=[*files, broken, foreign])
+    assert (batch.status, batch.object) == ("completed", "vector_store.files_batch")
+    counts = batch.file_counts
+    assert (counts.completed, counts.failed, counts.in_progress) == (len(files), 2, 0)
+    listed = list(client.vector_stores.file_batches.list_files(batch.id, vector_store_id=store.id, limit=2))
+    assert len(listed) == counts.total == len(files) + 2
+    failed = client.vector_stores.file_batches.list_files(batch.id, vector_store_id=store.id, filter="failed")
+    errors = {client.files.retrieve(file.id).filename: file.last_error for file in failed}
+    assert {name: error.code for name, error in errors.items()} == {
+        "broken.pdf": "invalid_file",
+        "film.mp4": "unsupported_file",
+    }
+    assert all(len(error.message) > 10 for error in errors.values())
+    assert client.vector_stores.retrieve(store.id).file_counts.failed == 2
+    retrieved = client.vector_stores.file_batches.retrieve(batch.id, vector_store_id=store.id)
+    assert client.vector_stores.file_batches.cancel(batch.id, vector_store_id=store.id) == retrieved
+    with pytest.raises(openai.NotFoundError):
+        client.vector_stores.file_batches.retrieve(batch.id, vector_store_id="nothing")
+    with pytest.raises(openai.NotFoundError):
+        client.vector_stores.file_batches.retrieve("nothing", vector_store_id=store.id)
+
+
+def uploaded(client: Any, name: str, content: bytes) -> str:
+    return str(client.files.create(file=(name, content), purpose="assistants").id)
+
+
+def test_files_of_a_batch_have_attributes_of_their_own(client: Any) -> None:
+    ids = [uploaded(client, name, text.encode()) for name, text in OTHERS.items()]
+    batch = client.vector_stores.file_batches.create_and_poll(
+        "own", files=[{"file_id": each, "attributes": {"number": number}} for number, each in enumerate(ids)]
+    )
+    assert batch.file_counts.completed == len(ids)
+    files = {file.id: file.attributes for file in client.vector_stores.files.list("own")}
+    assert files == {each: {"number": number} for number, each in enumerate(ids)}
+
+
+def test_two_files_of_one_name_are_two_documents(client: Any) -> None:
+    first = uploaded(client, "pump.txt", SEAL.encode())
+    second = uploaded(client, "pump.txt", SEAL.replace("4,000", "5,000").encode())
+    for each in (first, second):
+        assert client.vector_stores.files.create_and_poll(each, vector_store_id="twice").status == "completed"
+    texts = [
+        "".join(part.text for part in client.vector_stores.files.content(each, vector_store_id="twice"))
+        for each in (first, second)
+    ]
+    assert ["4,000" in text for text in texts] == [True, False]
+    assert client.vector_stores.retrieve("twice").file_counts.completed == 2
+
+
+def test_a_store_is_made_with_files(client: Any) -> None:
+    ids = [uploaded(client, name, text.encode()) for name, text in OTHERS.items()]
+    store = client.vector_stores.create(name="with-files", file_ids=ids)
+    assert store.file_counts.total == len(ids)
+    for each in ids:
+        assert client.vector_stores.files.poll(each, vector_store_id=store.id).status == "completed"
+    with pytest.raises(openai.NotFoundError):
+        client.vector_stores.create(name="with-unknown", file_ids=["file-unknown"])
+    with pytest.raises(openai.NotFoundError):
+        client.vector_stores.retrieve("with-unknown")
+
+
+def test_whoever_waits_learns_when_to_ask_again(client: Any) -> None:
+    batches = client.vector_stores.file_batches
+    ids = [uploaded(client, f"{number}.txt", f"{SEAL} {number}".encode()) for number in range(8)]
+    first = batches.with_raw_response.create("asked", file_ids=ids)
+    batch = batches.poll(first.parse().id, vector_store_id="asked")
+    assert (batch.status, batch.file_counts.completed) == ("completed", len(ids))
+    last = batches.with_raw_response.retrieve(batch.id, vector_store_id="asked")
+    for raw in (first, last):
+        waits = raw.headers.get("openai-poll-after-ms")
+        assert (raw.parse().status == "in_progress") == (waits is not None)
+        assert waits is None or 100 <= int(waits) <= 2000
+
+
+@pytest.mark.parametrize(
+    ("field", "options"),
+    [
+        (
+            "chunking_strategy.static",
+            {
+                "chunking_strategy": {
+                    "type": "static",
+                    "static": {"max_chunk_size_tokens": 300, "chunk_overlap_tokens": 0},
+                }
+            },
+        ),
+        ("attributes.tags", {"attributes": {"tags": ["a", "b"]}}),
+        ("attributes", {"attributes": {f"k{number}": 1 for number in range(17)}}),
+    ],
+)
+def test_what_a_file_cannot_have_is_refused_by_its_field(client: Any, field: str, options: dict[str, Any]) -> None:
+    pump = uploaded(client, "pump.txt", SEAL.encode())
+    with pytest.raises(openai.BadRequestError) as error:
+        client.vector_stores.files.create("refused", file_id=pump, **options)
+    assert error.value.param == field
+    with pytest.raises(openai.NotFoundError):
+        client.vector_stores.retrieve("refused")
+
+
+async def test_the_asynchronous_client_ingests_and_searches(asynchronous: Any) -> None:
+    stores = asynchronous.vector_stores
+    file = await stores.files.upload_and_poll(vector_store_id="async", file=("pump.txt", SEAL.encode()))
+    assert file.status == "completed"
+    files = [(name, text.encode()) for name, text in OTHERS.items()]
+    batch = await stores.file_batches.upload_and_poll("async", files=files)
+    assert batch.file_counts.completed == len(files)
+    found = await stores.search("async", query="How often is the seal of the feed pump replaced?")
+    assert (found.data[0].file_id, found.data[0].content[0].text) == (file.id, SEAL)
