@@ -95,19 +95,24 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         config: Uvicorn's settings.
         state: What the connections of the server share.
         head_bytes: Largest head of a request.
+        peer: gRPC's name of the peer.
         closed: Called once the connection has ended, if it began.
 
     Attributes:
+        peer: As given.
         opened: Whether it began: over TLS once the handshake is done.
         certificate_names: Common names of the client's certificate.
     """
 
     app_state: dict[str, Any]
 
-    def __init__(self, config: Config, state: ServerState, head_bytes: int, closed: Callable[[], None]) -> None:
+    def __init__(
+        self, config: Config, state: ServerState, head_bytes: int, peer: str, closed: Callable[[HttpConnection], None]
+    ) -> None:
         super().__init__(config, state, {})
         self.app_state["connection"] = self
         self.conn = self._parser = RequestParser(head_bytes)
+        self.peer = peer
         self.opened = False
         self.certificate_names: tuple[str, ...] = ()
         self._closed = closed
@@ -143,7 +148,7 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         self._stop_head_timer()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
-        self._closed()
+        self._closed(self)
 
     def timeout_keep_alive_handler(self) -> None:
         """Ends an idle connection, even if its client has not read the last response."""

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from edge_rag.core.address import HTTP
+from edge_rag.core.address import HTTP, name_of_peer
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.errors import ConfigurationError
 from edge_rag.server.http.calls import HttpCalls, HttpRoute
@@ -60,8 +60,8 @@ class HttpServer:
         requests: Limits and defaults of requests.
         limits: Bounds of requests and responses.
         connections: The connections of all transports.
-        most_connections: Connections accepted at once; others wait until one is closed. Far more than may stay, so that
-            there is room for newcomers until those that exceed the limits are closed.
+        most_connections: Connections accepted at once; for the last one, the oldest without an authenticated call is
+            closed.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class HttpServer:
         self._room = asyncio.Semaphore(most_connections)
         self._listening: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opened: dict[HttpConnection, asyncio.Task[None]] = {}
         self._certificates = None if listener.tls is None else CertificateFiles(listener.tls)
         self._state = ServerState()
         self._calls = HttpCalls(calls, limits, requests, connections)
@@ -129,20 +129,32 @@ class HttpServer:
         while True:
             await self._room.acquire()
             try:
-                accepted, _ = await loop.sock_accept(listening)
+                accepted, peer = await loop.sock_accept(listening)
             except OSError as error:
                 self._room.release()
                 await asyncio.sleep(_NO_FILES_S if error.errno in _NO_FILES else 0)
                 continue
-            opening = asyncio.create_task(self._open(accepted, tls))
-            self._opening.add(opening)
-            opening.add_done_callback(self._opening.discard)
+            connection = HttpConnection(
+                self._config, self._state, self._head_bytes, name_of_peer(peer[:2]), self._closed
+            )
+            if self._room.locked():
+                self._make_room()
+            self._opened[connection] = asyncio.create_task(self._open(connection, accepted, tls))
             await asyncio.sleep(0)
 
-    async def _open(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def _make_room(self) -> None:
+        """Closes the oldest connection without an authenticated call, so that a newcomer need not wait for its end."""
+        for connection, opening in self._opened.items():
+            if not self._connections.is_identified(connection.peer, HTTP):
+                if connection.opened:
+                    connection.abort()
+                else:
+                    opening.cancel()
+                return
+
+    async def _open(self, connection: HttpConnection, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Serves a connection, over TLS once its handshake is done."""
         loop = asyncio.get_running_loop()
-        connection = HttpConnection(self._config, self._state, self._head_bytes, self._room.release)
         seconds = None if tls is None else _HANDSHAKE_S
         ending = None if tls is None else _SHUTDOWN_S
         try:
@@ -156,15 +168,20 @@ class HttpServer:
                 )
         finally:
             if not connection.opened:
-                self._room.release()
+                self._closed(connection)
+
+    def _closed(self, connection: HttpConnection) -> None:
+        self._opened.pop(connection, None)
+        self._room.release()
 
     async def stop(self, grace_s: float) -> None:
         """Ends all calls within the grace period, seconds. Idempotent."""
         if self._listening is None or self._accepting is None:
             return
-        for task in (self._accepting, *self._opening):
+        opening = [task for task in self._opened.values() if not task.done()]
+        for task in (self._accepting, *opening):
             task.cancel()
-        await asyncio.gather(self._accepting, *self._opening, return_exceptions=True)
+        await asyncio.gather(self._accepting, *opening, return_exceptions=True)
         self._listening.close()
         for connection in list(self._state.connections):
             cast(HttpConnection, connection).shutdown()

@@ -144,6 +144,11 @@ class ConnectionTable:
         if len(self._known) > _KNOWN_NETWORKS:
             del self._known[next(iter(self._known))]
 
+    def is_identified(self, connection: Connection) -> bool:
+        """Whether a call of a connection was authenticated."""
+        entry = self._entries.get(connection)
+        return entry is not None and entry.identified
+
     def is_known(self, network: str) -> bool:
         """Whether an authenticated call came from a network recently."""
         known_at = self._known.get(network)

@@ -82,6 +82,16 @@ class Connections:
         if connection is not None:
             self._table.identified(connection)
 
+    def is_identified(self, peer: str, server: str = GRPC) -> bool:
+        """Returns whether a call of a connection was authenticated.
+
+        Args:
+            peer: gRPC's name of the peer.
+            server: The server that it called.
+        """
+        connection = _connection(peer, server)
+        return connection is not None and self._table.is_identified(connection)
+
     async def enforce(self) -> None:
         """Closes excess connections and lifts expired bans, until cancelled."""
         loop = asyncio.get_running_loop()
