@@ -13,7 +13,7 @@ from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.errors import CallTimeout, EdgeRagError, InvalidRequest, PermissionDenied, SlowConsumer
 from edge_rag.server.http.exchange import ClientGone, Exchange, HttpLimits
 from edge_rag.server.limits.call_memory import CallMemory
-from edge_rag.server.limits.connections import CANCEL_DELAY_S, Connections
+from edge_rag.server.limits.connections import CANCEL_DELAY_S, REFUSAL_DELAY_S, Connections
 from edge_rag.service.call import (
     IDENTIFIED_REFUSALS,
     STAGES_FIRST_S,
@@ -93,17 +93,29 @@ class HttpCalls:
         except SlowConsumer:
             exchange.connection.abort()
 
+    async def delay(self, peer: str) -> None:
+        """Counts a request without identity, and waits before it is refused if its network makes many.
+
+        Args:
+            peer: gRPC's name of the peer.
+        """
+        if self._connections.call_refused(peer):
+            await asyncio.sleep(REFUSAL_DELAY_S)
+
     async def _serve(self, route: HttpRoute, exchange: Exchange, known: Credentials) -> None:
         operation = route.operation
         try:
             exchange.check_head()
         except (PermissionDenied, InvalidRequest) as refusal:
+            await self.delay(known.peer)
             raise self._calls.refused(operation, known.address, exchange.request_id, refusal) from None
         try:
             admission = self._calls.admit(operation, known, exchange.request_id, exchange.connection.abort)
         except CallFailed as refusal:
             if refusal.code in IDENTIFIED_REFUSALS and not operation.anonymous:
                 self._connections.identified(known.peer, HTTP)
+            else:
+                await self.delay(known.peer)
             raise
         memory = CallMemory(self._calls.messages, admission.account, route.streams)
         try:

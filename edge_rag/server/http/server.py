@@ -83,10 +83,8 @@ class HttpServer:
         self._certificates = None if listener.tls is None else CertificateFiles(listener.tls)
         self._state = ServerState()
         self._calls = HttpCalls(calls, limits, requests, connections)
-        routes: Sequence[BaseRoute] = [
-            _Route(route.path, _Application(route, self._calls), methods=[route.method]) for route in ROUTES
-        ]
-        router = Router(routes, redirect_slashes=False, default=_not_found)
+        routes: Sequence[BaseRoute] = [_Route(route, self._calls) for route in ROUTES]
+        router = Router(routes, redirect_slashes=False, default=_NotFound(self._calls))
         self._config = Config(
             cast(Any, router),
             http=HttpConnection,
@@ -222,7 +220,11 @@ class _Application:
 
 
 class _Route(Route):
-    """A route that answers other methods as the call context answers failures."""
+    """A route that refuses other methods in the shape of failed calls."""
+
+    def __init__(self, route: HttpRoute, calls: HttpCalls) -> None:
+        super().__init__(route.path, _Application(route, calls), methods=[route.method])
+        self._calls = calls
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         allowed = self.methods or set()
@@ -230,15 +232,30 @@ class _Route(Route):
             await self.app(scope, receive, send)
         else:
             headers = [(b"allow", ", ".join(sorted(allowed)).encode())]
-            await _refuse(send, 405, "the path has no such method", "method_not_allowed", headers)
+            await _refuse(self._calls, scope, send, 405, "the path has no such method", "method_not_allowed", headers)
 
 
-async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers requests to paths that no route has."""
-    await _refuse(send, 404, "there is no such path", "not_found", [])
+class _NotFound:
+    """Refuses requests to paths that no route has."""
+
+    def __init__(self, calls: HttpCalls) -> None:
+        self._calls = calls
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await _refuse(self._calls, scope, send, 404, "there is no such path", "not_found", [])
 
 
-async def _refuse(send: Send, status: int, message: str, code: str, headers: list[tuple[bytes, bytes]]) -> None:
+async def _refuse(
+    calls: HttpCalls,
+    scope: Scope,
+    send: Send,
+    status: int,
+    message: str,
+    code: str,
+    headers: list[tuple[bytes, bytes]],
+) -> None:
+    if scope["client"] is not None:
+        await calls.delay(name_of_peer(scope["client"][:2]))
     body = error_body(message, code)
     described = [(b"content-type", JSON.encode()), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": [*described, *headers]})

@@ -35,6 +35,10 @@ _REPORT_S: Final = 10.0
 
 _RECENTLY_CUT: Final = 16
 
+REFUSAL_DELAY_S: Final = 1.0
+"""How long the answer to a call without identity waits if its network makes many, seconds. Over HTTP/1.1 a connection
+has one call at a time, so that refusals cost the others little."""
+
 CANCEL_DELAY_S: Final = 0.01
 """How long a call of a client that cancels many is delayed, seconds; by then its cancellation has arrived."""
 
@@ -61,6 +65,7 @@ class Connections:
         self._table = ConnectionTable(limits, clock, is_local)
         self._sockets = OpenSockets()
         self._cancels = CancelRateLimiter(clock)
+        self._refusals = CancelRateLimiter(clock)
         # Each of a hundred calls on a connection may request that it is closed.
         self._cut: deque[Connection] = deque(maxlen=_RECENTLY_CUT)
         self._unreported = 0
@@ -140,6 +145,15 @@ class Connections:
         """Returns whether the next call of a peer's network is likely to be cancelled."""
         network = network_of_peer(peer)
         return self._cancels.is_abusive(network, self._cancel_limits(peer, network))
+
+    def call_refused(self, peer: str) -> bool:
+        """Counts a call that was refused without an identity; returns whether its answer is to be delayed.
+
+        Args:
+            peer: gRPC's name of the peer.
+        """
+        network = network_of_peer(peer)
+        return self._refusals.cancelled(network, limits=self._cancel_limits(peer, network))
 
     def call_cancelled(self, peer: str, server: str = GRPC) -> None:
         """Counts a cancelled call; closes the connections of clients that cancel too many.

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from edge_rag.access.certificates import CertificateFolder, TlsFiles
 from edge_rag.access.quotas import QuotaLedger
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.limits.request_fields import RequestLimits
@@ -20,12 +25,13 @@ from edge_rag.core.query import AnswerMode
 from edge_rag.errors import DocumentNotFound, Unauthenticated
 from edge_rag.server.http import connection as http_connection
 from edge_rag.server.http import exchange as http_exchange
+from edge_rag.server.http import server as http_server
 from edge_rag.server.http.calls import HttpCalls, HttpRoute
 from edge_rag.server.http.exchange import Exchange, HttpLimits, event_line
 from edge_rag.server.http.server import HttpServer
 from edge_rag.server.limits.connection_table import ConnectionLimits
 from edge_rag.server.limits.connections import Connections
-from edge_rag.server.listeners import HttpListener
+from edge_rag.server.listeners import HttpListener, TlsOptions
 from edge_rag.service.call import Call, CallContext, Credentials, Operation, Pairings
 from edge_rag.service.lifecycle import Backend, Lifecycle
 from edge_rag.service.limits import AnonymousPool, CallLimits, ConcurrencyLimiter, MessageBudget, Timeouts
@@ -274,4 +280,26 @@ async def test_a_head_that_arrives_byte_by_byte_closes_its_connection(monkeypatc
             await asyncio.wait({closed}, timeout=0.01)
     assert closed.exception() is not None or closed.result() == b""
     writer.close()
+    await server.stop(0)
+
+
+async def test_a_handshake_that_never_ends_closes_its_connection_and_a_connection_takes_little_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = CertificateFolder(tmp_path)
+    folder.make("box", ["127.0.0.1"], datetime.now(UTC))
+    pair = folder.server
+    tls = TlsOptions(TlsFiles(pair.certificate, pair.key, None, None), client_certificates=False)
+    monkeypatch.setattr(http_server, "_HANDSHAKE_S", 0.05)
+    served = Served()
+    connections = Connections(ConnectionLimits(100, 10))
+    listener = HttpListener("127.0.0.1:0", tls)
+    server = HttpServer(listener, served.context, REQUESTS, served.limits, connections, 100)
+    host, port = (await server.start()).removeprefix("https://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    async with asyncio.timeout(60):
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+    writer.close()
+    assert SSLProtocol.max_size <= 1 << 15
     await server.stop(0)
