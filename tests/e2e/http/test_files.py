@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import openai
 import pytest
 
 from tests.e2e.http.conftest import HTTP
-from tests.e2e.support.running_daemon import RunningDaemon, start_daemon
+from tests.e2e.support.running_daemon import ROOT, RunningDaemon, start_daemon
 
 BOUNDARY = "b0undary"
 TEXT = b"The sluice gate is raised by two turns of the crank.\n"
@@ -27,9 +30,15 @@ def form(*parts: tuple[str, bytes], end: bool = True) -> bytes:
 
 
 def post(daemon: RunningDaemon, body: bytes, content_type: str = f"multipart/form-data; boundary={BOUNDARY}") -> Any:
+    return request(daemon, "POST", "/v1/files", body, {"content-type": content_type})
+
+
+def request(
+    daemon: RunningDaemon, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+) -> Any:
     connection = http.client.HTTPConnection(daemon.http.removeprefix("http://"), timeout=60)
     try:
-        connection.request("POST", "/v1/files", body, {"content-type": content_type})
+        connection.request(method, path, body, headers or {})
         response = connection.getresponse()
         return response.status, json.loads(response.read())
     finally:
@@ -150,6 +159,22 @@ def test_the_bytes_of_a_client_that_goes_before_the_end_are_deleted(small: Runni
     while stored_files(small):
         pass
     assert "internal error" not in small.log.read_text()
+
+
+def test_the_examples_of_the_guide_run(small: RunningDaemon, tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "guide" / "http.md").read_text(encoding="utf-8")
+    section = guide.partition("## Files and uploads")[2].partition("\n## ")[0]
+    examples = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(examples) == 2
+    (tmp_path / "manual.pdf").write_bytes(TEXT)
+    client = 'from openai import OpenAI\nclient = OpenAI(base_url="http://127.0.0.1:7480/v1", api_key="any")\n'
+    program = (client + "".join(examples)).replace("http://127.0.0.1:7480", small.http)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("file-")
+    assert len(stored_files(small)) == 2
+    for file in stored_files(small):
+        assert request(small, "DELETE", f"/v1/files/{file}")[0] == 200
 
 
 def test_a_document_that_came_another_way_is_a_file(http_daemon: RunningDaemon, client: Any) -> None:

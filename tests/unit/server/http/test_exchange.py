@@ -133,6 +133,7 @@ class Served:
         operation: Operation = READ,
         token: str | None = "reader",
         more: Mapping[str, str] = MappingProxyType({}),
+        streams: bool = False,
     ) -> None:
         headers = {"host": "box", "content-type": "application/json", "content-length": "2", **more}
         if token is not None:
@@ -145,7 +146,9 @@ class Served:
             "query_string": b"",
             "state": {"connection": client},
         }
-        await self._calls.serve(HttpRoute("POST", "/", operation, handler), scope, client.receive, client.send)
+        await self._calls.serve(
+            HttpRoute("POST", "/", operation, handler, streams=streams), scope, client.receive, client.send
+        )
         assert (self.limiter.in_use, self.messages.in_use) == (0, 0)
 
     def count(self, method: str, status: str) -> float | None:

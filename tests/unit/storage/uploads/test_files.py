@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -322,3 +325,13 @@ class Uploads(RuleBasedStateMachine):
 
 TestUploads = Uploads.TestCase
 TestUploads.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
+
+
+def test_whenever_the_process_is_killed_what_was_acknowledged_is_there(tmp_path: Path) -> None:
+    program = Path(__file__).with_name("dying.py")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path)], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert int(done.stdout) > 40

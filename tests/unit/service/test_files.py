@@ -1,0 +1,255 @@
+"""Files that become documents: names, states, who sees what, and what is deleted with what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from edge_rag.core.documents.document import Upload
+from edge_rag.core.documents.files import Attachment, FileState, NewFile, StoredFile
+from edge_rag.core.documents.jobs import JobDocumentState, JobState
+from edge_rag.core.identity import Identity, Role
+from edge_rag.errors import (
+    ChecksumMismatch,
+    CollectionNotFound,
+    DocumentTooLarge,
+    FileIncomplete,
+    FileNotFound,
+    InvalidRequest,
+    JobNotFound,
+    OffsetMismatch,
+)
+from edge_rag.pipeline.ingest import Ingest, IngestObserver
+from edge_rag.pipeline.ingest_policy import IngestLimits
+from edge_rag.pipeline.yield_to_queries import IngestYield
+from edge_rag.retriever.open_directory import OpenDirectory
+from edge_rag.service import files
+from edge_rag.service.call import Call
+from edge_rag.service.files import Checksum, FileToAttach, SameName
+from edge_rag.storage.uploads.attachments import AttachmentPage
+from tests.unit.conftest import Opener, ingest
+
+ADA = Identity("ada", frozenset({Role.WRITER, Role.READER}))
+PUMP = b"The bearings of the pump are greased every two thousand hours."
+VALVE = b"The relief valve opens at seven bar since the overhaul."
+ALL = AttachmentPage(None, 100, newest_first=False)
+
+
+class Box:
+    def __init__(self, directory: OpenDirectory) -> None:
+        self.directory = directory
+        observer = IngestObserver(lambda outcome: None, lambda owner, seconds: None)
+        self.ingest = Ingest(
+            directory.jobs, directory.library, observer, IngestYield().yield_to_queries, 8, IngestLimits()
+        )
+
+    def call(self, identity: Identity = ADA) -> Call:
+        backend: Any = SimpleNamespace(
+            files=self.directory.files,
+            attachments=self.directory.attachments,
+            ingest=self.ingest,
+            library=self.directory.library,
+            document_bytes=1 << 20,
+        )
+
+        def check(name: str) -> None:
+            if not identity.can_see(name):
+                raise CollectionNotFound(name, None)
+
+        made: Any = SimpleNamespace(backend=backend, identity=identity, run=asyncio.to_thread, check_collection=check)
+        return cast(Call, made)
+
+    async def send(self, content: bytes, name: str = "pump.txt", identity: Identity = ADA, **about: Any) -> StoredFile:
+        call = self.call(identity)
+        new = replace(NewFile("", name, "text/plain", "assistants", len(content)), **about)
+        created = await files.create(call, new)
+        return await files.receive(call, created.file_id, 0, pieces(content))
+
+    async def attach(
+        self, *sent: StoredFile, same_name: SameName = SameName.KEEP, collection: str = "a"
+    ) -> list[Attachment]:
+        call = self.call()
+        job, attached = await files.attach(
+            call, collection, [FileToAttach(file.file_id, {"site": "north"}) for file in sent], same_name
+        )
+        assert {each.state for each in attached} <= {JobDocumentState.QUEUED, JobDocumentState.ADDED}
+        async for page in self.ingest.follow(job.job_id, 0):
+            last = page
+        assert last.job.state is JobState.FINISHED
+        return [await files.file_state(call, collection, file.file_id) for file in sent]
+
+    def names(self, collection: str = "a") -> list[str]:
+        return [info.name for info in self.directory.library.list(collection, None, 100)]
+
+
+async def pieces(*content: bytes) -> AsyncIterator[bytes]:
+    for piece in content:
+        yield piece
+
+
+@pytest.fixture
+def box(open_directory: Opener) -> Iterator[Box]:
+    opened = Box(open_directory())
+    yield opened
+    opened.ingest.close()
+
+
+async def test_a_file_becomes_a_document_with_its_metadata(box: Box) -> None:
+    sent = await box.send(PUMP)
+    assert (sent.state, sent.offset) == (FileState.COMPLETE, len(PUMP))
+
+    (attached,) = await box.attach(sent)
+
+    assert (attached.state, attached.name, attached.reason) == (JobDocumentState.ADDED, "pump.txt", "")
+    info = box.directory.library.by_id(attached.document_id) if attached.document_id else None
+    assert info is not None
+    assert (info.sha256, info.metadata) == (sent.sha256, {"site": "north"})
+    assert await files.files_of(box.call(), "a", [info.document_id]) == {info.document_id: sent.file_id}
+    assert list((box.directory.files.folder.parent / "spool").iterdir()) == []
+
+
+async def test_files_of_one_name_are_documents_side_by_side_or_replace_each_other(box: Box) -> None:
+    pump, valve, same = await box.send(PUMP), await box.send(VALVE), await box.send(PUMP)
+    first, second, third = await box.attach(pump, valve, same)
+    assert second.name == f"pump ({valve.file_id[-12:]}).txt"
+    assert (third.name, third.document_id) == ("pump.txt", first.document_id)
+    assert sorted(box.names()) == sorted(["pump.txt", second.name])
+    assert len((await files.list_attached(box.call(), "a", ALL))[0]) == 3
+
+    later = await box.send(VALVE)
+    (replaced,) = await box.attach(later, same_name=SameName.REPLACE)
+    assert (replaced.name, replaced.document_id) == ("pump.txt", first.document_id)
+    for gone in (pump, same):  # their document has other bytes now
+        with pytest.raises(FileNotFound):
+            await files.file_state(box.call(), "a", gone.file_id)
+
+
+async def test_a_file_that_cannot_be_read_is_told_with_its_reason(box: Box) -> None:
+    (rejected,) = await box.attach(await box.send(b"%PDF-1.7 nothing", "a.pdf"))
+    assert (rejected.state, rejected.document_id) == (JobDocumentState.REJECTED, None)
+    assert rejected.reason
+    counts = await files.attached_counts(box.call(), "a", rejected.job_id)
+    assert counts == {JobDocumentState.REJECTED: (1, rejected.size_bytes)}
+    with pytest.raises(JobNotFound):
+        await files.attached_counts(box.call(), "b", rejected.job_id)
+
+
+async def test_documents_that_came_another_way_are_listed_and_found_by_their_id(box: Box) -> None:
+    info = ingest(box.directory, "valve.txt", VALVE.decode(), "a").document
+    assert info is not None
+    sent = await box.send(PUMP)
+    await box.attach(sent)
+    listed, more = await files.list_attached(box.call(), "a", ALL)
+    assert ([each.file_id for each in listed], more) == ([info.document_id, sent.file_id], False)
+    page = AttachmentPage(None, 1, newest_first=True)
+    (newest,), more = await files.list_attached(box.call(), "a", page)
+    assert (newest.file_id, more) == (sent.file_id, True)
+    (oldest,), more = await files.list_attached(box.call(), "a", replace(page, after=sent.file_id))
+    assert (oldest.file_id, oldest.state, more) == (info.document_id, JobDocumentState.ADDED, False)
+    assert await files.get(box.call(), info.document_id) == info
+    await files.delete(box.call(), info.document_id)
+    assert box.names() == ["pump.txt"]
+
+
+async def test_a_deleted_file_takes_its_documents_along_unless_others_are_them(box: Box) -> None:
+    pump, same, valve = await box.send(PUMP), await box.send(PUMP), await box.send(VALVE, "valve.txt")
+    await box.attach(pump, same, valve)
+    await files.delete(box.call(), pump.file_id)
+    assert sorted(box.names()) == ["pump.txt", "valve.txt"]
+    await files.detach(box.call(), "a", same.file_id)
+    assert box.names() == ["valve.txt"]
+    assert (await files.get(box.call(), same.file_id)) == same  # a detached file stays
+    await files.delete(box.call(), valve.file_id)
+    with pytest.raises(CollectionNotFound):
+        box.names()
+    with pytest.raises(FileNotFound):
+        await files.get(box.call(), valve.file_id)
+
+
+async def test_a_file_that_waits_to_be_stored_is_not_stored_once_it_is_detached(box: Box) -> None:
+    box.ingest.drain()  # nothing is stored from now on
+    sent = await box.send(PUMP)
+    jobs = box.directory.jobs
+    job = jobs.start("ada")
+    content = box.directory.files.link(sent)
+    jobs.accept(job.job_id, Upload("a", "pump.txt", "", content, owner="ada", file=sent.file_id))
+    assert (await files.file_state(box.call(), "a", sent.file_id)).state is JobDocumentState.QUEUED
+    await files.detach(box.call(), "a", sent.file_id)
+    assert jobs.job(job.job_id).documents == {JobDocumentState.CANCELLED: 1}
+    assert list((box.directory.files.folder.parent / "spool").iterdir()) == []
+
+
+async def test_a_file_is_its_owners_and_its_document_everybodys_who_sees_the_collection(box: Box) -> None:
+    sent = await box.send(PUMP)
+    (attached,) = await box.attach(sent)
+    bob = box.call(Identity("bob", frozenset({Role.WRITER, Role.READER}), frozenset({"a"})))
+    writer = box.call(Identity("wim", frozenset({Role.WRITER}), frozenset({"a"})))
+    stranger = box.call(Identity("eve", frozenset({Role.WRITER, Role.READER}), frozenset({"b"})))
+    admin = box.call(Identity("root", frozenset({Role.ADMIN})))
+    uses: list[Callable[[Call], Awaitable[object]]] = [
+        lambda call: files.get(call, sent.file_id),
+        lambda call: files.settle(call, sent.file_id),
+        lambda call: files.delete(call, sent.file_id),
+        lambda call: files.receive(call, sent.file_id, 0, pieces(b"x")),
+        lambda call: files.attach(call, "a", [FileToAttach(sent.file_id, {})], SameName.KEEP),
+    ]
+    for use in uses:
+        with pytest.raises(FileNotFound):
+            await use(bob)
+    assert (await files.file_state(bob, "a", sent.file_id)) == attached
+    assert attached.document_id is not None
+    assert await files.get(bob, attached.document_id) is not None
+    for other in (writer, stranger):
+        with pytest.raises(FileNotFound):
+            await files.get(other, attached.document_id)
+    with pytest.raises(CollectionNotFound):
+        await files.file_state(stranger, "a", sent.file_id)
+    assert (await files.list_page(bob, None, None, 10, newest_first=True))[0] == ()
+    assert (await files.list_page(admin, None, None, 10, newest_first=True))[0] == (sent,)
+    assert await files.get(admin, sent.file_id) == sent
+
+
+async def test_what_cannot_be_attached_is_refused_before_anything_is(box: Box) -> None:
+    whole = await box.send(PUMP)
+    call = box.call()
+    begun = await files.create(call, NewFile("", "b", "", "assistants", 100))
+    for wanted, error in (
+        ([], InvalidRequest),
+        ([whole.file_id, "file-none"], FileNotFound),
+        ([whole.file_id, begun.file_id], FileIncomplete),
+    ):
+        with pytest.raises(error):
+            await files.attach(call, "a", [FileToAttach(each, {}) for each in wanted], SameName.KEEP)
+    assert box.directory.library.collections() == {}
+
+
+async def test_a_piece_is_checked_and_bounded(box: Box) -> None:
+    call = box.call()
+    with pytest.raises(DocumentTooLarge, match=r"ingest\.document_mib"):
+        await files.create(call, NewFile("", "b", "", "assistants", (1 << 20) + 1))
+    created = await files.create(call, NewFile("", "b", "", "assistants", None))
+    with pytest.raises(ChecksumMismatch):
+        await files.receive(call, created.file_id, 0, pieces(b"abc"), Checksum("sha1", b"no"))
+    assert (await files.settle(call, created.file_id)).offset == 0
+    with pytest.raises(DocumentTooLarge):
+        await files.receive(call, created.file_id, 0, pieces(b"x" * (1 << 19), b"x" * (1 << 20)))
+    assert (await files.settle(call, created.file_id)).offset == 1 << 19
+    with pytest.raises(OffsetMismatch):
+        await files.receive(call, created.file_id, 0, pieces(b"x"))
+
+
+async def test_an_upload_for_a_collection_becomes_its_document_once(box: Box) -> None:
+    sent = await box.send(PUMP, collection="a", metadata={"site": "north"})
+    first = await files.ingest_where_wanted(box.call(), sent)
+    assert first is not None
+    async for _ in box.ingest.follow(first.job_id, 0):
+        pass
+    again = await files.ingest_where_wanted(box.call(), sent)
+    assert again is not None
+    assert (again.job_id, again.state) == (first.job_id, JobDocumentState.ADDED)
+    assert await files.ingest_where_wanted(box.call(), await box.send(PUMP)) is None

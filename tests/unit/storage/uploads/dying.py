@@ -1,0 +1,156 @@
+"""Sends a file, makes a document of it and deletes it, ended before each step in turn that reaches the disk.
+
+dying.py ROOT    prints how many steps there are; fails if what is left of one is not what was acknowledged
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+from edge_rag.core.documents.document import Upload
+from edge_rag.core.documents.files import FileState, NewFile
+from edge_rag.errors import FileNotFound
+from edge_rag.storage.database import Database
+from edge_rag.storage.jobs import JobStore
+from edge_rag.storage.spool.files import Spool
+from edge_rag.storage.uploads import files as storage
+from edge_rag.storage.uploads.files import FileStore
+
+CONTENT = bytes(range(256)) * 40
+ENDED = 9
+storage.SYNC_BYTES = 4000  # type: ignore[misc]
+
+
+class Moments:
+    """Counts steps, and ends the process before one of them.
+
+    Args:
+        last: Number of that step, from 1.
+    """
+
+    def __init__(self, last: int) -> None:
+        self.left = last
+
+    def step(self) -> None:
+        self.left -= 1
+        if not self.left:
+            os._exit(ENDED)
+
+    def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def stepping(*args: Any, **options: Any) -> Any:
+            self.step()
+            return function(*args, **options)
+
+        return stepping
+
+    def arm(self) -> None:
+        for name in ("fsync", "link", "unlink", "truncate", "open", "rename"):
+            setattr(os, name, self.before(getattr(os, name)))
+        moments, writing = self, Database.writing
+
+        @contextmanager
+        def stepping(database: Database) -> Iterator[Any]:
+            moments.step()
+            with writing(database) as connection:
+                yield connection
+                moments.step()  # before the commit
+            moments.step()
+
+        Database.writing = stepping  # type: ignore[method-assign]
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[tuple[FileStore, JobStore]]:
+    folder.mkdir(exist_ok=True)
+    with closing(Database(folder / "documents.sqlite3")) as database:
+        spool = Spool(folder / "spool", 1 << 20)
+        jobs = JobStore(database, spool)
+        jobs.recover()
+        with closing(FileStore(folder / "files", database, spool, 1 << 20)) as store:
+            store.recover()
+            yield store, jobs
+
+
+def act(folder: Path, acknowledge: Callable[[str], None]) -> None:
+    with opened(folder) as (store, jobs):
+        file_id = store.create(NewFile("ada", "a.txt", "", "assistants", len(CONTENT)), 1 << 20).file_id
+        acknowledge(f"id {file_id}")
+        at = 0
+        for size in (100, 5000, 5140):
+            writer = store.writer(file_id, at)
+            for begin in range(at, at + size, 1000):
+                writer.write(CONTENT[begin : min(begin + 1000, at + size)])
+            at = writer.end()
+            acknowledge(f"offset {at}")
+        file = store.finish(file_id)
+        acknowledge("complete")
+        job = jobs.start("ada")
+        jobs.accept(job.job_id, Upload("a", "a.txt", "", store.link(file), owner="ada", file=file_id))
+        acknowledge("accepted")
+        store.delete(file_id)
+        acknowledge("deleted")
+
+
+def check(folder: Path, acknowledged: dict[str, str]) -> None:
+    with opened(folder) as (store, jobs):
+        names = {path.name for path in (folder / "files").iterdir()}
+        known = {file.file_id for file in store.list(None, None, None, 9, newest_first=True)}
+        waiting = jobs.waiting("ada", "")
+        assert len(waiting) == len(list((folder / "spool").iterdir()))
+        if "accepted" in acknowledged:
+            (document,) = waiting
+            assert jobs.upload(document.order).content.read() == CONTENT  # type: ignore[arg-type]
+        if "id" not in acknowledged:
+            return
+        try:
+            file = store.get(acknowledged["id"])  # type: ignore[arg-type]
+        except FileNotFound:
+            assert "accepted" in acknowledged, "it can only have been deleted"
+            assert not names
+            return
+        assert "deleted" not in acknowledged
+        assert names == {file.file_id}
+        assert file.offset >= int(acknowledged.get("offset", 0))
+        assert (folder / "files" / file.file_id).read_bytes() == CONTENT[: file.offset]
+        if "complete" in acknowledged:
+            assert (file.state, known) == (FileState.COMPLETE, names)
+            assert store.content(file).read() == CONTENT
+        elif file.state is FileState.RECEIVING:  # it goes on where it was
+            writer = store.writer(file.file_id, file.offset)
+            writer.write(CONTENT[file.offset :])
+            writer.end()
+            assert store.content(store.finish(file.file_id)).read() == CONTENT
+
+
+def acknowledge(lines: TextIO, line: str) -> None:
+    lines.write(f"{line}\n")
+
+
+def main(root: Path) -> None:
+    moment, status = 0, ENDED
+    while status == ENDED:
+        moment += 1
+        folder, told = root / str(moment), root / f"{moment}.told"
+        told.touch()
+        child = os.fork()
+        if not child:
+            lines = told.open("a", buffering=1)
+            Moments(moment).arm()
+            act(folder, partial(acknowledge, lines))
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        pairs = (line.partition(" ") for line in told.read_text().splitlines())
+        check(folder, {kind: value for kind, _, value in pairs})
+    if status:
+        raise AssertionError(f"the run before step {moment} ended with {status}")
+    sys.stdout.write(f"{moment}\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
