@@ -41,7 +41,7 @@ async def describe_uploads(call: Call, exchange: Exchange) -> None:
 
 async def create_upload(call: Call, exchange: Exchange) -> None:
     """Begins an upload; takes its first piece if the request has one."""
-    if not await _speaks_version(call, exchange):
+    if not await _check_version(call, exchange):
         return
     length = _number(exchange, "upload-length")
     about = _parse_metadata(exchange.headers.get("upload-metadata", ""))
@@ -70,14 +70,14 @@ async def create_upload(call: Call, exchange: Exchange) -> None:
 
 async def get_upload(call: Call, exchange: Exchange) -> None:
     """Tells how far an upload is; whoever sends it now is ended."""
-    if await _speaks_version(call, exchange):
+    if await _check_version(call, exchange):
         file = await files.settle(call, exchange.path["upload"])
         await _respond(call, exchange, 200, file, {"upload-length": str(file.about.size_bytes)})
 
 
 async def continue_upload(call: Call, exchange: Exchange) -> None:
     """Takes a piece of an upload."""
-    if not await _speaks_version(call, exchange):
+    if not await _check_version(call, exchange):
         return
     _check_media_type(exchange)
     offset, checksum = _number(exchange, "upload-offset"), _checksum(exchange)
@@ -93,7 +93,7 @@ async def continue_upload(call: Call, exchange: Exchange) -> None:
 
 async def delete_upload(call: Call, exchange: Exchange) -> None:
     """Ends an upload and deletes what came of it, and the document if one was made of it."""
-    if await _speaks_version(call, exchange):
+    if await _check_version(call, exchange):
         await files.delete(call, exchange.path["upload"])
         await exchange.respond_empty(204, {**_VERSION_HEADER, **id_header(call)})
 
@@ -101,10 +101,10 @@ async def delete_upload(call: Call, exchange: Exchange) -> None:
 async def _respond(call: Call, exchange: Exchange, status: int, file: StoredFile, headers: Mapping[str, str]) -> None:
     """Responds with the state of an upload; one that is complete becomes a document where its sender wants it."""
     attached = await files.ingest_where_wanted(call, file)
-    told = {**_VERSION_HEADER, **id_header(call), "upload-offset": str(file.offset), "edge-rag-file": file.file_id}
+    state = {**_VERSION_HEADER, **id_header(call), "upload-offset": str(file.offset), "edge-rag-file": file.file_id}
     if file.expires_at is not None:
-        told["upload-expires"] = format_datetime(file.expires_at, usegmt=True)
-    await exchange.respond_empty(status, {**told, **_attachment_headers(attached), **headers})
+        state["upload-expires"] = format_datetime(file.expires_at, usegmt=True)
+    await exchange.respond_empty(status, {**state, **_attachment_headers(attached), **headers})
 
 
 def _attachment_headers(attached: Attachment | None) -> dict[str, str]:
@@ -116,7 +116,7 @@ def _attachment_headers(attached: Attachment | None) -> dict[str, str]:
     return headers
 
 
-async def _speaks_version(call: Call, exchange: Exchange) -> bool:
+async def _check_version(call: Call, exchange: Exchange) -> bool:
     """Whether a request is of this version of the protocol; responds if it is not."""
     if exchange.headers.get("tus-resumable") == VERSION:
         return True

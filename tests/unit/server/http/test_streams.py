@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from edge_rag.errors import InvalidRequest
 from edge_rag.server.http import exchange as http_exchange
 from edge_rag.server.http.exchange import STREAMED_BYTES, Exchange
 from edge_rag.service.call import Call
@@ -129,7 +130,7 @@ async def test_a_handler_that_refuses_before_it_reads_is_heard() -> None:
     served, client = Served(), Sender(pieces=[b"x" * 10_000] * 40)
 
     async def refuse(call: Call, exchange: Exchange) -> None:
-        raise http_exchange.InvalidRequest("file", "is not wanted")
+        raise InvalidRequest("file", "is not wanted")
 
     await served.serve(client, refuse, more={"content-length": "400000"}, streams=True)
     assert (client.status, client.given) == (400, 40)
