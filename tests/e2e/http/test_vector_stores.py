@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -14,7 +17,7 @@ import pytest
 
 from edge_rag.client import Client
 from edge_rag.core.documents.document import IngestStatus
-from tests.e2e.support.running_daemon import SAMPLES, RunningDaemon, ingest, start_daemon
+from tests.e2e.support.running_daemon import ROOT, SAMPLES, RunningDaemon, ingest, start_daemon
 
 HTTP = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n'
 SEAL = "The seal of the feed pump is replaced every 4,000 operating hours by the second engineer."
@@ -442,3 +445,18 @@ async def test_the_asynchronous_client_ingests_and_searches(asynchronous: Any) -
     assert batch.file_counts.completed == len(files)
     found = await stores.search("async", query="How often is the seal of the feed pump replaced?")
     assert (found.data[0].file_id, found.data[0].content[0].text) == (file.id, SEAL)
+
+
+def test_the_example_of_the_guide_runs(daemon: RunningDaemon, tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "guide" / "http.md").read_text(encoding="utf-8")
+    section = guide.split("## Collections as vector stores")[1]
+    example = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert example is not None
+    (tmp_path / "manuals").mkdir()
+    for name in ("lubrication-schedule.md", "alarm-list.html"):
+        (tmp_path / "manuals" / name).write_bytes((SAMPLES / name).read_bytes())
+    program = example[1].replace("http://127.0.0.1:7480", daemon.http)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "alarm-list.html completed" in done.stdout
+    assert re.search(r"^[01]\.\d\d lubrication-schedule.md .", done.stdout, re.MULTILINE)
