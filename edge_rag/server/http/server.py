@@ -306,6 +306,9 @@ def _context(served: ServedCertificate) -> ssl.SSLContext:
         if served.authority is not None:
             context.load_verify_locations(cadata=served.authority.decode("ascii"))
             context.verify_mode = ssl.CERT_REQUIRED
+            # A resumed session has the client's certificate without its signature being verified again.
+            context.num_tickets = 0
+            context.options |= ssl.OP_NO_TICKET
     except (OSError, ValueError) as error:  # SSLError is an OSError
         raise ConfigurationError(f"tls: {served.files.certificate} cannot be used: {error}") from error
     return context
