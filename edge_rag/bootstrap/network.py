@@ -117,6 +117,7 @@ def _make_http_server(
         settings.limits.message_kib << 10,
         settings.limits.slow_client_seconds,
         frozenset(name.lower() for name in settings.http.hosts),
+        settings.http.open_webui_sources,
     )
     accepted = transport_limits(settings).accepted_connections
     return HttpServer(listener, calls, request_limits(settings), limits, connections, accepted)

@@ -293,6 +293,11 @@ class HttpSettings(Section):
         description="Host names by which clients reach the box without TLS, as a request names it in `Host`. Addresses"
         " and `localhost` are always accepted; any other name could be that of a site that attacks the box.",
     )
+    open_webui_sources: bool = Field(
+        default=False,
+        description="Send the cited documents with their quotes in the form that Open WebUI shows, too, in streamed"
+        " chat completions. The field `edge_rag.sources` of a request goes before.",
+    )
 
     @field_validator("address")
     @classmethod

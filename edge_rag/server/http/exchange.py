@@ -88,12 +88,14 @@ class HttpLimits:
         body_bytes: Largest body of a request.
         slow_client_s: How long a client may leave a response unread, seconds.
         hosts: Names in the header ``Host`` that are the box's besides addresses and ``localhost``, lower case.
+        open_webui_sources: Whether streams have the events of sources, where a request does not say otherwise.
     """
 
     head_bytes: int
     body_bytes: int
     slow_client_s: float
     hosts: frozenset[str]
+    open_webui_sources: bool = False
 
 
 class Connection(Protocol):
@@ -152,6 +154,11 @@ class Exchange:
         """The connection."""
         connection: Connection = self._scope["state"]["connection"]
         return connection
+
+    @property
+    def open_webui_sources(self) -> bool:
+        """Whether a stream has the events of sources, where the request does not say otherwise."""
+        return self._limits.open_webui_sources
 
     @property
     def base_url(self) -> str:

@@ -39,6 +39,7 @@ from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Sampling
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.documents import document_url
+from edge_rag.server.http.exchange import Exchange
 from edge_rag.server.http.fields import check_names, choice, typed
 from edge_rag.server.http.openai.filters import parse_filters
 from edge_rag.server.http.openai.models import collection_of
@@ -51,7 +52,7 @@ EXTENSION: Final = "edge_rag"
 UNREAD: Final = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
 """Fields that change no answer here."""
 
-_READ_EXTENSION: Final = frozenset({"mode", "max_sentences", "passages", "priority", "filter"})
+_READ_EXTENSION: Final = frozenset({"mode", "max_sentences", "passages", "priority", "filter", "sources"})
 _SYSTEM_ROLES: Final = ("system", "developer")
 _ROLES: Final = (*_SYSTEM_ROLES, "user", "assistant")
 _MOST_MESSAGES: Final = 4096
@@ -69,6 +70,7 @@ class Caller:
         deadline: ``time.monotonic()`` seconds.
         limits: Bounds and defaults of requests.
         language_model: Name of the model that continues conversations without documents; None without one.
+        sources: Whether streams have the events of sources, where a request does not say otherwise.
     """
 
     request_id: RequestId
@@ -76,6 +78,7 @@ class Caller:
     deadline: float
     limits: RequestLimits
     language_model: str | None = None
+    sources: bool = False
 
 
 def check_supported(
@@ -371,9 +374,10 @@ def answer_events(
     return ask(call, request) if isinstance(request, Query) else complete(call, request)
 
 
-def caller_of(call: Call, limits: RequestLimits) -> Caller:
+def caller_of(call: Call, exchange: Exchange) -> Caller:
     """Returns who asks by a call."""
-    return Caller(call.request_id, call.identity, call.deadline, limits, language_model(call))
+    model, sources = language_model(call), exchange.open_webui_sources
+    return Caller(call.request_id, call.identity, call.deadline, exchange.requests, model, sources)
 
 
 @dataclass(slots=True)
@@ -434,6 +438,22 @@ class Answer:
                     return
                 self.extension["found"] = event.reason is not FinishReason.NOT_FOUND
                 self.extension["unsupported"] = self._unsupported
+
+    def sources(self) -> list[dict[str, Any]]:
+        """Returns the cited documents with their quotes as Open WebUI reads the data of its event ``source``.
+
+        It counts pages from 0, and makes one card of all quotes with the same ``source``.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for citation in self.citations:
+            name, place = citation.document, self.url_citation(citation)
+            key = self.document_id(citation)
+            source = {"id": key, "name": name, "url": place["url"]}
+            card = found.setdefault(key, {"source": source, "document": [], "metadata": []})
+            page = {} if citation.page is None else {"page": citation.page - 1}
+            card["document"].append(citation.text)
+            card["metadata"].append({"source": key, "name": name, "source_url": place["url"], **page})
+        return list(found.values())
 
     def document_id(self, citation: Citation) -> str:
         """Returns the id of the cited document."""

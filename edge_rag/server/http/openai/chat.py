@@ -77,7 +77,7 @@ _DONE: Final = b"data: [DONE]\n\n"
 async def chat(call: Call, exchange: Exchange) -> None:
     """Answers a question, whole or as a stream that begins with the first event of the answer."""
     body = parse_json(exchange.body)
-    request = parse_chat(body, caller_of(call, exchange.requests))
+    request = parse_chat(body, caller_of(call, exchange))
     writer = ChatWriter(request, int(time.time()), exchange.base_url)
     async with answer_events(call, request.query) as events:
         async for event in events:
@@ -104,12 +104,14 @@ class ChatRequest:
         query: The question, or the conversation if the model is the language model.
         stream: Whether the answer is streamed.
         include_usage: Whether a stream ends with the usage.
+        sources: Whether a stream has events of the cited documents for Open WebUI.
     """
 
     model: str
     query: Query | CompletionRequest
     stream: bool
     include_usage: bool
+    sources: bool = False
 
 
 def question_of(data: bytes) -> str:
@@ -139,7 +141,10 @@ def parse_chat(body: Mapping[str, Any], caller: Caller) -> ChatRequest:
     else:
         question = "messages", last_question(messages, "messages", _TEXT_TYPES)
         query = parse_query(body, question, model, wanted, caller)
-    return ChatRequest(model, query, stream, _include_usage(body, stream))
+    sources = typed(typed(body, EXTENSION, dict) or {}, "sources", bool, EXTENSION)
+    return ChatRequest(
+        model, query, stream, _include_usage(body, stream), caller.sources if sources is None else sources
+    )
 
 
 def _include_usage(body: Mapping[str, Any], stream: bool) -> bool:
@@ -191,6 +196,10 @@ class ChatWriter:
             case Finished():
                 if annotations := self._annotations():
                     yield self._chunk({"annotations": annotations})
+                if self._request.sources:
+                    for source in self._answer.sources():
+                        empty = {**self._head("chat.completion.chunk"), "choices": []}
+                        yield {**empty, "event": {"type": "source", "data": source}}
                 yield {**self._chunk({}, self._finish_reason()), **self._extension()}
                 if self._request.include_usage:
                     yield {**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(event.usage)}

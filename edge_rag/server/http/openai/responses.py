@@ -87,7 +87,7 @@ _DONE: Final = b"data: [DONE]\n\n"
 
 async def create_response(call: Call, exchange: Exchange) -> None:
     """Answers a question, whole or as a stream that begins with the first event of the answer."""
-    request = parse_response(parse_json(exchange.body), caller_of(call, exchange.requests))
+    request = parse_response(parse_json(exchange.body), caller_of(call, exchange))
     writer = ResponseWriter(request, int(time.time()), exchange.base_url)
     async with answer_events(call, request.query) as events:
         async for event in events:

@@ -283,6 +283,22 @@ def test_chunks_add_up_to_the_completion() -> None:
     assert not any("usage" in chunk for chunk in chunks)
 
 
+def test_open_webui_gets_the_quotes_of_each_document_if_it_wants_them() -> None:
+    again = Citation(0, "pump.pdf", None, 120, 125, "every", 0, 20)
+    events = (*EVENTS[:4], again, *EVENTS[4:])
+    chunks, _ = written(events, stream=True, edge_rag={"sources": True})
+    (card,) = [chunk["event"]["data"] for chunk in chunks if "event" in chunk]
+    assert card["document"] == ["Grease the b", "every"]
+    url = "http://box:7480/documents/doc%2F1?collection=manuals&start=100&end=112"
+    assert card["source"] == {"id": "doc/1", "name": "pump.pdf", "url": url}
+    assert card["metadata"][0] == {"source": "doc/1", "name": "pump.pdf", "source_url": url, "page": 2}
+    assert "page" not in card["metadata"][1]
+    assert not any("event" in chunk for chunk in written(events, stream=True)[0])
+    always = parse_chat(LEAST, Caller(RequestId("r"), CALLER, 10.0, LIMITS, None, True))
+    assert always.sources
+    assert refused_field(edge_rag={"sources": 1}) == "edge_rag.sources"
+
+
 def test_usage_comes_last_and_only_if_asked_for() -> None:
     chunks, done = written(stream=True, stream_options={"include_usage": True})
     assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
