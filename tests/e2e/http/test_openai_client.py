@@ -17,17 +17,19 @@ import openai
 import pytest
 
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
+from scripts.bench.quality.questions import SAMPLE_QUESTIONS
 from tests.e2e.http.conftest import SLOTS_OF_ONE_CALLER
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon
 
 MODEL = "edge-rag/default"
-QUESTIONS = (
-    "How often must the pump bearings be greased?",
-    "What do I do when the gas alarm sounds?",
-    "What is the usual dose of hypochlorite?",
-    "Which gearbox oil is used?",
-    "How is a water sample taken?",
-)
+GUIDE = ROOT / "docs" / "guide" / "http.md"
+SAMPLES: list[str] = [item["question"] for item in json.loads(SAMPLE_QUESTIONS.read_text(encoding="utf-8"))]
+"""The questions about the sample site."""
+
+MOST = 24
+"""Most tokens of an answer that is compared."""
+
+QUESTIONS = ("How often must the pump bearings be greased?", "What do I do when the gas alarm sounds?")
 UNANSWERABLE = "Which colour does the moon's dragon prefer on Thursdays?"
 
 
@@ -35,15 +37,21 @@ def asked(question: str, **options: Any) -> dict[str, Any]:
     return {"model": MODEL, "messages": [{"role": "user", "content": question}], **options}
 
 
-def over_grpc(daemon: RunningDaemon, question: str) -> tuple[str, list[tuple[str, int, int, int, int]]]:
+Place = tuple[str, int, int, int, int]
+"""A citation: document, its range there, and the range of the answer."""
+
+
+def over_grpc(daemon: RunningDaemon, question: str, mode: str) -> tuple[str, list[Place]]:
+    named = rag_pb2.AnswerMode.Value(f"ANSWER_MODE_{mode.upper()}")
+    request = rag_pb2.AskRequest(question=question, mode=named, sampling=rag_pb2.Sampling(max_tokens=MOST))
     with grpc.insecure_channel(daemon.address) as channel:
-        events = list(rag_pb2_grpc.RagStub(channel).Ask(rag_pb2.AskRequest(question=question)))
+        events = list(rag_pb2_grpc.RagStub(channel).Ask(request))
     text = "".join(event.text.text for event in events if event.HasField("text"))
     cited = [event.citation for event in events if event.HasField("citation")]
     return text, [(c.document, c.start, c.end, c.answer_start, c.answer_end) for c in cited]
 
 
-def citations(annotations: Any) -> list[tuple[str, int, int, int, int]]:
+def citations(annotations: Any) -> list[Place]:
     found = []
     for annotation in annotations or ():
         cited = annotation["url_citation"] if isinstance(annotation, dict) else annotation.url_citation.model_dump()
@@ -52,7 +60,12 @@ def citations(annotations: Any) -> list[tuple[str, int, int, int, int]]:
     return found
 
 
-def streamed(chunks: list[Any]) -> tuple[str, list[tuple[str, int, int, int, int]]]:
+def places(printed: list[dict[str, Any]]) -> list[Place]:
+    """Returns the citations that the command line prints."""
+    return [(c["document"], c["start"], c["end"], c["answer_start"], c["answer_end"]) for c in printed]
+
+
+def streamed(chunks: list[Any]) -> tuple[str, list[Place]]:
     deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
     annotated = [delta.annotations for delta in deltas if getattr(delta, "annotations", None)]
     assert len(annotated) <= 1, "citations come once"
@@ -67,12 +80,32 @@ def test_collections_are_models(client: Any) -> None:
     assert error.value.code == "collection_not_found"
 
 
-def test_every_sample_question_has_the_same_answer_over_http_and_grpc(http_daemon: RunningDaemon, client: Any) -> None:
-    for question in QUESTIONS:
-        expected = over_grpc(http_daemon, question)
-        message = client.chat.completions.create(**asked(question)).choices[0].message
-        assert (message.content, citations(message.annotations)) == expected
-    assert any(over_grpc(http_daemon, question)[1] for question in QUESTIONS)
+@pytest.mark.parametrize(
+    ("mode", "questions"), [("quote", SAMPLES), ("free", SAMPLES[:3])], ids=["quoted", "by a language model"]
+)
+def test_every_sample_question_is_answered_alike_over_every_transport(
+    http_daemon: RunningDaemon, client: Any, tmp_path: Path, mode: str, questions: list[str]
+) -> None:
+    extension = {"edge_rag": {"mode": mode}}
+    expected = [over_grpc(http_daemon, question, mode) for question in questions]
+    assert any(cited for _, cited in expected) == (mode == "quote")
+    assert all(text for text, _ in expected) or mode == "free"
+    for question, answer in zip(questions, expected, strict=True):
+        message = (
+            client.chat.completions.create(**asked(question, max_tokens=MOST), extra_body=extension).choices[0].message
+        )
+        assert (message.content, citations(message.annotations)) == answer
+        response = client.responses.create(model=MODEL, input=question, max_output_tokens=MOST, extra_body=extension)
+        annotations = [each.model_dump() for each in response.output[-1].content[0].annotations]
+        cited = [{"url_citation": each} for each in annotations if each["type"] == "url_citation"]
+        assert (response.output_text, citations(cited)) == answer
+    file = tmp_path / "questions.txt"
+    file.write_text("\n".join(questions), encoding="utf-8")
+    command = [sys.executable, "-m", "edge_rag", "ask", "--questions", str(file), "--server", http_daemon.address]
+    command += ["--mode", mode, "--max-tokens", str(MOST)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    printed = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(line["answer"], places(line["citations"])) for line in printed] == expected
 
 
 def test_a_stream_is_the_whole_answer_in_parts(client: Any) -> None:
@@ -117,18 +150,60 @@ def test_a_citation_can_be_followed_to_exactly_its_words(client: Any) -> None:
     )
 
 
-def test_the_examples_of_the_guide_run(http_daemon: RunningDaemon, tmp_path: Path) -> None:
-    guide = (ROOT / "docs" / "guide" / "http.md").read_text(encoding="utf-8")
-    program = re.search(r"```python\n(.*?)```", guide, re.DOTALL)
-    command = re.search(r"```sh\n(curl .*?)```", guide, re.DOTALL)
-    assert program is not None
-    assert command is not None
-    for run in ([sys.executable, "-c", program[1]], ["bash", "-c", command[1].replace("curl", "curl --fail --silent")]):
-        there = [part.replace("http://127.0.0.1:7480", http_daemon.http) for part in run]
-        done = subprocess.run(there, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert "2,000 operating hours" in done.stdout
-        assert f"{http_daemon.http}/documents/" in done.stdout
+def examples(language: str) -> list[str]:
+    """Returns the examples in a language of the guide's section about asking."""
+    section = re.search(r"^## Asking\n(.*?)^## ", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert section is not None
+    return re.findall(rf"```{language}\n(.*?)```", section[1], re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *([sys.executable, "-c", program] for program in examples("python")),
+        *(["bash", "-c", line.replace("curl", "curl --fail --silent")] for line in examples("sh")),
+    ],
+    ids=["chat", "responses", "curl"],
+)
+def test_each_example_of_the_guide_runs(http_daemon: RunningDaemon, tmp_path: Path, command: list[str]) -> None:
+    there = [part.replace("http://127.0.0.1:7480", http_daemon.http) for part in command]
+    done = subprocess.run(there, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "2,000 operating hours" in done.stdout
+    assert f"{http_daemon.http}/documents/" in done.stdout
+
+
+@pytest.mark.parametrize("mode", ["cite", "free"])
+def test_the_usage_tells_the_tokens_of_the_prompt_that_were_reused(client: Any, mode: str) -> None:
+    request = asked(QUESTIONS[1], max_tokens=4, extra_body={"edge_rag": {"mode": mode}})
+    client.chat.completions.create(**request)
+    usage = client.chat.completions.create(**request).usage
+    assert usage.prompt_tokens > usage.prompt_tokens_details.cached_tokens > 0
+    response = client.responses.create(
+        model=MODEL, input=QUESTIONS[1], max_output_tokens=4, extra_body={"edge_rag": {"mode": mode}}
+    )
+    assert response.usage.input_tokens_details.cached_tokens == usage.prompt_tokens_details.cached_tokens
+
+
+def test_a_stream_has_the_quotes_for_open_webui_if_it_asks_for_them(client: Any) -> None:
+    wanted = {"edge_rag": {"sources": True}}
+    chunks = list(client.chat.completions.create(**asked(QUESTIONS[0], stream=True), extra_body=wanted))
+    (event,) = [chunk.event for chunk in chunks if hasattr(chunk, "event")]
+    (place,) = streamed(chunks)[1]
+    assert event["type"] == "source"
+    assert event["data"]["source"]["name"] == place[0]
+    assert "2,000 operating hours" in event["data"]["document"][0]
+
+
+def test_a_condition_on_metadata_limits_what_is_found(client: Any) -> None:
+    never = {"type": "eq", "key": "title", "value": "There is no such title"}
+    done = client.chat.completions.create(**asked(QUESTIONS[0]), extra_body={"edge_rag": {"filter": never}})
+    assert done.model_extra["edge_rag"]["found"] is False
+    tool = {"type": "file_search", "vector_store_ids": ["default"], "filters": never}
+    response = client.responses.create(
+        model=MODEL, input=QUESTIONS[0], tools=[tool], include=["file_search_call.results"]
+    )
+    assert response.output[0].results == []
 
 
 def test_a_question_without_an_answer_says_so(client: Any) -> None:

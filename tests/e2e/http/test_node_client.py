@@ -1,0 +1,51 @@
+"""The official client for Node.js, by the example of the guide."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.http.test_openai_client import examples
+from tests.e2e.support.running_daemon import RunningDaemon
+
+PACKAGE = "openai"
+VERSION = "6.49.0"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        shutil.which("node") is None or shutil.which("npm") is None,
+        reason="Node.js and npm are missing: apt-get install nodejs npm",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def project(request: pytest.FixtureRequest) -> Path:
+    """A folder with the package; it is kept for later runs."""
+    assert request.config.cache is not None
+    folder = request.config.cache.mkdir("node")
+    installed = folder / "node_modules" / PACKAGE / "package.json"
+    if not installed.exists() or json.loads(installed.read_text(encoding="utf-8"))["version"] != VERSION:
+        command = ["npm", "install", "--no-save", "--no-audit", "--no-fund", "--prefer-offline", f"{PACKAGE}@{VERSION}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder)
+        assert done.returncode == 0, f"npm could not install {PACKAGE} {VERSION}:\n{done.stderr}"
+    return folder
+
+
+def test_the_example_of_the_guide_streams_an_answer_with_its_citation(
+    http_daemon: RunningDaemon, project: Path
+) -> None:
+    (program,) = examples("js")
+    file = project / "example.mjs"
+    file.write_text(program.replace("http://127.0.0.1:7480", http_daemon.http), encoding="utf-8")
+    done = subprocess.run(["node", str(file)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    answer, place = done.stdout.strip().splitlines()
+    assert "2,000 operating hours" in answer
+    assert place.startswith("lubrication-schedule.md ")
+    assert f"{http_daemon.http}/documents/" in place
