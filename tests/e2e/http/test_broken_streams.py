@@ -56,12 +56,11 @@ def test_a_daemon_that_is_asked_to_stop_tells_both_streams(daemon: RunningDaemon
     assert "characters of the answer were sent" in last.response.error.message
 
 
-@pytest.mark.parametrize("stream", [chat, response])
-def test_a_daemon_that_is_killed_ends_a_stream_by_an_error(
-    daemon: RunningDaemon, client: Any, stream: Callable[[Any], Any]
-) -> None:
-    events = stream(client)
-    next(events)
+def test_a_daemon_that_is_killed_ends_both_streams_by_an_error(daemon: RunningDaemon, client: Any) -> None:
+    streams = chat(client), response(client)
+    for stream in streams:
+        next(stream)
     daemon.kill()
-    with pytest.raises(openai.APIError):
-        list(events)
+    for stream in streams:
+        with pytest.raises(openai.APIError):
+            list(stream)
