@@ -6,10 +6,12 @@ import http.client
 import json
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+import openai
 import pytest
 
 from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
@@ -163,6 +165,52 @@ def test_a_collection_of_others_is_as_if_it_were_not_there(box: Box) -> None:
             assert (status, found["error"]["message"]) == (404, f"collection '{collection}' does not exist")
     status, found = request(box, "GET", f"/documents/{secret}?collection=a", token)
     assert (status, found["error"]["code"]) == (404, "document_not_found")
+
+
+@pytest.fixture
+def sdk(box: Box) -> Iterator[Callable[[str], Any]]:
+    """Returns OpenAI's client with a token, by its name."""
+    trusted = ssl.create_default_context(cafile=str(box.data / "tls" / "ca.pem"))
+    with ExitStack() as opened:
+
+        def client(name: str) -> Any:
+            http = openai.DefaultHttpxClient(verify=trusted)
+            known = openai.OpenAI(
+                base_url=f"{box.running.http}/v1", api_key=box.tokens[name], max_retries=0, http_client=http
+            )
+            return opened.enter_context(known)
+
+        yield client
+
+
+def test_a_writer_attaches_its_own_files_to_its_own_collections(box: Box, sdk: Callable[[str], Any]) -> None:
+    admin, writer, reader = sdk("admin"), sdk("writer-a"), sdk("reader-a")
+    anchor = b"The anchor chain is inspected by the bosun before the ship leaves."
+    stored = writer.vector_stores.files.upload_and_poll(
+        vector_store_id="a", file=("anchor.txt", anchor), attributes={"part": "deck"}
+    )
+    assert (stored.status, stored.attributes) == ("completed", {})  # metadata are text of documents, for readers
+    seen = reader.vector_stores.files.retrieve(stored.id, vector_store_id="a")
+    assert (seen.status, seen.attributes) == ("completed", {"part": "deck"})
+    (found,) = reader.vector_stores.search("a", query="Who inspects the anchor chain?", max_num_results=1)
+    assert found.file_id == stored.id
+
+    for collection in ("b", "nothing"):
+        with pytest.raises(openai.NotFoundError, match=f"collection '{collection}' does not exist"):
+            writer.vector_stores.files.create(collection, file_id=stored.id)
+    foreign = admin.files.create(file=("secret.txt", b"Nobody else may read this."), purpose="assistants").id
+    for file_id in (foreign, "file-unknown"):
+        with pytest.raises(openai.NotFoundError, match=f"file '{file_id}' does not exist"):
+            writer.vector_stores.files.create("a", file_id=file_id)
+    with pytest.raises(openai.PermissionDeniedError):
+        writer.vector_stores.create(name="mine")
+    with pytest.raises(openai.PermissionDeniedError):
+        reader.vector_stores.files.delete(stored.id, vector_store_id="a")
+    batch = admin.vector_stores.file_batches.create_and_poll("b", file_ids=[foreign])
+    for collection in ("a", "b"):
+        with pytest.raises(openai.NotFoundError):
+            writer.vector_stores.file_batches.cancel(batch.id, vector_store_id=collection)
+    assert writer.vector_stores.files.delete(stored.id, vector_store_id="a").deleted
 
 
 def test_a_quota_is_one_over_both_transports(box: Box) -> None:

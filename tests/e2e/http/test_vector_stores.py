@@ -363,6 +363,20 @@ def uploaded(client: Any, name: str, content: bytes) -> str:
     return str(client.files.create(file=(name, content), purpose="assistants").id)
 
 
+def test_a_batch_can_be_cancelled_while_its_files_wait(client: Any) -> None:
+    long = " ".join(f"Line {number} of this log says that pump {number} ran." for number in range(400))
+    ids = [uploaded(client, f"log-{number}.txt", f"{number} {long}".encode()) for number in range(6)]
+    batch = client.vector_stores.file_batches.create("cancelled", file_ids=ids)
+    ended = client.vector_stores.file_batches.cancel(batch.id, vector_store_id="cancelled")
+    counts = ended.file_counts
+    assert (ended.status, counts.in_progress, counts.failed) == ("cancelled", 0, 0)
+    assert counts.cancelled > 0
+    assert counts.cancelled + counts.completed == len(ids)
+    left = client.vector_stores.file_batches.list_files(batch.id, vector_store_id="cancelled", filter="cancelled")
+    assert {file.last_error for file in left} == {None}
+    assert all(client.files.retrieve(file.id) for file in left), "the files stay"
+
+
 def test_files_of_a_batch_have_attributes_of_their_own(client: Any) -> None:
     ids = [uploaded(client, name, text.encode()) for name, text in OTHERS.items()]
     batch = client.vector_stores.file_batches.create_and_poll(

@@ -13,16 +13,26 @@ from typing import cast
 
 import pytest
 
-from edge_rag.core.documents.document import IngestOutcome, IngestStatus, Upload
+from edge_rag.core.documents.document import IngestOutcome, IngestStatus, RejectionCause, Upload
 from edge_rag.core.documents.jobs import IngestPhase, JobDocumentState, JobId, JobState, Ticket
 from edge_rag.core.ports import IngestTask
-from edge_rag.errors import NotReady, Overloaded, RequestCancelled, StorageError
+from edge_rag.errors import (
+    BrokenDocument,
+    InferenceFailed,
+    InvalidRequest,
+    NotReady,
+    Overloaded,
+    RequestCancelled,
+    StorageError,
+    UnsupportedFormat,
+)
 from edge_rag.pipeline.ingest import Ingest, IngestObserver
 from edge_rag.pipeline.ingest_policy import IngestLimits
 from edge_rag.pipeline.ports import DocumentLibrary
 from edge_rag.storage.database import Database
 from edge_rag.storage.jobs import JobStore
 from edge_rag.storage.spool.files import Spool
+from edge_rag.storage.uploads.attachments import AttachmentStore
 
 _SECONDS = 60.0
 
@@ -82,6 +92,7 @@ class Box:
     """An ingest over a store on disk, with clients on threads."""
 
     def __init__(self, folder: Path, limits: IngestLimits | None = None) -> None:
+        self.folder = folder
         self.database = Database(folder / "documents.sqlite3")
         self.store = JobStore(self.database, Spool(folder / "spool", 1 << 30))
         self.library = Library()
@@ -258,3 +269,24 @@ def test_an_error_of_the_library_rejects_the_document_only(box: Box) -> None:
 
     assert box.ingest.job(job_id).documents == {JobDocumentState.REJECTED: 1}
     assert box.direct("ada", "good").result(_SECONDS).status is IngestStatus.ADDED
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (UnsupportedFormat("it is a film"), RejectionCause.UNSUPPORTED),
+        (BrokenDocument("it is damaged"), RejectionCause.UNUSABLE),
+        (InvalidRequest("metadata", "is too long"), RejectionCause.UNUSABLE),
+        (InferenceFailed("the embedder"), RejectionCause.INTERNAL),
+        (ZeroDivisionError("oh"), RejectionCause.INTERNAL),
+    ],
+)
+def test_why_a_file_is_rejected_is_kept_with_it(box: Box, error: Exception, cause: RejectionCause) -> None:
+    box.library.failures.append(error)
+    job_id = box.ingest.start("ada").job_id
+    box.ingest.accept(job_id, replace(upload("note", "ada"), file="file-1"))
+    box.ingest.finish_uploads(job_id)
+    box.await_end(job_id)
+    kept = AttachmentStore(box.database, Spool(box.folder / "unused", 1)).get("manuals", "file-1")
+    assert (kept.state, kept.cause) == (JobDocumentState.REJECTED, cause)
+    assert str(error) in kept.reason
