@@ -1,11 +1,11 @@
-"""Default addresses, names of peers, and the network that an address is counted by."""
+"""Default addresses, names of peers, URLs of documents, and the network that an address is counted by."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlencode
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7421"
 DEFAULT_HTTP_ADDRESS: Final = "127.0.0.1:7480"
@@ -109,3 +109,9 @@ def network_of(host: str) -> str:
 
 
 _HOST_BITS: Final = 64
+
+
+def document_url(base_url: str, document_id: str, collection: str, start: int, end: int) -> str:
+    """Returns the URL of a range of a document's text on the HTTP server that is at ``base_url``."""
+    where = urlencode({"collection": collection, "start": start, "end": end})
+    return f"{base_url}/documents/{quote(document_id, safe='')}?{where}"

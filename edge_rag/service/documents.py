@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -58,6 +59,8 @@ MAX_TEXT_BYTES: Final = 256 << 10
 
 MAX_PAGE_BYTES: Final = 512 << 10
 """Bytes of stored records after which a page ends."""
+
+_AFTER: Final = b"after:"
 
 
 async def receive(call: Call, parts: AsyncIterator[UploadPart]) -> Uploads:
@@ -238,6 +241,28 @@ async def update_metadata(call: Call, collection: str, document: str, given: Met
     """
     call.check_collection(collection)
     return await call.run(call.backend.library.update_metadata, collection, document, given)
+
+
+def page_token(last: DocumentId | None) -> str:
+    """Returns what clients name the page after a document by; empty after the last page."""
+    return "" if last is None else base64.urlsafe_b64encode(_AFTER + last.encode()).decode()
+
+
+def parse_page_token(token: str, field: str = "page_token") -> DocumentId | None:
+    """Returns the document that a page comes after; None for the first page.
+
+    Raises:
+        InvalidRequest: The token, in ``field``, is none of ``page_token``.
+    """
+    if not token:
+        return None
+    try:
+        text = base64.urlsafe_b64decode(token)
+        if text.startswith(_AFTER):
+            return DocumentId(text.removeprefix(_AFTER).decode())
+    except ValueError:  # binascii.Error and UnicodeDecodeError are such errors
+        pass
+    raise InvalidRequest(field, "was not issued by this server")
 
 
 async def delete(call: Call, collection: str, document: str) -> DocumentInfo:

@@ -9,6 +9,7 @@ from edge_rag.client.connection import AsyncConnection
 from edge_rag.client.errors import invalid_argument
 from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings
 from edge_rag.core.documents.document import DocumentInfo
+from edge_rag.core.limits.request_fields import bounded_int
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire.answers import document_from_message, stored_document_from_message
 from edge_rag.wire.collections import collection_from_message, settings_to_message, update_to_message
@@ -86,6 +87,36 @@ class AsyncDocumentCalls(AsyncConnection):
             if not reply.next_page_token:
                 return
             request.page_token = reply.next_page_token
+
+    async def document_page(
+        self, *, collection: str = "default", cursor: str = "", size: int = 100
+    ) -> tuple[tuple[DocumentInfo, ...], str]:
+        """Returns a page of a collection's documents, in order of id, and the cursor of the next page.
+
+        Args:
+            collection: Their collection.
+            cursor: What the call for the page before returned; empty for the first page.
+            size: Most documents, 1 to 1,000. A page may have fewer before the last one.
+
+        Returns:
+            The documents, and an empty cursor at the end.
+
+        Raises:
+            NotFound: There is no such collection.
+            InvalidArgument: The cursor is none of the daemon's, or the size is out of range.
+            ClientError: The call failed otherwise.
+
+        Example:
+            >>> page, cursor = await client.document_page(size=50)
+        """
+        with invalid_argument():
+            request = documents_pb2.ListDocumentsRequest(
+                collection=sendable("collection", collection),
+                page_token=sendable("cursor", cursor),
+                page_size=bounded_int("size", size, 1, 1000),
+            )
+        reply = await self._call(self._transport.stubs.documents.List, request)
+        return tuple(map(document_from_message, reply.documents)), reply.next_page_token
 
     async def delete(self, document: str, *, collection: str = "default") -> DocumentInfo:
         """Removes a document and returns its record.

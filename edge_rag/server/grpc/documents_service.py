@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
 from edge_rag.core.documents.document import IngestOutcome
 from edge_rag.core.documents.jobs import Job, JobDocument
-from edge_rag.core.ids import DocumentId
 from edge_rag.core.limits.request_fields import parse_collection, parse_document_name, parse_job_id
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.grpc.call import GrpcCalls, ServicerContext, serves
@@ -104,14 +101,12 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
         self, request: documents_pb2.ListDocumentsRequest, context: ServicerContext
     ) -> documents_pb2.ListDocumentsResponse:
         async with self._calls.handle(context) as call:
-            size, after = wire.parse_page_size(request), _parse_page_token(request.page_token)
+            size, after = wire.parse_page_size(request), documents.parse_page_token(request.page_token)
             page, last = await documents.list_page(call, parse_collection(request.collection), after, size)
             sent = fitting(map(messages.document_to_message, page), size_of)
             if len(sent) < len(page):
                 last = page[len(sent) - 1].document_id
-            return documents_pb2.ListDocumentsResponse(
-                documents=sent, next_page_token="" if last is None else _page_token(last)
-            )
+            return documents_pb2.ListDocumentsResponse(documents=sent, next_page_token=documents.page_token(last))
 
     @serves(documents.DELETE_DOCUMENT)
     async def Delete(  # noqa: N802, D102 - named and described by the proto
@@ -155,19 +150,3 @@ def _start_response(event: Job | JobDocument | IngestOutcome) -> documents_pb2.S
             return documents_pb2.StartIngestResponse(document=job_messages.job_document_to_message(event))
         case _:
             return documents_pb2.StartIngestResponse(document=job_messages.rejected_to_message(event))
-
-
-def _page_token(last: DocumentId) -> str:
-    return base64.urlsafe_b64encode(b"after:" + last.encode()).decode()
-
-
-def _parse_page_token(token: str) -> DocumentId | None:
-    if not token:
-        return None
-    try:
-        text = base64.urlsafe_b64decode(token).decode()
-    except (binascii.Error, ValueError):
-        text = ""
-    if not text.startswith("after:"):
-        raise InvalidRequest("page_token", "was not issued by this server")
-    return DocumentId(text.removeprefix("after:"))

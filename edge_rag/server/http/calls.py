@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
 from edge_rag.core.address import HTTP
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.errors import CallTimeout, EdgeRagError, InvalidRequest, PermissionDenied, SlowConsumer
-from edge_rag.server.http.exchange import ClientGone, Exchange, HttpLimits
+from edge_rag.server.http.exchange import ClientGone, Exchange, HttpLimits, openai_failure
 from edge_rag.server.limits.call_memory import CallMemory
 from edge_rag.server.limits.connections import CANCEL_DELAY_S, REFUSAL_DELAY_S, Connections
 from edge_rag.service.call import (
@@ -37,6 +38,9 @@ class HttpRoute:
         handler: Answers a request.
         question: Returns the question in a body, in whose language its errors are told; None if there are none.
         streams: Whether the handler reads the body itself, by ``Exchange.pieces``.
+        operation_of: Returns the operation that a request wants once its body is read, and keeps what it made of the
+            body in ``Exchange.parsed``; None if that is always ``operation``, which callers are admitted for.
+        failure: Returns the status and the body that tell a failure.
     """
 
     method: str
@@ -45,6 +49,8 @@ class HttpRoute:
     handler: Callable[[Call, Exchange], Awaitable[None]]
     question: Callable[[bytes], str] | None = None
     streams: bool = False
+    operation_of: Callable[[Exchange], Operation] | None = None
+    failure: Callable[[Exchange, CallFailed], tuple[int, dict[str, Any]]] = openai_failure
 
 
 class HttpCalls:
@@ -87,7 +93,7 @@ class HttpCalls:
             try:
                 await self._serve(route, exchange, credentials)
             except CallFailed as failed:
-                await exchange.fail(failed)
+                await exchange.fail(failed, *route.failure(exchange, failed))
         except ClientGone:
             self._connections.call_cancelled(credentials.peer, HTTP)
         except SlowConsumer:
@@ -134,6 +140,9 @@ class HttpCalls:
         try:
             async with asyncio.timeout(seconds + STAGES_FIRST_S):
                 await (exchange.begin_stream(memory) if route.streams else exchange.read(memory))
+                if route.operation_of is not None:
+                    operation = route.operation_of(exchange)
+                    request = replace(request, identity=None)  # the caller is admitted for another operation
                 if route.question is not None:
                     request = replace(request, question=route.question(exchange.body))
                 async with _ending_with_client(exchange):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import quote, urlencode
 
+from edge_rag.core.address import document_url as document_url
 from edge_rag.core.limits.request_fields import parse_collection, parse_document_name
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.exchange import JSON, Exchange, id_header
@@ -13,12 +13,6 @@ from edge_rag.service.call import Call
 
 _TEXT: Final = "text/plain; charset=utf-8"
 _MAX_POSITION: Final = 1 << 53
-
-
-def document_url(base_url: str, document_id: str, collection: str, start: int, end: int) -> str:
-    """Returns the URL of a range of a document's text."""
-    where = urlencode({"collection": collection, "start": start, "end": end})
-    return f"{base_url}/documents/{quote(document_id, safe='')}?{where}"
 
 
 async def get_document(call: Call, exchange: Exchange) -> None:

@@ -127,6 +127,7 @@ class Exchange:
         query: Parameters of the query string.
         path: Parameters of the path, by name.
         body: The body, once ``read`` has returned.
+        parsed: What ``HttpRoute.operation_of`` made of the body, for the rest of its route.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: HttpLimits, requests: RequestLimits) -> None:
@@ -135,6 +136,7 @@ class Exchange:
         self.query = QueryParams(scope["query_string"])
         self.path: Mapping[str, str] = scope.get("path_params", {})
         self.body = b""
+        self.parsed: Any = None
         self.memory: CallMemory | None = None
         self.started = False
         self._streaming = False
@@ -347,7 +349,7 @@ class Exchange:
             failure: Returns the end of a stream whose call fails, of its ``error_object``; None for a line with that.
         """
         self._failure = failure or self._failure
-        await self.start(200, _EVENTS, id_header(call))
+        await self.start(200, _EVENTS, id_header(call) | {"x-accel-buffering": "no"})  # proxies would hold events back
 
     async def start(self, status: int, media_type: str, headers: Mapping[str, str]) -> None:
         """Sends the head of a response; ``write`` and ``finish`` send the rest."""
@@ -382,25 +384,29 @@ class Exchange:
         """Ends the response."""
         await self._write({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def fail(self, failed: CallFailed) -> None:
-        """Sends the failure of a call: as a response, or within a stream that has begun, as a line of it.
+    async def fail(self, failed: CallFailed, status: int, value: Mapping[str, Any]) -> None:
+        """Sends the failure of a call: as a response, or within a stream that has begun, as the end of it.
+
+        Args:
+            failed: The failure.
+            status: HTTP status of the response.
+            value: JSON of the response.
 
         Raises:
             SlowConsumer: The client does not read it, or has not read the part of a response that was sent.
         """
         self._wait_s = _REFUSAL_S
-        error = error_object(failed)
         if self.started and not self._streaming:
             raise SlowConsumer(self._limits.slow_client_s)
         if self.started:
-            await self.write(self._failure(error))
+            await self.write(self._failure(error_object(failed)))
             await self.finish()
             return
         if not self._read:
             await self._discard()
-        body = json.dumps({"error": error}, ensure_ascii=False).encode()
+        body = json.dumps(value, ensure_ascii=False).encode()
         self.memory = None
-        await self.respond(http_status(failed), body, JSON, error_headers(failed))
+        await self.respond(status, body, JSON, error_headers(failed))
 
     async def _discard(self) -> None:
         """Reads what is left of a small body: a connection closed before that loses the response, too."""
@@ -463,6 +469,11 @@ def error_object(failed: CallFailed) -> dict[str, Any]:
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     code = re.sub(r"(?<!^)(?=[A-Z])", "_", failed.reason).lower() or failed.code.name.lower()
     return {"message": failed.message, "type": kind, "param": failed.field, "code": code}
+
+
+def openai_failure(exchange: Exchange, failed: CallFailed) -> tuple[int, dict[str, Any]]:
+    """Returns the status and the body that tell a failure as OpenAI's clients read it."""
+    return http_status(failed), {"error": error_object(failed)}
 
 
 def error_headers(failed: CallFailed) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from edge_rag.server.http.calls import HttpRoute
 from edge_rag.server.http.documents import get_document
+from edge_rag.server.http.mcp import McpEndpoint
 from edge_rag.server.http.openai import vector_store_files, vector_stores
 from edge_rag.server.http.openai.chat import chat, question_of
 from edge_rag.server.http.openai.encoding import embeddings, rerank
@@ -60,4 +61,5 @@ ROUTES: Final = (
     HttpRoute("POST", f"{_STORE}/file_batches/{{batch}}/cancel", jobs.CANCEL_JOB, vector_store_files.cancel_batch),
     HttpRoute("GET", f"{_STORE}/file_batches/{{batch}}/files", files.LIST_ATTACHED, vector_store_files.list_batch),
     HttpRoute("GET", "/documents/{document:path}", documents.GET_DOCUMENT, get_document),
+    McpEndpoint().route(),
 )

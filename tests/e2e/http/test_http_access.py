@@ -31,6 +31,13 @@ UNKNOWN = (None, "erag_0123456789abcdef_" + "A" * 43, "nonsense")
 QUESTION = {"model": "edge-rag/a", "messages": [{"role": "user", "content": "When does the galley open?"}]}
 RANKED = {"query": "When?", "documents": ["At six.", "At nine."]}
 
+TOOL_CALL = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {"name": "search", "arguments": {"query": "When does the galley open?", "collection": "a"}},
+}
+
 PARAMETERS = {
     "model": "edge-rag/a",
     "document": "galley.txt",
@@ -99,6 +106,7 @@ ROWS = {
     ("POST", "/v1/vector_stores/{store}/file_batches/{batch}/cancel"): Row(WRITERS, 404),
     ("GET", "/v1/vector_stores/{store}/file_batches/{batch}/files"): Row(READERS | WRITERS, 404),
     ("GET", "/documents/{document:path}"): Row(READERS, query="collection=a"),
+    ("POST", "/mcp"): Row(READERS, body=TOOL_CALL),
 }
 """Every route by method and path."""
 
@@ -122,6 +130,12 @@ def request(box: Box, method: str, path: str, token: str | None, body: Any = Non
         connection.close()
 
 
+def told_type(found: dict[str, Any]) -> str:
+    """Returns the type of an error, which MCP has among the further data of one."""
+    error = found["error"]
+    return str(error["data"]["type"] if "data" in error else error["type"])
+
+
 def test_for_each_route_it_is_said_whom_it_is_for() -> None:
     assert {(route.method, route.path) for route in ROUTES} == set(ROWS)
 
@@ -137,7 +151,7 @@ def test_each_route_is_for_the_callers_it_is_for_and_no_others(box: Box, method:
     for token in UNKNOWN:
         status, found = request(box, method, place, token, row.body)
         assert status == row.strangers, found
-        assert status != 401 or method == "HEAD" or found["error"]["type"] == "authentication_error"
+        assert status != 401 or method == "HEAD" or told_type(found) == "authentication_error"
 
 
 def test_a_collection_of_others_is_as_if_it_were_not_there(box: Box) -> None:

@@ -1,0 +1,102 @@
+"""A daemon that tools reach by a client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from urllib.parse import urlsplit
+
+from edge_rag.client import (
+    AskEvent,
+    AskOptions,
+    AsyncClient,
+    CollectionInfo,
+    DocumentInfo,
+    FoundPassage,
+    PassagesReceived,
+    PermissionDenied,
+    SearchOptions,
+)
+from edge_rag.core.address import document_url, is_loopback
+from edge_rag.server.mcp.tools import AnswerPart, Passages, Question, local_url
+
+
+class RemoteBox:
+    """A daemon that a client calls, for tools (``Box``).
+
+    Args:
+        client: The client.
+        base_url: Where its HTTP server is reached; None to ask the daemon, which tells operators only.
+    """
+
+    def __init__(self, client: AsyncClient, base_url: str | None) -> None:
+        self._client = client
+        self._base_url = base_url
+
+    def url(self, collection: str, document_id: str, start: int, end: int) -> str:
+        """Returns where a range of a document can be looked up."""
+        if not self._base_url:
+            return local_url(collection, document_id, start, end)
+        return document_url(self._base_url.rstrip("/"), document_id, collection, start, end)
+
+    async def search(self, collection: str, query: str, limit: int) -> Sequence[FoundPassage]:
+        """Returns passages, best first."""
+        await self._find_http()
+        reply = await self._client.search(query, SearchOptions(collection=collection, limit=limit))
+        return reply.hits
+
+    @asynccontextmanager
+    async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[AnswerPart]]:
+        """Answers a question; leaving the block cancels what is not finished."""
+        asked = AskOptions(
+            collection=question.collection,
+            mode=question.mode,
+            max_sentences=question.max_sentences,
+            passages=question.passages,
+        )
+        await self._find_http()
+        async with aclosing(self._client.ask(question.text, asked)) as events:
+            yield _parts(events)
+
+    async def document(self, collection: str, document: str, start: int, end: int) -> tuple[DocumentInfo, str]:
+        """Returns a document and a range of its text."""
+        await self._find_http()
+        stored = await self._client.document(document, collection=collection, start=start, end=end)
+        return stored.info, stored.text
+
+    async def documents(self, collection: str, cursor: str, size: int) -> tuple[Sequence[DocumentInfo], str]:
+        """Returns a page of documents and the cursor of the next one."""
+        await self._find_http()
+        return await self._client.document_page(collection=collection, cursor=cursor, size=size)
+
+    async def collections(self) -> Sequence[CollectionInfo]:
+        """Returns the collections that exist for the caller."""
+        return await self._client.collections()
+
+    async def _find_http(self) -> None:
+        """Asks the daemon for the URL of its HTTP server, unless it is known or was not told before."""
+        if self._base_url is not None:
+            return
+        try:
+            told = (await self._client.status()).http_address
+        except PermissionDenied:
+            told = ""
+        self._base_url = told if _is_followed(told, self._client.address) else ""
+
+
+def _is_followed(url: str, address: str) -> bool:
+    """Whether a URL that the daemon at an address tells leads to it from here, too."""
+    host = urlsplit(url).hostname or ""
+    if host in ("", "0.0.0.0", "::"):
+        return False
+    called = address.rpartition(":")[0].strip("[]")
+    here = address.startswith("unix:") or called == "localhost" or is_loopback(called)
+    return here or not (host == "localhost" or is_loopback(host))
+
+
+async def _parts(events: AsyncIterator[AskEvent]) -> AsyncIterator[AnswerPart]:
+    async for event in events:
+        if isinstance(event, PassagesReceived):
+            yield Passages(event.passages, event.evidence)
+        else:
+            yield event

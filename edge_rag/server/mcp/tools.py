@@ -1,0 +1,508 @@
+"""The tools: what an agent may call, with which arguments, and what it gets. They know no protocol and no transport.
+
+A tool reaches the daemon through ``Box``: inside the daemon that is its service layer, elsewhere a client.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from edge_rag.core.answer import Citation, Finished, FinishReason, TextDelta, Unsupported
+from edge_rag.core.documents.collection import CollectionInfo
+from edge_rag.core.documents.document import DocumentInfo
+from edge_rag.core.limits.request_fields import DEFAULT_COLLECTION, MAX_PASSAGES, MAX_SENTENCES
+from edge_rag.core.passage import FoundPassage
+from edge_rag.core.query import AnswerMode
+from edge_rag.core.shapes.encoder import encode
+from edge_rag.errors import InvalidRequest
+
+FETCHED_CHARACTERS: Final = 20_000
+"""Characters of a document that ``fetch`` returns unless it is told where to end."""
+
+MOST_FETCHED_CHARACTERS: Final = 65_536
+"""Most characters that one call of ``fetch`` returns; of any text, they fit a response of the daemon."""
+
+PROGRESS_CHARACTERS: Final = 80
+"""Characters of an answer after which its progress is reported."""
+
+_MAX_POSITION: Final = (1 << 53) - 1
+_DECIMALS: Final = 3
+"""Decimals of scores: a model that reads them pays for each digit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passages:
+    """The passages that an answer is based on, which its citations refer to by position.
+
+    Attributes:
+        found: Best first.
+        evidence: Evidence that an answer is among them, 0 to 1.
+    """
+
+    found: tuple[FoundPassage, ...]
+    evidence: float
+
+
+AnswerPart = Passages | TextDelta | Citation | Unsupported | Finished
+"""A part of an answer: the passages first, the end last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question for ``Box.ask``; without ``passages``, their number is the daemon's default."""
+
+    text: str
+    collection: str
+    mode: AnswerMode
+    max_sentences: int
+    passages: int | None
+
+
+class Box(Protocol):
+    """What tools need of a daemon. Its errors are those of the caller, who reports them."""
+
+    def url(self, collection: str, document_id: str, start: int, end: int) -> str:
+        """Returns where a range of a document's text can be looked up."""
+        ...
+
+    async def search(self, collection: str, query: str, limit: int) -> Sequence[FoundPassage]:
+        """Returns at most ``limit`` passages, best first."""
+        ...
+
+    def ask(self, question: Question) -> AbstractAsyncContextManager[AsyncIterator[AnswerPart]]:
+        """Answers a question; leaving the block cancels what is not finished."""
+        ...
+
+    async def document(self, collection: str, document: str, start: int, end: int) -> tuple[DocumentInfo, str]:
+        """Returns a document, by id or by name, and a range of its text."""
+        ...
+
+    async def documents(self, collection: str, cursor: str, size: int) -> tuple[Sequence[DocumentInfo], str]:
+        """Returns a page of at most ``size`` documents, and the cursor of the next page; empty at the end.
+
+        Args:
+            collection: Their collection.
+            cursor: That of the page; empty for the first one.
+            size: Most documents.
+        """
+        ...
+
+    async def collections(self) -> Sequence[CollectionInfo]:
+        """Returns the collections that exist for the caller, by name."""
+        ...
+
+
+Report = Callable[[int, str], Awaitable[None]]
+"""Reports progress: the characters of the answer that are written, and those that are new since the last report. The
+first report is that passages were found."""
+
+_Run = Callable[[Box, Mapping[str, Any], Report | None], Awaitable[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool.
+
+    Attributes:
+        name: Its name.
+        title: Its name for people.
+        description: What it does, for the model that decides to call it.
+        arguments: Schema of each argument by name. One without ``default`` is required.
+        result: Schema of each field of the result by name; all are always there.
+        run: Runs it.
+    """
+
+    name: str
+    title: str
+    description: str
+    arguments: Mapping[str, Mapping[str, Any]]
+    result: Mapping[str, Any]
+    run: _Run
+
+    async def call(self, box: Box, given: Mapping[str, Any], report: Report | None) -> dict[str, Any]:
+        """Runs it with arguments that a caller gave.
+
+        Raises:
+            InvalidRequest: Names the argument that is not usable.
+        """
+        return await self.run(box, self.checked(given), report)
+
+    def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns legal arguments, with the defaults of those that are absent or null.
+
+        Raises:
+            InvalidRequest: Names the first other one.
+        """
+        for name in given:
+            if name not in self.arguments:
+                raise InvalidRequest(
+                    name[:256], f"is not an argument of {self.name}; it has {', '.join(self.arguments)}"
+                )
+        return {name: _checked(name, schema, given.get(name)) for name, schema in self.arguments.items()}
+
+    def description_json(self) -> dict[str, Any]:
+        """Returns its description as the protocol lists tools."""
+        properties = {
+            name: {key: value for key, value in schema.items() if key != "default" or value is not None}
+            for name, schema in self.arguments.items()
+        }
+        inputs = {"type": "object", "properties": properties, "additionalProperties": False}
+        required = [name for name, schema in self.arguments.items() if "default" not in schema]
+        return {
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": inputs | ({"required": required} if required else {}),
+            "outputSchema": _object(self.result),
+            "annotations": {"title": self.title, "readOnlyHint": True, "idempotentHint": True, "openWorldHint": False},
+        }
+
+
+def document_key(collection: str, document_id: str) -> str:
+    """Returns the id by which tools name a document; ``fetch`` takes it back."""
+    return f"{collection}/{document_id}"
+
+
+def local_url(collection: str, document_id: str, start: int, end: int) -> str:
+    """Returns the name of a range of a document where no HTTP server shows it."""
+    return f"edge-rag://{collection}/{document_id}?start={start}&end={end}"
+
+
+def _checked(name: str, schema: Mapping[str, Any], value: object) -> Any:
+    if value is None:
+        if "default" not in schema:
+            raise InvalidRequest(name, "is missing")
+        return schema["default"]
+    if schema["type"] == "integer":
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # JSON has one kind of numbers
+        least, most = schema["minimum"], schema["maximum"]
+        if type(value) is not int or not least <= value <= most:
+            raise InvalidRequest(name, f"must be an integer from {least:,} to {most:,}")
+        return value
+    if not isinstance(value, str):
+        raise InvalidRequest(name, "must be a string")
+    if value not in schema.get("enum", (value,)):
+        raise InvalidRequest(name, f"must be one of {', '.join(schema['enum'])}")
+    if not re.search(schema.get("pattern", ""), value):
+        raise InvalidRequest(name, f"must match {schema['pattern']}")
+    if len(value) < schema.get("minLength", 0):
+        raise InvalidRequest(name, "must not be empty")
+    return value
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": dict(properties), "required": list(properties)}
+
+
+def _text(description: str, **more: Any) -> dict[str, Any]:
+    return {"type": "string", "description": description, **more}
+
+
+def _integer(description: str, least: int, most: int, **more: Any) -> dict[str, Any]:
+    return {"type": "integer", "description": description, "minimum": least, "maximum": most, **more}
+
+
+def _array(items: Mapping[str, Any], description: str) -> dict[str, Any]:
+    return {"type": "array", "description": description, "items": items}
+
+
+_COLLECTION: Final = _text("Collection of documents.", default=DEFAULT_COLLECTION, pattern="^[a-z0-9_-]{1,64}$")
+_PAGE: Final = {"type": ["integer", "null"], "description": "Page on which it starts, counted from 1."}
+_NUMBER: Final = {"type": "number"}
+_WHERE: Final = {
+    "id": _text("Id of the document, for fetch."),
+    "title": _text("Document and page, for people."),
+    "url": _text("Where the cited characters can be looked up."),
+    "page": _PAGE,
+    "start": {"type": "integer", "description": "First character in the document's text."},
+    "end": {"type": "integer", "description": "One past the last character."},
+}
+_METADATA: Final = {"type": "object", "description": "Metadata of the document by key."}
+
+
+async def _search(box: Box, given: Mapping[str, Any], report: Report | None) -> dict[str, Any]:
+    collection = given["collection"]
+    found = await box.search(collection, given["query"], given["limit"])
+    return {
+        "results": [
+            _where(box, collection, one.document_id, one.document, one.page, one.start, one.end)
+            | {"text": one.text, "score": round(one.score, _DECIMALS)}
+            for one in found
+        ]
+    }
+
+
+async def _ask(box: Box, given: Mapping[str, Any], report: Report | None) -> dict[str, Any]:
+    collection = given["collection"]
+    question = Question(
+        given["question"], collection, AnswerMode(given["mode"]), given["max_sentences"], given["passages"]
+    )
+    text, reported = "", 0
+    passages = Passages((), 0.0)
+    citations: list[dict[str, Any]] = []
+    unsupported: list[dict[str, Any]] = []
+    finished: Finished | None = None
+    async with box.ask(question) as parts:
+        async for part in parts:
+            match part:
+                case Passages():
+                    passages = part
+                    if report is not None:
+                        await report(0, f"passages found: {len(part.found)}")
+                case TextDelta():
+                    text += part.text
+                    if report is not None and len(text) - reported >= PROGRESS_CHARACTERS:
+                        await report(len(text), text[reported:])
+                        reported = len(text)
+                case Citation():
+                    cited = passages.found[part.passage].document_id
+                    citations.append(
+                        _where(box, collection, cited, part.document, part.page, part.start, part.end)
+                        | {"quote": part.text, "answer_start": part.answer_start, "answer_end": part.answer_end}
+                    )
+                case Unsupported():
+                    unsupported.append({"answer_start": part.answer_start, "answer_end": part.answer_end})
+                case Finished():
+                    finished = part
+    assert finished is not None, "an answer ends with its end"
+    if report is not None and len(text) > reported:
+        await report(len(text), text[reported:])
+    return {
+        "answer": text,
+        "found": finished.reason is not FinishReason.NOT_FOUND,
+        "complete": finished.reason is not FinishReason.LENGTH,
+        "mode": question.mode.value,
+        "evidence": round(passages.evidence, _DECIMALS),
+        "citations": citations,
+        "unsupported": unsupported,
+    }
+
+
+async def _fetch(box: Box, given: Mapping[str, Any], report: Report | None) -> dict[str, Any]:
+    before, slash, after = given["id"].partition("/")
+    collection, name = (before, after) if slash else (DEFAULT_COLLECTION, before)
+    _checked("id", {"type": "string", "pattern": _COLLECTION["pattern"]}, collection)
+    start, end = given["start"], given["end"]
+    if end is None:
+        end = start + FETCHED_CHARACTERS
+    if not start <= end <= start + MOST_FETCHED_CHARACTERS:
+        raise InvalidRequest("end", f"must be start to {MOST_FETCHED_CHARACTERS:,} characters after it")
+    info, text = await box.document(collection, name, start, end)
+    first = min(start, info.characters)
+    last = first + len(text)
+    return {
+        "id": document_key(info.collection, info.document_id),
+        "title": info.title or info.name,
+        "text": text,
+        "url": box.url(info.collection, info.document_id, first, last),
+        "metadata": {
+            **encode(info)["metadata"],
+            "name": info.name,
+            "collection": info.collection,
+            "media_type": info.media_type,
+            "pages": info.pages,
+            "characters": info.characters,
+            "start": first,
+            "end": last,
+            "next_start": last if last < info.characters else None,
+        },
+    }
+
+
+async def _list_documents(box: Box, given: Mapping[str, Any], report: Report | None) -> dict[str, Any]:
+    found, cursor = await box.documents(given["collection"], given["cursor"], given["limit"])
+    return {"documents": [_document(box, info) for info in found], "next_cursor": cursor or None}
+
+
+async def _list_collections(box: Box, given: Mapping[str, Any], report: Report | None) -> dict[str, Any]:
+    return {
+        "collections": [
+            {"name": info.name, "description": info.settings.description, "documents": info.documents}
+            for info in await box.collections()
+        ]
+    }
+
+
+def _where(
+    box: Box, collection: str, document_id: str, name: str, page: int | None, start: int, end: int
+) -> dict[str, Any]:
+    return {
+        "id": document_key(collection, document_id),
+        "title": name if page is None else f"{name}, page {page}",
+        "url": box.url(collection, document_id, start, end),
+        "page": page,
+        "start": start,
+        "end": end,
+    }
+
+
+def _document(box: Box, info: DocumentInfo) -> dict[str, Any]:
+    described = encode(info)
+    return {
+        "id": document_key(info.collection, info.document_id),
+        "title": info.title or info.name,
+        "url": box.url(info.collection, info.document_id, 0, info.characters),
+        "name": info.name,
+        "media_type": info.media_type,
+        "pages": info.pages,
+        "characters": info.characters,
+        "ingested_at": described["ingested_at"],
+        "metadata": described["metadata"],
+    }
+
+
+_ALL: Final = (
+    Tool(
+        "search",
+        "Search the documents",
+        "Finds the passages of the documents that fit a query best, word for word, with document, page and position. "
+        "No answer is written; use ask for that.",
+        {
+            "query": _text("What to find: a question or keywords, in any language.", minLength=1),
+            "collection": _COLLECTION,
+            "limit": _integer("Most passages.", 1, 100, default=10),
+        },
+        {
+            "results": _array(
+                _object(
+                    _WHERE
+                    | {
+                        "text": _text("The passage, word for word."),
+                        "score": _NUMBER | {"description": "Larger is better; comparable within one result only."},
+                    }
+                ),
+                "Passages, best first.",
+            )
+        },
+        _search,
+    ),
+    Tool(
+        "fetch",
+        "Read a document",
+        f"Returns a document's text, or a range of it. Of a long text it returns {FETCHED_CHARACTERS:,} characters; "
+        "metadata.next_start says where the next call begins, null at the end.",
+        {
+            "id": _text("Id of the document, from search, ask or list_documents.", minLength=1),
+            "start": _integer("First character.", 0, _MAX_POSITION, default=0),
+            "end": _integer(
+                f"One past the last character, at most {MOST_FETCHED_CHARACTERS:,} after start.",
+                0,
+                _MAX_POSITION,
+                default=None,
+            ),
+        },
+        {
+            "id": _WHERE["id"],
+            "title": _text("Title of the document."),
+            "text": _text("The text in the range."),
+            "url": _text("Where the range can be looked up."),
+            "metadata": {
+                "type": "object",
+                "description": "Metadata of the document by key, and its name, collection, media_type, pages, "
+                "characters, start, end and next_start.",
+            },
+        },
+        _fetch,
+    ),
+    Tool(
+        "ask",
+        "Ask the documents",
+        "Answers a question from the documents, with the exact quotes that support the answer and where they are. "
+        "If the documents do not answer it, found is false.",
+        {
+            "question": _text("The question, complete in itself, in any language.", minLength=1),
+            "collection": _COLLECTION,
+            "mode": _text(
+                "quote: sentences of the documents, word for word. cite: written by a model, each sentence checked "
+                "against the documents. free: written by a model.",
+                enum=[mode.value for mode in AnswerMode],
+                default=AnswerMode.QUOTE.value,
+            ),
+            "max_sentences": _integer("Most sentences in mode quote.", 1, MAX_SENTENCES, default=1),
+            "passages": _integer("Most passages that are read for the answer.", 1, MAX_PASSAGES, default=None),
+        },
+        {
+            "answer": _text("The answer."),
+            "found": {"type": "boolean", "description": "Whether the documents answer the question."},
+            "complete": {"type": "boolean", "description": "Whether the answer ends by itself; else it was cut."},
+            "mode": _text("How it was written."),
+            "evidence": _NUMBER | {"description": "Evidence that the passages answer the question, 0 to 1."},
+            "citations": _array(
+                _object(
+                    _WHERE
+                    | {
+                        "quote": _text("The cited text, word for word."),
+                        "answer_start": {
+                            "type": "integer",
+                            "description": "First character of the answer that it supports.",
+                        },
+                        "answer_end": {"type": "integer", "description": "One past the last one."},
+                    }
+                ),
+                "What supports the answer, in order of the answer.",
+            ),
+            "unsupported": _array(
+                _object({"answer_start": {"type": "integer"}, "answer_end": {"type": "integer"}}),
+                "Parts of the answer that no passage supports.",
+            ),
+        },
+        _ask,
+    ),
+    Tool(
+        "list_documents",
+        "List the documents",
+        "Lists the documents of a collection in pages, with their metadata.",
+        {
+            "collection": _COLLECTION,
+            "limit": _integer("Most documents.", 1, 200, default=50),
+            "cursor": _text("next_cursor of the page before; leave it out for the first page.", default=""),
+        },
+        {
+            "documents": _array(
+                _object(
+                    {
+                        "id": _WHERE["id"],
+                        "title": _text("Title of the document."),
+                        "url": _text("Where its text can be looked up."),
+                        "name": _text("Name, usually a path."),
+                        "media_type": _text("Media type."),
+                        "pages": {"type": ["integer", "null"]},
+                        "characters": {"type": "integer", "description": "Length of its text."},
+                        "ingested_at": _text("When it was stored, ISO 8601."),
+                        "metadata": _METADATA,
+                    }
+                ),
+                "Documents in order of id.",
+            ),
+            "next_cursor": {"type": ["string", "null"], "description": "Cursor of the next page; null at the end."},
+        },
+        _list_documents,
+    ),
+    Tool(
+        "list_collections",
+        "List the collections",
+        "Lists the collections of documents that the other tools can use.",
+        {},
+        {
+            "collections": _array(
+                _object(
+                    {
+                        "name": _text("Name of the collection."),
+                        "description": _text("What is in it; may be empty."),
+                        "documents": {"type": "integer", "description": "Number of documents."},
+                    }
+                ),
+                "Collections by name.",
+            )
+        },
+        _list_collections,
+    ),
+)
+
+TOOLS: Final[Mapping[str, Tool]] = {tool.name: tool for tool in _ALL}
+"""All tools by name, in the order in which they are listed."""
