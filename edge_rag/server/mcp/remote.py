@@ -78,14 +78,14 @@ class RemoteBox:
         if self._base_url is not None:
             return
         try:
-            told = (await self._client.status()).http_address
+            url = (await self._client.status()).http_address
         except PermissionDenied:
-            told = ""
-        self._base_url = told if _is_followed(told, self._client.address) else ""
+            url = ""
+        self._base_url = url if _is_reachable(url, self._client.address) else ""
 
 
-def _is_followed(url: str, address: str) -> bool:
-    """Whether a URL that the daemon at an address tells leads to it from here, too."""
+def _is_reachable(url: str, address: str) -> bool:
+    """Whether a URL by which the daemon at an address names itself leads to it from this host, too."""
     host = urlsplit(url).hostname or ""
     if host in ("", "0.0.0.0", "::"):
         return False

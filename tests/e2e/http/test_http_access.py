@@ -130,7 +130,7 @@ def request(box: Box, method: str, path: str, token: str | None, body: Any = Non
         connection.close()
 
 
-def told_type(found: dict[str, Any]) -> str:
+def error_type(found: dict[str, Any]) -> str:
     """Returns the type of an error, which MCP has among the further data of one."""
     error = found["error"]
     return str(error["data"]["type"] if "data" in error else error["type"])
@@ -151,7 +151,7 @@ def test_each_route_is_for_the_callers_it_is_for_and_no_others(box: Box, method:
     for token in UNKNOWN:
         status, found = request(box, method, place, token, row.body)
         assert status == row.strangers, found
-        assert status != 401 or method == "HEAD" or told_type(found) == "authentication_error"
+        assert status != 401 or method == "HEAD" or error_type(found) == "authentication_error"
 
 
 def test_a_collection_of_others_is_as_if_it_were_not_there(box: Box) -> None:
