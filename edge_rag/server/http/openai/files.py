@@ -70,7 +70,7 @@ async def list_files(call: Call, exchange: Exchange) -> None:
         page, _ = await files.list_page(call, purpose, cursor, limit, newest_first=newest_first)
         return page
 
-    page, has_more = await read_page(request, read)
+    page, has_more = await read_page(request, read, lambda file: file.file_id)
     await exchange.respond_json(call, page_object([file_object(file) for file in page], has_more))
 
 

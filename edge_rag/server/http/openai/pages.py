@@ -25,7 +25,8 @@ class PageRequest:
 
     Attributes:
         after: Id of the entry before the page; None for the beginning of the list.
-        before: Id of the entry behind the page; None unless it is asked for. Not together with ``after``.
+        before: Id of the entry behind the page; None unless it is asked for. With ``after`` the page begins there, and
+            ends before this one if it comes to it: so SDKs go on after a page that was asked for with ``before``.
         limit: Most entries, 1 to 100.
         descending: Whether the newest entries come first.
     """
@@ -57,26 +58,28 @@ def parse_page(
         raise InvalidRequest("order", f"must be one of {', '.join(_ORDERS)}")
     if not (limit.isascii() and limit.isdigit() and len(limit) <= 9):
         raise InvalidRequest("limit", f"must be 1 to {MAX_LIMIT}")
-    after, before = query.get("after") or None, query.get("before") or None
-    if after is not None and before is not None:
-        raise InvalidRequest("before", "cannot be together with after; leave one out")
-    return PageRequest(after, before, bounded_int("limit", int(limit), 1, MAX_LIMIT), order == "desc")
+    most = bounded_int("limit", int(limit), 1, MAX_LIMIT)
+    return PageRequest(query.get("after") or None, query.get("before") or None, most, order == "desc")
 
 
 async def read_page(
-    request: PageRequest, read: Callable[[str | None, int, bool], Awaitable[Sequence[_T]]]
+    request: PageRequest, read: Callable[[str | None, int, bool], Awaitable[Sequence[_T]]], id_of: Callable[[_T], str]
 ) -> tuple[list[_T], bool]:
     """Returns a page, and whether there are more entries in its direction.
 
     Args:
         request: The page.
         read: Returns up to so many entries that follow a cursor (None for the beginning), the newest first if so.
+        id_of: Returns the id of an entry.
     """
-    backwards = request.before is not None
+    backwards = request.before is not None and request.after is None
     cursor = request.before if backwards else request.after
     found = list(await read(cursor, request.limit + 1, request.descending != backwards))
-    page = found[: request.limit]
-    return page[::-1] if backwards else page, len(found) > request.limit
+    page, has_more = found[: request.limit], len(found) > request.limit
+    if backwards:
+        return page[::-1], has_more
+    ends = [index for index, entry in enumerate(found) if id_of(entry) == request.before]
+    return (page[: ends[0]], False) if ends else (page, has_more)
 
 
 def following(entries: Sequence[_T], cursor: str | None, limit: int, id_of: Callable[[_T], str]) -> Sequence[_T]:

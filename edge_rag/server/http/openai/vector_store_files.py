@@ -268,7 +268,7 @@ async def _respond_files(call: Call, exchange: Exchange, batch: JobId | None) ->
         page, _ = await files.list_attached(call, store, AttachmentPage(cursor, limit, newest_first, states, batch))
         return page
 
-    found, has_more = await read_page(request, read)
+    found, has_more = await read_page(request, read, lambda file: file.file_id)
     await exchange.respond_json(call, page_object([file_object(each) for each in found], has_more))
 
 

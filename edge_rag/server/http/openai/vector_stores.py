@@ -71,7 +71,7 @@ async def list_stores(call: Call, exchange: Exchange) -> None:
     async def read(cursor: str | None, limit: int, newest_first: bool) -> Sequence[CollectionInfo]:
         return following(found[::-1] if newest_first else found, cursor, limit, lambda info: info.name)
 
-    page, has_more = await read_page(request, read)
+    page, has_more = await read_page(request, read, lambda info: info.name)
     stores = [await _store_object(call, info) for info in page]
     await exchange.respond_json(call, page_object(stores, has_more))
 
