@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
@@ -19,6 +20,7 @@ from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.main import main as command_line
 from edge_rag.config.offload import RemoteSettings
 from edge_rag.config.settings import Settings, changed_keys, with_reloadable
+from edge_rag.server.http.api.openapi import document
 from edge_rag.service.codes import CODES
 from scripts.generate_docs.protos import Message, Service, proto_files
 from scripts.generate_docs.registry import families
@@ -215,6 +217,11 @@ def proto() -> str:
     return "\n".join(parts)
 
 
+def openapi() -> str:
+    """Returns the OpenAPI document of the JSON API."""
+    return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
+
+
 def _doc(model: type[BaseModel]) -> str:
     return (model.__doc__ or "").strip()
 
@@ -230,4 +237,5 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "metrics.md": metrics,
     "errors.md": error_page,
     "proto.md": proto,
+    "openapi.json": openapi,
 }

@@ -13,6 +13,7 @@ from edge_rag.core.address import HTTP
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.errors import CallTimeout, EdgeRagError, InvalidRequest, PermissionDenied, SlowConsumer
 from edge_rag.server.http.exchange import ClientGone, Exchange, HttpLimits, openai_failure
+from edge_rag.server.http.probes import HttpProbe
 from edge_rag.server.limits.call_memory import CallMemory
 from edge_rag.server.limits.connections import CANCEL_DELAY_S, REFUSAL_DELAY_S, Connections
 from edge_rag.service.call import (
@@ -74,7 +75,7 @@ class HttpCalls:
         self._limits = limits
         self._connections = connections
 
-    async def serve(self, route: HttpRoute, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, route: HttpRoute | HttpProbe, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves a request.
 
         Args:
@@ -93,7 +94,8 @@ class HttpCalls:
             try:
                 await self._serve(route, exchange, credentials)
             except CallFailed as failed:
-                await exchange.fail(failed, *route.failure(exchange, failed))
+                failure = route.failure if isinstance(route, HttpRoute) else openai_failure
+                await exchange.fail(failed, *failure(exchange, failed))
         except ClientGone:
             self._connections.call_cancelled(credentials.peer, HTTP)
         except SlowConsumer:
@@ -108,7 +110,7 @@ class HttpCalls:
         if self._connections.call_refused(peer):
             await asyncio.sleep(REFUSAL_DELAY_S)
 
-    async def _serve(self, route: HttpRoute, exchange: Exchange, known: Credentials) -> None:
+    async def _serve(self, route: HttpRoute | HttpProbe, exchange: Exchange, known: Credentials) -> None:
         operation = route.operation
         try:
             exchange.check_head()
@@ -123,7 +125,8 @@ class HttpCalls:
             else:
                 await self.delay(known.peer)
             raise
-        memory = CallMemory(self._calls.messages, admission.account, route.streams)
+        streams = isinstance(route, HttpRoute) and route.streams
+        memory = CallMemory(self._calls.messages, admission.account, streams)
         try:
             if admission.identity is not None:
                 self._connections.identified(known.peer, HTTP)
@@ -133,12 +136,18 @@ class HttpCalls:
             memory.close()
             admission.release()
 
-    async def _run(self, route: HttpRoute, exchange: Exchange, request: CallRequest, memory: CallMemory) -> None:
+    async def _run(
+        self, route: HttpRoute | HttpProbe, exchange: Exchange, request: CallRequest, memory: CallMemory
+    ) -> None:
         operation = route.operation
         seconds = self._calls.timeouts.seconds(operation.long, None)
         client = request.credentials.address if request.identity is None else request.identity.name
         try:
             async with asyncio.timeout(seconds + STAGES_FIRST_S):
+                if isinstance(route, HttpProbe):
+                    await exchange.read(memory)
+                    await route.answer(self._calls.lifecycle.state, exchange)
+                    return
                 await (exchange.begin_stream(memory) if route.streams else exchange.read(memory))
                 if route.operation_of is not None:
                     operation = route.operation_of(exchange)

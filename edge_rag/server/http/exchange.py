@@ -354,7 +354,7 @@ class Exchange:
     async def start(self, status: int, media_type: str, headers: Mapping[str, str]) -> None:
         """Sends the head of a response; ``write`` and ``finish`` send the rest."""
         self.started = True
-        self._streaming = "content-length" not in headers
+        self._streaming = media_type.startswith("text/event-stream")
         sent = {
             "date": formatdate(usegmt=True),
             **({"content-type": media_type} if media_type else {}),
@@ -393,7 +393,8 @@ class Exchange:
             value: JSON of the response.
 
         Raises:
-            SlowConsumer: The client does not read it, or has not read the part of a response that was sent.
+            SlowConsumer: The client does not read it, or a part of a response that is no stream of events was sent,
+                which a client must not take for the whole.
         """
         self._wait_s = _REFUSAL_S
         if self.started and not self._streaming:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from edge_rag.server.http.api.openapi import API_ROUTES
 from edge_rag.server.http.calls import HttpRoute
 from edge_rag.server.http.documents import get_document
 from edge_rag.server.http.mcp import McpEndpoint
@@ -13,6 +14,7 @@ from edge_rag.server.http.openai.encoding import embeddings, rerank
 from edge_rag.server.http.openai.files import create_file, delete_file, get_content, get_file, list_files
 from edge_rag.server.http.openai.models import get_model, list_models
 from edge_rag.server.http.openai.responses import create_response, response_question_of
+from edge_rag.server.http.probes import PROBES, HttpProbe
 from edge_rag.server.http.uploads import (
     continue_upload,
     create_upload,
@@ -26,7 +28,7 @@ from edge_rag.service.inference import encoding
 
 _STORE: Final = "/v1/vector_stores/{store}"
 
-ROUTES: Final = (
+ROUTES: Final[tuple[HttpRoute | HttpProbe, ...]] = (
     HttpRoute("GET", "/v1/models", collections.LIST_COLLECTIONS, list_models),
     HttpRoute("GET", "/v1/models/{model:path}", collections.GET_COLLECTION, get_model),
     HttpRoute("POST", "/v1/chat/completions", ASK, chat, question_of),
@@ -62,4 +64,6 @@ ROUTES: Final = (
     HttpRoute("GET", f"{_STORE}/file_batches/{{batch}}/files", files.LIST_ATTACHED, vector_store_files.list_batch),
     HttpRoute("GET", "/documents/{document:path}", documents.GET_DOCUMENT, get_document),
     McpEndpoint().route(),
+    *API_ROUTES,
+    *PROBES,
 )

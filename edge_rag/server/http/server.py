@@ -27,6 +27,7 @@ from edge_rag.errors import ConfigurationError
 from edge_rag.server.http.calls import HttpCalls, HttpRoute
 from edge_rag.server.http.connection import KEEP_ALIVE_S, HttpConnection, error_body
 from edge_rag.server.http.exchange import JSON, HttpLimits
+from edge_rag.server.http.probes import HttpProbe
 from edge_rag.server.http.routes import ROUTES
 from edge_rag.server.limits.connections import Connections
 from edge_rag.server.listeners import CertificateFiles, HttpListener, ServedCertificate, TlsOptions
@@ -211,7 +212,7 @@ class HttpServer:
 class _Application:
     """A route as an ASGI application."""
 
-    def __init__(self, route: HttpRoute, calls: HttpCalls) -> None:
+    def __init__(self, route: HttpRoute | HttpProbe, calls: HttpCalls) -> None:
         self._route = route
         self._calls = calls
 
@@ -222,7 +223,7 @@ class _Application:
 class _Route(Route):
     """A route that refuses other methods in the shape of failed calls."""
 
-    def __init__(self, route: HttpRoute, calls: HttpCalls) -> None:
+    def __init__(self, route: HttpRoute | HttpProbe, calls: HttpCalls) -> None:
         super().__init__(route.path, _Application(route, calls), methods=[route.method])
         self._calls = calls
 

@@ -45,6 +45,9 @@ PARAMETERS = {
     "file": "none",
     "batch": "none",
     "upload": "none",
+    "collection": "a",
+    "job": "0",
+    "role": "generator",
 }
 """Parameters of paths, by name, that a reader of collection ``a`` may use."""
 
@@ -107,6 +110,36 @@ ROWS = {
     ("GET", "/v1/vector_stores/{store}/file_batches/{batch}/files"): Row(READERS | WRITERS, 404),
     ("GET", "/documents/{document:path}"): Row(READERS, query="collection=a"),
     ("POST", "/mcp"): Row(READERS, body=TOOL_CALL),
+    ("POST", "/api/v1/ask"): Row(READERS, body={"question": "When does the galley open?", "collection": "a"}),
+    ("POST", "/api/v1/search"): Row(READERS, body={"question": "When does the galley open?", "collection": "a"}),
+    ("GET", "/api/v1/collections"): Row(READERS),
+    ("POST", "/api/v1/collections"): Row(ADMINS, 400, body={}),
+    ("GET", "/api/v1/collections/{collection}"): Row(READERS),
+    ("PATCH", "/api/v1/collections/{collection}"): Row(ADMINS, 400, body={}),
+    ("DELETE", "/api/v1/collections/{collection}"): Row(ADMINS, 404, parameters={"collection": "nothing"}),
+    ("PUT", "/api/v1/collections/{collection}/index"): Row(ADMINS, 400, body={}),
+    ("GET", "/api/v1/collections/{collection}/documents"): Row(READERS),
+    ("GET", "/api/v1/collections/{collection}/documents/{document:path}"): Row(READERS),
+    ("DELETE", "/api/v1/collections/{collection}/documents/{document:path}"): Row(
+        WRITERS, 404, parameters={"document": "nothing"}
+    ),
+    ("GET", "/api/v1/jobs"): Row(WRITERS),
+    ("GET", "/api/v1/jobs/{job}"): Row(WRITERS, 404),
+    ("POST", "/api/v1/jobs/{job}/cancel"): Row(WRITERS, 404),
+    ("GET", "/api/v1/jobs/{job}/events"): Row(WRITERS, 404),
+    ("GET", "/api/v1/status"): Row(ADMINS),
+    ("GET", "/api/v1/status/events"): Row(ADMINS, 400, query="interval_s=0"),
+    ("GET", "/api/v1/audit"): Row(ADMINS),
+    ("GET", "/api/v1/audit/events"): Row(ADMINS, 400, query="after=x"),
+    ("GET", "/api/v1/usage"): Row(ADMINS),
+    ("GET", "/api/v1/models"): Row(ADMINS),
+    ("PUT", "/api/v1/models/{role}"): Row(ADMINS, 400, body={}),
+    ("GET", "/api/v1/backup"): Row(ADMINS),
+    ("GET", "/api/v1/whoami"): Row(EVERYBODY),
+    ("POST", "/api/v1/pair"): Row(EVERYBODY, 400, body={}, strangers=400),
+    ("GET", "/api/v1/openapi.json"): Row(EVERYBODY),
+    ("GET", "/healthz"): Row(EVERYBODY, strangers=200),
+    ("GET", "/readyz"): Row(EVERYBODY, strangers=200),
 }
 """Every route by method and path."""
 
@@ -172,6 +205,11 @@ def test_a_collection_of_others_is_as_if_it_were_not_there(box: Box) -> None:
             request(box, "GET", f"/v1/vector_stores/{collection}", token),
             request(box, "POST", f"/v1/vector_stores/{collection}/search", token, {"query": "What is the code?"}),
             request(box, "GET", f"/v1/vector_stores/{collection}/files", token),
+            request(box, "POST", "/api/v1/ask", token, {"question": "What is the code?", "collection": collection}),
+            request(box, "POST", "/api/v1/search", token, {"question": "the code", "collection": collection}),
+            request(box, "GET", f"/api/v1/collections/{collection}", token),
+            request(box, "GET", f"/api/v1/collections/{collection}/documents", token),
+            request(box, "GET", f"/api/v1/collections/{collection}/documents/{secret}", token),
             request(box, "GET", f"/v1/vector_stores/{collection}/files/{secret}", token),
             request(box, "GET", f"/v1/vector_stores/{collection}/files/{secret}/content", token),
         ]

@@ -1,0 +1,244 @@
+"""Decodes requests by the types of their fields: dataclasses, whose fields may carry bounds; pure.
+
+A type and its bounds are also the JSON Schema of a field (``schema``), so that no bound is written twice.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import datetime
+from enum import Enum, IntEnum
+from math import isfinite
+from typing import Annotated, Any, Final, Union, get_args, get_origin
+
+from edge_rag.core.documents.metadata import validate_moment
+from edge_rag.core.limits.request_fields import (
+    MAX_NAME_CHARACTERS,
+    bounded_float,
+    bounded_int,
+    parse_collection_name,
+    parse_document_name,
+    parse_job_id,
+)
+from edge_rag.core.shapes.encoder import is_any_value, members, options, plain_type
+from edge_rag.errors import InvalidRequest
+
+_MOST_DIGITS: Final = 20
+_FLOAT_BOUND: Final = 1e9
+_NAMES: Final[Mapping[Any, str]] = {
+    str: "a string",
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    dict: "an object",
+    list: "an array",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Bounds of a number.
+
+    Attributes:
+        least: Least value.
+        most: Largest value.
+    """
+
+    least: float
+    most: float
+
+    def checked(self, field: str, value: Any) -> Any:
+        """Returns the number.
+
+        Raises:
+            InvalidRequest: It is out of range.
+        """
+        if isinstance(value, int):
+            return bounded_int(field, value, int(self.least), int(self.most))
+        return bounded_float(field, value, self.least, self.most)
+
+    def keywords(self) -> dict[str, Any]:
+        """Returns the keywords of JSON Schema."""
+        return {"minimum": self.least, "maximum": self.most}
+
+
+@dataclass(frozen=True, slots=True)
+class Legal:
+    """What a text or an object must be.
+
+    Attributes:
+        check: Returns the legal value of a field's name and value, or raises InvalidRequest.
+        schema: Keywords of JSON Schema that it implies.
+    """
+
+    check: Callable[[str, Any], Any]
+    schema: tuple[tuple[str, Any], ...] = ()
+
+    def checked(self, field: str, value: Any) -> Any:
+        """Returns the legal value.
+
+        Raises:
+            InvalidRequest: It is none.
+        """
+        return self.check(field, value)
+
+    def keywords(self) -> dict[str, Any]:
+        """Returns the keywords of JSON Schema."""
+        return dict(self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Marks a mapping: the fields of a dataclass that an object gives, all of which have defaults.
+
+    Attributes:
+        kind: The dataclass.
+    """
+
+    kind: type
+
+
+Collection = Annotated[
+    str,
+    Legal(
+        lambda field, value: parse_collection_name(value, field),
+        (("pattern", rf"^[a-z0-9_-]{{1,{MAX_NAME_CHARACTERS}}}$"),),
+    ),
+]
+"""Name of a collection."""
+
+Document = Annotated[str, Legal(parse_document_name, (("minLength", 1), ("maxLength", 1024)))]
+"""Id or name of a document."""
+
+JobKey = Annotated[str, Legal(lambda field, value: parse_job_id(value, field), (("pattern", "^[0-9a-f]{1,64}$"),))]
+"""Id of a job."""
+
+
+def decode(hint: Any, value: Any, field: str, text: bool = False) -> Any:
+    """Returns the legal value that JSON stands for.
+
+    Args:
+        hint: Type of the value.
+        value: JSON, or a text of a path or query string.
+        field: Its name in errors; empty for a whole body.
+        text: Whether it is such a text, of which numbers and truth values are read.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    for mark in marks:
+        if isinstance(mark, Changes):
+            return _changes(mark.kind, value, field)
+    plain = plain_type(hint)
+    kinds = options(plain)
+    if get_origin(plain) in (Union, types.UnionType) and not is_any_value(kinds):
+        if value is None:
+            return None
+        plain = kinds[0]
+        marks = (*marks, *(get_args(plain)[1:] if get_origin(plain) is Annotated else ()))
+        plain = plain_type(plain)
+    decoded = _any_value(value, field) if is_any_value(kinds) else _single(plain, value, field, text)
+    for mark in marks:
+        if isinstance(mark, Between | Legal):
+            decoded = mark.checked(field, decoded)
+    return decoded
+
+
+def decode_fields(kind: type, value: Mapping[str, Any], prefix: str, text: bool = False) -> dict[str, Any]:
+    """Returns the values of those fields of a dataclass that an object has, by field.
+
+    Args:
+        kind: The dataclass.
+        value: The object.
+        prefix: Its name in errors; empty for the body.
+        text: Whether its values are texts of a path or query string.
+
+    Raises:
+        InvalidRequest: A field is unknown or unusable, or one without a default is missing.
+    """
+    known = {member.name: member for member in members(kind)}
+    for name in value:
+        if name not in known:
+            raise InvalidRequest(_path(prefix, name[:256]), "is not supported; leave it out")
+    required = {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
+    found: dict[str, Any] = {}
+    for name, member in known.items():
+        if name in value:
+            found[member.field] = decode(member.hint, value[name], _path(prefix, name), text)
+        elif member.field in required:
+            raise InvalidRequest(_path(prefix, name), "is missing")
+    return found
+
+
+def _path(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+def _changes(kind: type, value: Any, field: str) -> dict[str, Any]:
+    return decode_fields(kind, _typed(dict, value, field), field)
+
+
+def _single(hint: Any, value: Any, field: str, text: bool) -> Any:
+    origin, arguments = get_origin(hint) or hint, get_args(hint)
+    if origin is tuple:
+        given = _typed(list, value, field)
+        return tuple(decode(arguments[0], each, f"{field}[{index}]") for index, each in enumerate(given))
+    if origin in (dict, Mapping):
+        given = _typed(dict, value, field)
+        if arguments[1] is Any:
+            return given
+        return {name: decode(arguments[1], each, f"{field}[{name[:64]!r}]") for name, each in given.items()}
+    if is_dataclass(origin):
+        assert isinstance(origin, type)
+        return origin(**decode_fields(origin, _typed(dict, value, field), field))
+    if issubclass(origin, Enum):
+        return _choice(origin, value, field)
+    return _typed(origin, _read(origin, value) if text else value, field)
+
+
+def _typed(kind: type, value: Any, field: str) -> Any:
+    if kind is float and type(value) is int and abs(value) <= _FLOAT_BOUND:
+        value = float(value)
+    if type(value) is not kind or (isinstance(value, float) and not isfinite(value)):
+        raise InvalidRequest(field, f"must be {_NAMES[kind]}")
+    return value
+
+
+def _read(kind: type, value: str) -> Any:
+    """Returns the number or truth value that a text is; the text if it is none."""
+    if kind is bool:
+        return {"true": True, "false": False}.get(value, value)
+    if kind in (int, float) and value.isascii() and len(value) <= _MOST_DIGITS:
+        digits = value.removeprefix("-")
+        if digits.isdigit():
+            return int(value)
+        if kind is float and digits.replace(".", "", 1).isdigit():
+            return float(value)
+    return value
+
+
+def _choice(kind: type[Enum], value: Any, field: str) -> Enum:
+    by_name = {each.name.lower() if issubclass(kind, IntEnum) else each.value: each for each in kind}
+    if not isinstance(value, str) or value not in by_name:
+        raise InvalidRequest(field, f"must be one of {', '.join(by_name)}")
+    return by_name[value]
+
+
+def _any_value(value: Any, field: str) -> Any:
+    """Returns a value of metadata: a text that is a moment with a time zone, as responses write it, is that."""
+    match value:
+        case str():
+            try:
+                moment = datetime.fromisoformat(value)
+            except ValueError:
+                return value
+            return value if moment.tzinfo is None or "T" not in value else validate_moment(field, moment)
+        case bool():
+            return value
+        case int() | float():
+            return _typed(float, value, field)
+        case _:
+            raise InvalidRequest(field, "must be a text, a number, true or false")

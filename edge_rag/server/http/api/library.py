@@ -1,0 +1,264 @@
+"""Collections and documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final
+
+from edge_rag.core.documents.checks import checked_settings
+from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
+from edge_rag.core.documents.document import DocumentInfo
+from edge_rag.core.ids import DocumentId
+from edge_rag.core.monitoring.status import IndexInUse
+from edge_rag.errors import InvalidRequest
+from edge_rag.server.http.api.decode import Between, Changes, Collection, Document
+from edge_rag.server.http.api.endpoints import MAX_RESPONSE_BYTES, fitting, size_of
+from edge_rag.service import collections, documents
+from edge_rag.service.call import Call
+
+_MOST_DOCUMENTS: Final = 1000
+_MOST_CHARACTERS: Final = 1 << 53
+
+Position = Annotated[int, Between(0, _MOST_CHARACTERS)]
+"""Characters from the beginning of a document's text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collections:
+    """Collections.
+
+    Attributes:
+        collections: By name. Descriptions and labels that would make the response too large are left out.
+    """
+
+    collections: tuple[CollectionInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OneCollection:
+    """A collection.
+
+    Attributes:
+        collection: The collection.
+    """
+
+    collection: CollectionInfo
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedCollection:
+    """A collection that was deleted.
+
+    Attributes:
+        deleted: The collection.
+    """
+
+    deleted: CollectionInfo
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionRequest:
+    """A collection.
+
+    Attributes:
+        collection: Its name.
+    """
+
+    collection: Collection
+
+
+@dataclass(frozen=True, slots=True)
+class CreateCollectionRequest:
+    """A new collection.
+
+    Attributes:
+        name: Its name.
+        settings: Its settings.
+    """
+
+    name: Collection
+    settings: CollectionSettings = field(default_factory=CollectionSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateCollectionRequest:
+    """Changes of a collection.
+
+    Attributes:
+        collection: Its name.
+        settings: The settings that change; each is replaced as a whole.
+    """
+
+    collection: Collection
+    settings: Annotated[Mapping[str, Any], Changes(CollectionSettings)]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveIndexRequest:
+    """Where the index of a collection is moved to.
+
+    Attributes:
+        collection: Name of the collection.
+        backend: ``faiss`` for this machine, ``milvus`` for the configured server.
+    """
+
+    collection: Collection
+    backend: BackendKind
+
+
+@dataclass(frozen=True, slots=True)
+class OneIndex:
+    """A vector index.
+
+    Attributes:
+        index: The index.
+    """
+
+    index: IndexInUse
+
+
+async def list_collections(call: Call) -> Collections:
+    """Lists the collections that exist for the caller."""
+    left = MAX_RESPONSE_BYTES
+    shown: list[CollectionInfo] = []
+    for info in await collections.list_visible(call):
+        left -= size_of(info)
+        short = replace(info.settings, description="", labels={})
+        shown.append(info if left >= 0 else replace(info, settings=short))
+    return Collections(tuple(shown))
+
+
+async def create_collection(call: Call, request: CreateCollectionRequest) -> OneCollection:
+    """Creates an empty collection."""
+    return OneCollection(await collections.create(call, request.name, checked_settings(request.settings)))
+
+
+async def get_collection(call: Call, request: CollectionRequest) -> OneCollection:
+    """Returns a collection with its settings."""
+    return OneCollection(await collections.get(call, request.collection))
+
+
+async def update_collection(call: Call, request: UpdateCollectionRequest) -> OneCollection:
+    """Changes the given settings of a collection and keeps the others.
+
+    A changed size of chunks applies to documents that are ingested afterwards.
+    """
+    if not request.settings:
+        raise InvalidRequest("settings", "must hold at least one setting to change")
+    checked = checked_settings(CollectionSettings(**request.settings))
+    changes = {name: getattr(checked, name) for name in request.settings}
+    return OneCollection(await collections.update(call, request.collection, changes))
+
+
+async def delete_collection(call: Call, request: CollectionRequest) -> DeletedCollection:
+    """Deletes a collection with its documents, text, vectors and settings."""
+    return DeletedCollection(await collections.delete(call, request.collection))
+
+
+async def move_index(call: Call, request: MoveIndexRequest) -> OneIndex:
+    """Moves the vectors of a collection to another index backend while searches continue."""
+    return OneIndex(await collections.move_index(call, request.collection, request.backend))
+
+
+@dataclass(frozen=True, slots=True)
+class ListDocumentsRequest:
+    """A page of the documents of a collection.
+
+    Attributes:
+        collection: Name of the collection.
+        after: Id of the last document of the page before, as ``next`` of its response; none for the first page.
+        limit: Most documents of the page.
+    """
+
+    collection: Collection
+    after: Document | None = None
+    limit: Annotated[int, Between(1, _MOST_DOCUMENTS)] = 100
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPage:
+    """A page of documents.
+
+    Attributes:
+        documents: In order of their ids.
+        next: Id after which the next page begins; null at the end.
+    """
+
+    documents: tuple[DocumentInfo, ...]
+    next: DocumentId | None
+
+
+@dataclass(frozen=True, slots=True)
+class GetDocumentRequest:
+    """A document and a range of its text.
+
+    Attributes:
+        collection: Name of the collection.
+        document: Id or name of the document.
+        start: First character.
+        end: One past the last character; none for the end of the text.
+    """
+
+    collection: Collection
+    document: Document
+    start: Position = 0
+    end: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentText:
+    """A document and a range of its text.
+
+    Attributes:
+        document: Its record.
+        text: The text, which citations point into; as much of the range as a response holds.
+        end: One past the last character of the text; ask for more from here if it is less than wanted.
+    """
+
+    document: DocumentInfo
+    text: str
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRequest:
+    """A document.
+
+    Attributes:
+        collection: Name of the collection.
+        document: Id or name of the document.
+    """
+
+    collection: Collection
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedDocument:
+    """A document that was deleted.
+
+    Attributes:
+        deleted: Its record.
+    """
+
+    deleted: DocumentInfo
+
+
+async def list_documents(call: Call, request: ListDocumentsRequest) -> DocumentPage:
+    """Lists the documents of a collection, page by page."""
+    after = None if request.after is None else DocumentId(request.after)
+    page, last = await documents.list_page(call, request.collection, after, request.limit)
+    sent = fitting(page)
+    return DocumentPage(sent, sent[-1].document_id if len(sent) < len(page) else last)
+
+
+async def get_document(call: Call, request: GetDocumentRequest) -> DocumentText:
+    """Returns a document, by id or by name, with a range of its text."""
+    found = await documents.get(call, request.collection, request.document, request.start, request.end)
+    return DocumentText(found.info, found.text, found.end)
+
+
+async def delete_document(call: Call, request: DocumentRequest) -> DeletedDocument:
+    """Deletes a document, by id or by name, with its text and vectors."""
+    return DeletedDocument(await documents.delete(call, request.collection, request.document))

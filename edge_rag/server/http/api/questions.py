@@ -1,0 +1,239 @@
+"""Answers and searches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, replace
+from itertools import starmap, zip_longest
+from typing import Annotated, Any, Final
+
+from edge_rag.core.answer import AnswerEvent, Citation, Finished, PassagesFound, TextDelta, Unsupported
+from edge_rag.core.documents.checks import checked_filter
+from edge_rag.core.documents.filters import Filter
+from edge_rag.core.limits.request_fields import (
+    DEFAULT_COLLECTION,
+    MAX_PASSAGES,
+    MAX_SENTENCES,
+    MAX_TOKENS,
+    RequestLimits,
+    check_format,
+    checked_sampling,
+    parse_text,
+)
+from edge_rag.core.passage import FoundPassage, HitExplanation, RankedPassage
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
+from edge_rag.core.shapes.views import FoundHits, SearchHit, SearchTimings, WholeAnswer
+from edge_rag.errors import InvalidRequest
+from edge_rag.server.http.api.decode import Between, Collection, Legal
+from edge_rag.server.http.api.endpoints import MAX_RESPONSE_BYTES, fitting, size_of
+from edge_rag.service import ask as service
+from edge_rag.service.call import Call
+
+_MOST_HITS: Final = 100
+_MOST_SEED: Final = (1 << 64) - 1
+_MOST_TOP_K: Final = (1 << 31) - 1
+
+_NOT_EMPTY: Final = (("minLength", 1),)
+_SAMPLING: Final = Sampling()
+
+
+def _parsed_filter(field: str, text: Any) -> Filter:
+    # The parser of filters takes time and memory to import, which many boxes never need.
+    from edge_rag.core.documents.filter_text import parse_filter
+
+    return checked_filter(parse_filter(text), field)
+
+
+Condition = Annotated[str, Legal(_parsed_filter, _NOT_EMPTY)]
+"""A filter as text; decoding makes it a ``Filter``."""
+
+
+Text = Annotated[str, Legal(lambda field, value: parse_text(field, value, len(value)), _NOT_EMPTY)]
+"""A question; how long it may be is a setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskRequest:
+    """A question.
+
+    Attributes:
+        question: The question.
+        collection: Name of the collection.
+        mode: How the answer is written; null for the daemon's default, or ``free`` if there is a format.
+        max_sentences: Most sentences quoted.
+        passages: Most passages in the prompt; null for the daemon's default.
+        max_tokens: Most tokens generated.
+        temperature: 0 is greedy.
+        top_k: Keeps the k most likely tokens; 0 keeps all.
+        top_p: Keeps the smallest set of tokens whose probability reaches this, above 0.
+        repetition_penalty: Penalty for repeated tokens; 1 is off.
+        seed: Equal seeds give equal answers; null for a random one.
+        stop: Texts that end the answer, at most 8.
+        priority: Scheduling class.
+        json_schema: JSON Schema that the answer validates under, unless it is cut at ``max_tokens``. Mode free.
+        regex: Regular expression that the whole answer matches, likewise.
+        filter: Condition on passages, for example ``year >= 2020 and name ~ "pump*"``; as of ``edge-rag ask --filter``.
+        stream: Whether the answer is sent as events; ``Accept: text/event-stream`` asks for the same.
+    """
+
+    question: Text
+    collection: Collection = DEFAULT_COLLECTION
+    mode: AnswerMode | None = None
+    max_sentences: Annotated[int, Between(1, MAX_SENTENCES)] = 1
+    passages: Annotated[int, Between(1, MAX_PASSAGES)] | None = None
+    max_tokens: Annotated[int, Between(1, MAX_TOKENS)] = _SAMPLING.max_tokens
+    temperature: Annotated[float, Between(0, 2)] = _SAMPLING.temperature
+    top_k: Annotated[int, Between(0, _MOST_TOP_K)] = _SAMPLING.top_k
+    top_p: Annotated[float, Between(0, 1)] = _SAMPLING.top_p
+    repetition_penalty: Annotated[float, Between(1, 10)] = _SAMPLING.repetition_penalty
+    seed: Annotated[int, Between(0, _MOST_SEED)] | None = None
+    stop: tuple[str, ...] = ()
+    priority: Priority = Priority.INTERACTIVE
+    json_schema: Mapping[str, Any] | None = None
+    regex: str | None = None
+    filter: Condition | None = None
+    stream: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(WholeAnswer):
+    """A whole answer.
+
+    Attributes:
+        passages: The passages that it is based on, best first; citations refer to them by position.
+        evidence: Evidence that an answer is among them, 0 to 1.
+    """
+
+    passages: tuple[RankedPassage, ...]
+    evidence: float
+
+
+async def ask(call: Call, request: AskRequest, limits: RequestLimits) -> AsyncGenerator[AnswerEvent, None]:
+    """Answers a question from the documents and cites its sources.
+
+    The events are the passages, then text, citations and unsupported parts in the order in which they arise, then the
+    end. Positions in the answer are characters of the concatenated texts.
+    """
+    async with service.ask(call, _query(call, request, limits)) as events:
+        async for event in events:
+            yield replace(event, passages=_bounded(event.passages)) if isinstance(event, PassagesFound) else event
+
+
+def whole_answer(request: AskRequest, call: Call, events: list[AnswerEvent]) -> Answer:
+    """Returns an answer of its events."""
+    found = next(event for event in events if isinstance(event, PassagesFound))
+    answer = Answer.of(
+        call.request_id,
+        request.question,
+        found.question_language,
+        "".join(event.text for event in events if isinstance(event, TextDelta)),
+        [event for event in events if isinstance(event, Citation)],
+        [event for event in events if isinstance(event, Unsupported)],
+        next(event for event in events if isinstance(event, Finished)),
+        passages=found.passages,
+        evidence=found.evidence,
+    )
+    assert isinstance(answer, Answer)
+    return answer
+
+
+def _query(call: Call, request: AskRequest, limits: RequestLimits) -> Query:
+    sampling = checked_sampling(
+        Sampling(
+            request.max_tokens,
+            request.temperature,
+            request.top_k,
+            request.top_p,
+            request.repetition_penalty,
+            request.seed,
+            request.stop,
+        )
+    )
+    form = _format(request)
+    mode = request.mode
+    if mode is None:
+        mode = limits.default_mode if form is None else AnswerMode.FREE
+    if form is not None:
+        field = "json_schema" if isinstance(form, JsonSchema) else "regex"
+        check_format(field, form, mode, "stop" if sampling.stop else None)
+    return Query(
+        request_id=call.request_id,
+        question=parse_text("question", request.question, limits.question_characters),
+        collection=request.collection,
+        mode=mode,
+        max_sentences=request.max_sentences,
+        passages=limits.default_passages if request.passages is None else request.passages,
+        sampling=sampling,
+        priority=call.identity.capped_priority(request.priority),
+        client=call.identity.name,
+        deadline=call.deadline,
+        format=form,
+        filter=_filter(request.filter),
+    )
+
+
+def _format(request: AskRequest) -> AnswerFormat | None:
+    if request.json_schema is not None and request.regex is not None:
+        raise InvalidRequest("regex", "an answer has one format; leave json_schema or regex out")
+    if request.json_schema is not None:
+        return JsonSchema(json.dumps(request.json_schema, ensure_ascii=False))
+    return None if request.regex is None else Regex(request.regex)
+
+
+def _filter(decoded: Any) -> Filter | None:
+    """Returns the filter that decoding made of a condition."""
+    found: Filter | None = decoded
+    return found
+
+
+def _bounded(passages: tuple[RankedPassage, ...]) -> tuple[RankedPassage, ...]:
+    """Returns all passages; from the first one on that would not fit a response, they lack metadata."""
+    sent: list[RankedPassage] = []
+    left = MAX_RESPONSE_BYTES
+    for ranked in passages:
+        left -= size_of(ranked)
+        sent.append(ranked if left >= 0 else replace(ranked, passage=replace(ranked.passage, metadata={})))
+    return tuple(sent)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """A search.
+
+    Attributes:
+        question: What to look for.
+        collection: Name of the collection.
+        limit: Most hits.
+        rerank: Whether the reranker orders the hits; otherwise fusion does.
+        filter: Condition on passages, for example ``year >= 2020 and name ~ "pump*"``; as of
+            ``edge-rag search --filter``.
+        explain: Whether hits have an explanation of their rank.
+    """
+
+    question: Text
+    collection: Collection = DEFAULT_COLLECTION
+    limit: Annotated[int, Between(1, _MOST_HITS)] = 10
+    rerank: bool = True
+    filter: Condition | None = None
+    explain: bool = False
+
+
+async def search(call: Call, request: SearchRequest, limits: RequestLimits) -> FoundHits:
+    """Finds passages without generating an answer."""
+    question = parse_text("question", request.question, limits.question_characters)
+    query = SearchQuery(
+        request_id=call.request_id,
+        query=question,
+        collection=request.collection,
+        limit=request.limit,
+        rerank=request.rerank,
+        client=call.identity.name,
+        deadline=call.deadline,
+        filter=_filter(request.filter),
+        explain=request.explain,
+    )
+    found = await service.search(call, query)
+    explanations = map(HitExplanation.of, found.explanations)
+    hits = starmap(SearchHit.explained, zip_longest(map(FoundPassage.of, found.passages), explanations))
+    return FoundHits(question, fitting(hits), SearchTimings(found.stages))
