@@ -188,7 +188,7 @@ def _checked(name: str, schema: Mapping[str, Any], value: object) -> Any:
         raise InvalidRequest(name, "must be a string")
     if value not in schema.get("enum", (value,)):
         raise InvalidRequest(name, f"must be one of {', '.join(schema['enum'])}")
-    if not re.search(schema.get("pattern", ""), value):
+    if "pattern" in schema and not re.fullmatch(schema["pattern"], value):
         raise InvalidRequest(name, f"must match {schema['pattern']}")
     if len(value) < schema.get("minLength", 0):
         raise InvalidRequest(name, "must not be empty")
