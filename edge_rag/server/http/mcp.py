@@ -17,6 +17,7 @@ from edge_rag.core.address import document_url
 from edge_rag.core.answer import AnswerEvent, PassagesFound
 from edge_rag.core.documents.collection import CollectionInfo
 from edge_rag.core.documents.document import DocumentInfo
+from edge_rag.core.documents.filters import Filter
 from edge_rag.core.limits.request_fields import parse_document_name, parse_text
 from edge_rag.core.passage import FoundPassage
 from edge_rag.core.query import Priority, Query, Sampling, SearchQuery
@@ -126,11 +127,12 @@ class _Daemon:
     def url(self, collection: str, document_id: str, start: int, end: int) -> str:
         return document_url(self._base_url, document_id, collection, start, end)
 
-    async def search(self, collection: str, query: str, limit: int) -> Sequence[FoundPassage]:
+    async def search(self, collection: str, query: str, limit: int, condition: Filter | None) -> Sequence[FoundPassage]:
         call = self._call
         text = parse_text("query", query, self._requests.question_characters)
         name = call.identity.name
-        found = await search(call, SearchQuery(call.request_id, text, collection, limit, True, name, call.deadline))
+        wanted = SearchQuery(call.request_id, text, collection, limit, True, name, call.deadline, condition)
+        found = await search(call, wanted)
         return [FoundPassage.of(ranked) for ranked in found.passages]
 
     @asynccontextmanager
@@ -147,6 +149,7 @@ class _Daemon:
             priority=call.identity.capped_priority(Priority.INTERACTIVE),
             client=call.identity.name,
             deadline=call.deadline,
+            filter=question.filter,
         )
         async with ask(call, query) as events:
             yield _parts(events)

@@ -12,6 +12,7 @@ from edge_rag.client import (
     AsyncClient,
     CollectionInfo,
     DocumentInfo,
+    Filter,
     FoundPassage,
     PassagesReceived,
     PermissionDenied,
@@ -39,10 +40,10 @@ class RemoteBox:
             return local_url(collection, document_id, start, end)
         return document_url(self._base_url.rstrip("/"), document_id, collection, start, end)
 
-    async def search(self, collection: str, query: str, limit: int) -> Sequence[FoundPassage]:
+    async def search(self, collection: str, query: str, limit: int, condition: Filter | None) -> Sequence[FoundPassage]:
         """Returns passages, best first."""
         await self._find_http()
-        reply = await self._client.search(query, SearchOptions(collection=collection, limit=limit))
+        reply = await self._client.search(query, SearchOptions(collection=collection, limit=limit, filter=condition))
         return reply.hits
 
     @asynccontextmanager
@@ -53,6 +54,7 @@ class RemoteBox:
             mode=question.mode,
             max_sentences=question.max_sentences,
             passages=question.passages,
+            filter=question.filter,
         )
         await self._find_http()
         async with aclosing(self._client.ask(question.text, asked)) as events:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from edge_rag.core.answer import Citation, Finished, FinishReason, TextDelta, Unsupported
+from edge_rag.core.documents.checks import checked_filter
 from edge_rag.core.documents.collection import CollectionInfo
 from edge_rag.core.documents.document import DocumentInfo
+from edge_rag.core.documents.filters import Filter
 from edge_rag.core.limits.request_fields import DEFAULT_COLLECTION, MAX_PASSAGES, MAX_SENTENCES
 from edge_rag.core.passage import FoundPassage
 from edge_rag.core.query import AnswerMode
@@ -25,6 +27,9 @@ FETCHED_CHARACTERS: Final = 20_000
 
 MOST_FETCHED_CHARACTERS: Final = 65_536
 """Most characters that one call of ``fetch`` returns; of any text, they fit a response of the daemon."""
+
+MOST_FILTER_CHARACTERS: Final = 4096
+"""Most characters of a filter. It is parsed between the events of other calls, which takes up to 0.1 s then."""
 
 PROGRESS_CHARACTERS: Final = 80
 """Characters of an answer after which its progress is reported."""
@@ -60,6 +65,7 @@ class Question:
     mode: AnswerMode
     max_sentences: int
     passages: int | None
+    filter: Filter | None
 
 
 class Box(Protocol):
@@ -69,8 +75,8 @@ class Box(Protocol):
         """Returns where a range of a document's text can be looked up."""
         ...
 
-    async def search(self, collection: str, query: str, limit: int) -> Sequence[FoundPassage]:
-        """Returns at most ``limit`` passages, best first."""
+    async def search(self, collection: str, query: str, limit: int, condition: Filter | None) -> Sequence[FoundPassage]:
+        """Returns at most ``limit`` passages that fulfil a condition, best first."""
         ...
 
     def ask(self, question: Question) -> AbstractAsyncContextManager[AsyncIterator[AnswerPart]]:
@@ -192,6 +198,8 @@ def _checked(name: str, schema: Mapping[str, Any], value: object) -> Any:
         raise InvalidRequest(name, f"must match {schema['pattern']}")
     if len(value) < schema.get("minLength", 0):
         raise InvalidRequest(name, "must not be empty")
+    if len(value) > schema.get("maxLength", len(value)):
+        raise InvalidRequest(name, f"has {len(value):,} characters, at most {schema['maxLength']:,} are allowed")
     return value
 
 
@@ -212,6 +220,12 @@ def _array(items: Mapping[str, Any], description: str) -> dict[str, Any]:
 
 
 _COLLECTION: Final = _text("Collection of documents.", default=DEFAULT_COLLECTION, pattern="^[a-z0-9_-]{1,64}$")
+_FILTER: Final = _text(
+    'Only documents that match, for example: year >= 2020 and tag in ("a", "b") and name ~ "pump*". Fields are name, '
+    "media_type, page, ingested_at and keys of metadata.",
+    default="",
+    maxLength=MOST_FILTER_CHARACTERS,
+)
 _PAGE: Final = {"type": ["integer", "null"], "description": "Page on which it starts, counted from 1."}
 _NUMBER: Final = {"type": "number"}
 _WHERE: Final = {
@@ -227,7 +241,7 @@ _METADATA: Final = {"type": "object", "description": "Metadata of the document b
 
 async def _search(box: Box, given: Mapping[str, Any], report: Report | None) -> dict[str, Any]:
     collection = given["collection"]
-    found = await box.search(collection, given["query"], given["limit"])
+    found = await box.search(collection, given["query"], given["limit"], _filter(given["filter"]))
     return {
         "results": [
             _where(box, collection, one.document_id, one.document, one.page, one.start, one.end)
@@ -240,7 +254,12 @@ async def _search(box: Box, given: Mapping[str, Any], report: Report | None) -> 
 async def _ask(box: Box, given: Mapping[str, Any], report: Report | None) -> dict[str, Any]:
     collection = given["collection"]
     question = Question(
-        given["question"], collection, AnswerMode(given["mode"]), given["max_sentences"], given["passages"]
+        text=given["question"],
+        collection=collection,
+        mode=AnswerMode(given["mode"]),
+        max_sentences=given["max_sentences"],
+        passages=given["passages"],
+        filter=_filter(given["filter"]),
     )
     text, reported = "", 0
     passages = Passages((), 0.0)
@@ -328,6 +347,14 @@ async def _list_collections(box: Box, given: Mapping[str, Any], report: Report |
     }
 
 
+def _filter(text: str) -> Filter | None:
+    if not text:
+        return None
+    from edge_rag.core.documents.filter_text import parse_filter  # its parser takes time to import
+
+    return checked_filter(parse_filter(text))
+
+
 def _where(
     box: Box, collection: str, document_id: str, name: str, page: int | None, start: int, end: int
 ) -> dict[str, Any]:
@@ -365,6 +392,7 @@ _ALL: Final = (
         {
             "query": _text("What to find: a question or keywords, in any language.", minLength=1),
             "collection": _COLLECTION,
+            "filter": _FILTER,
             "limit": _integer("Most passages.", 1, 100, default=10),
         },
         {
@@ -417,6 +445,7 @@ _ALL: Final = (
         {
             "question": _text("The question, complete in itself, in any language.", minLength=1),
             "collection": _COLLECTION,
+            "filter": _FILTER,
             "mode": _text(
                 "quote: sentences of the documents, word for word. cite: written by a model, each sentence checked "
                 "against the documents. free: written by a model.",

@@ -29,6 +29,7 @@ ENDS = (AuditEventKind.FINISHED, AuditEventKind.CANCELLED, AuditEventKind.EXPIRE
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("search", {"query": "grease of the pump bearings", "limit": 3}),
+    ("search", {"query": "grease of the pump bearings", "filter": 'name ~ "lub*"'}),
     ("fetch", {"id": "default/lubrication-schedule.md", "start": 130, "end": 237}),
     ("fetch", {"id": "lubrication-schedule.md", "start": 10_000_000}),
     ("ask", {"question": QUESTION}),
@@ -42,7 +43,8 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("search", {"query": "grease", "collection": "nothing"}, "collection 'nothing' does not exist"),
     ("search", {"query": "grease", "limit": 101}, "limit: must be an integer from 1 to 100"),
-    ("search", {"query": "grease", "filter": "x"}, "filter: is not an argument of search"),
+    ("search", {"query": "grease", "where": "x"}, "where: is not an argument of search"),
+    ("ask", {"question": QUESTION, "filter": "year >"}, "filter"),
     ("ask", {"question": QUESTION, "mode": "poem"}, "mode: must be one of quote, cite, free"),
     ("ask", {}, "question: is missing"),
     ("fetch", {"id": "default/nothing.txt"}, "nothing.txt"),
@@ -128,10 +130,11 @@ async def test_every_tool_is_listed_and_has_the_same_results(
 
 
 def test_results_say_where_they_are_from_word_for_word(daemon: RunningDaemon, expected: list[Any]) -> None:
-    found, part, beyond, answer, written, unanswered, page, collections = expected
+    found, filtered, part, beyond, answer, written, unanswered, page, collections = expected
     cited = answer["citations"][0]
     assert (answer["found"], answer["mode"], unanswered["found"]) == (True, "quote", False)
     assert written["mode"] == "cite"
+    assert {hit["title"] for hit in filtered["results"]} == {"lubrication-schedule.md"}
     assert answer["answer"][cited["answer_start"] : cited["answer_end"]] == cited["quote"]
     for place, text in (
         (cited, cited["quote"]),

@@ -14,6 +14,7 @@ import pytest
 from edge_rag.core.answer import Finished, FinishReason, TextDelta, Usage
 from edge_rag.core.documents.collection import CollectionInfo
 from edge_rag.core.documents.document import DocumentInfo
+from edge_rag.core.documents.filters import Filter
 from edge_rag.core.passage import FoundPassage
 from edge_rag.server.mcp import protocol
 from edge_rag.server.mcp.stdio import MOST_CALLS, MOST_LINE_BYTES, StdioServer, lines_of
@@ -35,7 +36,7 @@ class ScriptedBox:
     def url(self, collection: str, document_id: str, start: int, end: int) -> str:
         return "box:"
 
-    async def search(self, collection: str, query: str, limit: int) -> Sequence[FoundPassage]:
+    async def search(self, collection: str, query: str, limit: int, condition: Filter | None) -> Sequence[FoundPassage]:
         if query == "fail":
             raise Failed("the box is busy")
         if query == "break":
