@@ -184,6 +184,8 @@ class _ending_with_client:  # noqa: N801 - a context manager, used like a functi
 
     async def _until_gone(self) -> None:
         await self._exchange.until_gone()
+        if self._exchange.finished:
+            return
         self._gone = True
         if self._task is not None:
             self._task.cancel()

@@ -171,6 +171,11 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
             self.cycle.message_event.set()
         self.transport.close()
 
+    @property
+    def can_write(self) -> bool:
+        """Whether sending does not wait for the client."""
+        return not self.flow.write_paused
+
     def abort(self) -> None:
         """Closes the connection at once, whatever the client has not read."""
         self.transport.abort()

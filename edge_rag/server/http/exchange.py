@@ -106,6 +106,11 @@ class Connection(Protocol):
         """Common names of the client's certificate."""
         ...
 
+    @property
+    def can_write(self) -> bool:
+        """Whether sending does not wait for the client."""
+        ...
+
     def abort(self) -> None:
         """Closes it at once, whatever the client has not read."""
         ...
@@ -138,7 +143,7 @@ class Exchange:
         self.body = b""
         self.parsed: Any = None
         self.memory: CallMemory | None = None
-        self.started = False
+        self.started = self.finished = False
         self._streaming = False
         self._failure: Callable[[Mapping[str, Any]], bytes] = _error_line
         self._scope = scope
@@ -382,6 +387,7 @@ class Exchange:
 
     async def finish(self) -> None:
         """Ends the response."""
+        self.finished = True
         await self._write({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def fail(self, failed: CallFailed, status: int, value: Mapping[str, Any]) -> None:
@@ -423,6 +429,9 @@ class Exchange:
                     self._read = not message["more_body"]
 
     async def _write(self, message: Message) -> None:
+        if self.connection.can_write:  # a timer for each event of a stream would cost a third of sending it
+            await self._send(message)
+            return
         try:
             async with asyncio.timeout(self._wait_s):
                 await self._send(message)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import socket
 import ssl
 from asyncio.sslproto import SSLProtocol
@@ -44,6 +45,9 @@ _TLS_READ_BYTES: Final = 32 << 10
 
 _BACKLOG: Final = 512
 """Connections that the kernel holds until they are accepted."""
+
+_ACCEPTED_AT_ONCE: Final = 8
+"""Connections accepted in one turn of the event loop, which may wait for other threads in each."""
 
 _NO_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _NO_FILES_S: Final = 0.1
@@ -123,9 +127,9 @@ class HttpServer:
         return f"{'http' if tls is None else 'https'}://{host}:{bound}"
 
     async def _accept(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Accepts connections, one in each turn of the event loop: however many come, calls go on."""
+        """Accepts connections, a few in each turn of the event loop: however many come, calls go on."""
         loop = asyncio.get_running_loop()
-        while True:
+        for number in itertools.count():
             await self._room.acquire()
             try:
                 accepted, peer = await loop.sock_accept(listening)
@@ -137,9 +141,11 @@ class HttpServer:
                 self._config, self._state, self._head_bytes, name_of_peer(peer[:2]), self._closed
             )
             if self._room.locked():
+                await asyncio.sleep(0)  # what was accepted before has begun, and can be closed
                 self._make_room()
             self._opened[connection] = asyncio.create_task(self._open(connection, accepted, tls))
-            await asyncio.sleep(0)
+            if number % _ACCEPTED_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def _make_room(self) -> None:
         """Closes the oldest connection without an authenticated call, so that a newcomer need not wait for its end."""

@@ -77,6 +77,10 @@ class Client:
     messages: list[dict[str, Any]] = field(default_factory=list)
     certificate_names: tuple[str, ...] = ()
 
+    @property
+    def can_write(self) -> bool:
+        return self.reads
+
     def abort(self) -> None:
         self.aborted = True
 
@@ -306,3 +310,17 @@ async def test_a_handshake_that_never_ends_closes_its_connection_and_a_connectio
     writer.close()
     assert SSLProtocol.max_size <= 1 << 15
     await server.stop(0)
+
+
+async def test_a_client_that_leaves_with_its_whole_response_has_cancelled_nothing() -> None:
+    served, client = Served(), Client()
+
+    async def answer(call: Call, exchange: Exchange) -> None:
+        await exchange.respond(200, b"all of it", "text/plain", {})
+        client.gone.set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    await served.serve(client, answer)
+    assert client.text == b"all of it"
+    assert served.count("Read", "OK") == 1
