@@ -161,6 +161,24 @@ def test_the_bytes_of_a_client_that_goes_before_the_end_are_deleted(small: Runni
     assert "internal error" not in small.log.read_text()
 
 
+def test_a_large_file_takes_no_memory_of_its_size(http_daemon: RunningDaemon) -> None:
+    def memory(name: str) -> int:
+        lines = Path(f"/proc/{http_daemon.process.pid}/status").read_text().splitlines()
+        (found,) = [line.split() for line in lines if line.startswith(f"{name}:")]
+        return int(found[1]) << 10
+
+    parts = [('name="purpose"', b"user_data"), ('name="file"; filename="a"', b"x" * (1 << 20))]
+    small = post(http_daemon, form(*parts))[1]
+    Path(f"/proc/{http_daemon.process.pid}/clear_refs").write_text("5")  # the peak begins anew
+    before = memory("VmRSS")
+    parts[1] = ('name="file"; filename="a"', b"x" * (48 << 20))
+    status, large = post(http_daemon, form(*parts))
+    assert (status, large["bytes"]) == (200, 48 << 20)
+    assert memory("VmHWM") - before < 8 << 20
+    for file in (small, large):
+        assert request(http_daemon, "DELETE", f"/v1/files/{file['id']}")[0] == 200
+
+
 def test_the_examples_of_the_guide_run(small: RunningDaemon, tmp_path: Path) -> None:
     guide = (ROOT / "docs" / "guide" / "http.md").read_text(encoding="utf-8")
     section = guide.partition("## Files and uploads")[2].partition("\n## ")[0]
