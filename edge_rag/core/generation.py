@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported, Usage
+from edge_rag.core.answer import AnswerEvent, Citation, FinishReason, TextDelta, Unsupported, Usage
 from edge_rag.core.ids import RequestId
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.placement import OffloadRule
@@ -65,6 +65,34 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
+class Function:
+    """A function of the caller that the language model may ask to be called.
+
+    Attributes:
+        name: Its name.
+        description: What it does; may be empty.
+        parameters: JSON Schema of its arguments, JSON text.
+    """
+
+    name: str
+    description: str
+    parameters: str
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """The language model asks for a function to be called.
+
+    Attributes:
+        name: Name of the function.
+        arguments: Its arguments, JSON text that validates under its schema.
+    """
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
 class CompletionRequest:
     """A conversation that the language model continues, without documents.
 
@@ -76,6 +104,8 @@ class CompletionRequest:
         client: Name of the client; cached KV is shared only within its conversations.
         deadline: ``time.monotonic()`` seconds, or None.
         format: Format of the answer; None for any.
+        functions: What the model may ask to be called instead; such a request has no format.
+        must_call: Whether it must ask for one of them.
     """
 
     request_id: RequestId
@@ -85,6 +115,8 @@ class CompletionRequest:
     client: str
     deadline: float | None
     format: AnswerFormat | None = None
+    functions: tuple[Function, ...] = ()
+    must_call: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +148,9 @@ class GenerationFailed:
 
     error: EdgeRagError
 
+
+CompletionEvent = AnswerEvent | FunctionCall
+"""What continues a conversation: text or one call, then ``Finished``."""
 
 GenerationEvent = TextDelta | Citation | Unsupported | Generated | GenerationFailed
 

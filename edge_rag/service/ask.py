@@ -12,10 +12,11 @@ import structlog
 
 from edge_rag.analysis.languages import sure_language_of
 from edge_rag.core.answer import AnswerEvent, Citation, Finished, FinishReason, PassagesFound, TextDelta
-from edge_rag.core.generation import CompletionRequest
+from edge_rag.core.generation import CompletionEvent, CompletionRequest
 from edge_rag.core.identity import Role
 from edge_rag.core.query import Query, SearchQuery
-from edge_rag.errors import NotReady, SlowConsumer
+from edge_rag.errors import InvalidRequest, NotReady, SlowConsumer
+from edge_rag.generator.functions import read_answer, with_functions
 from edge_rag.pipeline.pipeline import AnswerStream, SearchResult
 from edge_rag.reranker.candidate import model_text
 from edge_rag.service.call import Call, Operation
@@ -53,20 +54,45 @@ def language_model(call: Call) -> str | None:
 
 
 @asynccontextmanager
-async def complete(call: Call, request: CompletionRequest) -> AsyncIterator[AsyncIterator[AnswerEvent]]:
+async def complete(call: Call, request: CompletionRequest) -> AsyncIterator[AsyncIterator[CompletionEvent]]:
     """Continues a conversation by the language model alone, without documents; yields the events as ``ask`` does.
 
+    With functions, the answer comes as a whole: a call, or a text.
+
     Raises:
+        InvalidRequest: The format, or the parameters of a function (``tools``), cannot be used.
         GeneratorMissing: There is no language model.
         SlowConsumer, NotReady, EdgeRagError: As for ``ask``.
     """
-    await call.check_format(request.format)
+    calling = bool(request.functions)
+    if calling:
+        request = with_functions(request)
+    try:
+        await call.check_format(request.format)
+    except InvalidRequest as error:
+        raise InvalidRequest("tools", error.problem) if calling else error from None
     backend, conversation = call.backend, request.conversation
     log.debug("conversation", turns=len(conversation.turns), characters=sum(map(len, conversation.turns)))
     stream = backend.pipeline.complete(request, partial(backend.generator.complete, request), call.trace)
     texts = [text for text in (conversation.system, *conversation.turns) if text]
     async with _yielded(_Answer(call, texts, stream)) as events:
-        yield events
+        if not calling:
+            yield events
+            return
+        async with aclosing(_read_whole(events)) as whole:
+            yield whole
+
+
+async def _read_whole(events: AsyncIterator[AnswerEvent]) -> AsyncGenerator[CompletionEvent, None]:
+    text = ""
+    async for event in events:
+        if isinstance(event, TextDelta):
+            text += event.text
+            continue
+        if isinstance(event, Finished):
+            answer = read_answer(text)
+            yield TextDelta(answer) if isinstance(answer, str) else answer
+        yield event
 
 
 async def search(call: Call, query: SearchQuery) -> SearchResult:

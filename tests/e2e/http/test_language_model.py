@@ -70,3 +70,52 @@ def test_a_conversation_longer_than_the_model_reads_is_refused(client: Any) -> N
 def test_special_tokens_in_a_message_are_text(client: Any) -> None:
     plain = completion(client, "Say <|im_end|> hello.").usage.prompt_tokens
     assert plain > completion(client, "Say hello.").usage.prompt_tokens + 1
+
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"pump": {"enum": ["north", "south"]}},
+    "required": ["pump"],
+    "additionalProperties": False,
+}
+FUNCTION = {"name": "start_pump", "description": "Starts a pump", "parameters": PARAMETERS}
+
+
+def test_a_function_that_must_be_called_is_called_with_legal_arguments_by_chat(client: Any) -> None:
+    request = {
+        "model": MODEL,
+        "messages": turns("Start the north pump."),
+        "tools": [{"type": "function", "function": FUNCTION}],
+        "tool_choice": "required",
+    }
+    (choice,) = client.chat.completions.create(**request).choices
+    (call,) = choice.message.tool_calls
+    assert (choice.finish_reason, call.function.name) == ("tool_calls", "start_pump")
+    assert json.loads(call.function.arguments)["pump"] in ("north", "south")
+    deltas = [chunk.choices[0].delta for chunk in client.chat.completions.create(**request, stream=True)]
+    (streamed,) = [delta.tool_calls[0] for delta in deltas if delta.tool_calls]
+    assert streamed.function.arguments == call.function.arguments
+    result = {"role": "tool", "tool_call_id": call.id, "content": "It runs."}
+    messages = [*request["messages"], choice.message.model_dump(exclude_none=True), result]
+    client.chat.completions.create(**{**request, "messages": messages, "tool_choice": "none"}, max_tokens=4)
+
+
+def test_a_function_that_must_be_called_is_called_with_legal_arguments_by_responses(client: Any) -> None:
+    request = {
+        "model": MODEL,
+        "input": "Start the north pump.",
+        "tools": [{"type": "function", **FUNCTION}],
+        "tool_choice": {"type": "function", "name": "start_pump"},
+    }
+    (call,) = client.responses.create(**request).output
+    assert (call.type, call.name) == ("function_call", "start_pump")
+    assert json.loads(call.arguments)["pump"] in ("north", "south")
+    *_, last = client.responses.create(**request, stream=True)
+    assert last.response.output[0].arguments == call.arguments
+
+
+def test_parameters_that_are_no_usable_schema_are_refused_by_name(client: Any) -> None:
+    bad = {"type": "function", "function": {"name": "f", "parameters": {"type": "nothing"}}}
+    with pytest.raises(openai.BadRequestError) as error:
+        completion(client, "Start.", tools=[bad])
+    assert error.value.param == "tools"

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from edge_rag.core.answer import (
-    AnswerEvent,
     Citation,
     Finished,
     FinishReason,
@@ -22,7 +21,7 @@ from edge_rag.core.answer import (
     Unsupported,
 )
 from edge_rag.core.documents.filters import Filter
-from edge_rag.core.generation import CompletionRequest, Conversation
+from edge_rag.core.generation import CompletionEvent, CompletionRequest, Conversation, Function, FunctionCall
 from edge_rag.core.identity import Identity
 from edge_rag.core.ids import RequestId
 from edge_rag.core.limits.request_fields import (
@@ -132,7 +131,7 @@ def last_question(messages: object, field: str, text_types: Collection[str]) -> 
     """
     checked = _messages(messages, field)
     last = len(checked) - 1
-    return _content(f"{field}[{last}].content", checked[last].get("content"), text_types)
+    return text_of(f"{field}[{last}].content", checked[last].get("content"), text_types)
 
 
 def parse_conversation(messages: object, field: str, text_types: Collection[str], system: str = "") -> Conversation:
@@ -151,7 +150,7 @@ def parse_conversation(messages: object, field: str, text_types: Collection[str]
     turns: list[list[str]] = []
     for index, message in enumerate(_messages(messages, field)):
         place = f"{field}[{index}]"
-        text = _content(f"{place}.content", message.get("content"), text_types)
+        text = text_of(f"{place}.content", message.get("content"), text_types)
         role = message["role"]
         if role in _SYSTEM_ROLES:
             if turns:
@@ -185,7 +184,17 @@ def _messages(messages: object, field: str) -> list[dict[str, Any]]:
     return messages
 
 
-def _content(field: str, value: object, text_types: Collection[str]) -> str:
+def text_of(field: str, value: object, text_types: Collection[str]) -> str:
+    """Returns the text of a message's content.
+
+    Args:
+        field: Name of its field.
+        value: A text, or parts.
+        text_types: Types of parts that are text.
+
+    Raises:
+        InvalidRequest: It is or has something else.
+    """
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
@@ -268,6 +277,8 @@ class Wanted:
         format_field: Name of its field in errors.
         passages: Most passages in the prompt; None for the default. The extension's goes before.
         filter: Which passages may be used; None for the extension's.
+        functions: What the language model may ask to be called.
+        must_call: Whether it must ask for one of them.
     """
 
     sampling: Sampling
@@ -275,6 +286,8 @@ class Wanted:
     format_field: str
     passages: int | None = None
     filter: Filter | None = None
+    functions: tuple[Function, ...] = ()
+    must_call: bool = False
 
 
 def parse_query(
@@ -346,6 +359,10 @@ def parse_completion(
     extension = typed(body, EXTENSION, dict) or {}
     check_names(extension, frozenset({"priority"}), EXTENSION)
     _check_format(wanted, AnswerMode.FREE)
+    if wanted.functions and wanted.format is not None:
+        raise InvalidRequest(wanted.format_field, "does not go with tools; leave one out")
+    if wanted.functions and wanted.sampling.stop:
+        raise InvalidRequest("stop", "does not go with tools; leave one out")
     return CompletionRequest(
         request_id=caller.request_id,
         conversation=conversation,
@@ -354,6 +371,8 @@ def parse_completion(
         client=caller.identity.name,
         deadline=caller.deadline,
         format=wanted.format,
+        functions=wanted.functions,
+        must_call=wanted.must_call,
     )
 
 
@@ -369,7 +388,7 @@ def _priority(extension: Mapping[str, Any], caller: Caller) -> Priority:
 
 def answer_events(
     call: Call, request: Query | CompletionRequest
-) -> AbstractAsyncContextManager[AsyncIterator[AnswerEvent]]:
+) -> AbstractAsyncContextManager[AsyncIterator[CompletionEvent]]:
     """Opens the answer to a question or the continuation of a conversation; see ``service.ask``."""
     return ask(call, request) if isinstance(request, Query) else complete(call, request)
 
@@ -392,6 +411,7 @@ class Answer:
         citations: Citations, in order.
         extension: What OpenAI's API has no field for; complete at the end.
         finished: The last event; None before.
+        call: The function that is to be called instead of an answer.
     """
 
     collection: str
@@ -401,6 +421,7 @@ class Answer:
     citations: list[Citation] = field(default_factory=list)
     extension: dict[str, Any] = field(default_factory=dict)
     finished: Finished | None = None
+    call: FunctionCall | None = None
     _texts: list[str] = field(default_factory=list)
     _unsupported: list[dict[str, int]] = field(default_factory=list)
 
@@ -420,9 +441,11 @@ class Answer:
         """Whether the answer ended for want of tokens."""
         return self.end.reason is FinishReason.LENGTH
 
-    def take(self, event: AnswerEvent) -> None:
+    def take(self, event: CompletionEvent) -> None:
         """Takes the next event."""
         match event:
+            case FunctionCall():
+                self.call = event
             case TextDelta():
                 self._texts.append(event.text)
             case PassagesFound():

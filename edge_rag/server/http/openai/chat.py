@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from edge_rag.core.answer import AnswerEvent, Finished, TextDelta, Usage
-from edge_rag.core.generation import CompletionRequest
+from edge_rag.core.answer import Finished, TextDelta, Usage
+from edge_rag.core.generation import CompletionEvent, CompletionRequest, FunctionCall
 from edge_rag.core.query import Query
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.exchange import Exchange, event_line
@@ -32,7 +32,9 @@ from edge_rag.server.http.openai.answers import (
     parse_model,
     parse_query,
     parse_sampling,
+    text_of,
 )
+from edge_rag.server.http.openai.functions import call_message, parse_functions, result_message
 from edge_rag.service.call import Call
 
 _NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
@@ -42,8 +44,6 @@ _NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
     "logit_bias": ({},),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
     "functions": ([],),
     "function_call": ("none", "auto"),
     "parallel_tool_calls": (True, False),
@@ -53,7 +53,12 @@ _NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
 }
 """Fields that are not supported, with the values that ask for nothing; null is one for each."""
 
+_NO_TOOLS: Final[Mapping[str, tuple[object, ...]]] = {"tools": ([],), "tool_choice": ("none", "auto")}
+"""What asks for no tools, which a collection does not have."""
+
 _READ: Final = UNREAD | {
+    "tools",
+    "tool_choice",
     "reasoning_effort",
     "model",
     "messages",
@@ -134,17 +139,45 @@ def parse_chat(body: Mapping[str, Any], caller: Caller) -> ChatRequest:
     stream = bool(typed(body, "stream", bool))
     sampling = parse_sampling(body, _max_tokens(body))
     form = parse_format(typed(body, "response_format", dict), "response_format", "json_schema")
-    wanted, messages = Wanted(sampling, form, "response_format"), body.get("messages")
+    messages = body.get("messages")
     query: Query | CompletionRequest
     if model == caller.language_model:
-        query = parse_completion(body, parse_conversation(messages, "messages", _TEXT_TYPES), wanted, caller)
+        functions, must_call = parse_functions(body, "function")
+        wanted = Wanted(sampling, form, "response_format", functions=functions, must_call=must_call)
+        conversation = parse_conversation(_with_calls(messages), "messages", _TEXT_TYPES)
+        query = parse_completion(body, conversation, wanted, caller)
     else:
+        check_supported({name: body.get(name) for name in _NO_TOOLS}, (), _NO_TOOLS)
+        wanted = Wanted(sampling, form, "response_format")
         question = "messages", last_question(messages, "messages", _TEXT_TYPES)
         query = parse_query(body, question, model, wanted, caller)
     sources = typed(typed(body, EXTENSION, dict) or {}, "sources", bool, EXTENSION)
     return ChatRequest(
         model, query, stream, _include_usage(body, stream), caller.sources if sources is None else sources
     )
+
+
+def _with_calls(messages: object) -> object:
+    """Returns messages in which calls of functions and their results are messages of the model and of the user."""
+    if not isinstance(messages, list):
+        return messages
+    found: list[object] = []
+    called: list[tuple[str, str]] = []
+    for index, message in enumerate(messages):
+        field = f"messages[{index}]"
+        role = message.get("role") if isinstance(message, dict) else None
+        calls = typed(message, "tool_calls", list, field) if role == "assistant" else None
+        if role == "tool":
+            output = text_of(f"{field}.content", message.get("content"), _TEXT_TYPES)
+            found.append(result_message(called, message.get("tool_call_id"), output, f"{field}.tool_call_id"))
+            continue
+        if not calls or message.get("content"):
+            found.append(message)
+        for place, one in enumerate(calls or ()):
+            call = (one.get("function") if isinstance(one, dict) else None) or {}
+            found.append(call_message(call, f"{field}.tool_calls[{place}].function"))
+            called.append((str(one.get("id")), call["name"]))
+    return found
 
 
 def _include_usage(body: Mapping[str, Any], stream: bool) -> bool:
@@ -180,17 +213,19 @@ class ChatWriter:
         self._answer = Answer(query.collection if isinstance(query, Query) else "", base_url)
         self._begun = False
 
-    def take(self, event: AnswerEvent) -> None:
+    def take(self, event: CompletionEvent) -> None:
         """Takes an event for ``completion``."""
         self._answer.take(event)
 
-    def chunks(self, event: AnswerEvent) -> Iterator[dict[str, Any]]:
+    def chunks(self, event: CompletionEvent) -> Iterator[dict[str, Any]]:
         """Takes an event; yields what is sent of it in a stream: citations once, after all text."""
         self.take(event)
         if not self._begun:
             self._begun = True
             yield self._chunk({"role": "assistant", "content": ""})
         match event:
+            case FunctionCall():
+                yield self._chunk({"tool_calls": [{"index": 0, **each} for each in self._tool_calls()]})
             case TextDelta():
                 yield self._chunk({"content": event.text})
             case Finished():
@@ -209,9 +244,10 @@ class ChatWriter:
         answer = self._answer
         message = {
             "role": "assistant",
-            "content": answer.text,
+            "content": answer.text if answer.call is None else None,
             "refusal": None,
             "annotations": self._annotations(),
+            **({} if answer.call is None else {"tool_calls": self._tool_calls()}),
         }
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._finish_reason()}
         usage = _usage(answer.end.usage)
@@ -234,7 +270,16 @@ class ChatWriter:
         return {**chunk, "usage": None} if self._request.include_usage else chunk
 
     def _finish_reason(self) -> str:
+        if self._answer.call is not None:
+            return "tool_calls"
         return "length" if self._answer.cut else "stop"
+
+    def _tool_calls(self) -> list[dict[str, Any]]:
+        call = self._answer.call
+        if call is None:
+            return []
+        name = f"call_{self._request.query.request_id}"
+        return [{"id": name, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}]
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from edge_rag.core.answer import AnswerEvent, Citation, Finished, TextDelta, Usage
+from edge_rag.core.answer import Citation, Finished, TextDelta, Usage
 from edge_rag.core.documents.filters import Filter
-from edge_rag.core.generation import CompletionRequest
+from edge_rag.core.generation import CompletionEvent, CompletionRequest, FunctionCall
 from edge_rag.core.limits.request_fields import MAX_PASSAGES, MAX_TOKENS, bounded_int
 from edge_rag.core.passage import Passage, relevances
 from edge_rag.core.query import Query
@@ -37,8 +37,10 @@ from edge_rag.server.http.openai.answers import (
     parse_model,
     parse_query,
     parse_sampling,
+    text_of,
 )
 from edge_rag.server.http.openai.filters import attributes_of, parse_filters
+from edge_rag.server.http.openai.functions import call_message, parse_functions, result_message
 from edge_rag.server.http.openai.models import collection_of
 from edge_rag.service.call import Call
 
@@ -50,7 +52,6 @@ _NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
     "service_tier": ("auto", "default"),
     "store": (True, False),
     "stream_options": ({}, {"include_obfuscation": False}, {"include_obfuscation": True}),
-    "tool_choice": ("auto", "required", {"type": "file_search"}),
     "top_logprobs": (0,),
     "truncation": ("disabled",),
 }
@@ -69,6 +70,7 @@ _READ: Final = UNREAD | {
     "top_p",
     "text",
     "tools",
+    "tool_choice",
     EXTENSION,
 }
 _RESULTS: Final = "file_search_call.results"
@@ -76,6 +78,7 @@ _INCLUDED: Final = (_RESULTS, "reasoning.encrypted_content")
 """What a response may include; there is no reasoning here."""
 
 _TEXT_TYPES: Final = ("input_text", "output_text", "text")
+_SEARCH_CHOICES: Final = (None, "auto", "required", {"type": "file_search"})
 _UNREAD_ITEMS: Final = ("file_search_call", "reasoning")
 """Items besides messages that a response has, so that clients send them back with the next question."""
 
@@ -131,7 +134,7 @@ class ResponseRequest:
 def response_question_of(data: bytes) -> str:
     """Returns the question of a request's body; empty if it has none that can be read."""
     try:
-        return last_question(_messages(parse_json(data)), "input", _TEXT_TYPES)
+        return last_question(_messages(parse_json(data), True), "input", _TEXT_TYPES)
     except InvalidRequest:
         return ""
 
@@ -158,14 +161,18 @@ def parse_response(body: Mapping[str, Any], caller: Caller) -> ResponseRequest:
         bounded_int("max_tool_calls", calls, 1, _MOST_TOOL_CALLS)
     sampling = parse_sampling({name: body.get(name) for name in ("temperature", "top_p")}, most)
     alone = model == caller.language_model
-    tools, passages, only = _tools(body, None if alone else collection_of(model))
-    wanted = Wanted(sampling, parse_format(shown_format, "text.format"), "text.format", passages, only)
-    messages, instructions = _messages(body), typed(body, "instructions", str)
+    form, instructions = parse_format(shown_format, "text.format"), typed(body, "instructions", str)
+    messages = _messages(body, alone)
     query: Query | CompletionRequest
     if alone:
+        functions, must_call = parse_functions(body)
+        tools = [_shown_function(tool) for tool in typed(body, "tools", list) or []]
+        wanted = Wanted(sampling, form, "text.format", functions=functions, must_call=must_call)
         conversation = parse_conversation(messages, "input", _TEXT_TYPES, instructions or "")
         query = parse_completion(body, conversation, wanted, caller)
     else:
+        tools, passages, only = _tools(body, collection_of(model))
+        wanted = Wanted(sampling, form, "text.format", passages, only)
         query = parse_query(body, ("input", last_question(messages, "input", _TEXT_TYPES)), model, wanted, caller)
     echoed = {
         "model": model,
@@ -193,22 +200,20 @@ def _include(body: Mapping[str, Any]) -> list[str]:
     return included
 
 
-def _tools(body: Mapping[str, Any], collection: str | None) -> tuple[list[dict[str, Any]], int | None, Filter | None]:
-    """Returns the tools, as the response tells them, the most passages that they allow, and which.
+def _shown_function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a function tool with all fields that Open Responses wants."""
+    return {"description": None, "parameters": None, "strict": True, **tool}
 
-    Args:
-        body: The body.
-        collection: The model's collection; None for the language model, which has no tools.
-    """
+
+def _tools(body: Mapping[str, Any], collection: str) -> tuple[list[dict[str, Any]], int | None, Filter | None]:
+    """Returns the tools of a collection as the response tells them, the most passages that they allow, and which."""
+    if body.get("tool_choice") not in _SEARCH_CHOICES:
+        raise InvalidRequest("tool_choice", "must be auto or required: a collection searches for each question")
     tools = typed(body, "tools", list) or []
     most: int | None = None
     only: Filter | None = None
     for index, tool in enumerate(tools):
         field = f"tools[{index}]"
-        if collection is None:
-            raise InvalidRequest(
-                "tools", "are not supported by the language model; documents are searched by edge-rag/NAME"
-            )
         if not isinstance(tool, dict) or tool.get("type") != "file_search":
             raise InvalidRequest(f"{field}.type", "must be file_search; others are not supported by a collection")
         if index:
@@ -230,20 +235,28 @@ def _check_ranking(options: Mapping[str, Any], field: str) -> None:
     check_supported(options, (), neutral, field)
 
 
-def _messages(body: Mapping[str, Any]) -> object:
-    """Returns the messages of the input."""
+def _messages(body: Mapping[str, Any], functions: bool) -> object:
+    """Returns the messages of the input; with functions, calls and their results are messages, too."""
     given = body.get("input")
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
     if not isinstance(given, list):
         return given
     messages = []
+    called: list[tuple[str, str]] = []
     for index, item in enumerate(given):
+        field = f"input[{index}]"
         kind = item.get("type", "message") if isinstance(item, dict) else None
         if kind == "message":
             messages.append(item)
+        elif kind == "function_call" and functions:
+            messages.append(call_message(item, field))
+            called.append((str(item.get("call_id")), item["name"]))
+        elif kind == "function_call_output" and functions:
+            output = text_of(f"{field}.output", item.get("output"), _TEXT_TYPES)
+            messages.append(result_message(called, item.get("call_id"), output, f"{field}.call_id"))
         elif kind not in _UNREAD_ITEMS or index == len(given) - 1:
-            raise InvalidRequest(f"input[{index}].type", "must be message; the last one is the question")
+            raise InvalidRequest(f"{field}.type", "must be message; the last one is the question")
     return messages
 
 
@@ -263,15 +276,19 @@ class ResponseWriter:
         self._question = query.question if isinstance(query, Query) else None
         self._answer = Answer(query.collection if isinstance(query, Query) else "", base_url)
         self._events = 0
+        self._opened = False
         self._annotations: list[dict[str, Any]] = []
 
-    def events(self, event: AnswerEvent) -> Iterator[dict[str, Any]]:
+    def events(self, event: CompletionEvent) -> Iterator[dict[str, Any]]:
         """Takes an event; yields what is sent of it in a stream, which may be left out but must be read."""
         self._answer.take(event)
         if not self._events:
             yield from self._begin()
         match event:
+            case FunctionCall():
+                yield from self._called(event)
             case TextDelta():
+                yield from self._open_message()
                 yield self._of_text("response.output_text.delta", delta=event.text, logprobs=[])
             case Citation():
                 for annotation in self._annotated(event):
@@ -289,7 +306,7 @@ class ResponseWriter:
         status = "incomplete" if cut else "completed"
         extension = {EXTENSION: self._answer.extension} if self._answer.extension else {}
         return {
-            **self._resource(status, [*self._searches(), self._message(status)]),
+            **self._resource(status, [*self._searches(), self._item(status)]),
             "completed_at": None if cut else int(time.time()),
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "usage": _usage(self._answer.end.usage),
@@ -318,17 +335,36 @@ class ResponseWriter:
             for step in ("in_progress", "searching", "completed"):
                 yield self._event(f"response.file_search_call.{step}", output_index=0, item_id=search["id"])
             yield self._event("response.output_item.done", output_index=0, item=search)
+
+    def _open_message(self) -> Iterator[dict[str, Any]]:
+        if self._opened:
+            return
+        self._opened = True
         message = {**self._message("in_progress"), "content": []}
         yield self._event("response.output_item.added", output_index=self._place, item=message)
         yield self._of_text("response.content_part.added", part=_part("", []))
 
     def _end(self) -> Iterator[dict[str, Any]]:
         done = self.response()
+        if self._answer.call is not None:
+            yield self._event("response.completed", response=done)
+            return
+        yield from self._open_message()
         message = done["output"][self._place]
         yield self._of_text("response.output_text.done", text=self._answer.text, logprobs=[])
         yield self._of_text("response.content_part.done", part=message["content"][0])
         yield self._event("response.output_item.done", output_index=self._place, item=message)
         yield self._event(f"response.{done['status']}", response=done)
+
+    def _called(self, call: FunctionCall) -> Iterator[dict[str, Any]]:
+        item, place = self._item("completed"), {"output_index": self._place}
+        started = {**item, "status": "in_progress", "arguments": ""}
+        of_call = {**place, "item_id": item["id"]}
+        yield self._event("response.output_item.added", **place, item=started)
+        yield self._event("response.function_call_arguments.delta", **of_call, delta=call.arguments)
+        done = {"name": call.name, "arguments": call.arguments}
+        yield self._event("response.function_call_arguments.done", **of_call, **done)
+        yield self._event("response.output_item.done", **place, item=item)
 
     def _event(self, kind: str, **fields: Any) -> dict[str, Any]:
         number = self._events
@@ -412,6 +448,14 @@ class ResponseWriter:
             "filename": citation.document,
             "index": citation.answer_end,
         }
+
+    def _item(self, status: str) -> dict[str, Any]:
+        """Returns the call of a function, or else the message."""
+        call = self._answer.call
+        if call is None:
+            return self._message(status)
+        names = {"id": self._id("fc"), "call_id": self._id("call"), "name": call.name, "arguments": call.arguments}
+        return {"type": "function_call", "status": status, **names}
 
     def _message(self, status: str) -> dict[str, Any]:
         return {

@@ -154,6 +154,7 @@ def test_a_schema_makes_the_answer_free() -> None:
     [
         ({"n": 2}, "n"),
         ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
         ({"logprobs": True}, "logprobs"),
         ({"presence_penalty": 0.5}, "presence_penalty"),
         ({"audio": {}}, "audio"),
