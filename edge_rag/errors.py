@@ -115,6 +115,19 @@ class DocumentNotFound(NotFound):
         self.document = document
 
 
+class OriginalNotKept(NotFound):
+    """The bytes of a document are not kept, only its text."""
+
+    def __init__(self, document: str) -> None:
+        super().__init__(
+            f"the original of document {document!r} is not kept; with ingest.keep_originals, ingest the file again"
+        )
+
+
+class PageUnavailable(NotFound):
+    """A document has no pages that can be shown, or a range of its text is not known to be on one."""
+
+
 class JobNotFound(NotFound):
     """No job has that id; old finished jobs are deleted."""
 

@@ -344,6 +344,7 @@ def _retriever_options(settings: Settings, plan: MemoryPlan, parsers: int) -> Re
         milvus=_milvus_address(settings.retriever.milvus),
         spool_bytes=settings.ingest.spool_mib * _MIB,
         files_bytes=settings.ingest.files_mib * _MIB,
+        keep_originals=settings.ingest.keep_originals,
     )
 
 

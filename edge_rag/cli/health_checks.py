@@ -120,6 +120,7 @@ def documents_check(directory: Path) -> Check:
     from edge_rag.storage.backup import DATABASE, check_database
     from edge_rag.storage.data_directory import DataDirectory
     from edge_rag.storage.database import require_whole_database, require_whole_log
+    from edge_rag.storage.spool.originals import ORIGINALS, damaged_originals
 
     database = directory / DATABASE
     try:
@@ -129,12 +130,18 @@ def documents_check(directory: Path) -> Check:
                 require_whole_database(database)
         if not database.exists() or not database.stat().st_size:
             return Check("documents", Verdict.OK, "none yet")
-        _, documents, waiting = check_database(database)
+        found = check_database(database)
+        damaged = damaged_originals(directory / ORIGINALS, found.originals)
     except EdgeRagError as error:
         advice = "run `edge-rag doctor --repair`, or restore a backup with `edge-rag restore --replace`"
         return Check("documents", Verdict.FAIL, str(error), advice)
-    detail = f"{documents} documents, every page and index of {database.stat().st_size / 2**20:.1f} MiB is intact"
-    return Check("documents", Verdict.OK, f"{detail}; {len(waiting)} waiting to be stored")
+    detail = f"{found.documents} documents, every page and index of {database.stat().st_size / 2**20:.1f} MiB is intact"
+    kept = sum(size for _, size in found.originals) / 2**20
+    detail += f"; {len(found.queued)} waiting to be stored; {len(found.originals)} originals of {kept:.1f} MiB"
+    if damaged:
+        advice = "text and answers are whole; delete documents without an original and ingest them again"
+        return Check("documents", Verdict.WARN, f"{detail}, {len(damaged)} of them missing or damaged", advice)
+    return Check("documents", Verdict.OK, detail)
 
 
 def ocr_check(scan_languages: str) -> Check:

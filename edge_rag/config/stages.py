@@ -166,6 +166,11 @@ class IngestSettings(Section):
         ge=1,
         description="Disk space of files that were sent to become documents, shared by those who send them, MiB.",
     )
+    keep_originals: bool = Field(
+        default=True,
+        description="Keep the bytes of each stored document in the data directory, for pages and downloads over HTTP. "
+        "What was kept before a change stays until its document is replaced or deleted.",
+    )
     parse_seconds: int = Field(
         default=60,
         ge=1,

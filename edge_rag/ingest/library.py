@@ -36,6 +36,7 @@ from edge_rag.ingest.parsing.sandbox.pool import ParserPool
 from edge_rag.storage.collections import CollectionStore
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.names import require_collection_name, require_document_name
+from edge_rag.storage.spool.originals import OriginalFile
 from edge_rag.storage.statements import Change, DocumentChange, NewDocument
 
 
@@ -166,7 +167,8 @@ class LocalDocumentLibrary:
         present = self._store.find(upload.collection, upload.name)
         limits = self._limits_in(upload.collection)
         if present is not None and present.sha256 == sha256 and self._is_unchanged(present, given, limits):
-            return IngestOutcome(upload.name, IngestStatus.UNCHANGED, present)
+            kept = self._store.keep_original(present, upload.content)
+            return IngestOutcome(upload.name, IngestStatus.UNCHANGED, kept)
         try:
             media_type, parsed = self._parse(upload, task)
             metadata = _merged(parsed.metadata, given)
@@ -190,6 +192,7 @@ class LocalDocumentLibrary:
             metadata=metadata,
             given_metadata=given,
             chunk_tokens=limits.target,
+            content=upload.content,
         )
 
     def _parse(self, upload: Upload, task: IngestTask) -> tuple[str, ParsedDocument]:
@@ -243,6 +246,17 @@ class LocalDocumentLibrary:
             StorageError: The data directory failed.
         """
         return self._store.get(collection, document, start, end, max_bytes)
+
+    def open_original(self, collection: str, document: str) -> tuple[DocumentInfo, OriginalFile]:
+        """Opens the bytes of a document as they were ingested, by id or else by name; the caller closes them.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+            OriginalNotKept: Its bytes are not kept.
+            StorageCorrupt: They are missing or damaged.
+            StorageError: The data directory failed.
+        """
+        return self._store.open_original(collection, document)
 
     def delete(self, collection: str, document: str) -> DocumentInfo:
         """Removes a document with its text, full text, vectors and cached results; durable on return.

@@ -18,6 +18,7 @@ from edge_rag.index.ports import IndexBackend
 from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits
 from edge_rag.ingest.embedding import LocalEmbedding
 from edge_rag.ingest.library import LocalCollectionLibrary, LocalDocumentLibrary
+from edge_rag.ingest.page_images import PageImages
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.sandbox.pool import ParserPool
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
@@ -33,6 +34,7 @@ from edge_rag.storage.filter_sql import AllowedChunks
 from edge_rag.storage.jobs import JobStore
 from edge_rag.storage.recovery.salvage import open_library
 from edge_rag.storage.spool.files import Spool
+from edge_rag.storage.spool.originals import ORIGINALS, Originals
 from edge_rag.storage.uploads.attachments import AttachmentStore
 from edge_rag.storage.uploads.files import FileStore
 from edge_rag.storage.vectors import StoredVectors
@@ -74,6 +76,7 @@ class RetrieverOptions:
         milvus: A Milvus server that collections can be moved to.
         spool_bytes: Most bytes of all documents together that arrive or are queued.
         files_bytes: Most bytes of all files together that were sent to become documents.
+        keep_originals: Whether the bytes of documents are kept that are stored from now on.
     """
 
     chunk_tokens: int = 120
@@ -86,6 +89,7 @@ class RetrieverOptions:
     milvus: MilvusAddress | None = None
     spool_bytes: int = 1 << 30
     files_bytes: int = 4 << 30
+    keep_originals: bool = True
 
 
 class OpenDirectory:
@@ -94,6 +98,7 @@ class OpenDirectory:
     Attributes:
         identity: Random id of the directory, lower-case hex.
         library: Ingests, lists and removes documents.
+        pages: Draws pages of documents.
         retriever: Finds passages.
         indexes: The vector indexes of both.
         jobs: Ingest jobs and queued documents.
@@ -111,6 +116,7 @@ class OpenDirectory:
         identity: str,
         store: DocumentStore,
         library: LocalDocumentLibrary,
+        pages: PageImages,
         retriever: HybridRetriever,
         indexes: VectorIndexes,
         jobs: JobStore,
@@ -126,6 +132,7 @@ class OpenDirectory:
         self.identity = identity
         self._store = store
         self.library = library
+        self.pages = pages
         self.collections = collections
         self.retriever = retriever
         self.indexes = indexes
@@ -189,14 +196,17 @@ def open_data_directory(
     limits = _chunk_limits(embedder, options)
     with ExitStack() as resources:
         resources.enter_context(DataDirectory(path))
-        opened = open_library(path, on_progress)
+        home, opened = path, open_library(path, on_progress)
         path, database, damage = opened.path, opened.database, opened.damage
         resources.callback(database.close)
         if damage is not None:
             # Milvus keeps the vectors of the whole library; those of the part that is served are searched here.
             options = replace(options, milvus=None)
         spool = Spool(path / "spool", options.spool_bytes)
-        store = DocumentStore(database, spool)
+        originals = Originals(home / ORIGINALS, database, options.keep_originals)
+        if damage is None:  # a damaged library does not know all
+            originals.recover()
+        store = DocumentStore(database, spool, originals)
         stored = StoredVectors(database, embedder.name)
         vectors = VectorIndexes(_backends(path, embedder, stored, options), stored, embedder.dimension)
         resources.callback(vectors.close)
@@ -204,7 +214,13 @@ def open_data_directory(
         identity = stored.directory()
         parsers = ParserPool(partial(ParserProcess, options.parsing, options.scan_languages), options.parsers)
         resources.callback(parsers.close)
-        library = LocalDocumentLibrary(store, vectors, parsers, embedder, limits, on_removed, working, embedding)
+        pages = PageImages(store, parsers)
+
+        def removed(collection: str, epoch: int) -> None:
+            pages.forget(collection)
+            on_removed(collection, epoch)
+
+        library = LocalDocumentLibrary(store, vectors, parsers, embedder, limits, removed, working, embedding)
         source = embedding or LocalEmbedding(embedder)
         renewal = VectorRenewal(database, stored, vectors, library, embedder, source, working)
         if damage is not None or not renew_later:
@@ -218,8 +234,8 @@ def open_data_directory(
         bm25 = Bm25Index(database)
         allowed = AllowedChunks(database)
         retriever = HybridRetriever(embedder, store, vectors, bm25, allowed, options.depth, embedding)
-        collections = LocalCollectionLibrary(CollectionStore(database, spool), library)
-        backups = Backups(path, database, spool)
+        collections = LocalCollectionLibrary(CollectionStore(database, spool, originals), library)
+        backups = Backups(path, database, spool, originals)
         if damage is not None:
             database.refuse_writes(
                 "the library is damaged: what is whole of it is served, and nothing is changed or backed up until it "
@@ -229,6 +245,7 @@ def open_data_directory(
             identity,
             store,
             library,
+            pages,
             retriever,
             vectors,
             jobs,

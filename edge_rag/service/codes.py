@@ -34,6 +34,8 @@ CODES: Final[dict[type[errors.EdgeRagError], Code]] = {
     errors.NotFound: Code.NOT_FOUND,
     errors.CollectionNotFound: Code.NOT_FOUND,
     errors.DocumentNotFound: Code.NOT_FOUND,
+    errors.OriginalNotKept: Code.NOT_FOUND,
+    errors.PageUnavailable: Code.NOT_FOUND,
     errors.JobNotFound: Code.NOT_FOUND,
     errors.FileNotFound: Code.NOT_FOUND,
     errors.ModelNotFound: Code.NOT_FOUND,

@@ -1,4 +1,5 @@
-"""Backups of a data directory in use, as one tar archive: manifest, database, queued documents, hash of the manifest.
+"""Backups of a data directory in use, as one tar archive: manifest, database, queued documents, originals, and the
+hash of the manifest.
 
 The manifest is the first member and lists every file with its size and SHA-256; the last member is the hash of the
 manifest. An archive can therefore be verified in one pass, and a truncated one is always detected.
@@ -13,7 +14,7 @@ import re
 import shutil
 import tarfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,11 +22,14 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 import apsw
+import structlog
 
 import edge_rag
 from edge_rag.errors import BackupInvalid, NotReady, StorageCorrupt, StorageError
 from edge_rag.storage.database import Database, load_page_checksums, vacuum_into
+from edge_rag.storage.migrations import ORIGINALS_SINCE
 from edge_rag.storage.spool.files import Spool
+from edge_rag.storage.spool.originals import ORIGINALS, Originals, damaged_originals
 
 DATABASE: Final = "documents.sqlite3"
 SPOOL: Final = "spool"
@@ -34,7 +38,7 @@ KV: Final = "kv"
 _MANIFEST: Final = "manifest.json"
 _CHECKSUM: Final = "manifest.sha256"
 _FORMAT: Final = 1
-_NAME: Final = re.compile(r"documents\.sqlite3|spool/[0-9a-f]{32}")
+_NAME: Final = re.compile(r"documents\.sqlite3|spool/[0-9a-f]{32}|originals/[0-9a-f]{64}")
 _BLOCK_BYTES: Final = 1 << 20
 _END_BYTES: Final = 2 * tarfile.BLOCKSIZE
 _MAX_MANIFEST_BYTES: Final = 256 << 20
@@ -227,6 +231,8 @@ def _read_manifest(serialized: bytes) -> Manifest:
 
 _FOLDER: Final = "backup.part"
 
+log = structlog.get_logger(__name__)
+
 
 class Backups:
     """Makes backups while documents are added and removed. May be used from any thread.
@@ -237,12 +243,14 @@ class Backups:
         folder: The data directory.
         database: Its database.
         spool: Its queued documents.
+        originals: The bytes of its stored documents.
     """
 
-    def __init__(self, folder: Path, database: Database, spool: Spool) -> None:
+    def __init__(self, folder: Path, database: Database, spool: Spool, originals: Originals) -> None:
         self._folder = folder
         self._database = database
         self._spool = spool
+        self._originals = originals
         self._running = threading.Lock()
         shutil.rmtree(folder / _FOLDER, ignore_errors=True)
 
@@ -263,13 +271,13 @@ class Backups:
         if not self._running.acquire(blocking=False):
             raise NotReady("another backup is in progress; try again when it has finished")
         try:
-            with self._spool.pinned() as spool:
-                yield from self._make(spool, models)
+            with self._spool.pinned() as spool, self._originals.pinned() as originals:
+                yield from self._make(spool, originals, models)
         finally:
             shutil.rmtree(self._folder / _FOLDER, ignore_errors=True)
             self._running.release()
 
-    def _make(self, spool: Path, models: Mapping[str, str]) -> Iterator[bytes]:
+    def _make(self, spool: Path, originals: Path, models: Mapping[str, str]) -> Iterator[bytes]:
         scratch = self._folder / _FOLDER
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)
@@ -277,27 +285,53 @@ class Backups:
         try:
             with self._database.reading() as connection:
                 vacuum_into(connection, copy)
-            schema, documents, queued = check_database(copy)
-            files = {DATABASE: copy} | {f"{SPOOL}/{name}": spool / name for name in queued}
+            found = check_database(copy)
+            if damaged := damaged_originals(originals, found.originals):
+                log.warning("damaged originals are left out of the backup", files=len(damaged))
+                forget_originals(copy, damaged)
+            kept = [name for name, _ in found.originals if name not in damaged]
+            files = {DATABASE: copy} | {f"{SPOOL}/{name}": spool / name for name in found.queued}
             serialized = {name: describe(path) for name, path in files.items()}
+            files |= {f"{ORIGINALS}/{name}": originals / name for name in kept}
+            serialized |= {f"{ORIGINALS}/{name}": (size, name) for name, size in found.originals if name in kept}
         except OSError as error:
             raise StorageError(f"{error.filename} could not be read: {error.strerror}; no backup was made") from error
         manifest = Manifest(
             version=edge_rag.__version__,
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            schema=schema,
-            documents=documents,
+            schema=found.schema,
+            documents=found.documents,
             models=models,
             files=serialized,
         )
         yield from pack(scratch, files, manifest)
 
 
-def check_database(path: Path) -> tuple[int, int, tuple[str, ...]]:
-    """Reads and verifies a whole database: every page, B-tree, index and full text table.
+@dataclass(frozen=True, slots=True)
+class DatabaseContents:
+    """What a database refers to.
 
-    Returns:
-        Number of its newest migration, number of documents, and spool names of the queued documents.
+    Attributes:
+        schema: Number of its newest migration.
+        documents: Number of documents.
+        queued: Spool names of the queued documents.
+        originals: SHA-256 and size of each original.
+    """
+
+    schema: int
+    documents: int
+    queued: tuple[str, ...]
+    originals: tuple[tuple[str, int], ...]
+
+    @property
+    def files(self) -> set[str]:
+        """Names of all files of its backup."""
+        named = {f"{SPOOL}/{name}" for name in self.queued} | {f"{ORIGINALS}/{name}" for name, _ in self.originals}
+        return named | {DATABASE}
+
+
+def check_database(path: Path) -> DatabaseContents:
+    """Reads and verifies a whole database: every page, B-tree, index and full text table.
 
     Raises:
         StorageCorrupt: It is damaged.
@@ -310,6 +344,27 @@ def check_database(path: Path) -> tuple[int, int, tuple[str, ...]]:
                 raise StorageCorrupt(f"{path} is damaged: {found}")
             (documents,) = connection.execute("SELECT count(*) FROM documents").fetchone()
             queued = connection.execute("SELECT spooled FROM job_documents WHERE state = 'queued'").fetchall()
-            return connection.pragma("user_version"), documents, tuple(name for (name,) in queued)
+            schema = connection.pragma("user_version")
+            with_originals = "SELECT DISTINCT sha256, size_bytes FROM documents WHERE original"
+            originals = connection.execute(with_originals).fetchall() if schema >= ORIGINALS_SINCE else ()
+            return DatabaseContents(schema, documents, tuple(name for (name,) in queued), tuple(originals))
     except apsw.Error as error:
         raise StorageCorrupt(f"{path} is damaged: {error}") from error
+
+
+def forget_originals(database: Path, names: Collection[str]) -> None:
+    """Records in a database that is not in use that documents have no original.
+
+    Args:
+        database: Its path.
+        names: SHA-256 of their bytes.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    try:
+        with closing(apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+            connection.executemany("UPDATE documents SET original = 0 WHERE sha256 = ?", [(name,) for name in names])
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.Error as error:
+        raise StorageError(f"{database} could not be written: {error}") from error

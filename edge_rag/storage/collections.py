@@ -15,6 +15,7 @@ from edge_rag.errors import CollectionExists, StorageFull
 from edge_rag.storage.database import Database
 from edge_rag.storage.jobs import supersede_all
 from edge_rag.storage.spool.files import Spool
+from edge_rag.storage.spool.originals import Originals
 from edge_rag.storage.statements import (
     decode_settings,
     drop_collection,
@@ -25,6 +26,7 @@ from edge_rag.storage.statements import (
 )
 
 _DOCUMENTS: Final = "SELECT document FROM documents WHERE collection = ?"
+_ORIGINALS: Final = "SELECT DISTINCT sha256 FROM documents WHERE collection = ? AND original"
 _INFO: Final = (
     "SELECT c.name, c.settings, count(d.document), coalesce(sum(d.chunks), 0), c.kept, c.created_at, "
     "coalesce(sum(d.size_bytes), 0), max(d.ingested_at) "
@@ -38,11 +40,13 @@ class CollectionStore:
     Args:
         database: Holds the collections.
         spool: Holds the bytes of queued documents; those of superseded ones are deleted.
+        originals: Keeps the bytes of stored documents.
     """
 
-    def __init__(self, database: Database, spool: Spool) -> None:
+    def __init__(self, database: Database, spool: Spool, originals: Originals) -> None:
         self._database = database
         self._spool = spool
+        self._originals = originals
 
     def create(self, name: str, settings: CollectionSettings) -> CollectionInfo:
         """Creates an empty collection that is kept without documents.
@@ -100,6 +104,8 @@ class CollectionStore:
             CollectionNotFound: No collection has that name.
         """
         number, info = self._info_of(name)
+        with self._database.reading() as connection:
+            originals = connection.execute(_ORIGINALS, (number,)).fetchall()
 
         def remove(connection: apsw.Connection) -> tuple[int, tuple[str, ...]]:
             for (document,) in connection.execute(_DOCUMENTS, (number,)).fetchall():
@@ -115,6 +121,7 @@ class CollectionStore:
             self._remove_documents(number)
             epoch, superseded = self._database.remove(remove)
         self._spool.discard(*superseded)
+        self._originals.discard(*(sha256 for (sha256,) in originals))
         return number, info, epoch
 
     def _info_of(self, name: str) -> tuple[int, CollectionInfo]:

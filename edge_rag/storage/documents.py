@@ -13,14 +13,16 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.documents.document import DocumentInfo
+from edge_rag.core.documents.document import Content, DocumentInfo
 from edge_rag.core.documents.jobs import JobDocumentState, Ticket
 from edge_rag.core.documents.metadata import Metadata, encode_metadata, validate_metadata
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
+from edge_rag.errors import OriginalNotKept
 from edge_rag.storage.database import Database
 from edge_rag.storage.jobs import complete, is_queued, supersede
 from edge_rag.storage.spool.files import Spool
+from edge_rag.storage.spool.originals import OriginalFile, Originals
 from edge_rag.storage.statements import (
     COLLECTIONS,
     INFO,
@@ -58,11 +60,13 @@ class DocumentStore:
     Args:
         database: Holds the documents.
         spool: Holds the bytes of queued documents; those of superseded ones are deleted.
+        originals: Keeps the bytes of stored documents.
     """
 
-    def __init__(self, database: Database, spool: Spool) -> None:
+    def __init__(self, database: Database, spool: Spool, originals: Originals) -> None:
         self._database = database
         self._spool = spool
+        self._originals = originals
         self._texts = TextReader()
 
     def collections(self) -> tuple[Collection, ...]:
@@ -170,10 +174,12 @@ class DocumentStore:
             document: The document.
             check: Called now and then; what it raises ends the transaction without a change.
         """
-        with self._database.writing() as connection:
+        replaced: set[str] = set()
+        with self._originals.changing(document.content), self._database.writing() as connection:
             superseded = supersede(connection, document.collection, document.name, None, "a newer one was ingested")
-            change = _write(connection, document, check)
+            change = self._write(connection, document, check, replaced)
         self._spool.discard(*superseded)
+        self._originals.discard(*replaced)
         return change
 
     def put_accepted(
@@ -189,15 +195,43 @@ class DocumentStore:
         Returns:
             The change, or None if nothing was written because the ticket is no longer queued.
         """
-        with self._database.writing() as connection:
+        replaced: set[str] = set()
+        with self._originals.changing(document.content), self._database.writing() as connection:
             if not is_queued(connection, ticket):
                 return None
             superseded = supersede(connection, document.collection, document.name, ticket, "a newer one was ingested")
-            change = _write(connection, document, check)
+            change = self._write(connection, document, check, replaced)
             state = JobDocumentState.REPLACED if change.removed else JobDocumentState.ADDED
             complete(connection, ticket, state, document.parsed.note, change.info.document_id)
         self._spool.discard(*superseded)
+        self._originals.discard(*replaced)
         return change
+
+    def keep_original(self, document: DocumentInfo, content: Content) -> DocumentInfo:
+        """Keeps the bytes of a stored document, if originals are kept and its own is not; returns its record then."""
+        if not self._originals.keep or (
+            document.original and self._originals.has(document.sha256, document.size_bytes)
+        ):
+            return document
+        with self._originals.changing(content), self._database.writing() as connection:
+            connection.execute(
+                "UPDATE documents SET original = ? WHERE id = ? AND sha256 = ?",
+                (int(self._originals.add(content)), document.document_id, content.sha256),
+            )
+        return replace(document, original=True)
+
+    def open_original(self, collection: str, document: str) -> tuple[DocumentInfo, OriginalFile]:
+        """Opens the bytes of a document, by id or else by name; the caller closes them.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+            OriginalNotKept: Its bytes are not kept.
+            StorageCorrupt: They are missing or damaged.
+        """
+        info, _ = self.get(collection, document, 0, 0)
+        if not info.original:
+            raise OriginalNotKept(info.name)
+        return info, self._originals.open(info.sha256, info.size_bytes)
 
     def supersede_queued(self, collection: str, document: str) -> None:
         """Supersedes queued documents of a name: the stored document was ingested after they were accepted."""
@@ -238,6 +272,8 @@ class DocumentStore:
 
         change, superseded = self._database.remove(remove)
         self._spool.discard(*superseded)
+        if change.info.original:
+            self._originals.discard(change.info.sha256)
         return change
 
     def update_metadata(self, collection: str, document: str, given: Metadata) -> DocumentChange:
@@ -306,6 +342,45 @@ class DocumentStore:
                     found[chunk] = float(np.frombuffer(row[0], dtype="<f4") @ question)
         return found
 
+    def _write(
+        self, connection: apsw.Connection, document: NewDocument, check: Callable[[], None], replaced: set[str]
+    ) -> DocumentChange:
+        """Writes a document; adds the SHA-256 of the original of the document that it replaces to ``replaced``."""
+        collection = ensure_collection(connection, document.collection)
+        embedder = ensure_embedder(connection, document.embedder, document.vectors.shape[1])
+        old = connection.execute(
+            "SELECT document, id, sha256, original FROM documents WHERE collection = ? AND name = ?",
+            (collection, document.name),
+        ).fetchone()
+        removed = remove_document(connection, collection, old[0]) if old else ()
+        replaced |= {old[2]} if old and old[3] else set()
+        document_id = DocumentId(old[1]) if old else new_document_id()
+        parsed = document.parsed
+        info = DocumentInfo(
+            document_id=document_id,
+            collection=document.collection,
+            name=document.name,
+            title=parsed.title,
+            media_type=document.media_type,
+            sha256=document.sha256,
+            size_bytes=document.size_bytes,
+            characters=len(parsed.text),
+            chunks=len(document.chunks),
+            pages=parsed.pages,
+            ingested_at=datetime.now(UTC),
+            metadata=document.metadata,
+            original=self._originals.add(document.content),
+        )
+        number = insert_document(
+            connection, collection, info, parsed.text, document.given_metadata, document.chunk_tokens
+        )
+        added: list[ChunkId] = []
+        for chunk, vector in zip(document.chunks, document.vectors, strict=True):
+            check()
+            added.append(insert_chunk(connection, collection, number, chunk, embedder, vector))
+        renew_generation(connection, collection)
+        return DocumentChange(require_collection(connection, document.collection), removed, tuple(added), info=info)
+
 
 def _until(rows: Iterable[Sequence[Any]], max_bytes: int | None) -> Iterator[Sequence[Any]]:
     """Yields rows until their texts together have ``max_bytes``."""
@@ -315,35 +390,3 @@ def _until(rows: Iterable[Sequence[Any]], max_bytes: int | None) -> Iterator[Seq
         size += sum(len(value.encode()) for value in row if isinstance(value, str))
         if max_bytes is not None and size >= max_bytes:
             return
-
-
-def _write(connection: apsw.Connection, document: NewDocument, check: Callable[[], None]) -> DocumentChange:
-    collection = ensure_collection(connection, document.collection)
-    embedder = ensure_embedder(connection, document.embedder, document.vectors.shape[1])
-    old = connection.execute(
-        "SELECT document, id FROM documents WHERE collection = ? AND name = ?", (collection, document.name)
-    ).fetchone()
-    removed = remove_document(connection, collection, old[0]) if old else ()
-    document_id = DocumentId(old[1]) if old else new_document_id()
-    parsed = document.parsed
-    info = DocumentInfo(
-        document_id=document_id,
-        collection=document.collection,
-        name=document.name,
-        title=parsed.title,
-        media_type=document.media_type,
-        sha256=document.sha256,
-        size_bytes=document.size_bytes,
-        characters=len(parsed.text),
-        chunks=len(document.chunks),
-        pages=parsed.pages,
-        ingested_at=datetime.now(UTC),
-        metadata=document.metadata,
-    )
-    number = insert_document(connection, collection, info, parsed.text, document.given_metadata, document.chunk_tokens)
-    added: list[ChunkId] = []
-    for chunk, vector in zip(document.chunks, document.vectors, strict=True):
-        check()
-        added.append(insert_chunk(connection, collection, number, chunk, embedder, vector))
-    renew_generation(connection, collection)
-    return DocumentChange(require_collection(connection, document.collection), removed, tuple(added), info=info)

@@ -33,6 +33,9 @@ APPLICATION_ID: Final = 0x65524147
 CHECKSUMS_SINCE: Final = 2
 """Number of the migration after which every page has a checksum."""
 
+ORIGINALS_SINCE: Final = 15
+"""Number of the migration after which documents have the column ``original``."""
+
 MATCHED: Final = "matched_phrases"
 """Name of the auxiliary FTS5 function that lists the phrases of a query that a row has, by number from 0."""
 
@@ -247,6 +250,11 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
     ),
     # Class of the reason of a rejected file.
     ("ALTER TABLE attachments ADD COLUMN cause TEXT",),
+    (
+        # Whether the bytes of a document are kept, in the file of its SHA-256.
+        "ALTER TABLE documents ADD COLUMN original INTEGER NOT NULL DEFAULT 0",
+        "CREATE INDEX originals ON documents (sha256) WHERE original",
+    ),
 )
 
 

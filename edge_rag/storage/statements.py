@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.documents.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
-from edge_rag.core.documents.document import Chunk, DocumentInfo, ParsedDocument
+from edge_rag.core.documents.document import Chunk, Content, DocumentInfo, ParsedDocument
 from edge_rag.core.documents.metadata import Metadata, MetadataValue, decode_metadata, encode_metadata
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
@@ -82,6 +82,7 @@ class NewDocument:
         metadata: All metadata.
         given_metadata: Metadata that the client gave.
         chunk_tokens: Size that chunks were packed to, tokens.
+        content: Its bytes, which are kept as its original if originals are; None if there are none to keep.
     """
 
     collection: str
@@ -96,6 +97,7 @@ class NewDocument:
     metadata: Metadata
     given_metadata: Metadata
     chunk_tokens: int
+    content: Content | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 INFO = (
     "d.id, c.name, d.name, d.title, d.media_type, d.sha256, d.size_bytes, d.characters, d.chunks, d.pages, "
-    "d.ingested_at, d.metadata"
+    "d.ingested_at, d.metadata, d.original"
 )
 """Columns of a ``DocumentInfo``, of documents ``d`` joined with collections ``c``."""
 
@@ -188,7 +190,8 @@ COLLECTIONS = "SELECT collection, name, generation, settings, kept, epoch FROM c
 
 def info_of(row: Sequence[Any]) -> DocumentInfo:
     """Decodes a row of ``INFO``."""
-    values: tuple[Any, ...] = (*row[:-2], datetime.fromisoformat(row[-2]), stored_metadata(row[-1]))
+    *plain, ingested_at, metadata, original = row
+    values: tuple[Any, ...] = (*plain, datetime.fromisoformat(ingested_at), stored_metadata(metadata), bool(original))
     return DocumentInfo(*values)
 
 
@@ -293,8 +296,8 @@ def insert_document(
     """Writes the record, metadata and text of a document and returns its row id."""
     connection.execute(
         "INSERT INTO documents (id, collection, name, title, media_type, sha256, size_bytes, characters, chunks, "
-        "pages, ingested_at, text, metadata, given_metadata, chunk_tokens) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "pages, ingested_at, text, metadata, given_metadata, chunk_tokens, original) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             info.document_id,
             collection,
@@ -311,6 +314,7 @@ def insert_document(
             encode_metadata(info.metadata),
             encode_metadata(given_metadata),
             chunk_tokens,
+            int(info.original),
         ),
     )
     document = int(connection.last_insert_rowid())

@@ -192,6 +192,7 @@ class Document(_message.Message):
     PAGES_FIELD_NUMBER: _builtins.int
     INGESTED_AT_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    ORIGINAL_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Opaque, unique across collections."""
     collection: _builtins.str
@@ -212,6 +213,8 @@ class Document(_message.Message):
     """Number of its chunks."""
     pages: _builtins.int
     """Number of pages; absent if the format has none."""
+    original: _builtins.bool
+    """Whether the bytes that were ingested are kept (`ingest.keep_originals`)."""
     @_builtins.property
     def ingested_at(self) -> _timestamp_pb2.Timestamp:
         """Time of the commit, UTC."""
@@ -235,10 +238,11 @@ class Document(_message.Message):
         pages: _builtins.int | None = ...,
         ingested_at: _timestamp_pb2.Timestamp | None = ...,
         metadata: _abc.Mapping[_builtins.str, _metadata_pb2.MetadataValue] | None = ...,
+        original: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_pages", b"_pages", "ingested_at", b"ingested_at", "pages", b"pages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pages", b"_pages", "characters", b"characters", "chunks", b"chunks", "collection", b"collection", "id", b"id", "ingested_at", b"ingested_at", "media_type", b"media_type", "metadata", b"metadata", "name", b"name", "pages", b"pages", "sha256", b"sha256", "size_bytes", b"size_bytes", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pages", b"_pages", "characters", b"characters", "chunks", b"chunks", "collection", b"collection", "id", b"id", "ingested_at", b"ingested_at", "media_type", b"media_type", "metadata", b"metadata", "name", b"name", "original", b"original", "pages", b"pages", "sha256", b"sha256", "size_bytes", b"size_bytes", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__pages: _TypeAlias = _typing.Literal["pages"]  # noqa: Y015
     _WhichOneofArgType__pages: _TypeAlias = _typing.Literal["_pages", b"_pages"]  # noqa: Y015

@@ -102,6 +102,7 @@ class DocumentInfo:
         pages: Number of pages, or None.
         ingested_at: Time of the commit, UTC.
         metadata: Metadata.
+        original: Whether the ingested bytes are kept.
     """
 
     document_id: DocumentId
@@ -116,6 +117,7 @@ class DocumentInfo:
     pages: int | None
     ingested_at: datetime
     metadata: Metadata = field(default_factory=dict, hash=False)
+    original: bool = False
 
 
 class Content(Protocol):

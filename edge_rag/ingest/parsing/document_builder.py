@@ -65,8 +65,8 @@ class DocumentBuilder:
         self._blocks: list[Block] = []
         self._length = 0
 
-    def add(self, kind: BlockKind, text: str, level: int = 0, page: int | None = None) -> None:
-        """Appends a block; a block without visible text is left out.
+    def add(self, kind: BlockKind, text: str, level: int = 0, page: int | None = None) -> Block | None:
+        """Appends a block and returns it; a block without visible text is left out.
 
         Args:
             kind: Structural role. White space becomes one space, and a line break between ideographs or kana nothing,
@@ -81,13 +81,15 @@ class DocumentBuilder:
         else:
             text = _WHITE_SPACE.sub(" ", _UNSPACED_BREAK.sub("", text)).strip()
         if not text or text.isspace():
-            return
+            return None
         if self._blocks:
             compact = kind in _COMPACT and self._blocks[-1].kind is kind
             self._append("\n" if compact else "\n\n")
         start = self._length
         self._append(text)
-        self._blocks.append(Block(kind, start, self._length, level, page))
+        added = Block(kind, start, self._length, level, page)
+        self._blocks.append(added)
+        return added
 
     def append(self, document: ParsedDocument, below: int) -> None:
         """Appends the blocks of an embedded document, without its page numbers.

@@ -26,6 +26,7 @@ from edge_rag.storage.data_directory import DataDirectory
 from edge_rag.storage.database import Database, load_page_checksums, require_whole_database, require_whole_log
 from edge_rag.storage.migrations import NEWEST_SCHEMA, fulltext_table
 from edge_rag.storage.recovery.salvage import RECOVERY, Outcome, salvage
+from edge_rag.storage.spool.originals import ORIGINALS, damaged_originals
 from edge_rag.storage.statements import (
     ensure_collection,
     ensure_embedder,
@@ -37,6 +38,7 @@ from edge_rag.storage.statements import (
 _Row = dict[str, int | float | str | bytes | None]
 
 _FOLDER: Final = "repair.part"
+_BACKUP: Final = "backup"
 _VECTORS: Final = "vectors"
 
 
@@ -176,11 +178,23 @@ class LibraryRepair:
             if self._source is not None:
                 documents |= self._queue_sources(connection, self._source, documents)
             queued |= {name for (name,) in connection.execute(_QUEUED_FILES)}
+            self._bring_originals(connection)
         spool = self._directory / SPOOL
         present = {path.name for path in spool.iterdir()} if spool.is_dir() else set()
         self._repair = Repair(
             problem, pages, broken, tuple(documents[key] for key in sorted(documents)), tuple(sorted(present - queued))
         )
+
+    def _bring_originals(self, connection: apsw.Connection) -> None:
+        """Takes originals that are missing or damaged from the backup; documents whose is in neither have none."""
+        originals = connection.execute("SELECT DISTINCT sha256, size_bytes FROM documents WHERE original").fetchall()
+        (self._scratch / ORIGINALS).mkdir(mode=0o700)
+        for name in damaged_originals(self._directory / ORIGINALS, originals):
+            saved = self._scratch / _BACKUP / ORIGINALS / name
+            if saved.is_file():
+                saved.rename(self._scratch / ORIGINALS / name)
+            else:
+                connection.execute("UPDATE documents SET original = 0 WHERE sha256 = ?", (name,))
 
     def put_in_place(self) -> Repair:
         """Moves the damaged files aside and the new library into their place.
@@ -191,11 +205,12 @@ class LibraryRepair:
         aside = self._directory / f"damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
         try:
             aside.mkdir(mode=0o700)
-            new = self._scratch / SPOOL
-            for queued in new.iterdir() if new.is_dir() else ():
-                _sync(queued)
-                (self._directory / SPOOL).mkdir(mode=0o700, exist_ok=True)
-                queued.rename(self._directory / SPOOL / queued.name)
+            for name in (SPOOL, ORIGINALS):
+                new = self._scratch / name
+                for file in new.iterdir() if new.is_dir() else ():
+                    _sync(file)
+                    (self._directory / name).mkdir(mode=0o700, exist_ok=True)
+                    file.replace(self._directory / name / file.name)
             # The indexes and saved KV pages were made from what is no longer there.
             for name in (f"{DATABASE}-wal", f"{DATABASE}-shm", _VECTORS, KV, DATABASE):
                 if (self._directory / name).exists():
@@ -214,7 +229,7 @@ class LibraryRepair:
         return self._repair
 
     def _open_backup(self, archive: Path) -> apsw.Connection:
-        unpacked = self._scratch / "backup"
+        unpacked = self._scratch / _BACKUP
         unpacked.mkdir(mode=0o700)
         manifest = unpack(archive, unpacked)
         if manifest.schema > NEWEST_SCHEMA:

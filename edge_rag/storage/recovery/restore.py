@@ -17,6 +17,7 @@ from edge_rag.storage.data_directory import DataDirectory
 from edge_rag.storage.database import load_page_checksums
 from edge_rag.storage.migrations import NEWEST_SCHEMA
 from edge_rag.storage.recovery.pages import RESERVED_BYTES
+from edge_rag.storage.spool.originals import ORIGINALS
 
 _FOLDER: Final = "restore.part"
 _RESERVED_AT: Final = 20
@@ -80,10 +81,10 @@ def _unpack(archive: Path, scratch: Path) -> Manifest:
         with (scratch / DATABASE).open("rb") as file:
             if file.read(_RESERVED_AT + 1)[-1] != RESERVED_BYTES:
                 raise StorageCorrupt("its database has no page checksums")
-        schema, _, queued = check_database(scratch / DATABASE)
+        found = check_database(scratch / DATABASE)
     except StorageCorrupt as error:
         raise BackupInvalid(f"{archive} is not a complete backup: {error}") from error
-    if schema != manifest.schema or {f"{SPOOL}/{name}" for name in queued} | {DATABASE} != set(manifest.files):
+    if found.schema != manifest.schema or found.files != set(manifest.files):
         raise BackupInvalid(f"{archive} is not a complete backup: its database does not match its manifest")
     return manifest
 
@@ -111,14 +112,15 @@ def _set_id(database: Path, directory: str) -> None:
 
 
 def _put_in_place(scratch: Path, directory: Path) -> None:
-    spool = directory / SPOOL
-    spool.mkdir(mode=0o700, exist_ok=True)
     _sync(scratch / DATABASE)
-    if (scratch / SPOOL).is_dir():
-        for queued in (scratch / SPOOL).iterdir():
-            _sync(queued)
-            queued.replace(spool / queued.name)
-        _sync(spool)
+    for name in (SPOOL, ORIGINALS):
+        folder = directory / name
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if (scratch / name).is_dir():
+            for file in (scratch / name).iterdir():
+                _sync(file)
+                file.replace(folder / file.name)
+            _sync(folder)
     _retire(directory / DATABASE)
     (scratch / DATABASE).replace(directory / DATABASE)
     _sync(directory)

@@ -234,7 +234,7 @@ class Spool:
         partial = content.path
         name = partial.name.removesuffix(_PARTIAL)
         with writing_to(partial):
-            _sync(partial, os.O_RDWR)
+            sync(partial, os.O_RDWR)
         with self._lock:
             claim = self._claims.pop(partial.name, None)
             if claim is None:
@@ -244,7 +244,7 @@ class Spool:
         try:
             with writing_to(partial):
                 partial.rename(self._folder / name)
-                _sync(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+                sync(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         except BaseException:
             self._remove(partial.name)
             self._remove(name)
@@ -361,7 +361,13 @@ def _has_further_names(path: Path) -> bool:
         return False
 
 
-def _sync(path: Path, flags: int) -> None:
+def sync(path: Path, flags: int) -> None:
+    """Waits until a file or folder is on the disk.
+
+    Args:
+        path: Its path.
+        flags: Flags to open it with.
+    """
     file = os.open(path, flags)
     try:
         os.fsync(file)

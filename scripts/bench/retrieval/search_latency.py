@@ -32,6 +32,7 @@ from edge_rag.index.local import IndexLimits, LocalIndexes
 from edge_rag.storage.database import Database
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.spool.files import Spool
+from edge_rag.storage.spool.originals import Originals
 from edge_rag.storage.vectors import StoredVectors
 from scripts.bench.retrieval.vector_search import EMBEDDER, densified, embedded, fill
 
@@ -90,7 +91,8 @@ def compare(folder: Path, vectors: NDArray[np.float32], questions: NDArray[np.fl
     indexes = LocalIndexes(
         folder / "vectors", EMBEDDER, vectors.shape[1], StoredVectors(database, EMBEDDER), IndexLimits()
     )
-    (collection,) = DocumentStore(database, Spool(folder / "spool", 1 << 30)).collections()
+    files = Spool(folder / "spool", 1 << 30), Originals(folder / "originals", database, keep=False)
+    (collection,) = DocumentStore(database, *files).collections()
     indexes.load((collection,))
     report = indexes.describe(collection)
     _, places = _faiss.knn(questions, vectors, limit, metric=_faiss.METRIC_INNER_PRODUCT)

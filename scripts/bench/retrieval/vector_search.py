@@ -41,6 +41,7 @@ from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.storage.database import Database
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.spool.files import Spool
+from edge_rag.storage.spool.originals import Originals
 from edge_rag.storage.statements import encode_vector
 from edge_rag.storage.vectors import StoredVectors
 
@@ -154,7 +155,8 @@ def fill(path: Path, vectors: NDArray[np.float32]) -> None:
 def serve(path: Path, questions_file: Path, share: float) -> None:
     """Opens the index as the daemon does, asks it, and prints what it took; run in a process of its own."""
     database = Database(path / "documents.sqlite3")
-    stored, store = StoredVectors(database, EMBEDDER), DocumentStore(database, Spool(path / "spool", 1 << 30))
+    files = Spool(path / "spool", 1 << 30), Originals(path / "originals", database, keep=False)
+    stored, store = StoredVectors(database, EMBEDDER), DocumentStore(database, *files)
     questions = np.load(questions_file)
     began = time.monotonic()
     indexes = LocalIndexes(path / "vectors", EMBEDDER, questions.shape[1], stored)

@@ -24,6 +24,7 @@ from edge_rag.core.documents.document import IngestStatus, ParsedDocument
 from edge_rag.storage.database import Database
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.spool.files import Spool
+from edge_rag.storage.spool.originals import Originals
 from edge_rag.storage.statements import NewDocument
 from edge_rag.wire.bounds import MAX_RESPONSE_BYTES
 from scripts.bench.load.raw_connection import RawConnection
@@ -51,7 +52,8 @@ spool_mib = {spool_mib}
 def stored(data: Path) -> None:
     """Stores a document of several MiB without chunks, as nothing here searches it."""
     with closing(Database(data / "documents.sqlite3")) as database:
-        DocumentStore(database, Spool(data / "spool", MIB)).put(
+        originals = Originals(data / "originals", database, keep=False)
+        DocumentStore(database, Spool(data / "spool", MIB), originals).put(
             NewDocument(
                 "default",
                 "large.txt",

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from edge_rag.cli.health_checks import Verdict, ocr_check
 from edge_rag.errors import DocumentTooLarge, EmptyDocument
 from edge_rag.ingest.parsing.document_format import ParsingLimits
-from edge_rag.ingest.parsing.pdf.ocr import AUTO, TesseractOcr, recognized_lines
+from edge_rag.ingest.parsing.pdf.ocr import AUTO, Scan, TesseractOcr, recognized_lines, recognized_words
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 
 _PROBLEM = TesseractOcr("eng").problem()
@@ -162,9 +162,12 @@ def test_a_recognizer_that_fails_on_every_page_leaves_a_document_without_text(
         read(scanned([["Grease it."]]))
 
 
+PAGE = Scan(500, 100, 72, b"")
+
+
 @pytest.mark.parametrize("words", [b"", b"rubbish", b"\xff\xfe", b"level\ttext\n5\tx\n"])
 def test_words_that_make_no_sense_are_no_lines(words: bytes) -> None:
-    assert recognized_lines(words, 10.0) == []
+    assert recognized_words(words, PAGE) == []
 
 
 def test_words_without_spaces_and_from_right_to_left_make_lines_of_their_script() -> None:
@@ -178,7 +181,7 @@ def test_words_without_spaces_and_from_right_to_left_make_lines_of_their_script(
         "5\t1\t2\t1\t1\t2\t345\t0\t50\t20\t96\tالمضخة",
         "5\t1\t2\t1\t1\t3\t0\t0\t50\t20\t96\tشهري",
     )
-    lines = recognized_lines("\n".join((_TABLE_HEAD, *rows)).encode(), 10.0)
+    lines = recognized_lines(recognized_words("\n".join((_TABLE_HEAD, *rows)).encode(), PAGE), 10.0)
     assert [line.cells for line in lines] == [("軸受は P-101 で。",), ("زيت المضخة", "شهري")]
 
 
@@ -189,6 +192,6 @@ def test_paragraphs_and_cells_are_those_of_the_recognized_page() -> None:
         "5\t1\t1\t1\t2\t1\t0\t30\t50\t20\t9\tnoise",
         "5\t1\t2\t1\t1\t1\t0\t90\t50\t20\t90\tDone",
     )
-    lines = recognized_lines("\n".join((_TABLE_HEAD, *rows)).encode(), 10.0)
+    lines = recognized_lines(recognized_words("\n".join((_TABLE_HEAD, *rows)).encode(), PAGE), 10.0)
     assert [line.cells for line in lines] == [("Seal", "P-101"), ("Done",)]
     assert lines[0].bottom - lines[1].bottom > 40

@@ -43,6 +43,7 @@ from edge_rag.storage.database import Database
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.filter_sql import AllowedChunks, condition
 from edge_rag.storage.spool.files import Spool
+from edge_rag.storage.spool.originals import Originals
 from edge_rag.storage.statements import NewDocument
 from edge_rag.storage.vectors import StoredVectors
 from tests.unit.retriever.hashed_words import HashedWords
@@ -91,7 +92,8 @@ class Library:
 def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     folder = tmp_path_factory.mktemp("data")
     database = Database(folder / "documents.sqlite3")
-    store, stored = DocumentStore(database, Spool(folder / "spool", 1 << 30)), StoredVectors(database, _EMBEDDER.name)
+    files = Spool(folder / "spool", 1 << 30), Originals(folder / "originals", database, keep=False)
+    store, stored = DocumentStore(database, *files), StoredVectors(database, _EMBEDDER.name)
     vectors = VectorIndexes(
         {BackendKind.FAISS: LocalIndexes(folder / "vectors", _EMBEDDER.name, _EMBEDDER.dimension, stored)},
         stored,
@@ -103,7 +105,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
         collection = "other" if number % 5 == 0 else "site"
         chunks += [chunk for chunk in _put(store, vectors, collection, number, draw) if collection == "site"]
     everything_apart = {"merge_neighbours": False, "drop_duplicates": False}
-    CollectionStore(database, Spool(folder / "spool", 1 << 30)).update("site", everything_apart)
+    CollectionStore(database, *files).update("site", everything_apart)
     yield Library(store, vectors, database, tuple(chunks))
     database.close()
 

@@ -18,6 +18,7 @@ from edge_rag.storage.database import Database
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.jobs import MAX_PAGE_BYTES, JobStore
 from edge_rag.storage.spool.files import Spool
+from edge_rag.storage.spool.originals import Originals
 from edge_rag.storage.statements import NewDocument
 
 
@@ -39,8 +40,8 @@ def document(name: str, metadata: str = "", collection: str = "default") -> NewD
     return NewDocument(collection, name, "text/plain", "0" * 64, 4, parsed, (), "none", vectors, note, note, 120)
 
 
-def test_a_page_of_records_ends_with_the_record_that_fills_it(database: Database, spool: Spool) -> None:
-    store = DocumentStore(database, spool)
+def test_a_page_of_records_ends_with_the_record_that_fills_it(database: Database, spool: Spool, tmp_path: Path) -> None:
+    store = DocumentStore(database, spool, Originals(tmp_path / "originals", database, keep=False))
     for number in range(10):
         store.put(document(f"{number}", "x" * 3000))
     pages = []
@@ -69,10 +70,10 @@ def test_a_page_of_a_job_ends_by_the_size_of_its_names(database: Database, spool
 
 
 def test_there_is_a_largest_number_of_collections(
-    database: Database, spool: Spool, monkeypatch: pytest.MonkeyPatch
+    database: Database, spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statements, "MAX_COLLECTIONS", 2)
-    store = DocumentStore(database, spool)
+    store = DocumentStore(database, spool, Originals(tmp_path / "originals", database, keep=False))
     for name in ("a", "b", "a"):
         store.put(document("1", collection=name))
 

@@ -18,6 +18,7 @@ class TextElement:
         size: Type size, above 0.
         line: Number of the line that it was drawn in; increases in drawing order.
         position: Position in drawing order; unique on the page.
+        characters: Ranges of the page's characters that its cells hold, in order.
     """
 
     cells: tuple[str, ...]
@@ -28,6 +29,7 @@ class TextElement:
     size: float
     line: int
     position: int
+    characters: tuple[tuple[int, int], ...] = ()
 
     @property
     def core(self) -> tuple[float, float]:

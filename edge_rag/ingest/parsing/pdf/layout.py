@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from edge_rag.core.documents.document import BlockKind
+from edge_rag.core.documents.document import Block, BlockKind
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder, space_between
 
 _ITEM_START = re.compile(r"(?:[-*•◦▪‣·●○–]|\d{1,2}[.)])\s+(?=\S)")
@@ -51,6 +51,7 @@ class Line:
         bottom: Lower edge.
         size: Type size, above 0.
         margin: Right edge of its column.
+        characters: Ranges of the page's characters that its cells hold, in order.
     """
 
     cells: tuple[str, ...]
@@ -59,19 +60,39 @@ class Line:
     bottom: float
     size: float
     margin: float
+    characters: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedBlock:
+    """A block and the lines that it was made of.
+
+    Attributes:
+        block: The block.
+        lines: Its lines in order, each with its 1-based page.
+        dropped: Visible characters at its beginning that are not in its text: a bullet or a number.
+    """
+
+    block: Block
+    lines: tuple[tuple[int, Line], ...]
+    dropped: int
 
 
 @dataclass(slots=True)
 class _OpenBlock:
     kind: BlockKind
     text: str
-    page: int
-    last: Line
-    level: int = 0
+    lines: list[tuple[int, Line]]
+    level: int
+    dropped: int
+
+    @property
+    def last(self) -> Line:
+        return self.lines[-1][1]
 
 
-def add_pages(builder: DocumentBuilder, pages: Sequence[Sequence[Line]]) -> None:
-    """Appends the blocks of a document.
+def add_pages(builder: DocumentBuilder, pages: Sequence[Sequence[Line]]) -> list[PlacedBlock]:
+    """Appends the blocks of a document and returns them with their lines.
 
     Args:
         builder: Receives the blocks, each with the 1-based page on which it starts.
@@ -79,19 +100,28 @@ def add_pages(builder: DocumentBuilder, pages: Sequence[Sequence[Line]]) -> None
     """
     kept = _without_repeated_running_lines(pages)
     style = _Style.of(kept)
+    placed: list[PlacedBlock] = []
     block: _OpenBlock | None = None
+
+    def close() -> None:
+        if block is None:
+            return
+        added = builder.add(block.kind, block.text, block.level, block.lines[0][0])
+        if added is not None:
+            placed.append(PlacedBlock(added, tuple(block.lines), block.dropped))
+
     for number, page in enumerate(kept, start=1):
         for position, line in enumerate(page):
             kind, text, level = style.classify(line)
             if block is not None and _continues(block, line, kind, text, position == 0, style):
                 block.text = _join_lines(block.text, text, style.words)
-                block.last = line
+                block.lines.append((number, line))
                 continue
-            if block is not None:
-                builder.add(block.kind, block.text, block.level, block.page)
-            block = _OpenBlock(kind, text, number, line, level)
-    if block is not None:
-        builder.add(block.kind, block.text, block.level, block.page)
+            close()
+            dropped = len("".join(" ".join(line.cells).split())) - len("".join(text.split()))
+            block = _OpenBlock(kind, text, [(number, line)], level, max(0, dropped))
+    close()
+    return placed
 
 
 def body_size(pages: Sequence[Sequence[Line]]) -> float:

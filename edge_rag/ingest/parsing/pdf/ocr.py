@@ -19,13 +19,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
 
 import edge_rag
 from edge_rag.ingest.parsing.document_builder import space_between
+from edge_rag.ingest.parsing.pdf.drawing import RelativeBox, relative_box
 from edge_rag.ingest.parsing.pdf.layout import Line
 from edge_rag.ingest.parsing.sandbox import confinement
 
@@ -217,36 +218,61 @@ NO_RECOGNIZER = Recognizer("OCR is not available", lambda _: b"")
 
 
 @dataclass(frozen=True, slots=True)
-class _Word:
+class Word:
+    """A word of a scanned page; lengths in pixels.
+
+    Attributes:
+        paragraph: Block and paragraph that it is in.
+        line: Line of that.
+        left: Left edge.
+        right: Right edge.
+        height: Height.
+        text: The word.
+        first: Position of its first character among those of all words.
+        box: Where it is on the page; None if it has no extent.
+    """
+
     paragraph: tuple[str, str]
     line: str
     left: int
     right: int
     height: int
     text: str
+    first: int
+    box: RelativeBox | None
 
 
-def recognized_lines(words: bytes, size: float) -> list[Line]:
+def recognized_lines(words: Sequence[Word], size: float) -> list[Line]:
     """Makes lines of the words of a page, in Tesseract's reading order and paragraphs.
 
     Positions are not those on the page; they only keep the lines of a paragraph close together, because type sizes of a
     scan are too uncertain to detect headings.
 
     Args:
-        words: Tesseract's TSV.
+        words: The words, as ``recognized_words`` returns them.
         size: Type size of the lines.
     """
     lines: list[Line] = []
     bottom = 0.0
-    for _, paragraph in groupby(_words(words), key=lambda word: word.paragraph):
+    for _, paragraph in groupby(words, key=lambda word: word.paragraph):
         bottom -= _PARAGRAPH_GAP * size
-        for _, line in groupby(paragraph, key=lambda word: word.line):
+        for _, group in groupby(paragraph, key=lambda word: word.line):
             bottom -= size
-            lines.append(Line(tuple(_cells(list(line))), 0.0, _WIDTH, bottom, size, _WIDTH))
+            line = list(group)
+            characters = tuple((word.first, word.first + len(word.text)) for word in line)
+            lines.append(Line(tuple(_cells(line)), 0.0, _WIDTH, bottom, size, _WIDTH, characters))
     return lines
 
 
-def _words(table: bytes) -> Iterator[_Word]:
+def recognized_words(table: bytes, scan: Scan) -> list[Word]:
+    """Returns the words of a page, in Tesseract's order.
+
+    Args:
+        table: Tesseract's TSV.
+        scan: The page that was recognized.
+    """
+    words: list[Word] = []
+    first = 0
     rows = csv.DictReader(
         io.StringIO(table.decode("utf-8", "replace")), delimiter="\t", quoting=csv.QUOTE_NONE, restval=""
     )
@@ -254,15 +280,21 @@ def _words(table: bytes) -> Iterator[_Word]:
         try:
             text = row["text"].strip()
             left, width, height = int(row["left"]), int(row["width"]), int(row["height"])
+            top = int(row["top"])
             is_word = row["level"] == _WORD_LEVEL and float(row["conf"]) >= _LEAST_CONFIDENCE
             place = (row["block_num"], row["par_num"]), row["line_num"]
         except (KeyError, ValueError):
             continue
         if is_word and text:
-            yield _Word(*place, left, left + width, height, text)
+            box = relative_box(
+                left / scan.width, top / scan.height, (left + width) / scan.width, (top + height) / scan.height
+            )
+            words.append(Word(*place, left, left + width, height, text, first, box))
+            first += len(text)
+    return words
 
 
-def _cells(words: list[_Word]) -> Iterator[str]:
+def _cells(words: list[Word]) -> Iterator[str]:
     """Splits a line, of any direction, at wide gaps."""
     wide = _CELL_GAP_HEIGHTS * max(word.height for word in words)
     cell = words[0].text

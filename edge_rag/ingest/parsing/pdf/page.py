@@ -44,8 +44,8 @@ def read_page(document: pypdfium2.PdfDocument, index: int) -> list[Line]:
     except pypdfium2.PdfiumError as error:
         raise BrokenDocument(f"page {index + 1} is damaged: PDFium cannot read it") from error
     by_direction: dict[int, list[TextElement]] = {}
-    for position, (direction, line, text, box) in enumerate(_texts(text_page)):
-        by_direction.setdefault(direction, []).append(_element(text, box, line, position))
+    for position, (direction, line, text, box, characters) in enumerate(_texts(DrawnText(text_page))):
+        by_direction.setdefault(direction, []).append(_element(text, box, line, position, characters))
     edges = _edges(page) if by_direction else []
     text_page.close()
     page.close()
@@ -57,7 +57,7 @@ def read_page(document: pypdfium2.PdfDocument, index: int) -> list[Line]:
     ]
 
 
-class _DrawnText:
+class DrawnText:
     """The characters of a page as PDFium lists them, with their positions."""
 
     def __init__(self, text_page: pypdfium2.PdfTextPage) -> None:
@@ -106,18 +106,17 @@ class _DrawnText:
         return _turned((box.left, box.bottom, box.right, box.top), direction)
 
 
-def _texts(text_page: pypdfium2.PdfTextPage) -> Iterator[tuple[int, int, str, Box]]:
-    """Yields text in drawing order: quarter turns clockwise, line number, text, box."""
-    drawn = _DrawnText(text_page)
+def _texts(drawn: DrawnText) -> Iterator[tuple[int, int, str, Box, tuple[int, int]]]:
+    """Yields text in drawing order: quarter turns clockwise, line number, text, box, range of characters."""
     number = 0
     for found in _LINE.finditer(drawn.characters):
         number += 1
-        for direction, text, box, jumped in _line_texts(drawn, found.start(), found.end()):
+        for direction, characters, box, jumped in _line_texts(drawn, found.start(), found.end()):
             number += jumped
-            yield direction, number, text, box
+            yield direction, number, _join(drawn.characters[slice(*characters)]), box, characters
 
 
-def _line_texts(drawn: _DrawnText, first: int, end: int) -> Iterator[tuple[int, str, Box, bool]]:
+def _line_texts(drawn: DrawnText, first: int, end: int) -> Iterator[tuple[int, tuple[int, int], Box, bool]]:
     """Splits a line at gaps wider than a space between words, and reports where it jumps back.
 
     PDFium treats everything on one level as a line, also if the right column was drawn first or the rest runs in
@@ -143,7 +142,7 @@ def _line_texts(drawn: _DrawnText, first: int, end: int) -> Iterator[tuple[int, 
         jumps = turned != direction or (goes_right and before[0] - after[2] > size)
         if jumps or after[0] - before[2] > _ELEMENT_GAP * size:
             if position > start:
-                yield direction, _join(characters[start:position]), (box[0], box[1], before[2], box[3]), jumped
+                yield direction, (start, position), (box[0], box[1], before[2], box[3]), jumped
                 jumped = False
             start, jumped, direction = position + 1, jumped or jumps, turned
             box = drawn.loose_box(start, direction)
@@ -151,13 +150,13 @@ def _line_texts(drawn: _DrawnText, first: int, end: int) -> Iterator[tuple[int, 
         position = characters.find(" ", position + 1, end - 1)
     last = drawn.loose_box(end - 1, direction)
     whole = (min(box[0], last[0]), box[1], max(box[2], last[2]), box[3])
-    yield direction, _join(characters[start:end]), whole, jumped
+    yield direction, (start, end), whole, jumped
 
 
-def _element(text: str, box: Box, line: int, position: int) -> TextElement:
+def _element(text: str, box: Box, line: int, position: int, characters: tuple[int, int]) -> TextElement:
     left, bottom, right, top = box
     top = max(top, bottom + 0.1)
-    return TextElement((text,), left, max(left, right), bottom, top, top - bottom, line, position)
+    return TextElement((text,), left, max(left, right), bottom, top, top - bottom, line, position, (characters,))
 
 
 def _turned(box: Box, direction: int) -> Box:

@@ -13,8 +13,10 @@ from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentTooLarge, EmptyDocument, EncryptedDocument
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder, pdf_moment, properties
 from edge_rag.ingest.parsing.document_format import Format, ParsingLimits
-from edge_rag.ingest.parsing.pdf.layout import Line, add_pages, body_size
-from edge_rag.ingest.parsing.pdf.ocr import Recognizer, Scan, recognized_lines
+from edge_rag.ingest.parsing.pdf.boxes import DocumentBoxes, document_boxes
+from edge_rag.ingest.parsing.pdf.drawing import Picture, RelativeBox, draw_page
+from edge_rag.ingest.parsing.pdf.layout import Line, PlacedBlock, add_pages, body_size
+from edge_rag.ingest.parsing.pdf.ocr import Recognizer, Scan, Word, recognized_lines, recognized_words
 from edge_rag.ingest.parsing.pdf.page import read_page
 
 _SCAN_SHARE = 0.25
@@ -41,36 +43,91 @@ def parse_pdf(content: bytes, limits: ParsingLimits, recognizer: Recognizer) -> 
         DocumentTooLarge: It has too many pages.
         EmptyDocument: It holds no text, or is a scan and OCR is not installed; the reason says what to do.
     """
+    with open_pdf(content) as document:
+        return _parse(document, limits, recognizer)[0]
+
+
+def pdf_boxes(content: bytes, limits: ParsingLimits, recognizer: Recognizer, page: int) -> DocumentBoxes:
+    """Reads a PDF as ``parse_pdf`` does, and where the characters of its text are on a page.
+
+    Args:
+        content: The bytes.
+        limits: Limits on pages and on the pixels of a scan.
+        recognizer: Reads scanned pages.
+        page: 1-based page number; other pages may come along.
+
+    Raises:
+        DocumentRejected: As for ``parse_pdf``; or it has no such page.
+    """
+    with open_pdf(content) as document:
+        _require_page(document, page)
+        parsed, placed, scans = _parse(document, limits, recognizer)
+        return document_boxes(document, parsed, placed, scans, page)
+
+
+def pdf_picture(content: bytes, page: int, width: int, marks: Sequence[RelativeBox]) -> Picture:
+    """Draws a page of a PDF; see ``draw_page``.
+
+    Raises:
+        DocumentRejected: It cannot be read or drawn, or has no such page.
+    """
+    with open_pdf(content) as document:
+        _require_page(document, page)
+        return draw_page(document, page - 1, width, marks)
+
+
+def open_pdf(content: bytes) -> pypdfium2.PdfDocument:
+    """Opens a PDF.
+
+    Raises:
+        EncryptedDocument: It needs a password.
+        BrokenDocument: PDFium cannot read it.
+    """
     try:
-        document = pypdfium2.PdfDocument(content)
+        return pypdfium2.PdfDocument(content)
     except pypdfium2.PdfiumError as error:
         if error.err_code == pdfium.FPDF_ERR_PASSWORD:
             raise EncryptedDocument("it is encrypted and needs a password; save a copy without one") from error
         raise BrokenDocument("it is damaged or not a PDF: PDFium cannot open it") from error
-    with document:
-        if len(document) > limits.max_pages:
-            raise DocumentTooLarge(f"it has {len(document):,} pages, at most {limits.max_pages:,} are read")
-        pages = [read_page(document, index) for index in range(len(document))]
-        note = _recognize(document, pages, limits, recognizer)
-        title = document.get_metadata_value("Title")
-        properties_found = properties(
-            title,
-            document.get_metadata_value("Author"),
-            pdf_moment(document.get_metadata_value("CreationDate")),
-            pdf_moment(document.get_metadata_value("ModDate")),
-        )
+
+
+def _require_page(document: pypdfium2.PdfDocument, page: int) -> None:
+    if not 1 <= page <= len(document):
+        raise BrokenDocument(f"it has {len(document):,} pages, there is no page {page:,}")
+
+
+def _parse(
+    document: pypdfium2.PdfDocument, limits: ParsingLimits, recognizer: Recognizer
+) -> tuple[ParsedDocument, list[PlacedBlock], dict[int, list[Word]]]:
+    """Returns what ``parse_pdf`` does, its blocks with their lines, and the words of scanned pages by number."""
+    if len(document) > limits.max_pages:
+        raise DocumentTooLarge(f"it has {len(document):,} pages, at most {limits.max_pages:,} are read")
+    pages = [read_page(document, index) for index in range(len(document))]
+    scans: dict[int, list[Word]] = {}
+    note = _recognize(document, pages, limits, recognizer, scans)
+    title = document.get_metadata_value("Title")
+    properties_found = properties(
+        title,
+        document.get_metadata_value("Author"),
+        pdf_moment(document.get_metadata_value("CreationDate")),
+        pdf_moment(document.get_metadata_value("ModDate")),
+    )
     builder = DocumentBuilder()
-    add_pages(builder, pages)
+    placed = add_pages(builder, pages)
     parsed = builder.build(title, len(pages), properties_found)
     if not parsed.text:
         raise EmptyDocument(f"none of its {len(pages)} pages has text; run OCR on it first")
-    return replace(parsed, note=note)
+    return replace(parsed, note=note), placed, scans
 
 
 def _recognize(
-    document: pypdfium2.PdfDocument, pages: list[list[Line]], limits: ParsingLimits, recognizer: Recognizer
+    document: pypdfium2.PdfDocument,
+    pages: list[list[Line]],
+    limits: ParsingLimits,
+    recognizer: Recognizer,
+    words: dict[int, list[Word]],
 ) -> str:
-    """Replaces scanned pages by recognized lines; returns a note on the pages that were not read."""
+    """Replaces scanned pages by recognized lines and adds their words; returns a note on those that were not read."""
     scans = [index for index, lines in enumerate(pages) if not lines and _is_scan(document, index)]
     if not scans:
         return ""
@@ -82,7 +139,9 @@ def _recognize(
         raise DocumentTooLarge(f"{len(scans):,} of its pages are scans, at most {limits.max_scanned_pages:,} are read")
     size = body_size(pages)
     for index in scans:
-        pages[index] = recognized_lines(recognizer.read(_draw(document, index, limits.max_scan_pixels)), size)
+        scan = _draw(document, index, limits.max_scan_pixels)
+        words[index + 1] = recognized_words(recognizer.read(scan), scan)
+        pages[index] = recognized_lines(words[index + 1], size)
     return ""
 
 

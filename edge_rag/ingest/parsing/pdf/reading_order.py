@@ -373,13 +373,15 @@ def _line(elements: Sequence[TextElement], margin: float) -> Line:
             cells[-1] += " " + after.cells[0]
             cells += after.cells[1:]
     left, right = min(element.left for element in elements), max(element.right for element in elements)
-    return Line(tuple(cells), left, right, elements[0].bottom, size, margin)
+    characters = tuple(each for element in elements for each in element.characters)
+    return Line(tuple(cells), left, right, elements[0].bottom, size, margin, characters)
 
 
 def _joined(beside: Sequence[Line]) -> Line:
     cells = tuple(cell for line in beside for cell in line.cells)
     size = max(line.size for line in beside)
-    return Line(cells, beside[0].left, beside[-1].right, beside[0].bottom, size, beside[0].margin)
+    characters = tuple(each for line in beside for each in line.characters)
+    return Line(cells, beside[0].left, beside[-1].right, beside[0].bottom, size, beside[0].margin, characters)
 
 
 def _joined_to_the_left(beside: Sequence[Line]) -> Line:
@@ -393,7 +395,8 @@ def _joined_to_the_left(beside: Sequence[Line]) -> Line:
             attached = unicodedata.category(after.cells[0][:1] or " ") in _ATTACHED
             cells[-1] += ("" if attached else " ") + after.cells[0]
             cells += after.cells[1:]
-    return replace(whole, cells=tuple(cells))
+    characters = tuple(each for line in reversed(beside) for each in line.characters)
+    return replace(whole, cells=tuple(cells), characters=characters)
 
 
 def _mirrored(line: Line) -> Line:

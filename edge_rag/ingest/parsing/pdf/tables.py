@@ -60,24 +60,24 @@ def _row_element(row: _Row, inside: Sequence[TextElement]) -> TextElement:
     fields: list[list[TextElement]] = [[] for _ in range(len(row.separators) + 1)]
     for element in inside:
         fields[bisect_left(row.separators, (element.left + element.right) / 2)].append(element)
-    cells = tuple(_cell_text(field) for field in fields if field)
+    ordered = [_in_lines(field) for field in fields if field]
+    cells = tuple(" ".join(cell for element in field for cell in element.cells) for field in ordered)
+    characters = tuple(each for field in ordered for element in field for each in element.characters)
     size = max(element.size for element in inside)
     bottom, top = min(element.bottom for element in inside), max(element.top for element in inside)
     first = min(inside, key=lambda element: element.position)
-    return TextElement(cells, row.left, row.right, bottom, top, size, first.line, first.position)
+    return TextElement(cells, row.left, row.right, bottom, top, size, first.line, first.position, characters)
 
 
-def _cell_text(field: Sequence[TextElement]) -> str:
-    """Returns the text of a field: lines from top to bottom, each in drawing order."""
+def _in_lines(field: Sequence[TextElement]) -> list[TextElement]:
+    """Returns the elements of a field: lines from top to bottom, each in drawing order."""
     lines: list[list[TextElement]] = []
     for element in sorted(field, key=lambda element: -element.bottom):
         if lines and abs(lines[-1][0].bottom - element.bottom) < 0.3 * element.size:
             lines[-1].append(element)
         else:
             lines.append([element])
-    return " ".join(
-        cell for line in lines for element in sorted(line, key=lambda p: p.position) for cell in element.cells
-    )
+    return [element for line in lines for element in sorted(line, key=lambda p: p.position)]
 
 
 def _rows(edges: Sequence[Edge]) -> Iterator[_Row]:

@@ -1,11 +1,13 @@
 """Messages between the daemon and the parser process: length-prefixed JSON or raw bytes.
 
 Before its first document the process sends the media types it can return. The daemon then sends a request and the bytes
-of a document. The process answers with the parsed document or with the reason for a rejection. Before that it may send
-scanned pages; the daemon answers each one with the recognized words.
+of a document. The process answers with what is asked for, the parsed document, a picture of a page or the boxes of
+characters, or with the reason for a rejection. Before that it may send scanned pages; the daemon answers each one with
+the recognized words.
 
-The process parses hostile files, so its answers are not trusted: they are plain JSON, checked field by field, never
-unpickled. Each answer repeats the token of its request, so a message sent too early is not accepted as an answer.
+The process parses hostile files, so its answers are not trusted: they are plain JSON and numbers, checked field by
+field, never unpickled, and pictures are pixels. Each answer repeats the token of its request, so a message sent too
+early is not accepted as an answer.
 """
 
 from __future__ import annotations
@@ -29,13 +31,19 @@ from edge_rag.errors import (
 )
 from edge_rag.ingest.parsing.document_builder import LONGEST_TITLE
 from edge_rag.ingest.parsing.document_format import ParsingLimits
+from edge_rag.ingest.parsing.pdf.boxes import DocumentBoxes, PageBoxes
+from edge_rag.ingest.parsing.pdf.drawing import MAX_PIXELS, Picture
 from edge_rag.ingest.parsing.pdf.ocr import Scan
 from edge_rag.ingest.parsing.sandbox.confinement import Protection
 
 _LENGTH_BYTES = 8
-_ANSWER, _SCAN = b"A", b"S"
+_ANSWER, _SCAN, _PICTURE, _BOXES = b"A", b"S", b"P", b"B"
+_PICTURE_SIZES = struct.Struct("<II")
+_BOXES_HEAD = struct.Struct("<32sI")
+_PAGE_HEAD = struct.Struct("<IffI")
 _SCAN_SIZES = struct.Struct("<III")
 _LONGEST_REASON = 500
+_LONGEST_EDGE = 1e6
 _BYTES_A_CHARACTER = 4
 _BYTES_A_BLOCK = 80
 _BYTES_BESIDE = 2**20
@@ -126,6 +134,81 @@ def encode_scan(scan: Scan) -> bytes:
     return _SCAN + _SCAN_SIZES.pack(scan.width, scan.height, scan.dots_per_inch) + scan.grey
 
 
+def encode_picture(picture: Picture) -> bytes:
+    """Encodes the answer for a page that was drawn."""
+    return _PICTURE + _PICTURE_SIZES.pack(picture.width, picture.height) + picture.pixels
+
+
+def decode_picture(body: bytes, width: int) -> Picture:
+    """Decodes an answer for a page that was drawn.
+
+    Args:
+        body: The message without the token.
+        width: Width that was asked for.
+
+    Raises:
+        DocumentRejected: The page could not be drawn.
+        ValueError: The answer is no picture of that width.
+    """
+    _raise_rejection(body)
+    start = len(_PICTURE) + _PICTURE_SIZES.size
+    if not body.startswith(_PICTURE) or len(body) < start:
+        raise ValueError("the answer is no picture")
+    found, height = _PICTURE_SIZES.unpack(body[len(_PICTURE) : start])
+    if found != width or not 0 < width * height <= MAX_PIXELS or 3 * width * height != len(body) - start:
+        raise ValueError("a picture of another size")
+    return Picture(width, height, body[start:])
+
+
+def encode_boxes(boxes: DocumentBoxes) -> bytes:
+    """Encodes the answer for boxes of characters."""
+    parts = [_BOXES, _BOXES_HEAD.pack(bytes.fromhex(boxes.text_sha256), len(boxes.pages))]
+    for page in boxes.pages:
+        parts += (_PAGE_HEAD.pack(page.page, page.width, page.height, len(page.packed)), page.packed)
+    return b"".join(parts)
+
+
+def decode_boxes(body: bytes, limits: ParsingLimits) -> DocumentBoxes:
+    """Decodes an answer for boxes of characters.
+
+    Raises:
+        DocumentRejected: The document could not be read.
+        ValueError: The answer is not one that ``encode_boxes`` could have made.
+    """
+    _raise_rejection(body)
+    if not body.startswith(_BOXES):
+        raise ValueError("the answer has no boxes")
+    try:
+        digest, count = _BOXES_HEAD.unpack_from(body, len(_BOXES))
+        at = len(_BOXES) + _BOXES_HEAD.size
+        pages: list[PageBoxes] = []
+        for _ in range(count):
+            number, width, height, size = _PAGE_HEAD.unpack_from(body, at)
+            at += _PAGE_HEAD.size
+            page = PageBoxes(number, width, height, body[at : at + size])
+            if not 1 <= number <= limits.max_pages or not (0 < width < _LONGEST_EDGE and 0 < height < _LONGEST_EDGE):
+                raise ValueError("a page of an impossible size or number")
+            if len(page.packed) != size:
+                raise ValueError("fewer boxes than announced")
+            _check_order(page, limits)
+            pages.append(page)
+            at += size
+    except struct.error as error:
+        raise ValueError("boxes that are cut off") from error
+    if at != len(body):
+        raise ValueError("more bytes than boxes")
+    return DocumentBoxes(digest.hex(), tuple(pages))
+
+
+def _check_order(page: PageBoxes, limits: ParsingLimits) -> None:
+    reached = -1
+    for each in page.characters():
+        left, top, right, bottom = each.box
+        if not reached < each.position < limits.max_characters or left >= right or top >= bottom:
+            raise ValueError("a box out of order or without extent")
+        reached = each.position
+
+
 def decode_scan(body: bytes, limits: ParsingLimits) -> Scan | None:
     """Decodes a request to recognize a scanned page; None if the message is not one.
 
@@ -169,8 +252,24 @@ def decode_answer(body: bytes, limits: ParsingLimits, media_types: Collection[st
         DocumentRejected: The parser process rejected the document.
         ValueError: The answer is not one that ``encode_parsed`` or ``encode_rejection`` could have made.
     """
+    answer = _raise_rejection(body)
+    try:
+        if answer["format"] not in media_types:
+            raise ValueError("the answer has a media type that the process did not announce")
+        return answer["format"], _parsed(answer, limits)
+    except (KeyError, TypeError, RecursionError, InvalidRequest) as error:
+        raise ValueError(f"the answer has the wrong shape: {error}") from error
+
+
+def _raise_rejection(body: bytes) -> dict[str, Any]:
+    """Returns the JSON of an answer; empty if it is of another kind.
+
+    Raises:
+        DocumentRejected: The process rejected the document.
+        ValueError: The answer is not one that the process could have made.
+    """
     if not body.startswith(_ANSWER):
-        raise ValueError("the answer is of an unknown kind")
+        return {}
     try:
         answer = json.loads(body[len(_ANSWER) :])
     except RecursionError as error:
@@ -182,12 +281,7 @@ def decode_answer(body: bytes, limits: ParsingLimits, media_types: Collection[st
         if kind is None:
             raise ValueError("the answer names an unknown rejection")
         raise kind(_readable(str(answer.get("reason", ""))))
-    try:
-        if answer["format"] not in media_types:
-            raise ValueError("the answer has a media type that the process did not announce")
-        return answer["format"], _parsed(answer, limits)
-    except (KeyError, TypeError, RecursionError, InvalidRequest) as error:
-        raise ValueError(f"the answer has the wrong shape: {error}") from error
+    return answer
 
 
 def _parsed(answer: dict[str, Any], limits: ParsingLimits) -> ParsedDocument:

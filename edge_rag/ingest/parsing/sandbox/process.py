@@ -12,10 +12,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from math import ceil
 from pathlib import Path
+from typing import Any, TypeVar
 
 import structlog
 
@@ -23,11 +24,15 @@ import edge_rag
 from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentRejected, DocumentTooLarge
 from edge_rag.ingest.parsing.document_format import ParsingLimits
+from edge_rag.ingest.parsing.pdf.boxes import DocumentBoxes
+from edge_rag.ingest.parsing.pdf.drawing import Picture, RelativeBox
 from edge_rag.ingest.parsing.pdf.ocr import AUTO, TesseractOcr
 from edge_rag.ingest.parsing.sandbox.confinement import Protection
 from edge_rag.ingest.parsing.sandbox.messages import (
     OUT_OF_MEMORY,
     decode_answer,
+    decode_boxes,
+    decode_picture,
     decode_ready,
     decode_scan,
     longest_answer,
@@ -44,6 +49,10 @@ _PROCESSOR_SECONDS_A_SCAN = 10
 _PROCESS_CLOCK = 2
 """Clock of a process's processor time in ``clockid_t``, below the id (Linux, CPUCLOCK_SCHED)."""
 
+MAX_MARKS = 2_000
+"""Most boxes that are marked on a page."""
+
+T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
@@ -108,6 +117,44 @@ class ParserProcess:
         Raises:
             DocumentRejected: It cannot be read, or reading it reached a limit or ended the process.
         """
+        request = {"task": "text", "name": name, "media_type": media_type}
+        return self._ask(
+            request, content, collection, lambda body: decode_answer(body, self._limits, self._media_types)
+        )
+
+    def draw(
+        self, content: bytes, page: int, width: int, marks: Sequence[RelativeBox], collection: str = ""
+    ) -> Picture:
+        """Draws a page of a PDF.
+
+        Args:
+            content: The bytes.
+            page: 1-based page number.
+            width: Width of the picture, pixels.
+            marks: Boxes that are marked, at most ``MAX_MARKS``.
+            collection: Collection that it is in.
+
+        Raises:
+            DocumentRejected: It cannot be read or drawn, or that reached a limit or ended the process.
+        """
+        request = {"task": "picture", "page": page, "width": width, "marks": list(marks[:MAX_MARKS])}
+        return self._ask(request, content, collection, lambda body: decode_picture(body, width))
+
+    def boxes(self, content: bytes, page: int, collection: str = "") -> DocumentBoxes:
+        """Reads a PDF, and where the characters of its text are on a page; other pages may come along.
+
+        Args:
+            content: The bytes.
+            page: 1-based page number.
+            collection: Collection that it is in.
+
+        Raises:
+            DocumentRejected: It cannot be read, or reading it reached a limit or ended the process.
+        """
+        request = {"task": "boxes", "page": page}
+        return self._ask(request, content, collection, lambda body: decode_boxes(body, self._limits))
+
+    def _ask(self, request: dict[str, Any], content: bytes, collection: str, decode: Callable[[bytes], T]) -> T:
         if len(content) > self._limits.max_bytes:
             raise DocumentTooLarge(f"it has {len(content):,} bytes, at most {self._limits.max_bytes:,} are allowed")
         with self._lock:
@@ -116,7 +163,7 @@ class ParserProcess:
                 self._stop()
                 raise BrokenDocument("reading it was ended")
             self._report_missing()
-            body = self._exchange(process, name, media_type, content)
+            body = self._exchange(process, request, content)
             self._documents += 1
             if body is None:
                 self._stop()
@@ -124,7 +171,7 @@ class ParserProcess:
             if body == OUT_OF_MEMORY:
                 self._stop()
             try:
-                return decode_answer(body, self._limits, self._media_types)
+                return decode(body)
             except ValueError as error:
                 self._stop()
                 raise BrokenDocument("the parser gave an invalid answer for it") from error
@@ -204,10 +251,10 @@ class ParserProcess:
         self._missing = missing
         return process
 
-    def _exchange(self, process: subprocess.Popen[bytes], name: str, media_type: str, content: bytes) -> bytes | None:
+    def _exchange(self, process: subprocess.Popen[bytes], asked: dict[str, Any], content: bytes) -> bytes | None:
         """Sends a document and returns the answer; None if the process ended or broke the protocol."""
         token = secrets.token_hex(_TOKEN_BYTES)
-        request = {"name": name, "media_type": media_type, "token": token, "ocr_problem": self._ocr.problem()}
+        request = {**asked, "token": token, "ocr_problem": self._ocr.problem()}
         sent: tuple[bytes, ...] = (json.dumps(request).encode(), content)
         seconds = float(self._limits.wall_seconds)
         allowed = self._processor_seconds = self._limits.processor_seconds(len(content))

@@ -18,7 +18,7 @@ import json
 import resource
 import sys
 from importlib.machinery import BuiltinImporter, FrozenImporter
-from typing import IO
+from typing import IO, Any
 
 from charset_normalizer.constant import IANA_SUPPORTED
 
@@ -27,10 +27,13 @@ from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.formats import FORMATS
 from edge_rag.ingest.parsing.parser import read_document
 from edge_rag.ingest.parsing.pdf.ocr import Recognizer, Scan
+from edge_rag.ingest.parsing.pdf.pdf import pdf_boxes, pdf_picture
 from edge_rag.ingest.parsing.sandbox.confinement import Protection, confine
 from edge_rag.ingest.parsing.sandbox.messages import (
     OUT_OF_MEMORY,
+    encode_boxes,
     encode_parsed,
+    encode_picture,
     encode_ready,
     encode_rejection,
     encode_scan,
@@ -38,7 +41,7 @@ from edge_rag.ingest.parsing.sandbox.messages import (
     write_message,
 )
 
-_MAX_HEADER_BYTES = 64 * 1024
+_MAX_HEADER_BYTES = 256 * 1024
 _MAX_WORDS_BYTES = 16 * 2**20
 _MAIL = b"""Subject: =?utf-8?q?=C3=B6?= =?utf-8?b?w7Y=?=
 Date: Mon, 12 Jan 2026 10:00:00 +0100
@@ -89,9 +92,17 @@ def main() -> None:
             return
 
 
-def _answer(request: dict[str, str], content: bytes, limits: ParsingLimits, recognizer: Recognizer) -> bytes | None:
-    """Parses one document; None if memory ran out. The return frees everything that was allocated for it."""
+def _answer(request: dict[str, Any], content: bytes, limits: ParsingLimits, recognizer: Recognizer) -> bytes | None:
+    """Parses one document, or draws a page of it; None if memory ran out.
+
+    The return frees everything that was allocated for it.
+    """
     try:
+        match request["task"]:
+            case "picture":
+                return encode_picture(pdf_picture(content, request["page"], request["width"], request["marks"]))
+            case "boxes":
+                return encode_boxes(pdf_boxes(content, limits, recognizer, request["page"]))
         return encode_parsed(*read_document(request["name"], request["media_type"], content, limits, recognizer))
     except DocumentRejected as error:
         return encode_rejection(error)
@@ -99,7 +110,7 @@ def _answer(request: dict[str, str], content: bytes, limits: ParsingLimits, reco
         return None
 
 
-def _recognizer(request: dict[str, str], requests: IO[bytes], answers: IO[bytes]) -> Recognizer:
+def _recognizer(request: dict[str, Any], requests: IO[bytes], answers: IO[bytes]) -> Recognizer:
     def recognize(scan: Scan) -> bytes:
         write_message(answers, request["token"].encode() + encode_scan(scan))
         words = read_message(requests, _MAX_WORDS_BYTES)
