@@ -206,6 +206,7 @@ async def _serve(
                 app.generator,
                 app.encoder_service,
                 app.formats,
+                app.pages,
             ),
             recovery=app.directory.damage is not None,
         )

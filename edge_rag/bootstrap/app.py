@@ -35,6 +35,7 @@ from edge_rag.offload.encoding.encoders import OffloadingEmbedding, OffloadingRe
 from edge_rag.offload.generation.generator import OffloadingGenerator
 from edge_rag.pipeline.ingest import Ingest, IngestObserver
 from edge_rag.pipeline.ingest_policy import IngestLimits
+from edge_rag.pipeline.page_service import PageService
 from edge_rag.pipeline.pipeline import Pipeline, StageLimits
 from edge_rag.pipeline.shared_encoders import EncoderService, EncoderServiceLimits
 from edge_rag.pipeline.yield_to_queries import IngestYield
@@ -71,6 +72,7 @@ class App:
         encoder_service: Embeds and reranks for peers.
         formats: Checks answer formats.
         remote_encoders: Embedder and reranker that use peers; empty without such peers.
+        pages: Draws pages of documents.
         ingest_yield: Makes ingest yield to queries.
         ingest: Ingest of documents, directly and as jobs.
         encoders: Models in the roles of embedder and reranker.
@@ -89,6 +91,7 @@ class App:
     encoder_service: EncoderService
     formats: FormatChecker
     remote_encoders: tuple[OffloadingEmbedding | OffloadingReranker, ...]
+    pages: PageService
     ingest_yield: IngestYield
     ingest: Ingest
     encoders: tuple[ModelInUse, ...]
@@ -164,6 +167,7 @@ class App:
         self.ingest_yield.close()
         self.directory.renewal.close()
         self.ingest.close()
+        self.pages.close()
         self.encoder_service.close()
         self.pipeline.close()
         self.formats.close()
@@ -298,6 +302,8 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
             IngestLimits(parsers=planner.parsers, large=2 if plan.spare_bytes >= _SECOND_LARGE_BYTES else 1),
         )
         built.callback(ingest.close)
+        pages = PageService(directory.pages)
+        built.callback(pages.close)
         directory.renewal.start(ingest_yield.yield_to_queries)
         built.callback(directory.renewal.close)
 
@@ -319,6 +325,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         encoder_service=encoder_service,
         formats=formats,
         remote_encoders=tuple(each for each in (remote_embedder, remote_reranker) if each is not None),
+        pages=pages,
         ingest_yield=ingest_yield,
         ingest=ingest,
         encoders=encoders.models,

@@ -75,8 +75,8 @@ class MarkedPage:
 class PageImages:
     """Draws pages of stored PDFs, and finds ranges of the text on them. May be used from any thread.
 
-    Documents are opened by the confined parser process that also reads them, of which one at a time is used here. The
-    boxes of a document are found by reading it again, so they are right only if that gives the stored text.
+    Documents are opened by the confined parser processes that also read them. The boxes of a document are found by
+    reading it again, and are told only if that gives the stored text.
 
     Args:
         store: The documents.
@@ -89,7 +89,6 @@ class PageImages:
         self._parsers = parsers
         self._pictures: _Cache[bytes] = _Cache(capacity_bytes // 2, lambda png: len(png) + _PAGE_BYTES)
         self._boxes: _Cache[PageBoxes] = _Cache(capacity_bytes // 2, lambda page: len(page.packed) + _PAGE_BYTES)
-        self._working = threading.Lock()
 
     def picture(
         self, collection: str, document: str, page: int, width: int, marked: tuple[int, int] | None = None
@@ -175,12 +174,11 @@ class PageImages:
         return wanted
 
     def _with_parser(self, info: DocumentInfo, work: Callable[[ParserProcess, bytes], _T]) -> _T:
-        with self._working:  # one document in memory
-            _, file = self._store.open_original(info.collection, info.document_id)
-            with closing(file):
-                content = file.read(0, file.size_bytes)
-            with self._parsers.acquire(info.collection) as parser:
-                return work(parser, content)
+        _, file = self._store.open_original(info.collection, info.document_id)
+        with closing(file):
+            content = file.read(0, file.size_bytes)
+        with self._parsers.acquire(info.collection) as parser:
+            return work(parser, content)
 
     def _text_sha256(self, info: DocumentInfo) -> str:
         digest, at = hashlib.sha256(), 0

@@ -144,6 +144,27 @@ class CollectionLibrary(Protocol):
         ...
 
 
+class OriginalContent(Protocol):
+    """The bytes of a stored document, open for reading: they stay readable if it is removed meanwhile. Any thread."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Number of bytes."""
+        ...
+
+    def read(self, position: int, size: int) -> bytes:
+        """Returns up to ``size`` bytes from a position on; fewer at the end.
+
+        Raises:
+            StorageError: They could not be read.
+        """
+        ...
+
+    def close(self) -> None:
+        """Closes it; idempotent."""
+        ...
+
+
 class DocumentLibrary(Protocol):
     """Stores documents. Methods may be called from any thread."""
 
@@ -195,6 +216,16 @@ class DocumentLibrary(Protocol):
 
     def by_id(self, document: DocumentId) -> DocumentInfo | None:
         """Returns the record of the document with this id in any collection; None if there is none."""
+        ...
+
+    def open_original(self, collection: str, document: str) -> tuple[DocumentInfo, OriginalContent]:
+        """Opens the bytes of a document as they were ingested, by id or by name; the caller closes them.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+            OriginalNotKept: Its bytes are not kept.
+            StorageCorrupt: They are missing or damaged.
+        """
         ...
 
     def delete(self, collection: str, document: str) -> DocumentInfo:

@@ -11,6 +11,7 @@ from edge_rag.errors import NotReady
 from edge_rag.generator.constraints.format_check import FormatChecker
 from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.pipeline.ingest import Ingest
+from edge_rag.pipeline.page_service import PageService
 from edge_rag.pipeline.pipeline import Pipeline
 from edge_rag.pipeline.ports import CollectionLibrary, DocumentLibrary, UploadSpool
 from edge_rag.pipeline.shared_encoders import EncoderService
@@ -41,6 +42,7 @@ class Backend:
         generator: This machine's generator.
         encoders: This machine's encoders, for peers.
         formats: Checks answer formats.
+        pages: Draws pages of documents.
     """
 
     pipeline: Pipeline
@@ -59,6 +61,7 @@ class Backend:
     generator: ModelSwapper
     encoders: EncoderService
     formats: FormatChecker
+    pages: PageService
 
 
 class Lifecycle:

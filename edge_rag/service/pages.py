@@ -1,0 +1,99 @@
+"""Originals of documents and their pages: downloads, pictures, and where a range of the text is."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Final
+
+from edge_rag.core.documents.document import DocumentInfo
+from edge_rag.core.identity import Role
+from edge_rag.core.query import RequestContext
+from edge_rag.errors import InvalidRequest
+from edge_rag.ingest.page_images import DEFAULT_WIDTH, MarkedPage, PagePicture
+from edge_rag.pipeline.ports import OriginalContent
+from edge_rag.service.call import TOKENS_PER_CPU_SECOND, Call, Operation
+
+GET_ORIGINAL: Final = Operation("GetOriginal", Role.READER, long=True)
+GET_PAGE: Final = Operation("GetPage", Role.READER)
+GET_PAGE_BOXES: Final = Operation("GetPageBoxes", Role.READER)
+
+
+async def open_original(call: Call, collection: str, document: str) -> tuple[DocumentInfo, OriginalContent]:
+    """Opens the bytes of a document as they were ingested, by id or by name; the caller closes them.
+
+    Raises:
+        CollectionNotFound, DocumentNotFound: It does not exist for the caller.
+        OriginalNotKept: Its bytes are not kept.
+        StorageCorrupt: They are missing or damaged.
+    """
+    call.check_collection(collection)
+    return await call.run(call.backend.library.open_original, collection, document)
+
+
+async def read_original(call: Call, original: OriginalContent, position: int, size: int) -> bytes:
+    """Returns up to ``size`` bytes of an open original from a position on.
+
+    Raises:
+        StorageError: They could not be read.
+    """
+    return await call.run(original.read, position, size)
+
+
+async def picture(
+    call: Call, collection: str, document: str, page: int, width: int | None, marked: tuple[int, int] | None
+) -> PagePicture:
+    """Draws a page of a PDF, by id or by name; the caller's quota is charged for the time.
+
+    Args:
+        call: The call.
+        collection: Collection of the document.
+        document: Its id or name.
+        page: 1-based page number.
+        width: Width of the picture, pixels; None for ``DEFAULT_WIDTH``.
+        marked: Range of the text that is marked on it; None for none.
+
+    Raises:
+        CollectionNotFound, DocumentNotFound: It does not exist for the caller.
+        OriginalNotKept: Its bytes are not kept.
+        PageUnavailable: Its format has no pages, or places of its text are not known.
+        InvalidRequest: There is no such page or width, or the range is empty.
+        DocumentRejected: It cannot be drawn.
+        Overloaded: Too many requests wait.
+    """
+    call.check_collection(collection)
+    if marked is not None:
+        _check_range(*marked)
+    wanted = DEFAULT_WIDTH if width is None else width
+    found = await call.backend.pages.picture(collection, document, page, wanted, marked, _context(call, collection))
+    call.charge(ceil(found.compute_s * TOKENS_PER_CPU_SECOND))
+    return found.value
+
+
+async def boxes(call: Call, collection: str, document: str, page: int, start: int, end: int) -> MarkedPage:
+    """Finds a range of a document's text on a page of a PDF; the caller's quota is charged for the time.
+
+    Args:
+        call: The call.
+        collection: Collection of the document.
+        document: Its id or name.
+        page: 1-based page number.
+        start: First character of the range.
+        end: One past the last one.
+
+    Raises:
+        EdgeRagError: As for ``picture``.
+    """
+    call.check_collection(collection)
+    _check_range(start, end)
+    found = await call.backend.pages.boxes(collection, document, page, start, end, _context(call, collection))
+    call.charge(ceil(found.compute_s * TOKENS_PER_CPU_SECOND))
+    return found.value
+
+
+def _check_range(start: int, end: int) -> None:
+    if start >= end:
+        raise InvalidRequest("end", f"must be after start ({start:,}), is {end:,}")
+
+
+def _context(call: Call, collection: str) -> RequestContext:
+    return RequestContext(call.request_id, call.identity.name, deadline=call.deadline, collection=collection)
