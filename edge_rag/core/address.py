@@ -111,7 +111,19 @@ def network_of(host: str) -> str:
 _HOST_BITS: Final = 64
 
 
-def document_url(base_url: str, document_id: str, collection: str, start: int, end: int) -> str:
-    """Returns the URL of a range of a document's text on the HTTP server that is at ``base_url``."""
-    where = urlencode({"collection": collection, "start": start, "end": end})
-    return f"{base_url}/documents/{quote(document_id, safe='')}?{where}"
+def document_url(
+    base_url: str, document_id: str, collection: str, start: int, end: int, page: int | None = None
+) -> str:
+    """Returns the URL of a range of a document's text on the HTTP server that is at ``base_url``.
+
+    Args:
+        base_url: Where the server is.
+        document_id: The document.
+        collection: Its collection.
+        start: First character of the range.
+        end: One past the last one.
+        page: The page that it is on, for whoever shows it; None if that is not known.
+    """
+    where: dict[str, object] = {"collection": collection, "start": start, "end": end}
+    query = urlencode(where if page is None else {**where, "page": page})
+    return f"{base_url}/documents/{quote(document_id, safe='')}?{query}"

@@ -16,6 +16,7 @@ from edge_rag.core.documents.collection import BackendKind, CollectionInfo, Coll
 from edge_rag.core.documents.document import (
     Chunk,
     DocumentInfo,
+    DocumentPlace,
     IngestOutcome,
     IngestStatus,
     ParsedDocument,
@@ -246,6 +247,15 @@ class LocalDocumentLibrary:
             StorageError: The data directory failed.
         """
         return self._store.get(collection, document, start, end, max_bytes)
+
+    def place(self, collection: str, document: str, position: int) -> DocumentPlace:
+        """Returns where in a document a character of its text is, by id or else by name of the document.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+            StorageError: The data directory failed.
+        """
+        return self._store.place(collection, document, position)
 
     def open_original(self, collection: str, document: str) -> tuple[DocumentInfo, OriginalFile]:
         """Opens the bytes of a document as they were ingested, by id or else by name; the caller closes them.

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 
 from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.errors import InvalidRequest, PageUnavailable
-from edge_rag.ingest.parsing.pdf.boxes import PageBoxes
+from edge_rag.ingest.parsing.pdf.boxes import CharacterBox, PageBoxes
 from edge_rag.ingest.parsing.pdf.drawing import BOX_SCALE, Picture, RelativeBox
 from edge_rag.ingest.parsing.sandbox.pool import ParserPool
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
@@ -63,6 +63,7 @@ class MarkedPage:
         width: Width of the page as it is shown, points.
         height: Its height, points.
         boxes: One for each stretch of a line that is in the range, in the order of the text.
+        continues: Whether the range has text after the last of the page.
     """
 
     info: DocumentInfo
@@ -70,6 +71,7 @@ class MarkedPage:
     width: float
     height: float
     boxes: tuple[Box, ...]
+    continues: bool
 
 
 class PageImages:
@@ -140,7 +142,9 @@ class PageImages:
         info = self._require(collection, document, page)
         found = self._page(info, page)
         boxes = tuple(_relative(box) for box in stretches(found, start, end))
-        return MarkedPage(info, page, found.width, found.height, boxes)
+        last = max((each.position for each in found.characters()), default=-1)
+        continues = page < (info.pages or 0) and last < min(end, info.characters) - 1
+        return MarkedPage(info, page, found.width, found.height, boxes, continues)
 
     def forget(self, collection: str) -> None:
         """Drops what is cached of a collection."""
@@ -194,17 +198,27 @@ class PageImages:
 def stretches(page: PageBoxes, start: int, end: int) -> tuple[RelativeBox, ...]:
     """Returns one box for each stretch of a line that is in a range of the text, in the order of the text."""
     found: list[RelativeBox] = []
-    line = None
+    before: CharacterBox | None = None
     for each in page.characters():
         if not start <= each.position < end:
             continue
-        if found and each.line == line:
+        if before is not None and each.line == before.line and _is_beside(before.box, each.box):
             (left, top, right, bottom), box = found[-1], each.box
             found[-1] = min(left, box[0]), min(top, box[1]), max(right, box[2]), max(bottom, box[3])
         else:
             found.append(each.box)
-        line = each.line
+        before = each
     return tuple(found)
+
+
+def _is_beside(one: RelativeBox, other: RelativeBox) -> bool:
+    """Whether two characters are on one line, in whichever direction it runs: a stretch may end on the next one."""
+    return _overlap(one[0], one[2], other[0], other[2]) or _overlap(one[1], one[3], other[1], other[3])
+
+
+def _overlap(start: int, end: int, other_start: int, other_end: int) -> bool:
+    shorter = min(end - start, other_end - other_start)
+    return 2 * (min(end, other_end) - max(start, other_start)) >= shorter
 
 
 def encode_png(picture: Picture) -> bytes:

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol, runtime_checkable
 
 from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
-from edge_rag.core.documents.document import Content, DocumentInfo, IngestOutcome, RejectionCause, Upload
+from edge_rag.core.documents.document import Content, DocumentInfo, DocumentPlace, IngestOutcome, RejectionCause, Upload
 from edge_rag.core.documents.jobs import (
     Job,
     JobBacklog,
@@ -216,6 +216,14 @@ class DocumentLibrary(Protocol):
 
     def by_id(self, document: DocumentId) -> DocumentInfo | None:
         """Returns the record of the document with this id in any collection; None if there is none."""
+        ...
+
+    def place(self, collection: str, document: str, position: int) -> DocumentPlace:
+        """Returns where in a document a character of its text is, by id or by name of the document.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+        """
         ...
 
     def open_original(self, collection: str, document: str) -> tuple[DocumentInfo, OriginalContent]:

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, IngestStatus, Upload
+from edge_rag.core.documents.document import DocumentInfo, DocumentPlace, IngestOutcome, IngestStatus, Upload
 from edge_rag.core.documents.metadata import Metadata, MetadataValue
 from edge_rag.core.identity import Role
 from edge_rag.core.ids import DocumentId
@@ -213,6 +213,16 @@ async def get(
         )
         raise InvalidRequest("start", reason)
     return DocumentText(info, text, min(first, info.characters) + len(text))
+
+
+async def place(call: Call, collection: str, document: str, position: int) -> DocumentPlace:
+    """Returns where in a document a character of its text is, by id or by name of the document.
+
+    Raises:
+        CollectionNotFound, DocumentNotFound: It does not exist.
+    """
+    call.check_collection(collection)
+    return await call.run(call.backend.library.place, collection, document, position)
 
 
 async def list_page(

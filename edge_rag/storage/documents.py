@@ -13,7 +13,7 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.documents.document import Content, DocumentInfo
+from edge_rag.core.documents.document import Content, DocumentInfo, DocumentPlace
 from edge_rag.core.documents.jobs import JobDocumentState, Ticket
 from edge_rag.core.documents.metadata import Metadata, encode_metadata, validate_metadata
 from edge_rag.core.ids import ChunkId, DocumentId
@@ -145,6 +145,21 @@ class DocumentStore:
             ).fetchone()
             text = self._texts.read(connection, number, start, end, max_bytes)
         return info_of(row), text
+
+    def place(self, collection: str, document: str, position: int) -> DocumentPlace:
+        """Returns where in a document a character of its text is, by the passage that has it or precedes it.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+        """
+        with self._database.snapshot() as connection:
+            number = require_document(connection, require_collection(connection, collection), document)
+            row = connection.execute(
+                "SELECT page, context FROM chunks WHERE document = ? AND (first <= ? OR ordinal = 0) "
+                "ORDER BY ordinal DESC LIMIT 1",
+                (number, position),
+            ).fetchone()
+        return DocumentPlace() if row is None else DocumentPlace(row[0], tuple(json.loads(row[1])))
 
     def list(
         self, collection: str, after: DocumentId | None, limit: int, max_bytes: int | None = None

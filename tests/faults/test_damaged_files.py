@@ -90,6 +90,16 @@ def of_library(data: Path) -> str:
     return WHOLE
 
 
+def of_originals(data: Path) -> str:
+    with closing(open_data_directory(data, HashedWords())) as directory:
+        for name, text in _TEXTS.items():
+            assert directory.library.get("default", name)[1].split() == text.split()
+        for name, text in _TEXTS.items():
+            with closing(directory.library.open_original("default", name)[1]) as file:
+                assert file.read(0, file.size_bytes) == text.encode()
+    return WHOLE
+
+
 def of_tokens(data: Path) -> str:
     (token,) = TokenFile(token_path(data)).tokens()
     assert token.identity == _WARD
@@ -139,6 +149,7 @@ _TABLE: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
     "vectors/1.faiss": (of_library, (WHOLE,) * 3),
     "vectors/1.json": (of_library, (WHOLE,) * 3),
     "spool/*": (of_library, ("its bytes in the spool are damaged; send it again",) * 3),
+    "originals/*": (of_originals, ("damaged; delete the document and ingest it again",) * 3),
     "reserve": (of_library, (WHOLE,) * 3),
     "lock": (of_library, (WHOLE,) * 3),
     "access/tokens.json": (of_tokens, ("tokens.json: damaged; calls are refused until it is repaired or removed",) * 3),

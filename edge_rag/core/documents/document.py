@@ -120,6 +120,19 @@ class DocumentInfo:
     original: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentPlace:
+    """Where in a document a part of its text is.
+
+    Attributes:
+        page: 1-based page on which its passage starts; None if the format has no pages.
+        headings: Headings above it, outermost first.
+    """
+
+    page: int | None = None
+    headings: tuple[str, ...] = ()
+
+
 class Content(Protocol):
     """The bytes of an uploaded document, which may be on disk until they are read."""
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from edge_rag.server.http.api.openapi import API_ROUTES
 from edge_rag.server.http.calls import HttpRoute
-from edge_rag.server.http.documents import get_document
+from edge_rag.server.http.documents import get_document, get_original, get_page, get_page_boxes
 from edge_rag.server.http.mcp import McpEndpoint
 from edge_rag.server.http.openai import vector_store_files, vector_stores
 from edge_rag.server.http.openai.chat import chat, question_of
@@ -22,7 +22,7 @@ from edge_rag.server.http.uploads import (
     describe_uploads,
     get_upload,
 )
-from edge_rag.service import collections, documents, files, jobs
+from edge_rag.service import collections, documents, files, jobs, pages
 from edge_rag.service.ask import ASK, SEARCH
 from edge_rag.service.inference import encoding
 
@@ -62,6 +62,9 @@ ROUTES: Final[tuple[HttpRoute | HttpProbe, ...]] = (
     HttpRoute("GET", f"{_STORE}/file_batches/{{batch}}", files.GET_ATTACHED, vector_store_files.get_batch),
     HttpRoute("POST", f"{_STORE}/file_batches/{{batch}}/cancel", jobs.CANCEL_JOB, vector_store_files.cancel_batch),
     HttpRoute("GET", f"{_STORE}/file_batches/{{batch}}/files", files.LIST_ATTACHED, vector_store_files.list_batch),
+    HttpRoute("GET", "/documents/{document}/original", pages.GET_ORIGINAL, get_original),
+    HttpRoute("GET", "/documents/{document}/pages/{page}", pages.GET_PAGE, get_page),
+    HttpRoute("GET", "/documents/{document}/pages/{page}/boxes", pages.GET_PAGE_BOXES, get_page_boxes),
     HttpRoute("GET", "/documents/{document:path}", documents.GET_DOCUMENT, get_document),
     McpEndpoint().route(),
     *API_ROUTES,

@@ -41,6 +41,7 @@ TOOL_CALL = {
 PARAMETERS = {
     "model": "edge-rag/a",
     "document": "galley.txt",
+    "page": "1",
     "store": "a",
     "file": "none",
     "batch": "none",
@@ -108,6 +109,9 @@ ROWS = {
     ("GET", "/v1/vector_stores/{store}/file_batches/{batch}"): Row(READERS | WRITERS, 404),
     ("POST", "/v1/vector_stores/{store}/file_batches/{batch}/cancel"): Row(WRITERS, 404),
     ("GET", "/v1/vector_stores/{store}/file_batches/{batch}/files"): Row(READERS | WRITERS, 404),
+    ("GET", "/documents/{document}/original"): Row(READERS, query="collection=a"),
+    ("GET", "/documents/{document}/pages/{page}"): Row(READERS, 404, query="collection=a"),
+    ("GET", "/documents/{document}/pages/{page}/boxes"): Row(READERS, 404, query="collection=a&start=0&end=9"),
     ("GET", "/documents/{document:path}"): Row(READERS, query="collection=a"),
     ("POST", "/mcp"): Row(READERS, body=TOOL_CALL),
     ("POST", "/api/v1/ask"): Row(READERS, body={"question": "When does the galley open?", "collection": "a"}),

@@ -250,12 +250,13 @@ def test_a_database_of_which_nothing_is_left_is_not_taken_for_a_new_one(damaged:
 def test_a_database_that_is_cut_off_is_served_up_to_there(damaged: Path) -> None:
     database = damaged / "documents.sqlite3"
     size = database.stat().st_size
+    left = size // _PAGE_BYTES * 3 // 4 * _PAGE_BYTES
     with database.open("r+b") as file:
-        file.truncate(size * 3 // 4)
+        file.truncate(left)
 
     with closing(open_data_directory(damaged, HashedWords())) as directory:
         assert directory.damage is not None
-        assert f"{size * 3 // 4:,} of {size:,} bytes are there" in directory.damage.problem
+        assert f"{left:,} of {size:,} bytes are there" in directory.damage.problem
         assert directory.damage.kept + directory.damage.rebuilt == len(directory.library.list("default", None, 100)) > 0
 
 

@@ -157,7 +157,10 @@ def _sources(
     for number, line in placed.lines:
         for first, end in line.characters:
             for position, character in _code_points(characters_of(number).characters[first:end], first):
-                units.append(Unit(character, ends_line=position == end - 1))
+                ends_line = position == end - 1
+                # Within a stretch of text, PDFium has joined the word itself.
+                hyphen = "-" if ends_line else ""
+                units.append(Unit(hyphen if character in _LINE_END else character, ends_line))
                 places.append((number, first, position))
     block = placed.block
     for at, unit in enumerate(align(units, text[block.start : block.end], placed.dropped)):
@@ -228,7 +231,7 @@ class Unit:
     """A character of a page.
 
     Attributes:
-        text: The character.
+        text: The character; empty if it stands for nothing.
         ends_line: Whether it is the last one of a stretch of text.
     """
 
@@ -272,8 +275,8 @@ def _decomposed(characters: Sequence[str]) -> list[tuple[str, int]]:
         if "!" <= character <= "~":
             parts.append((character, index))
             continue
-        shown = "-" if character in _LINE_END else normalize(character)
-        parts += ((part, index) for part in unicodedata.normalize("NFD", shown) if not part.isspace())
+        decomposed = unicodedata.normalize("NFD", normalize(character))
+        parts += ((part, index) for part in decomposed if not part.isspace())
     return parts
 
 

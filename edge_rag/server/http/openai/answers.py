@@ -486,8 +486,9 @@ class Answer:
         """Returns a citation as a ``url_citation``, whose URL leads to exactly the cited characters."""
         document_id = self.document_id(citation)
         page = "" if citation.page is None else f", page {citation.page}"
+        where = document_id, self.collection, citation.start, citation.end, citation.page
         return {
-            "url": document_url(self.base_url, document_id, self.collection, citation.start, citation.end),
+            "url": document_url(self.base_url, *where),
             "title": f"{citation.document}{page}",
             "start_index": citation.answer_start,
             "end_index": citation.answer_end,

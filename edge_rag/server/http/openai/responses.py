@@ -425,7 +425,7 @@ class ResponseWriter:
 
     def _result(self, passage: Passage, score: float) -> dict[str, Any]:
         answer = self._answer
-        where = passage.document_id, answer.collection, passage.start, passage.end
+        where = passage.document_id, answer.collection, passage.start, passage.end, passage.page
         return {
             "file_id": passage.document_id,
             "filename": passage.document,

@@ -208,7 +208,7 @@ def _results(
         passage = ranked.passage
         if relevance < least:
             continue
-        url = document_url(base_url, passage.document_id, collection, passage.start, passage.end)
+        url = document_url(base_url, passage.document_id, collection, passage.start, passage.end, passage.page)
         place = {"document_id": passage.document_id, "page": passage.page, "start": passage.start, "end": passage.end}
         results.append(
             {
