@@ -178,14 +178,14 @@ class LibraryRepair:
             if self._source is not None:
                 documents |= self._queue_sources(connection, self._source, documents)
             queued |= {name for (name,) in connection.execute(_QUEUED_FILES)}
-            self._bring_originals(connection)
+            self._restore_originals(connection)
         spool = self._directory / SPOOL
         present = {path.name for path in spool.iterdir()} if spool.is_dir() else set()
         self._repair = Repair(
             problem, pages, broken, tuple(documents[key] for key in sorted(documents)), tuple(sorted(present - queued))
         )
 
-    def _bring_originals(self, connection: apsw.Connection) -> None:
+    def _restore_originals(self, connection: apsw.Connection) -> None:
         """Takes originals that are missing or damaged from the backup; documents whose is in neither have none."""
         originals = connection.execute("SELECT DISTINCT sha256, size_bytes FROM documents WHERE original").fetchall()
         (self._scratch / ORIGINALS).mkdir(mode=0o700)

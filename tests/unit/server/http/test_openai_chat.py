@@ -255,7 +255,7 @@ def test_a_completion_has_text_citation_usage_and_what_is_unsupported() -> None:
     assert done["choices"][0]["message"]["content"] == "Grease the bearings."
     assert done["choices"][0]["finish_reason"] == "length"
     cited = done["choices"][0]["message"]["annotations"][0]["url_citation"]
-    assert cited["url"] == "http://box:7480/documents/doc%2F1?collection=manuals&start=100&end=112"
+    assert cited["url"] == "http://box:7480/documents/doc%2F1?collection=manuals&start=100&end=112&page=3"
     assert (cited["title"], cited["start_index"], cited["end_index"]) == ("pump.pdf, page 3", 0, 20)
     assert cited["edge_rag"]["text"] == "Grease the b"
     assert done["usage"]["total_tokens"] == 16
@@ -290,7 +290,7 @@ def test_open_webui_gets_the_quotes_of_each_document_if_it_wants_them() -> None:
     chunks, _ = written(events, stream=True, edge_rag={"sources": True})
     (card,) = [chunk["event"]["data"] for chunk in chunks if "event" in chunk]
     assert card["document"] == ["Grease the b", "every"]
-    url = "http://box:7480/documents/doc%2F1?collection=manuals&start=100&end=112"
+    url = "http://box:7480/documents/doc%2F1?collection=manuals&start=100&end=112&page=3"
     assert card["source"] == {"id": "doc/1", "name": "pump.pdf", "url": url}
     assert card["metadata"][0] == {"source": "doc/1", "name": "pump.pdf", "source_url": url, "page": 2}
     assert "page" not in card["metadata"][1]

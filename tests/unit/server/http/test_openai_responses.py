@@ -202,7 +202,7 @@ def test_a_response_has_the_search_then_the_message_with_both_kinds_of_citation(
     text, cited = message["content"][0]["text"], message["content"][0]["annotations"]
     assert (text, message["status"]) == ("Grease the bearings.", "completed")
     assert [each["type"] for each in cited] == ["url_citation", "file_citation"]
-    assert cited[0]["url"] == "http://box:7480/documents/doc%2F1?collection=manuals&start=100&end=112"
+    assert cited[0]["url"] == "http://box:7480/documents/doc%2F1?collection=manuals&start=100&end=112&page=3"
     assert (cited[0]["start_index"], cited[0]["end_index"]) == (0, 20)
     assert cited[1] == {"type": "file_citation", "file_id": "doc/1", "filename": "pump.pdf", "index": 20}
     assert done["usage"]["input_tokens_details"]["cached_tokens"] == 4
