@@ -21,8 +21,9 @@ from edge_rag.server.mcp.tools import TOOLS, Tool
 MODERN_VERSION: Final = "2026-07-28"
 """Revision whose requests carry their version in ``_meta``."""
 
-HANDSHAKE_VERSIONS: Final = ("2025-11-25", "2025-06-18")
-"""Revisions that begin with ``initialize``, the newest first."""
+HANDSHAKE_VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26")
+"""Revisions that begin with ``initialize``, the newest first. What tools need is alike in all of them, but for the
+batches of the oldest, which are not supported."""
 
 VERSION_HEADER: Final = "mcp-protocol-version"
 _METHOD_HEADER: Final = "mcp-method"

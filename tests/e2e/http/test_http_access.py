@@ -14,7 +14,8 @@ from typing import Any
 import openai
 import pytest
 
-from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
+from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, documents_pb2, documents_pb2_grpc
+from edge_rag.server.http.mcp import OPERATIONS
 from edge_rag.server.http.routes import ROUTES
 from tests.e2e.support.secured_daemon import Box, edge_rag
 
@@ -267,6 +268,30 @@ def test_a_writer_attaches_its_own_files_to_its_own_collections(box: Box, sdk: C
         with pytest.raises(openai.NotFoundError):
             writer.vector_stores.file_batches.cancel(batch.id, vector_store_id=collection)
     assert writer.vector_stores.files.delete(stored.id, vector_store_id="a").deleted
+
+
+def tool(name: str, **arguments: Any) -> dict[str, Any]:
+    return {**TOOL_CALL, "params": {"name": name, "arguments": arguments}}
+
+
+def test_each_tool_is_an_operation_of_its_own(box: Box) -> None:
+    _, listed = request(box, "POST", "/mcp", box.tokens["writer-a"], {**TOOL_CALL, "method": "tools/list"})
+    assert {each["name"] for each in listed["result"]["tools"]} == set(OPERATIONS)
+    with box.channel("admin") as channel:
+        audit = admin_pb2_grpc.AdminStub(channel).ListAuditEvents
+        status, found = request(box, "POST", "/mcp", box.tokens["writer-a"], tool("ask", question="When?"))
+        assert (status, found["error"]["message"]) == (403, "Ask needs the role reader; writer-a does not have it")
+        events = [each.event for each in audit(admin_pb2.ListAuditEventsRequest())]
+        assert events[-1].reason == "Ask: the client is not permitted"
+        secret = documents_pb2.GetDocumentRequest(collection="b", document="reactor.txt")
+        hidden = documents_pb2_grpc.DocumentsStub(channel).Get(secret).document.id
+    reader = box.tokens["reader-a"]
+    _, found = request(box, "POST", "/mcp", reader, tool("list_collections"))
+    assert [each["name"] for each in found["result"]["structuredContent"]["collections"]] == ["a"]
+    for call in (tool("fetch", id=f"b/{hidden}"), tool("search", query="code", collection="b")):
+        status, found = request(box, "POST", "/mcp", reader, call)
+        assert (status, found["result"]["isError"]) == (200, True)
+        assert found["result"]["content"][0]["text"] == "collection 'b' does not exist"
 
 
 def test_a_quota_is_one_over_both_transports(box: Box) -> None:
