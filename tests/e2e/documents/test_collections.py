@@ -207,6 +207,12 @@ def test_the_command_line_does_it_all(client: Client, daemon: RunningDaemon) -> 
         {"key": "source", "value": "official", "factor": 2.0}
     ]
     assert run("update", "cli").exit_code == 2
+    labelled = run("update", "cli", "--title", "Boiler house", "--label", "site=north", "--label", "deck=2")
+    assert "title: Boiler house\n" in labelled.stdout
+    assert "labels: deck 2, site north\n" in labelled.stdout
+    assert "labels: -  (default)\n" in run("update", "cli", "--no-labels").stdout
+    assert run("update", "cli", "--label", "site").exit_code == 2
+    assert run("update", "cli", "--label", "site=north", "--no-labels").exit_code == 2
     reused = run("update", "cli", "--kv-reuse", "passage", "--json")
     assert json.loads(reused.stdout)["collection"]["settings"]["kv_reuse"] == "passage"
     assert "kv_reuse: passage\n" in run("show", "cli").stdout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -40,6 +40,15 @@ _INGESTED_AT = "ingested_at"
 
 _SETTINGS_OPTIONS = (
     click.option("--description", metavar="TEXT", help="Description of the collection."),
+    click.option("--title", metavar="TEXT", help="Name shown to people. [default: NAME]"),
+    click.option(
+        "--label",
+        "labels",
+        multiple=True,
+        metavar="KEY=TEXT",
+        help="Keep a text with the collection; may be repeated; replaces all earlier labels.",
+    ),
+    click.option("--no-labels", is_flag=True, help="Remove all labels."),
     click.option("--dense-weight", type=click.FloatRange(0, 1000), help="Weight of the vector search. [default: 1]"),
     click.option("--lexical-weight", type=click.FloatRange(0, 1000), help="Weight of BM25. [default: 1]"),
     click.option("--fusion-k", type=click.FloatRange(1, 10_000), help="Constant k of rank fusion. [default: 20]"),
@@ -106,6 +115,9 @@ class _SettingsOptions:
     """The options of a collection's settings; None if an option is absent."""
 
     description: str | None
+    title: str | None
+    labels: Mapping[str, str]
+    no_labels: bool
     dense_weight: float | None
     lexical_weight: float | None
     fusion_k: float | None
@@ -130,7 +142,10 @@ class _SettingsOptions:
         """
         boosts = tuple(_parse_boost(pair, factor) for pair, factor in given["boosts"])
         offload = None if given["offload"] is None else OffloadRule(given["offload"])
-        settings = cls(**{**given, "boosts": boosts, "offload": offload})
+        labels = dict(_parse_label(pair) for pair in given["labels"])
+        settings = cls(**{**given, "boosts": boosts, "offload": offload, "labels": labels})
+        if settings.no_labels and settings.labels:
+            raise click.UsageError("--label and --no-labels exclude each other.")
         if settings.no_boosts and settings.boosts:
             raise click.UsageError("--boost and --no-boosts exclude each other.")
         if settings.no_recency and settings.recency_half_life is not None:
@@ -141,6 +156,8 @@ class _SettingsOptions:
         """Returns the fields of ``CollectionSettings`` that the options set."""
         given = {
             "description": self.description is not None,
+            "title": self.title is not None,
+            "labels": self.no_labels or bool(self.labels),
             "fusion": any(value is not None for value in (self.dense_weight, self.lexical_weight, self.fusion_k)),
             "chunk_tokens": self.chunk_tokens is not None,
             "recency": self.no_recency or self._recency_given(),
@@ -174,6 +191,8 @@ class _SettingsOptions:
             drop_duplicates=before.drop_duplicates if self.drop_duplicates is None else self.drop_duplicates,
             offload=before.offload if self.offload is None else self.offload,
             kv_reuse=before.kv_reuse if self.kv_reuse is None else KvReuse(self.kv_reuse),
+            title=before.title if self.title is None else self.title,
+            labels={} if self.no_labels else self.labels or before.labels,
         )
 
     def _recency_given(self) -> bool:
@@ -195,6 +214,13 @@ class _SettingsOptions:
             recency.half_life_days if self.recency_half_life is None else self.recency_half_life,
             recency.weight if self.recency_weight is None else self.recency_weight,
         )
+
+
+def _parse_label(pair: str) -> tuple[str, str]:
+    key, equals, text = pair.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{pair!r} is not KEY=TEXT", param_hint="--label")
+    return key, text
 
 
 def _parse_boost(pair: str, factor: float) -> ValueBoost:
@@ -336,7 +362,7 @@ def _show(info: CollectionInfo, as_json: bool) -> ExitCode:
 
 def _format(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_format(inner)}" for key, inner in value.items())
+        return ", ".join(f"{key} {_format(inner)}" for key, inner in value.items()) or "-"
     if isinstance(value, list):
         return "; ".join(_format(each) for each in value) or "-"
     return "-" if value in (None, "") else options.format_value(value)
