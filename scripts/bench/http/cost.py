@@ -168,9 +168,11 @@ def throughput(daemon: Daemon, mode: str, clients: int, each: int, rounds: int) 
     rates: dict[str, list[float]] = {name: [] for name in TRANSPORTS}
     spent: dict[str, list[float]] = {name: [] for name in TRANSPORTS}
     wanted = questions()
-    opened = {name: [made(daemon) for _ in range(clients)] for name, made in TRANSPORTS.items()}
-    for client in (client for of_one in opened.values() for client in of_one):
-        client.ask(next(wanted), mode)
+    opened: dict[str, list[OverGrpc | OverHttp]] = {name: [] for name in TRANSPORTS}
+    for name, made in TRANSPORTS.items():
+        for _ in range(clients):
+            opened[name].append(made(daemon))
+            opened[name][-1].ask(next(wanted), mode)
     for number in range(rounds):
         batch = [[next(wanted) for _ in range(each)] for _ in range(clients)]
         for name in sorted(TRANSPORTS, reverse=number % 2 == 0):
