@@ -18,6 +18,7 @@ from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, documents_pb2, documents_
 from edge_rag.server.http.mcp import OPERATIONS
 from edge_rag.server.http.routes import ROUTES
 from tests.e2e.support.secured_daemon import Box, edge_rag
+from tests.e2e.support.secured_daemon import token as make_token
 
 READERS = frozenset({"admin", "reader", "reader-a"})
 WRITERS = frozenset({"admin", "writer-a"})
@@ -297,6 +298,15 @@ def test_each_tool_is_an_operation_of_its_own(box: Box) -> None:
 def test_a_quota_is_one_over_both_transports(box: Box) -> None:
     seen = [request(box, "GET", "/v1/models", box.tokens["rare"])[0] for _ in range(3)]
     assert seen == [200, 200, 429]
+
+
+def test_a_conversation_with_the_language_model_counts_in_the_quota_of_tokens(box: Box) -> None:
+    frugal = make_token("frugal", box.data, "--quota", "20 tokens/min")
+    messages = [{"role": "user", "content": "Tell me about the galley. " * 10}]
+    talk = {"model": "quoter", "messages": messages, "max_tokens": 4}
+    seen = [request(box, "POST", "/v1/chat/completions", frugal, talk) for _ in range(2)]
+    assert [status for status, _ in seen] == [200, 429]
+    assert seen[0][1]["usage"]["total_tokens"] > 20
 
 
 def test_a_new_certificate_is_served_without_a_restart(box: Box) -> None:

@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.exchange import JSON, Exchange, id_header
 from edge_rag.server.http.fields import check_names, choice, parse_json, typed
+from edge_rag.server.http.openai.requests import EXTENSION
 from edge_rag.service.call import Call
 from edge_rag.service.inference import encoding
-
-EXTENSION: Final = "edge_rag"
-"""Field of requests with what the APIs have no field for."""
 
 _EMBEDDING_FIELDS: Final = frozenset({"model", "input", "encoding_format", "dimensions", "user", EXTENSION})
 _INPUTS: Final = {"passage": False, "question": True}

@@ -21,13 +21,15 @@ from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.documents import document_url
 from edge_rag.server.http.exchange import Exchange, event_line
 from edge_rag.server.http.fields import check_names, parse_json, typed
-from edge_rag.server.http.openai.answers import (
+from edge_rag.server.http.openai.answers import Answer, answer_events
+from edge_rag.server.http.openai.filters import attributes_of, parse_filters
+from edge_rag.server.http.openai.functions import call_message, parse_functions, result_message
+from edge_rag.server.http.openai.models import collection_of
+from edge_rag.server.http.openai.requests import (
     EXTENSION,
     UNREAD,
-    Answer,
     Caller,
     Wanted,
-    answer_events,
     caller_of,
     check_supported,
     last_question,
@@ -39,9 +41,6 @@ from edge_rag.server.http.openai.answers import (
     parse_sampling,
     text_of,
 )
-from edge_rag.server.http.openai.filters import attributes_of, parse_filters
-from edge_rag.server.http.openai.functions import call_message, parse_functions, result_message
-from edge_rag.server.http.openai.models import collection_of
 from edge_rag.service.call import Call
 
 _NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {

@@ -22,9 +22,9 @@ from edge_rag.pipeline.pipeline import SearchResult
 from edge_rag.server.http.documents import document_url
 from edge_rag.server.http.exchange import Exchange
 from edge_rag.server.http.fields import check_names, choice, parse_json, typed
-from edge_rag.server.http.openai.answers import EXTENSION, check_supported
 from edge_rag.server.http.openai.filters import attributes_of, parse_filters
 from edge_rag.server.http.openai.pages import following, page_object, parse_page, read_page
+from edge_rag.server.http.openai.requests import EXTENSION, check_supported
 from edge_rag.server.http.openai.vector_store_files import count_files, parse_chunking, parse_files, store_of
 from edge_rag.service import collections, files
 from edge_rag.service.ask import search

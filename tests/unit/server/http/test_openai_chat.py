@@ -27,8 +27,8 @@ from edge_rag.core.passage import Passage, RankedPassage
 from edge_rag.core.query import AnswerMode, JsonSchema, Priority, Query
 from edge_rag.errors import EdgeRagError, InvalidRequest, NotFound, UndecodableMessage
 from edge_rag.server.http.fields import parse_json
-from edge_rag.server.http.openai.answers import Caller
 from edge_rag.server.http.openai.chat import ChatRequest, ChatWriter, parse_chat, question_of
+from edge_rag.server.http.openai.requests import Caller
 
 CALLER = Identity("ward-3", frozenset({Role.READER}), priority_ceiling=Priority.NORMAL)
 LIMITS = RequestLimits(question_characters=100, default_mode=AnswerMode.QUOTE, default_passages=4)

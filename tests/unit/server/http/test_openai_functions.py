@@ -12,8 +12,8 @@ from edge_rag.core.ids import RequestId
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.core.query import AnswerMode
 from edge_rag.errors import InvalidRequest
-from edge_rag.server.http.openai.answers import Caller
 from edge_rag.server.http.openai.chat import ChatWriter, parse_chat
+from edge_rag.server.http.openai.requests import Caller
 from edge_rag.server.http.openai.responses import parse_response
 from tests.unit.server.http.test_openai_responses import events
 

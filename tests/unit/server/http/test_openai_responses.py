@@ -26,7 +26,7 @@ from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.core.passage import Passage, RankedPassage
 from edge_rag.core.query import AnswerMode, JsonSchema, Query
 from edge_rag.errors import EdgeRagError, InvalidRequest, NotFound
-from edge_rag.server.http.openai.answers import Caller
+from edge_rag.server.http.openai.requests import Caller
 from edge_rag.server.http.openai.responses import (
     ResponseRequest,
     ResponseWriter,

@@ -1,0 +1,381 @@
+"""Fields that chat completions and responses have in common: of a question, and of a conversation.
+
+What a request asks for and the box cannot do is refused by the name of its field, unless it is the field's neutral
+value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from edge_rag.core.documents.filters import Filter
+from edge_rag.core.generation import CompletionRequest, Conversation, Function
+from edge_rag.core.identity import Identity
+from edge_rag.core.ids import RequestId
+from edge_rag.core.limits.request_fields import (
+    MAX_CONVERSATION_CHARACTERS,
+    MAX_PASSAGES,
+    MAX_SENTENCES,
+    RequestLimits,
+    bounded_int,
+    check_format,
+    checked_sampling,
+    parse_text,
+)
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Sampling
+from edge_rag.errors import InvalidRequest
+from edge_rag.server.http.exchange import Exchange
+from edge_rag.server.http.fields import check_names, choice, typed
+from edge_rag.server.http.openai.filters import parse_filters
+from edge_rag.server.http.openai.models import collection_of
+from edge_rag.service.ask import language_model
+from edge_rag.service.call import Call
+
+EXTENSION: Final = "edge_rag"
+"""Field of requests and responses with what OpenAI's API has no field for."""
+
+UNREAD: Final = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
+"""Fields that change no answer here."""
+
+_READ_EXTENSION: Final = frozenset({"mode", "max_sentences", "passages", "priority", "filter", "sources"})
+_SYSTEM_ROLES: Final = ("system", "developer")
+_ROLES: Final = (*_SYSTEM_ROLES, "user", "assistant")
+_MOST_MESSAGES: Final = 4096
+_MOST_SEED: Final = (1 << 64) - 1
+_MOST_TOP_K: Final = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and within what.
+
+    Attributes:
+        request_id: Id of the request.
+        identity: The caller.
+        deadline: ``time.monotonic()`` seconds.
+        limits: Bounds and defaults of requests.
+        language_model: Name of the model that continues conversations without documents; None without one.
+        sources: Whether streams have the events of sources, where a request does not say otherwise.
+    """
+
+    request_id: RequestId
+    identity: Identity
+    deadline: float
+    limits: RequestLimits
+    language_model: str | None = None
+    sources: bool = False
+
+
+def check_supported(
+    body: Mapping[str, Any], read: Collection[str], neutral: Mapping[str, Sequence[object]], prefix: str = ""
+) -> None:
+    """Checks that the fields that are not read ask for nothing.
+
+    Args:
+        body: The object.
+        read: Names of the fields that are read or need not be.
+        neutral: Values that ask for nothing, by name of the field; null is one for each.
+        prefix: Name of the object in errors; empty for the body.
+
+    Raises:
+        InvalidRequest: Names the first one that asks for something.
+    """
+    for name, value in body.items():
+        if name in read or value is None:
+            continue
+        if not any(value == each and _alike(value, each) for each in neutral.get(name, ())):
+            raise InvalidRequest(f"{prefix}.{name[:256]}" if prefix else name[:256], "is not supported; leave it out")
+
+
+def _alike(value: object, neutral: object) -> bool:
+    """Returns whether equal values are so as JSON; in Python True is 1."""
+    return isinstance(value, bool) == isinstance(neutral, bool)
+
+
+def parse_model(body: Mapping[str, Any]) -> str:
+    """Returns the name of the model.
+
+    Raises:
+        InvalidRequest: There is none.
+    """
+    model = typed(body, "model", str)
+    if model is None:
+        raise InvalidRequest("model", "is missing")
+    return model
+
+
+def last_question(messages: object, field: str, text_types: Collection[str]) -> str:
+    """Returns the text of the last one of some messages, which is the question; earlier ones are not read.
+
+    Args:
+        messages: Messages of a request.
+        field: Name of their field.
+        text_types: Types of the parts of a message that are text.
+
+    Raises:
+        InvalidRequest: Names the first unusable message.
+    """
+    checked = _messages(messages, field)
+    last = len(checked) - 1
+    return text_of(f"{field}[{last}].content", checked[last].get("content"), text_types)
+
+
+def parse_conversation(messages: object, field: str, text_types: Collection[str], system: str = "") -> Conversation:
+    """Returns the conversation that some messages are; those of one role that follow each other are one.
+
+    Args:
+        messages: Messages of a request.
+        field: Name of their field.
+        text_types: Types of the parts of a message that are text.
+        system: What precedes the system messages.
+
+    Raises:
+        InvalidRequest: Names the first unusable message.
+    """
+    first = [system] if system else []
+    turns: list[list[str]] = []
+    for index, message in enumerate(_messages(messages, field)):
+        place = f"{field}[{index}]"
+        text = text_of(f"{place}.content", message.get("content"), text_types)
+        role = message["role"]
+        if role in _SYSTEM_ROLES:
+            if turns:
+                raise InvalidRequest(f"{place}.role", "must be user or assistant: system messages come first")
+            first.append(text)
+        elif turns and bool(len(turns) % 2) == (role == "user"):
+            turns[-1].append(text)
+        elif turns or role == "user":
+            turns.append([text])
+        else:
+            raise InvalidRequest(f"{place}.role", "must be user: a conversation begins with the user")
+    conversation = Conversation("\n\n".join(first), tuple("\n\n".join(turn) for turn in turns))
+    characters = len(conversation.system) + sum(map(len, conversation.turns))
+    if characters > MAX_CONVERSATION_CHARACTERS:
+        raise InvalidRequest(
+            field, f"has {characters:,} characters, at most {MAX_CONVERSATION_CHARACTERS:,} are allowed"
+        )
+    return conversation
+
+
+def _messages(messages: object, field: str) -> list[dict[str, Any]]:
+    """Returns messages with known roles, the last one the user's."""
+    if not isinstance(messages, list) or not messages:
+        raise InvalidRequest(field, "must be an array of at least one message")
+    bounded_int(field, len(messages), 1, _MOST_MESSAGES)
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+            raise InvalidRequest(f"{field}[{index}].role", f"must be one of {', '.join(_ROLES)}")
+    if messages[-1]["role"] != "user":
+        raise InvalidRequest(f"{field}[{len(messages) - 1}].role", "must be user: the last message is the question")
+    return messages
+
+
+def text_of(field: str, value: object, text_types: Collection[str]) -> str:
+    """Returns the text of a message's content.
+
+    Args:
+        field: Name of its field.
+        value: A text, or parts.
+        text_types: Types of parts that are text.
+
+    Raises:
+        InvalidRequest: It is or has something else.
+    """
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise InvalidRequest(field, "must be a string or an array of parts")
+    texts: list[str] = []
+    for index, part in enumerate(value):
+        text = part.get("text") if isinstance(part, dict) and part.get("type") in text_types else None
+        if not isinstance(text, str):
+            kinds = " or ".join(text_types)
+            raise InvalidRequest(f"{field}[{index}]", f"must be a part of type {kinds}; others are not supported")
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def parse_sampling(body: Mapping[str, Any], max_tokens: int | None) -> Sampling:
+    """Returns how tokens are chosen.
+
+    Args:
+        body: The body.
+        max_tokens: Most tokens of the answer, whose field each interface names otherwise; None for the default.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    named = {
+        "max_tokens": max_tokens,
+        "temperature": typed(body, "temperature", float),
+        "top_p": typed(body, "top_p", float),
+        "top_k": typed(body, "top_k", int),
+        "repetition_penalty": typed(body, "repetition_penalty", float),
+        "seed": typed(body, "seed", int),
+    }
+    for name, most in (("seed", _MOST_SEED), ("top_k", _MOST_TOP_K)):
+        if isinstance(number := named[name], int):
+            bounded_int(name, number, 0, most)
+    given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    return checked_sampling(replace(Sampling(), stop=_stop(body), **given))
+
+
+def _stop(body: Mapping[str, Any]) -> tuple[str, ...]:
+    value = body.get("stop")
+    texts = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise InvalidRequest("stop", "must be a string or an array of strings")
+    return tuple(texts)
+
+
+def parse_format(wanted: Mapping[str, Any] | None, name: str, schema_in: str = "") -> AnswerFormat | None:
+    """Returns the format of an answer; None for any text.
+
+    Args:
+        wanted: The object that tells it.
+        name: Name of the object in errors.
+        schema_in: Name of the object within that holds the schema; empty if it is a field of ``wanted``.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    if wanted is None or wanted.get("type") == "text":
+        return None
+    if wanted.get("type") == "json_object":
+        return JsonSchema('{"type":"object"}')
+    if wanted.get("type") != "json_schema":
+        raise InvalidRequest(f"{name}.type", "must be text, json_object or json_schema")
+    holder = (typed(wanted, schema_in, dict, name) or {}) if schema_in else wanted
+    where = f"{name}.{schema_in}" if schema_in else name
+    schema = typed(holder, "schema", dict, where)
+    if schema is None:
+        raise InvalidRequest(f"{where}.schema", "is missing")
+    return JsonSchema(json.dumps(schema, ensure_ascii=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request asks for besides its question, in core values.
+
+    Attributes:
+        sampling: How tokens are chosen.
+        format: Format of the answer; None for any text.
+        format_field: Name of its field in errors.
+        passages: Most passages in the prompt; None for the default. The extension's goes before.
+        filter: Which passages may be used; None for the extension's.
+        functions: What the language model may ask to be called.
+        must_call: Whether it must ask for one of them.
+    """
+
+    sampling: Sampling
+    format: AnswerFormat | None
+    format_field: str
+    passages: int | None = None
+    filter: Filter | None = None
+    functions: tuple[Function, ...] = ()
+    must_call: bool = False
+
+
+def parse_query(
+    body: Mapping[str, Any], question: tuple[str, str], model: str, wanted: Wanted, caller: Caller
+) -> Query:
+    """Returns the query to the collection that a model stands for.
+
+    Args:
+        body: The body, for the extension.
+        question: Name of the question's field, and the question.
+        model: The model.
+        wanted: What else the request asks for.
+        caller: Who asks.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+        NotFound: The model is not a collection.
+    """
+    limits, form = caller.limits, wanted.format
+    extension = typed(body, EXTENSION, dict) or {}
+    check_names(extension, _READ_EXTENSION, EXTENSION)
+    mode = choice(extension, "mode", {each.value: each for each in AnswerMode}, EXTENSION)
+    if mode is None:
+        mode = AnswerMode.FREE if form is not None else limits.default_mode
+    _check_format(wanted, mode)
+    sentences = typed(extension, "max_sentences", int, EXTENSION)
+    passages = typed(extension, "passages", int, EXTENSION)
+    if passages is None:
+        passages = limits.default_passages if wanted.passages is None else wanted.passages
+    return Query(
+        request_id=caller.request_id,
+        question=parse_text(*question, limits.question_characters),
+        collection=collection_of(model),
+        mode=mode,
+        max_sentences=bounded_int(
+            f"{EXTENSION}.max_sentences", 1 if sentences is None else sentences, 1, MAX_SENTENCES
+        ),
+        passages=bounded_int(f"{EXTENSION}.passages", passages, 1, MAX_PASSAGES),
+        sampling=wanted.sampling,
+        priority=_priority(extension, caller),
+        client=caller.identity.name,
+        deadline=caller.deadline,
+        format=form,
+        filter=_filter(extension, wanted),
+    )
+
+
+def _filter(extension: Mapping[str, Any], wanted: Wanted) -> Filter | None:
+    found = parse_filters(extension.get("filter"), f"{EXTENSION}.filter")
+    if found is not None and wanted.filter is not None:
+        raise InvalidRequest(f"{EXTENSION}.filter", "is given by the tool, too; leave one out")
+    return wanted.filter if found is None else found
+
+
+def parse_completion(
+    body: Mapping[str, Any], conversation: Conversation, wanted: Wanted, caller: Caller
+) -> CompletionRequest:
+    """Returns the request to continue a conversation.
+
+    Args:
+        body: The body, for the extension.
+        conversation: The conversation.
+        wanted: What else the request asks for.
+        caller: Who asks.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    extension = typed(body, EXTENSION, dict) or {}
+    check_names(extension, frozenset({"priority"}), EXTENSION)
+    _check_format(wanted, AnswerMode.FREE)
+    if wanted.functions and wanted.format is not None:
+        raise InvalidRequest(wanted.format_field, "does not go with tools; leave one out")
+    if wanted.functions and wanted.sampling.stop:
+        raise InvalidRequest("stop", "does not go with tools; leave one out")
+    return CompletionRequest(
+        request_id=caller.request_id,
+        conversation=conversation,
+        sampling=wanted.sampling,
+        priority=_priority(extension, caller),
+        client=caller.identity.name,
+        deadline=caller.deadline,
+        format=wanted.format,
+        functions=wanted.functions,
+        must_call=wanted.must_call,
+    )
+
+
+def _check_format(wanted: Wanted, mode: AnswerMode) -> None:
+    if wanted.format is not None:
+        check_format(wanted.format_field, wanted.format, mode, "stop" if wanted.sampling.stop else None)
+
+
+def _priority(extension: Mapping[str, Any], caller: Caller) -> Priority:
+    wanted = choice(extension, "priority", {each.name.lower(): each for each in Priority}, EXTENSION)
+    return caller.identity.capped_priority(Priority.INTERACTIVE if wanted is None else wanted)
+
+
+def caller_of(call: Call, exchange: Exchange) -> Caller:
+    """Returns who asks by a call."""
+    model, sources = language_model(call), exchange.open_webui_sources
+    return Caller(call.request_id, call.identity, call.deadline, exchange.requests, model, sources)
