@@ -126,6 +126,9 @@ ROWS = {
     ("PUT", "/api/v1/collections/{collection}/index"): Row(ADMINS, 400, body={}),
     ("GET", "/api/v1/collections/{collection}/documents"): Row(READERS),
     ("GET", "/api/v1/collections/{collection}/documents/{document:path}"): Row(READERS),
+    ("PUT", "/api/v1/collections/{collection}/documents/{document:path}"): Row(
+        WRITERS, 400, parameters={"document": "x" * 1025}
+    ),
     ("DELETE", "/api/v1/collections/{collection}/documents/{document:path}"): Row(
         WRITERS, 404, parameters={"document": "nothing"}
     ),

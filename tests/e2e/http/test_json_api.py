@@ -142,6 +142,29 @@ def test_documents_come_page_by_page(http_daemon: RunningDaemon) -> None:
     assert shown == json.loads(printed.stdout)
 
 
+def put(daemon: RunningDaemon, name: str, content: bytes, **headers: str) -> tuple[int, Any]:
+    with closing(connect(daemon)) as connection:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request("PUT", f"/api/v1/collections/put/documents/{quote(name)}", content, sent)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+
+def test_a_document_is_put_replaced_and_found(http_daemon: RunningDaemon) -> None:
+    text = b"# Boiler\n\nThe boiler is blown down every 8 hours.\n" + b"More.\n" * 40_000
+    status, outcome = put(http_daemon, "boiler house/log.md", text)
+    assert (status, outcome["status"], outcome["document"]["media_type"]) == (200, "added", "text/markdown")
+    assert put(http_daemon, "boiler house/log.md", text)[1]["status"] == "unchanged"
+    assert put(http_daemon, "boiler house/log.md", b"The boiler is cold.")[1]["status"] == "replaced"
+    body = {"question": "boiler", "collection": "put"}
+    hits = call(http_daemon, "POST", "search", body)[1]["hits"]
+    assert [hit["text"] for hit in hits] == ["The boiler is cold."]
+    status, outcome = put(http_daemon, "no.pdf", b"This is not a PDF.", content_type="application/pdf")
+    assert (status, outcome["status"], outcome["document"]) == (200, "rejected", None)
+    assert outcome["reason"]
+    call(http_daemon, "DELETE", "collections/put")
+
+
 def test_a_collection_is_made_changed_and_deleted(http_daemon: RunningDaemon) -> None:
     settings = {"description": "Boiler house", "boosts": [{"key": "year", "value": 2020, "factor": 2}]}
     status, made = call(http_daemon, "POST", "collections", {"name": "boiler", "settings": settings})

@@ -26,6 +26,9 @@ MAX_RESPONSE_BYTES: Final = 512 << 10
 """Most bytes of the elements of a response, but for one element that alone has more."""
 
 _BODY_METHODS: Final = ("POST", "PUT", "PATCH")
+_UNKNOWN_MEDIA_TYPES: Final = ("application/octet-stream", "application/x-www-form-urlencoded")
+"""What clients send with documents whose type they do not know."""
+
 _T = TypeVar("_T")
 
 
@@ -41,7 +44,8 @@ class Endpoint:
         method: HTTP method.
         path: Path, with parameters as Starlette writes them.
         operation: What its callers want.
-        handler: Called with the call, the request if it takes one, and the limits of requests if it takes these.
+        handler: Called with the call, the request if it takes one, and what else it takes by name: ``limits`` of
+            requests; ``content``, the body as it arrives, and its ``media_type``, which is empty if it says nothing.
         events: Names of the events of a stream, by type; none if it is not one.
         event_id: Returns the id of an event, after which a client that was disconnected continues; None for none.
         whole: Makes one response of the request, the call and the events, for clients that do not ask for a stream;
@@ -69,8 +73,13 @@ class Endpoint:
 
     @property
     def has_body(self) -> bool:
-        """Whether a request has a body, if it has fields."""
-        return self.method in _BODY_METHODS
+        """Whether the fields of a request are in its body."""
+        return self.method in _BODY_METHODS and not self.takes_content
+
+    @property
+    def takes_content(self) -> bool:
+        """Whether the body of a request is a document."""
+        return "content" in self.hints
 
     @property
     def hints(self) -> dict[str, Any]:
@@ -80,7 +89,7 @@ class Endpoint:
     def route(self) -> HttpRoute:
         """Returns the route that serves it."""
         question = _QuestionOf(self.question) if self.question else None
-        return HttpRoute(self.method, self.path, self.operation, _Handler(self), question)
+        return HttpRoute(self.method, self.path, self.operation, _Handler(self), question, self.takes_content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +114,7 @@ class _Handler:
         self._endpoint = endpoint
         self._request: type | None = hints.get("request")
         self._takes_limits = hints.get("limits") is RequestLimits
+        self._takes_content = endpoint.takes_content
         self._streams = inspect.isasyncgenfunction(endpoint.handler)
 
     async def __call__(self, call: Call, exchange: Exchange) -> None:
@@ -112,6 +122,11 @@ class _Handler:
         given: dict[str, Any] = {} if self._request is None else {"request": request}
         if self._takes_limits:
             given["limits"] = exchange.requests
+        if self._takes_content:
+            async with aclosing(exchange.pieces(call.backend.document_bytes)) as content:
+                given |= {"content": content, "media_type": _media_type(exchange)}
+                await exchange.respond_json(call, encode(await self._endpoint.handler(call, **given)))
+            return
         if not self._streams:
             await exchange.respond_json(call, encode(await self._endpoint.handler(call, **given)))
             return
@@ -182,6 +197,11 @@ class _Handler:
                 await exchange.start(200, self._endpoint.media_type, {**id_header(call), **named})
             await exchange.write_all(chunk)
         await exchange.finish()
+
+
+def _media_type(exchange: Exchange) -> str:
+    named = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return "" if named in _UNKNOWN_MEDIA_TYPES else named
 
 
 def _query(exchange: Exchange) -> dict[str, Any]:

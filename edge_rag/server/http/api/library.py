@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final
 
 from edge_rag.core.documents.checks import checked_settings
 from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
-from edge_rag.core.documents.document import DocumentInfo
+from edge_rag.core.documents.document import DocumentInfo, IngestOutcome
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.monitoring.status import IndexInUse
 from edge_rag.errors import InvalidRequest
@@ -16,6 +17,7 @@ from edge_rag.server.http.api.decode import Between, Changes, Collection, Docume
 from edge_rag.server.http.api.endpoints import MAX_RESPONSE_BYTES, fitting, size_of
 from edge_rag.service import collections, documents
 from edge_rag.service.call import Call
+from edge_rag.service.documents import UploadEnd, UploadHeader, UploadPart
 
 _MOST_DOCUMENTS: Final = 1000
 _MOST_CHARACTERS: Final = 1 << 53
@@ -257,6 +259,26 @@ async def get_document(call: Call, request: GetDocumentRequest) -> DocumentText:
     """Returns a document, by id or by name, with a range of its text."""
     found = await documents.get(call, request.collection, request.document, request.start, request.end)
     return DocumentText(found.info, found.text, found.end)
+
+
+async def put_document(
+    call: Call, request: DocumentRequest, content: AsyncIterator[bytes], media_type: str
+) -> IngestOutcome:
+    """Stores a document under its name, and returns when it can be found.
+
+    The body is the document as it is; a document of that name is replaced. `Content-Type` is its media type, which is
+    detected if it is left out. Many documents are better sent as files or as a job.
+    """
+
+    async def parts() -> AsyncGenerator[UploadPart, None]:
+        yield UploadHeader(request.collection, request.document, media_type, {})
+        async for piece in content:
+            yield piece
+        yield UploadEnd()
+
+    uploads = documents.receive(call, parts())
+    async with aclosing(documents.ingest(call, uploads)) as outcomes:
+        return await anext(outcomes)
 
 
 async def delete_document(call: Call, request: DocumentRequest) -> DeletedDocument:

@@ -22,6 +22,9 @@ from edge_rag.server.http.probes import PROBES, HttpProbe
 from edge_rag.service import access, ask, collections, documents, jobs, status
 from edge_rag.service.call import Call, Operation
 
+_BYTES: Final = "application/octet-stream"
+_BINARY: Final = {"type": "string", "format": "binary"}
+
 DESCRIBE_API: Final = Operation("DescribeApi", None)
 
 _ANSWER: Final = {
@@ -64,6 +67,12 @@ ENDPOINTS: Final = (
         f"{PREFIX}/collections/{{collection}}/documents/{{document:path}}",
         documents.GET_DOCUMENT,
         library.get_document,
+    ),
+    Endpoint(
+        "PUT",
+        f"{PREFIX}/collections/{{collection}}/documents/{{document:path}}",
+        documents.INGEST,
+        library.put_document,
     ),
     Endpoint(
         "DELETE",
@@ -200,6 +209,8 @@ def _operation(endpoint: Endpoint, requests: Schemas, responses: Schemas, error:
         if shown:
             body = requests.members(kind, shown)
             found["requestBody"] = {"required": bool(body.get("required")), "content": {JSON: {"schema": body}}}
+    if endpoint.takes_content:
+        found["requestBody"] = {"required": True, "content": {_BYTES: {"schema": _BINARY}}}
     found["responses"] = {
         "200": {"description": "Done.", "content": _content(endpoint, hints, responses)},
         "4XX": {"description": "The request cannot be served.", "content": {JSON: {"schema": error}}},
@@ -249,7 +260,7 @@ def _content(endpoint: Endpoint, hints: Mapping[str, Any], responses: Schemas) -
         named = {name: responses.of(kind) for kind, name in endpoint.events.items()}
         content[EVENTS] = {"schema": {"type": "string"}, "x-events": named}
     elif get_args(result) and get_args(result)[0] is bytes:
-        content[endpoint.media_type] = {"schema": {"type": "string", "format": "binary"}}
+        content[endpoint.media_type] = {"schema": _BINARY}
     elif isinstance(result, type) and is_dataclass(result):
         content[JSON] = {"schema": responses.of(result)}
     else:
