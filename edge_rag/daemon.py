@@ -30,7 +30,6 @@ from edge_rag.bootstrap.tracing import make_traces
 from edge_rag.config.sections import LogFormat
 from edge_rag.config.settings import Settings
 from edge_rag.core.limits.thread_shares import POOL_THREADS
-from edge_rag.discovery.announcer import Announcer
 from edge_rag.errors import EdgeRagError
 from edge_rag.runtime.session.process import freeze_gc, limit_malloc_arenas, lower_priority
 from edge_rag.server.grpc.server import GrpcServer
@@ -59,6 +58,7 @@ from edge_rag.telemetry.usage import UsageMeter
 from edge_rag.throttle.sensors import temperatures
 
 if TYPE_CHECKING:
+    from edge_rag.discovery.announcer import Announcer
     from edge_rag.server.http.server import HttpServer
 
 _STATUS_SECONDS: Final = 2.0

@@ -18,7 +18,6 @@ from edge_rag.config.paths import certificate_path, credential, pairing_path, so
 from edge_rag.config.settings import Settings
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.core.ports import AuditSink
-from edge_rag.discovery.announcer import Announcement, Announcer
 from edge_rag.errors import AccessError, ConfigurationError
 from edge_rag.server.limits.connections import Connections
 from edge_rag.server.limits.transport import BUFFERED_BYTES, HTTP_BUFFERED_BYTES, TransportLimits
@@ -39,6 +38,7 @@ from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.tracing import Traces
 
 if TYPE_CHECKING:
+    from edge_rag.discovery.announcer import Announcement, Announcer
     from edge_rag.server.http.server import HttpServer
 
 log = structlog.get_logger()
@@ -247,6 +247,8 @@ def make_announcer(settings: Settings, address: str) -> Announcer | None:
     """
     if not settings.discovery.announce or is_local(address):
         return None
+    from edge_rag.discovery.announcer import Announcer  # zeroconf, only where it announces
+
     return Announcer(lambda: announcement(settings, address))
 
 
@@ -260,6 +262,8 @@ def announcement(settings: Settings, address: str) -> Announcement:
     Raises:
         AccessError: The address is a name, or the certificates are unusable.
     """
+    from edge_rag.discovery.announcer import Announcement
+
     host, _, port = address.rpartition(":")
     return Announcement(
         name=settings.discovery.box_name(),

@@ -20,8 +20,6 @@ from edge_rag.offload.generation.redaction import Redactor
 from edge_rag.offload.generation.timeouts import Timeouts
 from edge_rag.offload.ports import Remote, UsageSink
 from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
-from edge_rag.offload.remotes.edge_rag import EdgeRagEncoders, EdgeRagRemote
-from edge_rag.offload.remotes.openai import OpenAiRemote
 from edge_rag.offload.remotes.tls_trust import Trust
 
 _BATTERY_INTERVAL_S: Final = 5.0
@@ -76,6 +74,8 @@ def make_encoder_offload(
     """
     if offloading is None:
         return None
+    from edge_rag.offload.remotes.edge_rag import EdgeRagEncoders, EdgeRagRemote
+
     context = offloading.context
     states = {
         name: EncoderState(state, EdgeRagEncoders(state.remote.connection))
@@ -92,11 +92,16 @@ def make_encoder_offload(
 
 
 def _remote(settings: RemoteSettings) -> Remote:
+    # Imported by what is configured: an HTTP client and multicast DNS are 0.1 s of processor time at start.
     trust = Trust(settings.authority, settings.fingerprint, settings.credential)
     match settings.kind:
         case RemoteKind.EDGE_RAG:
+            from edge_rag.offload.remotes.edge_rag import EdgeRagRemote
+
             return EdgeRagRemote(settings.name, settings.address, trust, frozenset(settings.uses))
         case RemoteKind.OPENAI:
+            from edge_rag.offload.remotes.openai import OpenAiRemote
+
             return OpenAiRemote(settings.name, settings.address, settings.model or "", trust)
 
 

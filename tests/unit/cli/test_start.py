@@ -1,4 +1,4 @@
-"""The command line imports only what a command needs."""
+"""The command line and the daemon import only what a command needs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from pathlib import Path
 from edge_rag.cli.main import COMMANDS
 
 HEAVY = {"grpc", "numpy", "rich", "pydantic", "onnxruntime", "faiss", "onnx", "asyncio", "cryptography", "psutil"}
+
+MODULES_OF_THE_DAEMON = 1300
+"""Most modules that a daemon imports at its start; it was 1,223 when this was written."""
 
 
 def imported(*commands: tuple[str, ...]) -> set[str]:
@@ -32,6 +35,16 @@ def test_version_and_help_import_no_heavy_package() -> None:
 
 def test_the_help_of_commands_imports_no_heavy_package() -> None:
     assert imported(*((name, "--help") for name in COMMANDS)) == set()
+
+
+def test_a_daemon_without_remotes_announcements_and_http_imports_nothing_for_them() -> None:
+    code = "import sys, edge_rag.daemon\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = done.stdout.split()
+    for_others = ("httpx2", "zeroconf", "starlette", "uvicorn", "h11", "huggingface_hub", "pypdfium2", "bs4", "torch")
+    assert not set(for_others) & {name.partition(".")[0] for name in modules}
+    assert not [name for name in modules if name.startswith(("edge_rag.discovery", "edge_rag.server.http"))]
+    assert len(modules) <= MODULES_OF_THE_DAEMON, "import what only some daemons need where they need it"
 
 
 def test_listing_tokens_imports_neither_grpc_nor_numpy(tmp_path: Path) -> None:
