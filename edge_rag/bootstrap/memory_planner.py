@@ -25,6 +25,7 @@ from edge_rag.device.memory_plan import (
 from edge_rag.device.profile import DeviceProfile
 from edge_rag.engine.scheduling.policy import StepSize, limits_for
 from edge_rag.generator.constraints.grammar import GRAMMAR_MEMORY_BYTES
+from edge_rag.ingest.page_images import CACHE_BYTES as CACHED_PAGES_BYTES
 from edge_rag.model_store.store import RoleFolders
 from edge_rag.reranker.max_sim import CACHE_BYTES
 from edge_rag.runtime.encoder.batching import graph_lengths
@@ -89,6 +90,7 @@ class MemoryPlanner:
         self._fixed = (
             *_fixed(folders.embedder, settings.data_directory / "vectors", self.parsers),
             _messages(settings),
+            *_pages(settings),
             *_npu(profile, folders),
         )
         self._reranker = _reranker(folders, settings.retriever.candidates)
@@ -190,6 +192,11 @@ def _fixed(embedder: Path, vectors: Path, parsers: int) -> Iterator[MemoryItem]:
 def _messages(settings: Settings) -> MemoryItem:
     budget = settings.limits.message_memory_mib
     return MemoryItem("messages", message_memory_bytes(settings), f"{budget} MiB shared, and gRPC's buffers")
+
+
+def _pages(settings: Settings) -> Iterator[MemoryItem]:
+    if settings.http.enabled:
+        yield MemoryItem("pages", CACHED_PAGES_BYTES, "pictures of pages and places of text")
 
 
 def _npu(profile: DeviceProfile, folders: RoleFolders) -> Iterator[MemoryItem]:

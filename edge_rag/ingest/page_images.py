@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from edge_rag.core.documents.document import DocumentInfo
-from edge_rag.errors import InvalidRequest, PageUnavailable
+from edge_rag.errors import DocumentRejected, InvalidRequest, PageUnavailable
 from edge_rag.ingest.parsing.pdf.boxes import CharacterBox, PageBoxes
 from edge_rag.ingest.parsing.pdf.drawing import BOX_SCALE, Picture, RelativeBox
 from edge_rag.ingest.parsing.sandbox.pool import ParserPool
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from edge_rag.storage.documents import DocumentStore
 
-CACHE_BYTES: Final = 8 << 20
+CACHE_BYTES: Final = 4 << 20
 """Capacity of the caches of pictures and of boxes together, bytes."""
 
 MAX_WIDTH: Final = 2_000
@@ -107,9 +107,8 @@ class PageImages:
         Raises:
             CollectionNotFound, DocumentNotFound: It does not exist.
             OriginalNotKept: Its bytes are not kept.
-            PageUnavailable: Its format has no pages, or the text was made by another version.
+            PageUnavailable: Its format has no pages, it cannot be drawn, or its text was made by another version.
             InvalidRequest: There is no such page.
-            DocumentRejected: It cannot be drawn.
             StorageCorrupt: Its bytes are missing or damaged.
         """
         if not 1 <= width <= MAX_WIDTH:
@@ -181,8 +180,11 @@ class PageImages:
         _, file = self._store.open_original(info.collection, info.document_id)
         with closing(file):
             content = file.read(0, file.size_bytes)
-        with self._parsers.acquire(info.collection) as parser:
-            return work(parser, content)
+        try:
+            with self._parsers.acquire(info.collection) as parser:
+                return work(parser, content)
+        except DocumentRejected as error:
+            raise PageUnavailable(f"{info.name!r} cannot be shown: {error}") from error
 
     def _text_sha256(self, info: DocumentInfo) -> str:
         digest, at = hashlib.sha256(), 0

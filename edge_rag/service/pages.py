@@ -55,9 +55,8 @@ async def picture(
     Raises:
         CollectionNotFound, DocumentNotFound: It does not exist for the caller.
         OriginalNotKept: Its bytes are not kept.
-        PageUnavailable: Its format has no pages, or places of its text are not known.
+        PageUnavailable: Its format has no pages, it cannot be drawn, or places of its text are not known.
         InvalidRequest: There is no such page or width, or the range is empty.
-        DocumentRejected: It cannot be drawn.
         Overloaded: Too many requests wait.
     """
     call.check_collection(collection)

@@ -19,6 +19,9 @@ from edge_rag.ingest.parsing.pdf.layout import Line, PlacedBlock, add_pages, bod
 from edge_rag.ingest.parsing.pdf.ocr import Recognizer, Scan, Word, recognized_lines, recognized_words
 from edge_rag.ingest.parsing.pdf.page import read_page
 
+MAX_RECOGNIZED_PAGES = 20
+"""Most scanned pages of a document whose boxes are found: all of them are recognized again, each in a few seconds."""
+
 _SCAN_SHARE = 0.25
 _PAGES_NAMED = 20
 _DEEPEST_OBJECT = 5
@@ -59,9 +62,10 @@ def pdf_boxes(content: bytes, limits: ParsingLimits, recognizer: Recognizer, pag
     Raises:
         DocumentRejected: As for ``parse_pdf``; or it has no such page.
     """
+    few = replace(limits, max_scanned_pages=min(limits.max_scanned_pages, MAX_RECOGNIZED_PAGES))
     with open_pdf(content) as document:
         _require_page(document, page)
-        parsed, placed, scans = _parse(document, limits, recognizer)
+        parsed, placed, scans = _parse(document, few, recognizer)
         return document_boxes(document, parsed, placed, scans, page)
 
 
