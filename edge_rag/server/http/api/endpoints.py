@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, get_type_hints
 
 from edge_rag.core.limits.request_fields import RequestLimits
-from edge_rag.core.shapes.encoder import encode, members
+from edge_rag.core.shapes.encoder import encode
 from edge_rag.errors import InvalidRequest, Overloaded, SlowConsumer
 from edge_rag.server.http.api.decode import decode_fields
 from edge_rag.server.http.calls import HttpRoute
@@ -236,8 +236,3 @@ def fitting(elements: Iterable[_T]) -> tuple[_T, ...]:
 def size_of(element: Any) -> int:
     """Returns the bytes of a value as JSON."""
     return len(json.dumps(encode(element), ensure_ascii=False).encode()) + 2
-
-
-def member_names(kind: type) -> tuple[str, ...]:
-    """Returns the names of a request's parameters and fields."""
-    return tuple(member.name for member in members(kind))
