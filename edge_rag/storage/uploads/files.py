@@ -79,12 +79,12 @@ class FileWriter:
 
         Raises:
             StorageFull: No space is left on the disk.
-            StorageError: The disk failed, or another sender of the file has taken its place.
-            OffsetMismatch: The file would be larger than announced.
+            StorageError: The disk failed.
+            OffsetMismatch: The file would be larger than announced, or another sender of it has taken this one's place.
         """
         with self._lock:
             if self._ended:
-                raise StorageError("another request goes on with this file")
+                raise OffsetMismatch(self._synced)
             if self.offset + len(piece) > self._most:
                 raise OffsetMismatch(self._most)
             with writing_to(self._store.folder / self._file_id):
@@ -250,8 +250,9 @@ class FileStore:
         """
         self.settle(file_id)
         with self._lock:
-            if file_id in self._writers:
-                raise StorageError("another request goes on with this file")
+            taken = self._writers.get(file_id)
+            if taken is not None:  # since it was settled
+                raise OffsetMismatch(taken.offset)
             with self._database.reading() as connection:
                 row = connection.execute(
                     "SELECT state, offset, reserved_bytes, size_bytes FROM files WHERE id = ?", (file_id,)

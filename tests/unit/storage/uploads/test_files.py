@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.documents.files import KEPT_S, UNFINISHED_S, FileId, FileState, NewFile, StoredFile
 from edge_rag.core.documents.jobs import JobDocumentState
-from edge_rag.errors import FileIncomplete, FileNotFound, OffsetMismatch, StorageError, StorageFull
+from edge_rag.errors import FileIncomplete, FileNotFound, OffsetMismatch, StorageFull
 from edge_rag.storage.database import Database
 from edge_rag.storage.jobs import JobStore
 from edge_rag.storage.spool.files import Spool
@@ -125,7 +125,7 @@ def test_who_goes_on_with_a_file_ends_who_sent_it_before(box: Box) -> None:
 
     assert box.files.settle(created.file_id).offset == 5
     writer = box.files.writer(created.file_id, 5)
-    with pytest.raises(StorageError, match="another request"):
+    with pytest.raises(OffsetMismatch, match="byte 5"):
         stale.write(b"late")
     writer.write(b" second")
     assert writer.end() == 12
