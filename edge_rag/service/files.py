@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import Final
 
-from edge_rag.core.documents.document import DocumentInfo, Upload
+from edge_rag.core.documents.document import Content, DocumentInfo, Upload
 from edge_rag.core.documents.files import Attachment, FileId, FileState, NewFile, StoredFile
 from edge_rag.core.documents.jobs import Job, JobDocumentState, JobId
 from edge_rag.core.documents.metadata import Metadata
@@ -26,12 +26,15 @@ from edge_rag.errors import (
     CollectionNotFound,
     DocumentNotFound,
     DocumentTooLarge,
+    FileIncomplete,
     FileNotFound,
     InvalidRequest,
     JobNotFound,
+    NotFound,
     StorageCorrupt,
     StorageError,
 )
+from edge_rag.pipeline.ports import OriginalContent
 from edge_rag.service import documents
 from edge_rag.service.call import Call, Operation
 from edge_rag.storage.uploads.attachments import AttachmentPage
@@ -198,14 +201,22 @@ async def list_page(
     return found[:size], len(found) > size
 
 
-async def read(call: Call, file: StoredFile) -> AsyncGenerator[bytes, None]:
-    """Yields the bytes of a file that ``get`` returned.
+async def read(call: Call, file: StoredFile | DocumentInfo) -> AsyncGenerator[bytes, None]:
+    """Yields the bytes of a file or document that ``get`` returned; those of a document if its original is kept.
 
     Raises:
         FileIncomplete: It is not complete, or its bytes are not kept any more.
-        StorageCorrupt: The bytes are missing.
+        OriginalNotKept: The bytes of the document are not kept.
+        StorageCorrupt: The bytes are missing or damaged.
         StorageError: The data directory failed.
     """
+    if isinstance(file, DocumentInfo) or file.state is FileState.RELEASED:
+        with closing(await _original(call, file)) as original:
+            position = 0
+            while piece := await asyncio.to_thread(original.read, position, PIECE_BYTES):
+                yield piece
+                position += len(piece)
+        return
     content = call.backend.files.content(file)
     try:
         opened = await asyncio.to_thread(content.path.open, "rb")
@@ -292,7 +303,8 @@ async def attach(
     Raises:
         CollectionNotFound: The collection does not exist for the caller.
         FileNotFound: A file does not exist for the caller; nothing is attached.
-        FileIncomplete: One has not arrived completely, or its bytes are not kept any more; nothing is attached.
+        FileIncomplete, OriginalNotKept: One has not arrived completely, or its bytes are not kept any more, neither as
+            a file nor as the original of its document; nothing is attached.
         InvalidRequest: There are none or too many.
         StorageFull, StorageError: The data directory failed; files before that are attached.
         NotReady: The daemon is shutting down; files before that are attached.
@@ -302,12 +314,28 @@ async def attach(
         raise InvalidRequest("file_ids", f"must be 1 to {MAX_ATTACHED} files, are {len(files):,}")
     found = [await _own(call, file.file_id) for file in files]
     for stored in found:
-        call.backend.files.content(stored)
+        if stored.state is FileState.RELEASED:
+            (await _original(call, stored)).close()
+        else:
+            call.backend.files.content(stored)
     jobs = call.backend.ingest
     job = jobs.start(call.identity.name)
     try:
         for stored, wanted in zip(found, files, strict=True):
-            await asyncio.to_thread(_accept, call, job.job_id, stored, collection, wanted, same_name)
+            content, discard = await _received(call, stored)
+            upload = Upload(
+                collection,
+                wanted.name or stored.about.name,
+                stored.about.media_type,
+                content,
+                wanted.metadata,
+                call.identity.name,
+                stored.file_id,
+            )
+            try:
+                await asyncio.to_thread(_accept, call, job.job_id, upload, same_name)
+            finally:
+                await asyncio.shield(asyncio.to_thread(discard))  # nothing once the job has accepted it
     finally:
         # Also if the client disconnects: what is accepted is stored, and the job ends with the last of it.
         await asyncio.shield(asyncio.to_thread(jobs.finish_uploads, job.job_id))
@@ -415,23 +443,44 @@ async def _document(call: Call, document: str) -> DocumentInfo:
     return found
 
 
-def _accept(
-    call: Call, job_id: JobId, file: StoredFile, collection: str, wanted: FileToAttach, same_name: SameName
-) -> None:
-    files, attachments = call.backend.files, call.backend.attachments
-    with files.naming:
-        name = wanted.name or file.about.name
-        if same_name is SameName.KEEP:
-            name = attachments.free_name(collection, file.file_id, name, file.sha256)
-        content = files.link(file)
-        upload = Upload(
-            collection, name, file.about.media_type, content, wanted.metadata, call.identity.name, file.file_id
-        )
+async def _original(call: Call, file: StoredFile | DocumentInfo) -> OriginalContent:
+    """Opens the kept original of a document, or of a document that was made of a file; the caller closes it."""
+    if isinstance(file, DocumentInfo):
+        return (await call.run(call.backend.library.open_original, file.collection, file.document_id))[1]
+    for collection in await call.run(call.backend.attachments.of_file, file.file_id):
+        with suppress(NotFound):
+            state = await file_state(call, collection, file.file_id)
+            if state.document_id is not None:
+                return (await call.run(call.backend.library.open_original, collection, state.document_id))[1]
+    raise FileIncomplete(f"the bytes of file {file.file_id} are not kept any more; send it again")
+
+
+async def _received(call: Call, file: StoredFile) -> tuple[Content, Callable[[], None]]:
+    """Returns the bytes of a file as the spool has received them, and what deletes them unless a job accepts them."""
+    files = call.backend.files
+    if file.state is not FileState.RELEASED:
+        linked = await asyncio.to_thread(files.link, file)
+        return linked, partial(files.unlink, linked)
+    with closing(await _original(call, file)) as original:
+        incoming = call.backend.spool.receive(call.identity.name, original.size_bytes)
         try:
-            call.backend.ingest.accept(job_id, upload)
+            await asyncio.wrap_future(incoming.granted)
+            position = 0
+            while piece := await asyncio.to_thread(original.read, position, PIECE_BYTES):
+                await asyncio.to_thread(incoming.write, piece)
+                position += len(piece)
+            return await asyncio.to_thread(incoming.finish), incoming.discard
         except BaseException:
-            files.unlink(content)
+            await asyncio.shield(asyncio.to_thread(incoming.discard))
             raise
+
+
+def _accept(call: Call, job_id: JobId, upload: Upload, same_name: SameName) -> None:
+    with call.backend.files.naming:
+        if same_name is SameName.KEEP:
+            place = upload.collection, upload.file, upload.name, upload.content.sha256
+            upload = replace(upload, name=call.backend.attachments.free_name(*place))
+        call.backend.ingest.accept(job_id, upload)
 
 
 async def _end_attachment(call: Call, collection: str, file_id: str) -> None:

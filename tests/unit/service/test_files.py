@@ -54,6 +54,7 @@ class Box:
             attachments=self.directory.attachments,
             ingest=self.ingest,
             library=self.directory.library,
+            spool=self.directory.spool,
             document_bytes=1 << 20,
         )
 
@@ -212,6 +213,23 @@ async def test_a_file_is_its_owners_and_its_document_everybodys_who_sees_the_col
     assert (await files.list_page(bob, None, None, 10, newest_first=True))[0] == ()
     assert (await files.list_page(admin, None, None, 10, newest_first=True))[0] == (sent,)
     assert await files.get(admin, sent.file_id) == sent
+
+
+async def test_a_file_whose_bytes_are_not_kept_is_read_and_attached_from_its_documents_original(box: Box) -> None:
+    sent = await box.send(PUMP)
+    (attached,) = await box.attach(sent)
+    store = box.directory.files
+    assert store._release_oldest()  # as when room is needed
+    released = await files.get(box.call(), sent.file_id)
+    assert isinstance(released, StoredFile)
+    assert (released.state, list(store.folder.iterdir())) == (FileState.RELEASED, [])
+    assert b"".join([piece async for piece in files.read(box.call(), released)]) == PUMP
+    document = await files.get(box.call(), attached.document_id or "")
+    assert b"".join([piece async for piece in files.read(box.call(), document)]) == PUMP
+
+    (other,) = await box.attach(released, collection="b")
+    assert (other.state, other.name) == (JobDocumentState.ADDED, "pump.txt")
+    assert list((store.folder.parent / "spool").iterdir()) == []
 
 
 async def test_what_cannot_be_attached_is_refused_before_anything_is(box: Box) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.documents.files import KEPT_S, FileId, NewFile, StoredFile
 from edge_rag.core.limits.request_fields import parse_document_name
-from edge_rag.errors import EdgeRagError, FileIncomplete, InvalidRequest
+from edge_rag.errors import EdgeRagError, InvalidRequest
 from edge_rag.server.http.exchange import Exchange, id_header
 from edge_rag.server.http.multipart import MAX_FRAME_BYTES, MultipartForm
 from edge_rag.server.http.openai.pages import page_object, parse_page, read_page
@@ -89,14 +89,10 @@ async def delete_file(call: Call, exchange: Exchange) -> None:
 async def get_content(call: Call, exchange: Exchange) -> None:
     """Returns the bytes of a file."""
     found = await files.get(call, exchange.path["file"])
-    if isinstance(found, DocumentInfo):
-        raise FileIncomplete(
-            f"the bytes of document {found.document_id} are not kept; /documents/{found.document_id} has its text"
-        )
-    name = quote(found.about.name, safe="")
+    name, size = (found.name, found.size_bytes) if isinstance(found, DocumentInfo) else (found.about.name, found.offset)
     headers = {
-        "content-length": str(found.offset),
-        "content-disposition": f"attachment; filename*=UTF-8''{name}",
+        "content-length": str(size),
+        "content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
         **id_header(call),
     }
     async with aclosing(files.read(call, found)) as pieces:
