@@ -271,7 +271,8 @@ class LimitSettings(Section):
     )
 
 
-_HTTP_PACKAGES: Final = ("h11", "starlette", "uvicorn")
+HTTP_PACKAGES: Final = ("h11", "python_multipart", "starlette", "uvicorn")
+"""Modules of the extra ``http``."""
 
 
 class HttpSettings(Section):
@@ -310,7 +311,7 @@ class HttpSettings(Section):
     @staticmethod
     def missing_packages() -> tuple[str, ...]:
         """Returns which packages of the extra ``http`` cannot be imported."""
-        return tuple(name for name in _HTTP_PACKAGES if find_spec(name) is None)
+        return tuple(name for name in HTTP_PACKAGES if find_spec(name) is None)
 
     @property
     def is_default(self) -> bool:

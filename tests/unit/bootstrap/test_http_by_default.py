@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import socket
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +16,7 @@ from edge_rag.access.certificates import CertificateFolder
 from edge_rag.access.tokens import new_token
 from edge_rag.bootstrap import network
 from edge_rag.bootstrap.network import make_access, start_http
-from edge_rag.config.sections import HttpSettings
+from edge_rag.config.sections import HTTP_PACKAGES, HttpSettings
 from edge_rag.config.settings import Settings
 from edge_rag.core.address import DEFAULT_HTTP_ADDRESS
 from edge_rag.core.identity import Identity, Role
@@ -22,6 +24,8 @@ from edge_rag.errors import ConfigurationError
 from edge_rag.server.limits.connection_table import ConnectionLimits
 from edge_rag.server.limits.connections import Connections
 from edge_rag.server.listeners import HttpListener
+
+ROOT = Path(__file__).parents[3]
 
 
 def settings(folder: Path, **values: Any) -> Settings:
@@ -67,6 +71,12 @@ async def start(tmp_path: Path, **http: Any) -> object:
     connections = Connections(ConnectionLimits(100, 10))
     # No call comes.
     return await start_http(given, HttpListener(given.http.address, None), cast(Any, None), connections)
+
+
+def test_every_package_of_the_extra_is_looked_for_before_the_server_is_imported() -> None:
+    """One that is missing would end a daemon that nobody asked for HTTP."""
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["http"]
+    assert sorted(re.split("[<>=]", each)[0].replace("-", "_") for each in extra) == sorted(HTTP_PACKAGES)
 
 
 async def test_without_the_extra_the_daemon_starts_and_says_how_to_install_it(
