@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from openai.types.responses import Response
 
-from tests.e2e.http.test_responses import EVENT, NOT_NULL, NULLABLE
+from tests.e2e.http.openai.test_responses import EVENT, NOT_NULL, NULLABLE
 from tests.e2e.support.running_daemon import RunningDaemon, start_daemon
 
 pytestmark = pytest.mark.convert

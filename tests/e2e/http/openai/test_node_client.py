@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.http.test_openai_client import examples
+from tests.e2e.http.openai.test_openai_client import examples
 from tests.e2e.support.running_daemon import RunningDaemon
 
 PACKAGE = "openai"
