@@ -30,10 +30,12 @@ CHECKS: Final[list[Any]] = [
     negative_data_rejection,
 ]
 ENDLESS: Final = {"/api/v1/status/events", "/api/v1/audit/events"}
-"""Streams that go on until the daemon stops: for them only what is refused can be compared."""
+"""Streams that go on until the daemon stops: a response that does not end cannot be compared."""
 
 SEED: Final = 20261123
-OPERATIONS: Final = [(method.upper(), path) for path, methods in document()["paths"].items() for method in methods]
+OPERATIONS: Final = [
+    (method.upper(), path) for path, methods in document()["paths"].items() for method in methods if path not in ENDLESS
+]
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +65,13 @@ def compare(daemon: RunningDaemon, method: str, path: str, mode: GenerationMode,
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_what_the_document_allows_is_answered_as_it_says(daemon: RunningDaemon, method: str, path: str) -> None:
-    if path not in ENDLESS:
-        compare(daemon, method, path, GenerationMode.POSITIVE, 5)
+    compare(daemon, method, path, GenerationMode.POSITIVE, 5)
 
 
 TAKES_DATA: Final = [
     (endpoint.method, place)
     for endpoint in ENDPOINTS
-    if "request" in endpoint.hints and (place := endpoint.path.replace(":path", ""))
+    if "request" in endpoint.hints and (place := endpoint.path.replace(":path", "")) not in ENDLESS
 ]
 
 
@@ -82,4 +83,4 @@ def test_what_the_document_does_not_allow_is_refused(daemon: RunningDaemon, meth
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "path"), TAKES_DATA)
 def test_a_longer_search_finds_nothing_that_is_let_in(daemon: RunningDaemon, method: str, path: str) -> None:
-    compare(daemon, method, path, GenerationMode.NEGATIVE, 60)
+    compare(daemon, method, path, GenerationMode.NEGATIVE, 30)
