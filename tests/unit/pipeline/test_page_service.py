@@ -1,0 +1,93 @@
+"""Pages are drawn one at a time, callers take turns, and nobody fills the queue."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from edge_rag.core.query import RequestContext
+from edge_rag.errors import NotReady, Overloaded, PageUnavailable
+from edge_rag.ingest.page_images import PageImages
+from edge_rag.pipeline.page_service import PageService
+
+
+class Drawing:
+    """Draws nothing, when it is let; notes which document was drawn and how many at once."""
+
+    def __init__(self) -> None:
+        self.drawn: list[str] = []
+        self.most = 0
+        self.begun = threading.Event()
+        self.unblocked = threading.Event()
+        self._at_once = 0
+
+    def picture(self, collection: str, document: str, page: int, width: int, marked: object) -> Any:
+        self._at_once += 1
+        self.most = max(self.most, self._at_once)
+        self.begun.set()
+        assert self.unblocked.wait(30)
+        self._at_once -= 1
+        self.drawn.append(document)
+        if document == "broken":
+            raise PageUnavailable("it is broken")
+        return document
+
+
+@pytest.fixture
+def drawing() -> Drawing:
+    return Drawing()
+
+
+@pytest.fixture
+def service(drawing: Drawing) -> Iterator[PageService]:
+    made = PageService(cast(PageImages, drawing), waiting=8)
+    yield made
+    drawing.unblocked.set()
+    made.close()
+
+
+def ask(service: PageService, client: str, document: str) -> asyncio.Task[Any]:
+    return asyncio.ensure_future(service.picture("c", document, 1, 10, None, RequestContext(client=client)))
+
+
+async def test_one_is_drawn_at_a_time_and_a_newcomer_is_next(service: PageService, drawing: Drawing) -> None:
+    flood = [ask(service, "ada", f"ada {number}") for number in range(5)]
+    await asyncio.to_thread(drawing.begun.wait, 30)
+    late = ask(service, "bo", "bo")
+    await asyncio.sleep(0)
+    drawing.unblocked.set()
+    await asyncio.gather(*flood, late)
+    assert drawing.most == 1
+    assert drawing.drawn[:2] == ["ada 0", "bo"]
+    assert sorted(drawing.drawn) == sorted([*(f"ada {number}" for number in range(5)), "bo"])
+
+
+async def test_one_caller_cannot_fill_the_queue_and_a_broken_page_fails_only_its_own_request(
+    service: PageService, drawing: Drawing
+) -> None:
+    names = ["first", "broken", *(f"{number}" for number in range(10))]
+    asked = [ask(service, "ada", name) for name in names]
+    await asyncio.to_thread(drawing.begun.wait, 30)
+    other = ask(service, "bo", "other")
+    await asyncio.sleep(0)
+    drawing.unblocked.set()
+    results = await asyncio.gather(*asked, other, return_exceptions=True)
+    assert any(isinstance(result, Overloaded) for result in results[:-1])
+    assert isinstance(results[1], PageUnavailable)
+    assert cast(Any, results[-1]).value == "other"
+    assert cast(Any, results[0]).value == "first"
+
+
+async def test_what_waits_when_it_closes_is_refused(service: PageService, drawing: Drawing) -> None:
+    asked = [ask(service, "ada", name) for name in ("first", "second")]
+    await asyncio.to_thread(drawing.begun.wait, 30)
+    drawing.unblocked.set()
+    await asked[0]
+    service.close()
+    await asyncio.gather(*asked, return_exceptions=True)
+    with pytest.raises(NotReady):
+        await ask(service, "ada", "late")
