@@ -31,7 +31,7 @@ from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.generator.quote_generator import QuoteSettings
 from edge_rag.reranker.scoring import Stemmer
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
-from tests.unit.generator.json_schemas import random_schema
+from tests.unit.generator.constraints.json_schemas import random_schema
 
 ROOT = Path(__file__).parents[3]
 QUOTER = ROOT / "tests" / "fixtures" / "quoter"

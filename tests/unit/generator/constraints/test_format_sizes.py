@@ -21,7 +21,7 @@ from edge_rag.generator.constraints.grammar import (
 )
 from edge_rag.generator.constraints.regex_size import DEEPEST_GROUPS, MOST, regex_size
 from edge_rag.generator.constraints.schema_size import DEEPEST_SCHEMA, schema_size
-from tests.unit.generator.json_schemas import random_schema
+from tests.unit.generator.constraints.json_schemas import random_schema
 
 END = 256
 

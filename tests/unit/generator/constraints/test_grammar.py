@@ -17,7 +17,7 @@ from edge_rag.engine.constraint import AnyToken, Ended, Forced, Masked, NextToke
 from edge_rag.errors import InvalidRequest, Overloaded
 from edge_rag.generator.constraints.grammar import Grammar, GrammarBudget, GrammarCompiler, GrammarMatcher
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from tests.unit.generator.json_schemas import random_schema
+from tests.unit.generator.constraints.json_schemas import random_schema
 
 ROOT = Path(__file__).parents[4]
 END = 2
