@@ -6,10 +6,13 @@ EdgeRagError
 ├── NotFound                names what does not exist
 │   ├── CollectionNotFound
 │   ├── DocumentNotFound
+│   ├── OriginalNotKept     the text of a document is stored, its bytes are not
+│   ├── FileNotFound
 │   ├── JobNotFound
 │   ├── ModelNotFound
 │   └── TokenNotFound
 ├── CollectionExists        a collection of that name exists
+├── OffsetMismatch          a piece of a file does not begin where the file ends
 ├── JobClosed               the job was cancelled and accepts no documents
 ├── RequestTooLarge         larger than this device can ever hold; refused at admission
 ├── Unauthenticated         no credentials, or unknown ones

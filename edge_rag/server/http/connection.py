@@ -22,10 +22,10 @@ HEAD_S: Final = 10.0
 KEEP_ALIVE_S: Final = 75.0
 """How long a connection may be idle between two requests, seconds."""
 
-READ_BYTES: Final = 32 << 10
+READ_BYTES: Final = 16 << 10
 """Most bytes taken from a connection at once; asyncio's own 256 KiB would be held for each of them."""
 
-_UNSENT_BYTES: Final = 32 << 10
+_UNSENT_BYTES: Final = 16 << 10
 """Unsent bytes of a response from which on the next ones wait; over TLS asyncio's own bound is 512 KiB."""
 
 _FREE_CHUNKS: Final = 1024

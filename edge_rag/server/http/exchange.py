@@ -42,7 +42,7 @@ _DISCARDED_STREAM_BYTES: Final = 64 << 20
 _DISCARD_STREAM_S: Final = 10.0
 """The same of a body that is a stream, whose caller is known: clients send all of a file before they read."""
 
-_PIECE_BYTES: Final = 32 << 10
+_PIECE_BYTES: Final = 16 << 10
 """Response bytes handed over at once; the next ones wait until the client has read most of them."""
 
 JSON: Final = "application/json"

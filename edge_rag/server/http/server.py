@@ -40,7 +40,7 @@ _HANDSHAKE_S: Final = 10.0
 _SHUTDOWN_S: Final = 2.0
 """How long a client may take to confirm the end of a TLS connection, seconds."""
 
-_TLS_READ_BYTES: Final = 32 << 10
+_TLS_READ_BYTES: Final = 16 << 10
 """Encrypted bytes that a connection takes at once. asyncio's own 256 KiB are in memory as long as the connection is."""
 
 _BACKLOG: Final = 512
