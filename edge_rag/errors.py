@@ -7,11 +7,14 @@ EdgeRagError
 │   ├── CollectionNotFound
 │   ├── DocumentNotFound
 │   ├── OriginalNotKept     the text of a document is stored, its bytes are not
+│   ├── PageUnavailable     a page has no picture, or no boxes
 │   ├── FileNotFound
 │   ├── JobNotFound
 │   ├── ModelNotFound
 │   └── TokenNotFound
 ├── CollectionExists        a collection of that name exists
+├── FileIncomplete          a file was not sent whole
+├── ChecksumMismatch        a piece of a file has another checksum than announced
 ├── OffsetMismatch          a piece of a file does not begin where the file ends
 ├── JobClosed               the job was cancelled and accepts no documents
 ├── RequestTooLarge         larger than this device can ever hold; refused at admission
