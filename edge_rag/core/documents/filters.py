@@ -12,6 +12,9 @@ from datetime import datetime
 from enum import Enum
 from typing import Final
 
+MAX_REMOTE_FILTER_CHARACTERS: Final = 4096
+"""Longest filter that the daemon takes as text. It is parsed between the events of other calls, up to 0.1 s."""
+
 MAX_DEPTH: Final = 16
 """Most nested filters, the outermost included."""
 

@@ -15,7 +15,7 @@ from edge_rag.core.answer import Citation, Finished, FinishReason, TextDelta, Un
 from edge_rag.core.documents.checks import checked_filter
 from edge_rag.core.documents.collection import CollectionInfo
 from edge_rag.core.documents.document import DocumentInfo
-from edge_rag.core.documents.filters import Filter
+from edge_rag.core.documents.filters import MAX_REMOTE_FILTER_CHARACTERS, Filter
 from edge_rag.core.limits.request_fields import DEFAULT_COLLECTION, MAX_PASSAGES, MAX_SENTENCES
 from edge_rag.core.passage import FoundPassage
 from edge_rag.core.query import AnswerMode
@@ -27,9 +27,6 @@ FETCHED_CHARACTERS: Final = 20_000
 
 MOST_FETCHED_CHARACTERS: Final = 65_536
 """Most characters that one call of ``fetch`` returns; of any text, they fit a response of the daemon."""
-
-MOST_FILTER_CHARACTERS: Final = 4096
-"""Most characters of a filter. It is parsed between the events of other calls, which takes up to 0.1 s then."""
 
 PROGRESS_CHARACTERS: Final = 80
 """Characters of an answer after which its progress is reported."""
@@ -224,7 +221,7 @@ _FILTER: Final = _text(
     'Only documents that match, for example: year >= 2020 and tag in ("a", "b") and name ~ "pump*". Fields are name, '
     "media_type, page, ingested_at and keys of metadata.",
     default="",
-    maxLength=MOST_FILTER_CHARACTERS,
+    maxLength=MAX_REMOTE_FILTER_CHARACTERS,
 )
 _PAGE: Final = {"type": ["integer", "null"], "description": "Page on which it starts, counted from 1."}
 _NUMBER: Final = {"type": "number"}

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 from edge_rag.core.answer import AnswerEvent, Citation, Finished, PassagesFound, TextDelta, Unsupported
 from edge_rag.core.documents.checks import checked_filter
-from edge_rag.core.documents.filters import Filter
+from edge_rag.core.documents.filters import MAX_REMOTE_FILTER_CHARACTERS, Filter
 from edge_rag.core.limits.request_fields import (
     DEFAULT_COLLECTION,
     MAX_PASSAGES,
@@ -39,13 +39,15 @@ _SAMPLING: Final = Sampling()
 
 
 def _parsed_filter(field: str, text: Any) -> Filter:
+    if len(text) > MAX_REMOTE_FILTER_CHARACTERS:
+        raise InvalidRequest(field, f"has more than {MAX_REMOTE_FILTER_CHARACTERS:,} characters")
     # The parser of filters takes time and memory to import, which many boxes never need.
     from edge_rag.core.documents.filter_text import parse_filter
 
     return checked_filter(parse_filter(text), field)
 
 
-Condition = Annotated[str, Legal(_parsed_filter, _NOT_EMPTY)]
+Condition = Annotated[str, Legal(_parsed_filter, (*_NOT_EMPTY, ("maxLength", MAX_REMOTE_FILTER_CHARACTERS)))]
 """A filter as text; decoding makes it a ``Filter``."""
 
 
