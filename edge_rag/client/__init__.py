@@ -37,7 +37,7 @@ from edge_rag.core.documents.collection import (
     RecencyBoost,
     ValueBoost,
 )
-from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, IngestStatus
+from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, IngestStatus, RejectionCause
 from edge_rag.core.documents.filters import (
     AllOf,
     AnyOf,
@@ -178,6 +178,7 @@ __all__ = [
     "Provider",
     "Quota",
     "RecencyBoost",
+    "RejectionCause",
     "RemoteInUse",
     "RequestError",
     "RetryPolicy",

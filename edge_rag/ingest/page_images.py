@@ -14,8 +14,7 @@ from typing import Final, Generic, TypeVar
 
 from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.errors import DocumentRejected, InvalidRequest, PageUnavailable
-from edge_rag.ingest.parsing.pdf.boxes import CharacterBox, PageBoxes
-from edge_rag.ingest.parsing.pdf.drawing import BOX_SCALE, Picture, RelativeBox
+from edge_rag.ingest.parsing.pages import BOX_SCALE, CharacterBox, PageBoxes, Picture, RelativeBox
 from edge_rag.ingest.parsing.sandbox.pool import ParserPool
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from edge_rag.storage.documents import DocumentStore

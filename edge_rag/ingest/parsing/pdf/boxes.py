@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import struct
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,16 +23,13 @@ import pypdfium2.raw as pdfium
 from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.errors import BrokenDocument
 from edge_rag.ingest.parsing.document_builder import normalize
-from edge_rag.ingest.parsing.pdf.drawing import RelativeBox, relative_box
+from edge_rag.ingest.parsing.pages import PACKED, DocumentBoxes, PageBoxes, RelativeBox, relative_box
 from edge_rag.ingest.parsing.pdf.layout import PlacedBlock
 from edge_rag.ingest.parsing.pdf.ocr import Word
 from edge_rag.ingest.parsing.pdf.page import DrawnText
 
 MAX_CHARACTERS: Final = 200_000
 """Most characters whose boxes are read at once; a page that has more is read alone and whole."""
-
-PACKED: Final = struct.Struct("<II4H")
-"""A ``CharacterBox`` in 16 bytes."""
 
 _HYPHENS: Final = "-\u2010"
 _LINE_END: Final = "\x02\ufffe"
@@ -43,56 +39,6 @@ _BAR: Final = "|"
 _PROBE: Final = 1 << 24
 _PROBE_POINTS: Final = 100.0
 """Width and height of a device, and the length of an edge, by which the axes of a page are found."""
-
-
-@dataclass(frozen=True, slots=True)
-class CharacterBox:
-    """A character of the text and where it is.
-
-    Attributes:
-        position: Its position in the document's text.
-        line: Number of the stretch of text that it was drawn in, on its page.
-        box: Its box.
-    """
-
-    position: int
-    line: int
-    box: RelativeBox
-
-
-@dataclass(frozen=True, slots=True)
-class PageBoxes:
-    """The characters of a page.
-
-    Attributes:
-        page: 1-based page number.
-        width: Width of the page as it is shown, points.
-        height: Its height, points.
-        packed: Those with a box, in the order of the text, each as ``PACKED``: position, line and box.
-    """
-
-    page: int
-    width: float
-    height: float
-    packed: bytes
-
-    def characters(self) -> Iterator[CharacterBox]:
-        """Yields those with a box, in the order of the text."""
-        for position, line, *box in PACKED.iter_unpack(self.packed):
-            yield CharacterBox(position, line, (box[0], box[1], box[2], box[3]))
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentBoxes:
-    """The characters of some pages of a document.
-
-    Attributes:
-        text_sha256: SHA-256 of the document's text in UTF-8, lower-case hex.
-        pages: The pages that were read.
-    """
-
-    text_sha256: str
-    pages: tuple[PageBoxes, ...]
 
 
 def document_boxes(

@@ -3,48 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import pypdfium2
 import pypdfium2.raw as pdfium
 
 from edge_rag.errors import BrokenDocument, DocumentTooLarge
-
-MAX_PIXELS: Final = 6_000_000
-"""Most pixels of a picture: a page of A4 that is 2,000 pixels wide has 5.7 million."""
-
-BOX_SCALE: Final = 65_535
-"""What 1 is in relative coordinates that are whole numbers."""
-
-RelativeBox = tuple[int, int, int, int]
-"""Left, top, right and bottom of a box on the page as it is shown, 0 to ``BOX_SCALE``, y downwards."""
-
-
-def relative_box(left: float, top: float, right: float, bottom: float) -> RelativeBox | None:
-    """Returns a box, 0 to 1, in whole numbers, cut to the page; None if nothing of it is left."""
-    sides = [round(min(max(side, 0.0), 1.0) * BOX_SCALE) for side in (left, top, right, bottom)]
-    return (sides[0], sides[1], sides[2], sides[3]) if sides[0] < sides[2] and sides[1] < sides[3] else None
-
+from edge_rag.ingest.parsing.pages import BOX_SCALE, MAX_PIXELS, Picture, RelativeBox
 
 _WHITE: Final = (255, 255, 255, 255)
 _MARK_GREEN: Final = bytes(level * 230 // 255 for level in range(256))
 _MARK_BLUE: Final = bytes(level * 90 // 255 for level in range(256))
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture of a page.
-
-    Attributes:
-        width: Pixels in a row.
-        height: Rows.
-        pixels: Three bytes a pixel: red, green and blue, row by row from the top.
-    """
-
-    width: int
-    height: int
-    pixels: bytes
 
 
 def draw_page(document: pypdfium2.PdfDocument, index: int, width: int, marks: Sequence[RelativeBox]) -> Picture:

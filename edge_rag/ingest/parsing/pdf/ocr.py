@@ -26,7 +26,7 @@ from pathlib import Path
 
 import edge_rag
 from edge_rag.ingest.parsing.document_builder import space_between
-from edge_rag.ingest.parsing.pdf.drawing import RelativeBox, relative_box
+from edge_rag.ingest.parsing.pages import RelativeBox, relative_box
 from edge_rag.ingest.parsing.pdf.layout import Line
 from edge_rag.ingest.parsing.sandbox import confinement
 

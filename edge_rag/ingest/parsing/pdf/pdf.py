@@ -13,8 +13,9 @@ from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentTooLarge, EmptyDocument, EncryptedDocument
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder, pdf_moment, properties
 from edge_rag.ingest.parsing.document_format import Format, ParsingLimits
-from edge_rag.ingest.parsing.pdf.boxes import DocumentBoxes, document_boxes
-from edge_rag.ingest.parsing.pdf.drawing import Picture, RelativeBox, draw_page
+from edge_rag.ingest.parsing.pages import DocumentBoxes, Picture, RelativeBox
+from edge_rag.ingest.parsing.pdf.boxes import document_boxes
+from edge_rag.ingest.parsing.pdf.drawing import draw_page
 from edge_rag.ingest.parsing.pdf.layout import Line, PlacedBlock, add_pages, body_size
 from edge_rag.ingest.parsing.pdf.ocr import Recognizer, Scan, Word, recognized_lines, recognized_words
 from edge_rag.ingest.parsing.pdf.page import read_page

@@ -31,8 +31,7 @@ from edge_rag.errors import (
 )
 from edge_rag.ingest.parsing.document_builder import LONGEST_TITLE
 from edge_rag.ingest.parsing.document_format import ParsingLimits
-from edge_rag.ingest.parsing.pdf.boxes import DocumentBoxes, PageBoxes
-from edge_rag.ingest.parsing.pdf.drawing import MAX_PIXELS, Picture
+from edge_rag.ingest.parsing.pages import MAX_PIXELS, DocumentBoxes, PageBoxes, Picture
 from edge_rag.ingest.parsing.pdf.ocr import Scan
 from edge_rag.ingest.parsing.sandbox.confinement import Protection
 

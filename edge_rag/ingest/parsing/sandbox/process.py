@@ -24,8 +24,7 @@ import edge_rag
 from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentRejected, DocumentTooLarge
 from edge_rag.ingest.parsing.document_format import ParsingLimits
-from edge_rag.ingest.parsing.pdf.boxes import DocumentBoxes
-from edge_rag.ingest.parsing.pdf.drawing import Picture, RelativeBox
+from edge_rag.ingest.parsing.pages import DocumentBoxes, Picture, RelativeBox
 from edge_rag.ingest.parsing.pdf.ocr import AUTO, TesseractOcr
 from edge_rag.ingest.parsing.sandbox.confinement import Protection
 from edge_rag.ingest.parsing.sandbox.messages import (

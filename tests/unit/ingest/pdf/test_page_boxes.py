@@ -22,8 +22,8 @@ from edge_rag.errors import BrokenDocument, DocumentTooLarge
 from edge_rag.ingest.page_images import encode_png, stretches
 from edge_rag.ingest.parsing.document_builder import normalize
 from edge_rag.ingest.parsing.document_format import ParsingLimits
-from edge_rag.ingest.parsing.pdf.boxes import PACKED, DocumentBoxes, PageBoxes, Unit, align
-from edge_rag.ingest.parsing.pdf.drawing import BOX_SCALE, Picture, RelativeBox
+from edge_rag.ingest.parsing.pages import BOX_SCALE, PACKED, DocumentBoxes, PageBoxes, Picture, RelativeBox
+from edge_rag.ingest.parsing.pdf.boxes import Unit, align
 from edge_rag.ingest.parsing.pdf.ocr import NO_RECOGNIZER, Recognizer, Scan
 from edge_rag.ingest.parsing.pdf.pdf import parse_pdf, pdf_boxes, pdf_picture
 from edge_rag.ingest.parsing.sandbox.messages import decode_boxes, decode_picture, encode_boxes, encode_picture
