@@ -31,6 +31,8 @@ from tests.support.old_data import unpack
 ARCHIVES = ROOT / "tests" / "fixtures" / "data-directories"
 SCHEMAS = range(1, NEWEST_SCHEMA + 1)
 JOBS_SINCE = 5
+NEWEST_WITHOUT_EMBEDDER = 11
+"""The newest one of which the archive names no embedder."""
 
 
 def unpacked(schema: int, into: Path) -> tuple[Path, dict[str, Any]]:
@@ -108,7 +110,7 @@ def await_vectors(client: Client) -> None:
 def test_a_library_moves_to_another_embedder_while_it_answers_and_back_if_told(
     start: Callable[..., RunningDaemon], tmp_path: Path
 ) -> None:
-    data, expected = unpacked(NEWEST_SCHEMA - 1, tmp_path)
+    data, expected = unpacked(NEWEST_WITHOUT_EMBEDDER, tmp_path)
     text = expected["documents"]["default"]
     stays = '[models]\nembedder = "minilm-l6"\n'
     for config, embedder in ((stays, "minilm-l6"), ("", "multilingual-e5-small"), (stays, "minilm-l6")):

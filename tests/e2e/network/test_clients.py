@@ -150,7 +150,7 @@ EXAMPLES = (
         "move_index",
     ),
     *("create_collection", "update_collection", "collection", "collections", "delete_collection"),
-    *("ingest", "document", "documents", "search", "ask", "delete"),
+    *("ingest", "document", "documents", "document_page", "search", "ask", "delete"),
     *("start_ingest", "jobs", "watch_job", "cancel_job"),
 )
 
@@ -197,7 +197,9 @@ def test_the_examples_of_the_clients_run(
 
 
 def programs(document: Path) -> list[str]:
-    return [block.removeprefix("python\n") for block in document.read_text().split("```") if block[:7] == "python\n"]
+    """Returns the programs of a document that use this project's client."""
+    found = [block.removeprefix("python\n") for block in document.read_text().split("```") if block[:7] == "python\n"]
+    return [program for program in found if "edge_rag" in program]
 
 
 @pytest.mark.parametrize("program", [*programs(ROOT / "README.md"), *programs(ROOT / "docs" / "guide" / "api.md")])

@@ -172,6 +172,15 @@ def test_each_example_of_the_guide_runs(http_daemon: RunningDaemon, tmp_path: Pa
     assert f"{http_daemon.http}/documents/" in done.stdout
 
 
+def test_the_example_of_the_readme_runs(http_daemon: RunningDaemon) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (program,) = (found for found in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "openai" in found)
+    there = program.replace("http://127.0.0.1:7480", http_daemon.http)
+    done = subprocess.run([sys.executable, "-c", there], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "2,000 operating hours" in done.stdout
+
+
 @pytest.mark.parametrize("mode", ["cite", "free"])
 def test_the_usage_tells_the_tokens_of_the_prompt_that_were_reused(client: Any, mode: str) -> None:
     request = asked(QUESTIONS[1], max_tokens=4, extra_body={"edge_rag": {"mode": mode}})
