@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -324,3 +325,12 @@ async def test_a_client_that_leaves_with_its_whole_response_has_cancelled_nothin
     await served.serve(client, answer)
     assert client.text == b"all of it"
     assert served.count("Read", "OK") == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_kernel_does_not_hold_events_back(host: str) -> None:
+    with http_server._bind(host, 0) as listening, socket.create_connection(listening.getsockname()[:2]):
+        listening.settimeout(60)
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
