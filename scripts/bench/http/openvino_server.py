@@ -46,17 +46,17 @@ class Pipeline:
 
     def answer(self, messages: list[dict[str, str]], max_tokens: int) -> queue.SimpleQueue[str | None]:
         """Submits a conversation; the queue gets pieces of the answer, then None."""
-        text = self._tokenizer.apply_chat_template(self._make_history(messages), add_generation_prompt=True)
-        tokens = self._tokenizer.encode(text, add_special_tokens=False).input_ids
         pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._submitted.put((tokens, max_tokens, pieces))
+        self._submitted.put((messages, max_tokens, pieces))
         return pieces
 
     def _run(self) -> None:
         running: dict[int, tuple[Any, list[int], queue.SimpleQueue[str | None]]] = {}
         while True:
             while not running or not self._submitted.empty():
-                tokens, max_tokens, pieces = self._submitted.get()
+                messages, max_tokens, pieces = self._submitted.get()
+                text = self._tokenizer.apply_chat_template(self._make_history(messages), add_generation_prompt=True)
+                tokens = self._tokenizer.encode(text, add_special_tokens=False).input_ids
                 generation = self._make_generation()
                 generation.max_new_tokens = max_tokens
                 generation.do_sample = False
@@ -75,6 +75,11 @@ class Pipeline:
                 if handle.get_status() != type(handle.get_status()).RUNNING:
                     pieces.put(None)
                     del running[number]
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128
+    daemon_threads = True
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -110,7 +115,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=32, help="requests that run at once")
     arguments = parser.parse_args()
     _Handler.pipeline = Pipeline(arguments.model, arguments.threads, arguments.slots)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = _Server(("127.0.0.1", 0), _Handler)
     print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)
     server.serve_forever()
 
