@@ -7,7 +7,6 @@ from contextlib import closing
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from edge_rag.core.address import document_url as document_url
 from edge_rag.core.limits.request_fields import parse_collection, parse_document_name
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.exchange import JSON, Exchange, id_header

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, Protocol
 
+from edge_rag.core.address import document_url
 from edge_rag.core.answer import (
     Citation,
     Finished,
@@ -18,7 +18,7 @@ from edge_rag.core.answer import (
 from edge_rag.core.generation import CompletionEvent, CompletionRequest, FunctionCall
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import Query
-from edge_rag.server.http.documents import document_url
+from edge_rag.server.http.exchange import Exchange
 from edge_rag.server.http.openai.requests import EXTENSION
 from edge_rag.service.ask import ask, complete
 from edge_rag.service.call import Call
@@ -129,8 +129,53 @@ class Answer:
         }
 
 
-def answer_events(
-    call: Call, request: Query | CompletionRequest
-) -> AbstractAsyncContextManager[AsyncIterator[CompletionEvent]]:
-    """Opens the answer to a question or the continuation of a conversation; see ``service.ask``."""
-    return ask(call, request) if isinstance(request, Query) else complete(call, request)
+DONE: Final = b"data: [DONE]\n\n"
+"""The end of a stream."""
+
+
+class AnswerWriter(Protocol):
+    """Writes the events of an answer in the shape of one interface."""
+
+    def events(self, event: CompletionEvent) -> Iterable[dict[str, Any]]:
+        """Takes an event; returns what is sent of it in a stream, which must be read."""
+        ...
+
+    def line(self, event: Mapping[str, Any]) -> bytes:
+        """Returns one of these as it is sent."""
+        ...
+
+    def whole(self) -> dict[str, Any]:
+        """Returns the whole answer; the last event must have been taken."""
+        ...
+
+    def failed(self, error: Mapping[str, Any]) -> bytes:
+        """Returns the end of a stream whose call failed, of its ``error_object``."""
+        ...
+
+
+async def send_answer(
+    call: Call, exchange: Exchange, request: Query | CompletionRequest, stream: bool, writer: AnswerWriter
+) -> None:
+    """Answers a question or continues a conversation, whole or as a stream that begins with the first event.
+
+    Args:
+        call: The call.
+        exchange: Its request and response.
+        request: The question or the conversation.
+        stream: Whether the answer is streamed.
+        writer: Writes it.
+    """
+    async with ask(call, request) if isinstance(request, Query) else complete(call, request) as events:
+        async for event in events:
+            written = list(writer.events(event))
+            if not stream:
+                continue
+            if not exchange.started:
+                await exchange.start_events(call, writer.failed)
+            for each in written:
+                await exchange.write(writer.line(each))
+        if stream:
+            await exchange.write(DONE)
+            await exchange.finish()
+    if not stream:
+        await exchange.respond_json(call, writer.whole())

@@ -16,7 +16,7 @@ from edge_rag.core.query import Query
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.exchange import Exchange, event_line
 from edge_rag.server.http.fields import check_names, parse_json, typed
-from edge_rag.server.http.openai.answers import Answer, answer_events
+from edge_rag.server.http.openai.answers import Answer, send_answer
 from edge_rag.server.http.openai.functions import call_message, parse_functions, result_message
 from edge_rag.server.http.openai.requests import (
     EXTENSION,
@@ -75,7 +75,6 @@ _READ: Final = UNREAD | {
     EXTENSION,
 }
 _TEXT_TYPES: Final = ("text",)
-_DONE: Final = b"data: [DONE]\n\n"
 
 
 async def chat(call: Call, exchange: Exchange) -> None:
@@ -83,20 +82,7 @@ async def chat(call: Call, exchange: Exchange) -> None:
     body = parse_json(exchange.body)
     request = parse_chat(body, caller_of(call, exchange))
     writer = ChatWriter(request, int(time.time()), exchange.base_url)
-    async with answer_events(call, request.query) as events:
-        async for event in events:
-            if not request.stream:
-                writer.take(event)
-                continue
-            if not exchange.started:
-                await exchange.start_events(call)
-            for chunk in writer.chunks(event):
-                await exchange.write(event_line(chunk))
-        if request.stream:
-            await exchange.write(_DONE)
-            await exchange.finish()
-    if not request.stream:
-        await exchange.respond_json(call, writer.completion())
+    await send_answer(call, exchange, request.query, request.stream, writer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +198,9 @@ class ChatWriter:
         self._answer = Answer(query.collection if isinstance(query, Query) else "", base_url)
         self._begun = False
 
-    def take(self, event: CompletionEvent) -> None:
-        """Takes an event for ``completion``."""
+    def events(self, event: CompletionEvent) -> Iterator[dict[str, Any]]:
+        """Takes an event; yields its chunks: citations once, after all text."""
         self._answer.take(event)
-
-    def chunks(self, event: CompletionEvent) -> Iterator[dict[str, Any]]:
-        """Takes an event; yields what is sent of it in a stream: citations once, after all text."""
-        self.take(event)
         if not self._begun:
             self._begun = True
             yield self._chunk({"role": "assistant", "content": ""})
@@ -238,7 +220,15 @@ class ChatWriter:
                 if self._request.include_usage:
                     yield {**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(event.usage)}
 
-    def completion(self) -> dict[str, Any]:
+    def line(self, event: Mapping[str, Any]) -> bytes:
+        """Returns a chunk as it is sent."""
+        return event_line(event)
+
+    def failed(self, error: Mapping[str, Any]) -> bytes:
+        """Returns the last line of a stream whose call failed."""
+        return event_line({"error": error})
+
+    def whole(self) -> dict[str, Any]:
         """Returns the whole completion; the last event must have been taken."""
         answer = self._answer
         message = {

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from edge_rag.core.address import document_url
 from edge_rag.core.answer import Citation, Finished, TextDelta, Usage
 from edge_rag.core.documents.filters import Filter
 from edge_rag.core.generation import CompletionEvent, CompletionRequest, FunctionCall
@@ -18,10 +19,9 @@ from edge_rag.core.limits.request_fields import MAX_PASSAGES, MAX_TOKENS, bounde
 from edge_rag.core.passage import Passage, relevances
 from edge_rag.core.query import Query
 from edge_rag.errors import InvalidRequest
-from edge_rag.server.http.documents import document_url
 from edge_rag.server.http.exchange import Exchange, event_line
 from edge_rag.server.http.fields import check_names, parse_json, typed
-from edge_rag.server.http.openai.answers import Answer, answer_events
+from edge_rag.server.http.openai.answers import DONE, Answer, send_answer
 from edge_rag.server.http.openai.filters import attributes_of, parse_filters
 from edge_rag.server.http.openai.functions import call_message, parse_functions, result_message
 from edge_rag.server.http.openai.models import collection_of
@@ -84,33 +84,13 @@ _UNREAD_ITEMS: Final = ("file_search_call", "reasoning")
 _MOST_RESULTS: Final = 50
 _MOST_TOOL_CALLS: Final = 1 << 31
 _RANKERS: Final = (None, "auto", "default-2024-11-15")
-_DONE: Final = b"data: [DONE]\n\n"
 
 
 async def create_response(call: Call, exchange: Exchange) -> None:
     """Answers a question, whole or as a stream that begins with the first event of the answer."""
     request = parse_response(parse_json(exchange.body), caller_of(call, exchange))
     writer = ResponseWriter(request, int(time.time()), exchange.base_url)
-    async with answer_events(call, request.query) as events:
-        async for event in events:
-            written = writer.events(event)
-            if not request.stream:
-                for _ in written:
-                    pass
-                continue
-            if not exchange.started:
-                await exchange.start_events(call, lambda error: _line(writer.failed(error)) + _DONE)
-            for each in written:
-                await exchange.write(_line(each))
-        if request.stream:
-            await exchange.write(_DONE)
-            await exchange.finish()
-    if not request.stream:
-        await exchange.respond_json(call, writer.response())
-
-
-def _line(event: Mapping[str, Any]) -> bytes:
-    return event_line(event, event["type"])
+    await send_answer(call, exchange, request.query, request.stream, writer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +259,7 @@ class ResponseWriter:
         self._annotations: list[dict[str, Any]] = []
 
     def events(self, event: CompletionEvent) -> Iterator[dict[str, Any]]:
-        """Takes an event; yields what is sent of it in a stream, which may be left out but must be read."""
+        """Takes an event; yields what is sent of it in a stream."""
         self._answer.take(event)
         if not self._events:
             yield from self._begin()
@@ -299,7 +279,7 @@ class ResponseWriter:
             case Finished():
                 yield from self._end()
 
-    def response(self) -> dict[str, Any]:
+    def whole(self) -> dict[str, Any]:
         """Returns the whole response; the last event must have been taken."""
         cut = self._answer.cut
         status = "incomplete" if cut else "completed"
@@ -312,8 +292,12 @@ class ResponseWriter:
             **extension,
         }
 
-    def failed(self, error: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the last event of a stream whose call failed.
+    def line(self, event: Mapping[str, Any]) -> bytes:
+        """Returns an event as it is sent."""
+        return event_line(event, event["type"])
+
+    def failed(self, error: Mapping[str, Any]) -> bytes:
+        """Returns the end of a stream whose call failed.
 
         Args:
             error: The failure, as ``exchange.error_object`` tells it.
@@ -321,9 +305,8 @@ class ResponseWriter:
         code = "rate_limit_exceeded" if error["type"] == "rate_limit_error" else "server_error"
         output = [*self._searches(), self._message("incomplete")]
         resource = self._resource("failed", output)
-        return self._event(
-            "response.failed", response={**resource, "error": {"code": code, "message": error["message"]}}
-        )
+        failure = {**resource, "error": {"code": code, "message": error["message"]}}
+        return self.line(self._event("response.failed", response=failure)) + DONE
 
     def _begin(self) -> Iterator[dict[str, Any]]:
         yield self._event("response.created", response=self._resource("in_progress", []))
@@ -344,7 +327,7 @@ class ResponseWriter:
         yield self._of_text("response.content_part.added", part=_part("", []))
 
     def _end(self) -> Iterator[dict[str, Any]]:
-        done = self.response()
+        done = self.whole()
         if self._answer.call is not None:
             yield self._event("response.completed", response=done)
             return

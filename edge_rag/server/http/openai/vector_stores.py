@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from edge_rag.core.address import document_url
 from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.limits.request_fields import (
@@ -19,7 +20,6 @@ from edge_rag.core.limits.request_fields import (
 from edge_rag.core.query import SearchQuery
 from edge_rag.errors import EdgeRagError, InvalidRequest
 from edge_rag.pipeline.pipeline import SearchResult
-from edge_rag.server.http.documents import document_url
 from edge_rag.server.http.exchange import Exchange
 from edge_rag.server.http.fields import check_names, choice, parse_json, typed
 from edge_rag.server.http.openai.filters import attributes_of, parse_filters

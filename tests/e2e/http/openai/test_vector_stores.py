@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +35,10 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
         yield running
 
 
-@pytest.fixture
-def client(daemon: RunningDaemon) -> Iterator[Any]:
-    with openai.OpenAI(base_url=f"{daemon.http}/v1", api_key="any", max_retries=0) as one:
-        yield one
-
-
-@pytest.fixture
-async def asynchronous(daemon: RunningDaemon) -> AsyncIterator[Any]:
-    async with openai.AsyncOpenAI(base_url=f"{daemon.http}/v1", api_key="any", max_retries=0) as one:
-        yield one
+@pytest.fixture(scope="module")
+def http_daemon(daemon: RunningDaemon) -> RunningDaemon:
+    """The daemon that the clients call."""
+    return daemon
 
 
 def put(ours: Client, collection: str, name: str, text: str, metadata: dict[str, object]) -> None:

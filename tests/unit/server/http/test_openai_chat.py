@@ -244,10 +244,10 @@ EVENTS: tuple[AnswerEvent, ...] = (
 
 def written(events: tuple[AnswerEvent, ...] = EVENTS, **fields: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     streaming, whole = (ChatWriter(parse(**fields), 1_700_000_000, "http://box:7480") for _ in range(2))
-    chunks = [chunk for event in events for chunk in streaming.chunks(event)]
+    chunks = [chunk for event in events for chunk in streaming.events(event)]
     for event in events:
-        whole.take(event)
-    return chunks, whole.completion()
+        list(whole.events(event))
+    return chunks, whole.whole()
 
 
 def test_a_completion_has_text_citation_usage_and_what_is_unsupported() -> None:

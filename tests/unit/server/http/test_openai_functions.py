@@ -103,10 +103,10 @@ def test_chat_tells_a_call_whole_and_in_a_stream() -> None:
     whole, streaming = (ChatWriter(parse_chat(body, CALLER), 1_700_000_000, "http://box:7480") for _ in range(2))
     taken = (FunctionCall("clock", "{}"), events()[-1])
     for event in taken:
-        whole.take(event)
-    (choice,) = whole.completion()["choices"]
+        list(whole.events(event))
+    (choice,) = whole.whole()["choices"]
     (call,) = choice["message"]["tool_calls"]
     assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", None)
     assert call["function"] == {"name": "clock", "arguments": "{}"}
-    deltas = [chunk["choices"][0]["delta"] for event in taken for chunk in streaming.chunks(event)]
+    deltas = [chunk["choices"][0]["delta"] for event in taken for chunk in streaming.events(event)]
     assert deltas[1] == {"tool_calls": [{"index": 0, **call}]}

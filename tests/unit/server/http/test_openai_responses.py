@@ -192,7 +192,7 @@ def events(reason: FinishReason = FinishReason.STOP) -> tuple[AnswerEvent, ...]:
 
 def written(reason: FinishReason = FinishReason.STOP, **fields: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     writer = ResponseWriter(parse(**fields), 1_700_000_000, "http://box:7480")
-    return [each for event in events(reason) for each in writer.events(event)], writer.response()
+    return [each for event in events(reason) for each in writer.events(event)], writer.whole()
 
 
 def test_a_response_has_the_search_then_the_message_with_both_kinds_of_citation() -> None:
@@ -224,7 +224,7 @@ def test_the_language_model_writes_only_a_message() -> None:
     assert request.query.conversation == Conversation("Brief.", ("A", "B", "C"))
     writer = ResponseWriter(request, 1_700_000_000, "http://box:7480")
     sent = [each for event in (TextDelta("So."), events()[-1]) for each in writer.events(event)]
-    assert [item["type"] for item in writer.response()["output"]] == ["message"]
+    assert [item["type"] for item in writer.whole()["output"]] == ["message"]
     assert {each["output_index"] for each in sent if "output_index" in each} == {0}
     assert not any("file_search" in each["type"] for each in sent)
     with pytest.raises(InvalidRequest, match="tools"):
@@ -275,7 +275,9 @@ def test_an_answer_that_ran_out_of_tokens_is_incomplete() -> None:
 def test_a_failure_is_the_last_event_and_has_what_was_written() -> None:
     writer = ResponseWriter(parse(), 1_700_000_000, "http://box:7480")
     sent = [each for event in events()[:2] for each in writer.events(event)]
-    failed = writer.failed({"message": "no", "type": "server_error"})
+    named, done, _ = writer.failed({"message": "no", "type": "server_error"}).split(b"\n\n")
+    failed = json.loads(named.partition(b"data: ")[2])
+    assert done == b"data: [DONE]"
     assert failed["sequence_number"] == len(sent)
     assert failed["response"]["error"] == {"code": "server_error", "message": "no"}
     assert failed["response"]["output"][1]["content"][0]["text"] == "Grease "
