@@ -124,8 +124,8 @@ class _Daemon:
         self._requests = exchange.requests
         self._base_url = exchange.base_url
 
-    def url(self, collection: str, document_id: str, start: int, end: int) -> str:
-        return document_url(self._base_url, document_id, collection, start, end)
+    def url(self, collection: str, document_id: str, start: int, end: int, page: int | None = None) -> str:
+        return document_url(self._base_url, document_id, collection, start, end, page)
 
     async def search(self, collection: str, query: str, limit: int, condition: Filter | None) -> Sequence[FoundPassage]:
         call = self._call

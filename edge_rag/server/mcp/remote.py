@@ -34,11 +34,11 @@ class RemoteBox:
         self._client = client
         self._base_url = base_url
 
-    def url(self, collection: str, document_id: str, start: int, end: int) -> str:
+    def url(self, collection: str, document_id: str, start: int, end: int, page: int | None = None) -> str:
         """Returns where a range of a document can be looked up."""
         if not self._base_url:
             return local_url(collection, document_id, start, end)
-        return document_url(self._base_url.rstrip("/"), document_id, collection, start, end)
+        return document_url(self._base_url.rstrip("/"), document_id, collection, start, end, page)
 
     async def search(self, collection: str, query: str, limit: int, condition: Filter | None) -> Sequence[FoundPassage]:
         """Returns passages, best first."""

@@ -68,7 +68,7 @@ class Question:
 class Box(Protocol):
     """What tools need of a daemon. Its errors are those of the caller, who reports them."""
 
-    def url(self, collection: str, document_id: str, start: int, end: int) -> str:
+    def url(self, collection: str, document_id: str, start: int, end: int, page: int | None = None) -> str:
         """Returns where a range of a document's text can be looked up."""
         ...
 
@@ -358,7 +358,7 @@ def _where(
     return {
         "id": document_key(collection, document_id),
         "title": name if page is None else f"{name}, page {page}",
-        "url": box.url(collection, document_id, start, end),
+        "url": box.url(collection, document_id, start, end, page),
         "page": page,
         "start": start,
         "end": end,

@@ -16,6 +16,7 @@ from edge_rag.core.documents.collection import CollectionInfo
 from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.documents.filters import Filter
 from edge_rag.core.passage import FoundPassage
+from edge_rag.errors import DocumentNotFound
 from edge_rag.server.mcp import protocol
 from edge_rag.server.mcp.stdio import MOST_CALLS, MOST_LINE_BYTES, StdioServer, lines_of
 from edge_rag.server.mcp.tools import AnswerPart, Passages, Question
@@ -33,7 +34,7 @@ class ScriptedBox:
         self.go_on = asyncio.Event()
         self.cancelled = 0
 
-    def url(self, collection: str, document_id: str, start: int, end: int) -> str:
+    def url(self, collection: str, document_id: str, start: int, end: int, page: int | None = None) -> str:
         return "box:"
 
     async def search(self, collection: str, query: str, limit: int, condition: Filter | None) -> Sequence[FoundPassage]:
@@ -61,10 +62,10 @@ class ScriptedBox:
         yield parts()
 
     async def document(self, collection: str, document: str, start: int, end: int) -> tuple[DocumentInfo, str]:
-        raise NotImplementedError
+        raise DocumentNotFound(document)
 
     async def documents(self, collection: str, cursor: str, size: int) -> tuple[Sequence[DocumentInfo], str]:
-        raise NotImplementedError
+        return (), ""
 
     async def collections(self) -> Sequence[CollectionInfo]:
         return ()
