@@ -127,18 +127,18 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
             # The slot is held until the status is sent: what a client does not read is in memory until then.
             cast("asyncio.Task[None]", asyncio.current_task()).add_done_callback(ending.ended)
             ADMITTED.set(AdmittedCall(rpc.operation, known, metadata, admission.identity))
-            await self._serve(rpc, admission, displacing, context)
+            messages = self._messages(rpc, admission, context)
+            await self._serve(rpc, admission, displacing, messages, context)
             seconds = self._slow_client_s if context.code() is None else _STATUS_S
             ending.limit(seconds, lambda: self._connections.cut(peer, "it does not read the status of its call"))
+            await messages.sent_first()
         except asyncio.CancelledError:
             self._connections.call_cancelled(peer)
             raise
 
-    async def _serve(self, rpc: Rpc, admission: Admission, displacing: _Displacing, context: ServicerContext) -> None:
-        timeouts, anonymous = self._calls.timeouts, admission.identity is None
-        seconds = timeouts.seconds(rpc.operation.long, context.time_remaining(), anonymous)
-        silent_s = timeouts.request_s if rpc.handler.request_streaming else _FIRST_MESSAGE_S
-        messages = CallMessages(
+    def _messages(self, rpc: Rpc, admission: Admission, context: ServicerContext) -> CallMessages:
+        silent_s = self._calls.timeouts.request_s if rpc.handler.request_streaming else _FIRST_MESSAGE_S
+        return CallMessages(
             context,
             rpc.handler,
             self._calls.messages,
@@ -147,6 +147,12 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
             silent_s,
             self._slow_client_s,
         )
+
+    async def _serve(
+        self, rpc: Rpc, admission: Admission, displacing: _Displacing, messages: CallMessages, context: ServicerContext
+    ) -> None:
+        anonymous = admission.identity is None
+        seconds = self._calls.timeouts.seconds(rpc.operation.long, context.time_remaining(), anonymous)
         try:
             async with asyncio.timeout(seconds + STAGES_FIRST_S) as timeout:
                 displacing.timeout = timeout

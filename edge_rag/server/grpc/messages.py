@@ -47,6 +47,7 @@ class CallMessages:
         self._message_bytes = message_bytes
         self._silent_s = silent_s
         self._slow_client_s = slow_client_s
+        self._first: asyncio.Future[None] | None = None
 
     async def receive(self) -> Any:
         """Returns the next message; ``grpc.aio.EOF`` after the last one.
@@ -96,9 +97,22 @@ class CallMessages:
         """Returns the memory of what was received."""
         self._memory.close()
 
+    async def sent_first(self) -> None:
+        """Waits until the first message of which the sending began is sent, or cannot be sent any more.
+
+        It takes the headers along. With a status that comes before it is sent, gRPC sends the headers once more, which
+        its core refuses, and the call never ends.
+        """
+        if self._first is not None and not self._first.done():
+            await asyncio.wait([self._first])
+
     async def _write(self, data: bytes) -> None:
         try:
             async with asyncio.timeout(self._slow_client_s):
-                await self._context.write(data)
+                if self._first is None:
+                    self._first = asyncio.ensure_future(self._context.write(data))
+                    await asyncio.shield(self._first)
+                else:
+                    await self._context.write(data)
         except TimeoutError:
             raise SlowConsumer(self._slow_client_s) from None

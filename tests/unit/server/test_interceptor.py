@@ -57,10 +57,12 @@ class Methods(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in t
 
     Args:
         calls: Opens call contexts.
+        served: Has what is called before ``Open`` answers.
     """
 
-    def __init__(self, calls: GrpcCalls) -> None:
+    def __init__(self, calls: GrpcCalls, served: Served) -> None:
         self._calls = calls
+        self._served = served
         unary, streaming = grpc.unary_stream_rpc_method_handler, grpc.stream_stream_rpc_method_handler
         self._handlers = {
             "Echo": unary(self._echo, decode),
@@ -119,6 +121,7 @@ class Methods(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in t
     @serves(USES["Open"])
     async def _open(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
         async for request in requests:
+            self._served.before_open()
             yield request
 
 
@@ -156,6 +159,7 @@ class Served:
     messages: MessageBudget = field(default_factory=lambda: MessageBudget(4 * MESSAGE_BYTES))
     audit: AuditLog = field(default_factory=lambda: AuditLog(4 * CALLS))
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    before_open: Callable[[], None] = lambda: None
 
     def count(self, method: str, status: str) -> float | None:
         return self.registry.get_sample_value("edge_rag_requests_total", {"method": method, "status": status})
@@ -187,7 +191,7 @@ async def served() -> AsyncIterator[Served]:
     server = grpc.aio.server(
         interceptors=[AdmissionInterceptor(calls, 60, MESSAGE_BYTES, Connections(ConnectionLimits(100, 10)))]
     )
-    server.add_generic_rpc_handlers((Methods(GrpcCalls(calls)),))
+    server.add_generic_rpc_handlers((Methods(GrpcCalls(calls), made),))
     made.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
     yield made
@@ -319,6 +323,23 @@ async def test_a_caller_without_identity_displaces_the_oldest_one_and_takes_no_s
         for kept in calls[2:]:
             assert await ended(kept) == (grpc.StatusCode.OK, "", [])
     await served.settled()
+
+
+async def test_a_call_displaced_while_its_first_response_is_being_sent_ends(served: Served) -> None:
+    def displace_while_it_is_sent() -> None:
+        def displace() -> None:
+            for _ in range(2):
+                served.anonymous.acquire("127.0.0.1", lambda: None).release()
+                served.anonymous.acquire("127.0.0.1", lambda: None)
+
+        asyncio.get_running_loop().call_soon(displace)
+
+    served.before_open = displace_while_it_is_sent
+    async with grpc.aio.insecure_channel(served.address) as channel:
+        call = start(channel, "Open", None)
+        await call.write(b"hello")
+        code, _, responses = await asyncio.wait_for(ended(call), 20)
+        assert (code, responses) == (grpc.StatusCode.RESOURCE_EXHAUSTED, [b"hello"])
 
 
 async def test_memory_is_reserved_while_a_message_comes_and_returned_after(served: Served) -> None:
