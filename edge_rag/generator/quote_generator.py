@@ -86,6 +86,11 @@ class QuoteGenerator:
         self._prompt = prompt
         self._clock = clock
 
+    @property
+    def not_found_below(self) -> float:
+        """Evidence below which the answer is the not-found answer, 0 to 1."""
+        return self._quote.not_found_below
+
     def stats(self) -> EngineStats:
         """Returns the state of the engine; see ``offload.ports.LocalGenerator``."""
         return self.engine.stats()
@@ -164,7 +169,7 @@ class QuoteGenerator:
 
     def _may_hold_an_answer(self, request: GenerationRequest) -> bool:
         sentences = any(ranked.sentences for ranked in request.passages)
-        return sentences and request.evidence >= self._quote.not_found_below
+        return sentences and request.evidence >= self.not_found_below
 
     def _quotes(self, request: GenerationRequest) -> tuple[Quote, ...]:
         return choose_quotes(request.question, request.passages, request.max_sentences, self._quote.margin)

@@ -14,7 +14,7 @@ from edge_rag.analysis.languages import sure_language_of
 from edge_rag.core.answer import AnswerEvent, Citation, Finished, FinishReason, PassagesFound, TextDelta
 from edge_rag.core.generation import CompletionEvent, CompletionRequest
 from edge_rag.core.identity import Role
-from edge_rag.core.query import Query, SearchQuery
+from edge_rag.core.query import AnswerMode, Query, SearchQuery
 from edge_rag.errors import InvalidRequest, NotReady, SlowConsumer
 from edge_rag.generator.functions import read_answer, with_functions
 from edge_rag.pipeline.pipeline import AnswerStream, SearchResult
@@ -23,6 +23,7 @@ from edge_rag.service.call import Call, Operation
 
 ASK: Final = Operation("Ask", Role.READER)
 SEARCH: Final = Operation("Search", Role.READER)
+GET_ASK_OPTIONS: Final = Operation("GetAskOptions", Role.READER)
 
 log = structlog.get_logger()
 
@@ -51,6 +52,16 @@ def language_model(call: Call) -> str | None:
     """Returns the name of the language model that continues conversations; None if the box has none."""
     model = call.backend.generator.current.model
     return None if model is None else model.name
+
+
+def answer_modes(call: Call) -> tuple[AnswerMode, ...]:
+    """Returns the modes in which questions can be answered: those that a model writes in need a language model."""
+    return (AnswerMode.QUOTE,) if language_model(call) is None else tuple(AnswerMode)
+
+
+def not_found_below(call: Call) -> float:
+    """Returns the evidence below which nothing is quoted or checked, 0 to 1: the answer is the not-found answer."""
+    return call.backend.generator.current.generator.not_found_below
 
 
 @asynccontextmanager

@@ -117,6 +117,7 @@ ROWS = {
     ("GET", "/documents/{document:path}"): Row(READERS, query="collection=a"),
     ("POST", "/mcp"): Row(READERS, body=TOOL_CALL),
     ("POST", "/api/v1/ask"): Row(READERS, body={"question": "When does the galley open?", "collection": "a"}),
+    ("GET", "/api/v1/ask"): Row(READERS),
     ("POST", "/api/v1/search"): Row(READERS, body={"question": "When does the galley open?", "collection": "a"}),
     ("GET", "/api/v1/collections"): Row(READERS),
     ("POST", "/api/v1/collections"): Row(ADMINS, 400, body={}),

@@ -71,6 +71,23 @@ def stream(daemon: RunningDaemon, method: str, path: str, body: Any = None, **he
         return list(events(connection.getresponse()))
 
 
+def test_the_ways_to_ask_are_told_and_work(http_daemon: RunningDaemon) -> None:
+    status, options = call(http_daemon, "GET", "ask")
+    assert status == 200
+    assert options["language_model"] == "quoter"
+    assert options["modes"] == ["quote", "cite", "free"]
+    assert options["default_mode"] in options["modes"]
+    for mode in options["modes"]:
+        assert call(http_daemon, "POST", "ask", {"question": QUESTIONS[0], "mode": mode, "max_tokens": 4})[0] == 200
+    evidence = {question: call(http_daemon, "POST", "ask", {"question": question})[1] for question in QUESTIONS}
+    for answer in evidence.values():
+        assert (answer["evidence"] < options["not_found_below"]) == (answer["finish_reason"] == "not_found")
+    long = "?" * (options["question_characters"] + 1)
+    assert call(http_daemon, "POST", "ask", {"question": long})[1]["error"]["param"] == "question"
+    many = {"question": QUESTIONS[0], "max_sentences": options["max_sentences"] + 1}
+    assert call(http_daemon, "POST", "ask", many)[1]["error"]["param"] == "max_sentences"
+
+
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_an_answer_is_that_of_the_command_line(http_daemon: RunningDaemon, question: str) -> None:
     status, found = call(http_daemon, "POST", "ask", {"question": question})

@@ -52,6 +52,7 @@ ENDPOINTS: Final = (
         whole=questions.whole_answer,
         question="question",
     ),
+    Endpoint("GET", f"{PREFIX}/ask", ask.GET_ASK_OPTIONS, questions.ask_options),
     Endpoint("POST", f"{PREFIX}/search", ask.SEARCH, questions.search, question="question"),
     Endpoint("GET", f"{PREFIX}/collections", collections.LIST_COLLECTIONS, library.list_collections),
     Endpoint("POST", f"{PREFIX}/collections", collections.CREATE_COLLECTION, library.create_collection),

@@ -122,6 +122,40 @@ async def ask(call: Call, request: AskRequest, limits: RequestLimits) -> AsyncGe
             yield replace(event, passages=_bounded(event.passages)) if isinstance(event, PassagesFound) else event
 
 
+@dataclass(frozen=True, slots=True)
+class AskOptions:
+    """How questions can be asked.
+
+    Attributes:
+        modes: Answer modes that can be chosen; ``quote`` alone without a language model.
+        default_mode: Mode of a question without one.
+        language_model: Name of the language model; null if there is none.
+        not_found_below: Evidence below which the answer is that there is none in the documents, 0 to 1; not in mode
+            ``free``.
+        question_characters: Longest question, characters.
+        max_sentences: Most sentences that can be quoted.
+    """
+
+    modes: tuple[AnswerMode, ...]
+    default_mode: AnswerMode
+    language_model: str | None
+    not_found_below: float
+    question_characters: int
+    max_sentences: int
+
+
+async def ask_options(call: Call, limits: RequestLimits) -> AskOptions:
+    """Tells how questions can be asked: modes, language model, bounds."""
+    return AskOptions(
+        service.answer_modes(call),
+        limits.default_mode,
+        service.language_model(call),
+        service.not_found_below(call),
+        limits.question_characters,
+        MAX_SENTENCES,
+    )
+
+
 def whole_answer(request: AskRequest, call: Call, events: list[AnswerEvent]) -> Answer:
     """Returns an answer of its events."""
     found = next(event for event in events if isinstance(event, PassagesFound))
