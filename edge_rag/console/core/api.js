@@ -1,0 +1,161 @@
+/** Calls to the box: JSON, and streams of events. Nothing else in the console sends requests to its API. */
+
+/** A call that failed. */
+export class ApiError extends Error {
+  /**
+   * @param {number} status HTTP status; 0 if the box could not be reached.
+   * @param {{message: string, code?: string, param?: string}} error What the box said.
+   * @param {Headers} [headers] Headers of the response.
+   */
+  constructor(status, error, headers) {
+    super(error.message);
+    this.status = status;
+    this.code = error.code ?? '';
+    /** Name of the field that was refused, or empty. */
+    this.param = error.param ?? '';
+    this.requestId = headers?.get('x-request-id') ?? '';
+    const retry = headers?.get('retry-after-ms');
+    /** Milliseconds after which a busy box has room again, or null. */
+    this.retryAfterMs = retry ? Number(retry) : null;
+  }
+
+  /** Whether the box could not be reached, or went away before its answer was complete. */
+  get unreachable() {
+    return this.status === 0;
+  }
+}
+
+const listeners = new Set();
+
+/** Calls back whenever the box refuses the caller's credentials. */
+export function onUnauthenticated(listener) {
+  listeners.add(listener);
+}
+
+/**
+ * Reads JSON.
+ * @param {string} path
+ * @param {{query?: object, signal?: AbortSignal}} [options] Values of `query` that are null or undefined are left out.
+ */
+export async function get(path, { query = {}, signal } = {}) {
+  return (await request('GET', withQuery(path, query), { signal })).json();
+}
+
+/**
+ * Sends a request that changes something.
+ * @param {string} method
+ * @param {string} path
+ * @param {object|Blob|null} [body] An object is sent as JSON, a Blob as it is.
+ * @param {{signal?: AbortSignal, headers?: object, query?: object}} [options]
+ * @returns {Promise<object|null>} The JSON of the response, null if there is none.
+ */
+export async function send(method, path, body = null, { signal, headers = {}, query = {} } = {}) {
+  const response = await request(method, withQuery(path, query), { body, signal, headers });
+  const json = response.headers.get('content-type')?.startsWith('application/json');
+  return json ? response.json() : null;
+}
+
+/**
+ * Sends any request and returns its response, whatever its media type; failures are `ApiError`s.
+ * @param {string} method
+ * @param {string} path
+ * @param {{body?: object|Blob|null, signal?: AbortSignal, headers?: object}} [options]
+ * @returns {Promise<Response>}
+ */
+export async function request(method, path, { body = null, signal, headers = {} } = {}) {
+  const json = body !== null && !(body instanceof Blob);
+  let response;
+  try {
+    response = await fetch(path, {
+      method,
+      body: json ? JSON.stringify(body) : body,
+      signal,
+      headers: { accept: 'application/json', ...(json ? { 'content-type': 'application/json' } : {}), ...headers },
+    });
+  } catch (error) {
+    throw lost(error, signal);
+  }
+  if (response.ok) return response;
+  const told = await response.json().catch(() => null);
+  const failed = new ApiError(response.status, told?.error ?? { message: response.statusText }, response.headers);
+  if (failed.status === 401) listeners.forEach((each) => each(failed));
+  throw failed;
+}
+
+/**
+ * Reads a stream of events.
+ * @param {string} path
+ * @param {{method?: string, body?: object, signal?: AbortSignal, after?: string|number}} [options] With `after`, the
+ *     id of the last event seen (0 for none), a lost connection is opened again from there, until `signal` is aborted.
+ * @returns {AsyncGenerator<{event: string, data: any, id: string}>} An event `error` is thrown as an `ApiError`.
+ */
+export async function* events(path, { method = 'GET', body = null, signal, after } = {}) {
+  let last = after;
+  let pause = 500;
+  for (;;) {
+    try {
+      const headers = { accept: 'text/event-stream', ...(last ? { 'last-event-id': String(last) } : {}) };
+      const response = await request(method, path, { body, signal, headers });
+      for await (const each of parsed(response, signal)) {
+        last = each.id || last;
+        pause = 500;
+        if (each.event === 'error') throw new ApiError(response.status, each.data.error ?? each.data, response.headers);
+        yield each;
+      }
+      return;
+    } catch (error) {
+      if (after === undefined || !error.unreachable) throw error;
+    }
+    await wait(pause, signal);
+    pause = Math.min(2 * pause, 8000);
+  }
+}
+
+/** Resolves after so many milliseconds; rejects when the signal is aborted. */
+export function wait(milliseconds, signal) {
+  return new Promise((resolve, reject) => {
+    const stop = () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', stop);
+      resolve();
+    }, milliseconds);
+    if (signal?.aborted) stop();
+    signal?.addEventListener('abort', stop, { once: true });
+  });
+}
+
+async function* parsed(response, signal) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let buffered = '';
+  try {
+    for (;;) {
+      const { done, value } = await reader.read().catch((error) => {
+        throw lost(error, signal);
+      });
+      if (done) return;
+      buffered += value;
+      for (let end; (end = buffered.indexOf('\n\n')) >= 0; buffered = buffered.slice(end + 2)) {
+        const found = { event: 'message', data: '', id: '' };
+        for (const line of buffered.slice(0, end).split('\n')) {
+          const at = line.indexOf(': ');
+          if (at > 0) found[line.slice(0, at)] = line.slice(at + 2);
+        }
+        if (found.data) yield { ...found, data: JSON.parse(found.data) };
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+function lost(error, signal) {
+  return signal?.aborted ? (signal.reason ?? error) : new ApiError(0, { message: String(error.message ?? error) });
+}
+
+function withQuery(path, query) {
+  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== '');
+  return given.length ? `${path}?${new URLSearchParams(given)}` : path;
+}

@@ -1,0 +1,109 @@
+/** Starts the console: signs in, shows the view of the address, and what all views have around them. */
+
+import { onUnauthenticated } from './api.js';
+import { h, replace, untrusted } from './dom.js';
+import { errorBox, iconButton, notice, select, spinner } from './controls.js';
+import { current, go, href } from './router.js';
+import { can, forget, identity, isSignedIn, signedIn, signOut } from './session.js';
+import { language, t } from './text.js';
+
+const VIEWS = {
+  ask: () => import('../ask/view.js'),
+  documents: () => import('../documents/view.js'),
+  box: () => import('../box/view.js'),
+  access: () => import('../access/view.js'),
+  'sign-in': () => import('../access/sign_in.js'),
+};
+const THEME = 'edge-rag.theme';
+
+const main = document.getElementById('main');
+let shown = new AbortController();
+let started = false;
+
+async function show() {
+  const { view, parts, query } = current();
+  if (!VIEWS[view]) {
+    go(href('ask'), { replace: true });
+    return;
+  }
+  shown.abort();
+  shown = new AbortController();
+  const { signal } = shown;
+  for (const link of document.querySelectorAll('nav [data-view]')) {
+    if (link.dataset.view === view) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+  }
+  const container = h('div', { class: `view view-${view}` }, spinner());
+  replace(main, container);
+  document.body.dataset.view = view;
+  try {
+    const { show: fill } = await VIEWS[view]();
+    if (signal.aborted) return;
+    replace(container);
+    const title = await fill(container, { parts, query, signal });
+    if (signal.aborted) return;
+    document.title = title ? `${title} – edge-rag` : 'edge-rag';
+    // The first view keeps the focus where the browser put it; later ones begin at their top.
+    if (started && !container.contains(document.activeElement)) main.focus({ preventScroll: true });
+    started = true;
+  } catch (error) {
+    if (signal.aborted || error.status === 401) return;
+    replace(container, errorBox(error, show));
+  }
+}
+
+function menu() {
+  const theme = localStorage.getItem(THEME) ?? 'auto';
+  const themes = ['auto', 'light', 'dark'].map((value) => ({ value, text: t(`app.theme_${value}`) }));
+  const chooser = select(themes, {
+    value: theme,
+    'aria-label': t('app.theme'),
+    on: (value) => {
+      localStorage.setItem(THEME, value);
+      applyTheme(value);
+    },
+  });
+  const name = isSignedIn() ? identity().name : null;
+  const out = name && iconButton(t('app.sign_out'), 'close', { on: () => signOut().catch((error) => notice(error.message)) });
+  replace(document.getElementById('menu'), chooser, name && h('span', { class: 'who' }, untrusted(name)), out);
+  document.querySelector('nav [data-view=access]').closest('li').hidden = !can('admin');
+}
+
+function applyTheme(value) {
+  if (value === 'auto') delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = value;
+}
+
+/** Shows where to sign in, and afterwards what was asked for; what a view has in memory stays. */
+function askForCredentials() {
+  if (current().view === 'sign-in') return;
+  forget();
+  sessionStorage.setItem('edge-rag.wanted', location.hash);
+  go(href('sign-in'), { replace: true });
+}
+
+/** Called by the sign-in view once the box knows the caller. */
+export async function enter() {
+  await signedIn();
+  menu();
+  const wanted = sessionStorage.getItem('edge-rag.wanted') || href('ask');
+  sessionStorage.removeItem('edge-rag.wanted');
+  go(wanted, { replace: true });
+}
+
+async function start() {
+  applyTheme(localStorage.getItem(THEME) ?? 'auto');
+  document.documentElement.lang = language;
+  onUnauthenticated(askForCredentials);
+  addEventListener('hashchange', show);
+  try {
+    if (current().view !== 'sign-in') await signedIn();
+  } catch (error) {
+    if (error.status !== 401) replace(main, errorBox(error, () => location.reload()));
+    return;
+  }
+  menu();
+  await show();
+}
+
+start();

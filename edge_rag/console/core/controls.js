@@ -1,0 +1,295 @@
+/** Controls that all views share. */
+
+import { ApiError } from './api.js';
+import { announce, h, replace, svg, visible } from './dom.js';
+import { duration, percent, t } from './text.js';
+
+const ICONS = {
+  add: 'M12 5v14M5 12h14',
+  check: 'M4 13l5 5L20 6',
+  close: 'M6 6l12 12M18 6L6 18',
+  copy: 'M9 9h11v11H9zM5 15H4V4h11v1',
+  down: 'M5 9l7 7 7-7',
+  download: 'M12 4v11m-5-4l5 5 5-5M4 20h16',
+  edit: 'M4 20l1-5L16 4l4 4L9 19z',
+  file: 'M6 3h8l4 4v14H6zM14 3v4h4',
+  left: 'M15 5l-7 7 7 7',
+  link: 'M10 14a4 4 0 0 0 6 0l3-3a4 4 0 0 0-6-6l-1 1M14 10a4 4 0 0 0-6 0l-3 3a4 4 0 0 0 6 6l1-1',
+  menu: 'M4 7h16M4 12h16M4 17h16',
+  page: 'M5 3h14v18H5zM8 8h8M8 12h8M8 16h5',
+  right: 'M9 5l7 7-7 7',
+  search: 'M11 4a7 7 0 1 0 0 14a7 7 0 0 0 0-14zM16 16l5 5',
+  send: 'M4 12l16-8-6 16-3-6z',
+  settings: 'M4 7h9m5 0h2M4 17h2m5 0h9M13 4v6M7 14v6',
+  stop: 'M6 6h12v12H6z',
+  thumbs_down: 'M7 4h10l3 9h-7l1 6-3 1-4-7H7zM7 4H3v9h4',
+  thumbs_up: 'M7 20h10l3-9h-7l1-6-3-1-4 7H7zM7 20H3v-9h4',
+  trash: 'M4 7h16M9 7V4h6v3M6 7l1 14h10l1-14M10 11v6M14 11v6',
+  up: 'M5 15l7-7 7 7',
+  upload: 'M12 16V5m-5 5l5-5 5 5M4 20h16',
+  warning: 'M12 3l10 18H2zM12 10v5M12 17.5v.5',
+};
+
+let names = 0;
+
+/** Returns an id that no other element has. */
+export function freshId(prefix = 'id') {
+  return `${prefix}-${++names}`;
+}
+
+/** Returns a picture that says nothing to screen readers; its name is one of `ICONS`. */
+export function icon(name) {
+  return svg('svg', { class: 'icon', viewBox: '0 0 24 24', 'aria-hidden': 'true' }, svg('path', { d: ICONS[name] }));
+}
+
+/**
+ * Returns a button.
+ * @param {string} text
+ * @param {{on?: object|Function, kind?: 'primary'|'danger'|'quiet'|'link', icon?: string}} [options] `on` is what a click does,
+ *     or listeners by event; further options are attributes.
+ */
+export function button(text, { on = {}, kind = '', icon: picture, ...attributes } = {}) {
+  const listeners = typeof on === 'function' ? { click: on } : on;
+  const props = { type: 'button', class: `button ${kind}`.trim(), on: listeners, ...attributes };
+  return h('button', props, picture && icon(picture), h('span', {}, text));
+}
+
+/** Returns a button with a picture, whose name is told to screen readers and shown as a tip. */
+export function iconButton(label, picture, { on = {}, kind = 'quiet', ...attributes } = {}) {
+  const listeners = typeof on === 'function' ? { click: on } : on;
+  const props = { type: 'button', class: `button icon-only ${kind}`, 'aria-label': label, title: label, on: listeners };
+  return h('button', { ...props, ...attributes }, icon(picture));
+}
+
+/**
+ * Returns a control with its label.
+ * @param {string} label
+ * @param {HTMLElement} input
+ * @param {{hint?: string, error?: string}} [options]
+ * @returns {HTMLElement} With a method `setError(text)`, which shows what is wrong with the value, or nothing.
+ */
+export function field(label, input, { hint = '', error = '' } = {}) {
+  input.id ||= freshId('field');
+  const about = h('span', { class: 'hint', id: `${input.id}-hint` }, hint);
+  const wrong = h('span', { class: 'field-error', id: `${input.id}-error` });
+  const element = h('div', { class: 'field' }, h('label', { for: input.id }, label), input, hint && about, wrong);
+  element.setError = (text) => {
+    replace(wrong, text ? [icon('warning'), text] : null);
+    input.setAttribute('aria-invalid', String(Boolean(text)));
+    const described = [hint && about.id, text && wrong.id].filter(Boolean).join(' ');
+    if (described) input.setAttribute('aria-describedby', described);
+    else input.removeAttribute('aria-describedby');
+  };
+  element.setError(error);
+  return element;
+}
+
+/**
+ * Returns a select.
+ * @param {Array<{value: string, text: string}>} options
+ * @param {{value?: string, on?: (value: string) => void}} [settings] Further settings are attributes.
+ */
+export function select(options, { value, on, ...attributes } = {}) {
+  const items = options.map((each) => h('option', { value: each.value }, visible(each.text)));
+  const element = h('select', attributes, items);
+  if (value !== undefined) element.value = value;
+  if (on) element.addEventListener('change', () => on(element.value));
+  return element;
+}
+
+/** Returns a checkbox with its text. */
+export function checkbox(text, { checked = false, on, ...attributes } = {}) {
+  const box = h('input', { type: 'checkbox', ...attributes });
+  box.checked = checked;
+  if (on) box.addEventListener('change', () => on(box.checked));
+  const element = h('label', { class: 'checkbox' }, box, h('span', {}, text));
+  element.box = box;
+  return element;
+}
+
+/**
+ * Opens a modal dialog.
+ * @param {{title: string, content: Node|Node[], actions?: Array<{text: string, kind?: string, value: any,
+ *     check?: () => boolean|Promise<boolean>}>}} options An action whose `check` says no leaves it open.
+ * @returns {Promise<any>} The value of the action; undefined if it was closed. Focus returns to where it was.
+ */
+export function dialog({ title, content, actions = [] }) {
+  const { promise, resolve } = Promise.withResolvers();
+  const heading = h('h2', { id: freshId('dialog') }, title);
+  const close = iconButton(t('controls.close'), 'close', { on: () => element.close() });
+  const buttons = actions.map(({ text, kind, value, check }) =>
+    button(text, {
+      kind,
+      on: async () => {
+        if (check && !(await check())) return;
+        resolve(value);
+        element.close();
+      },
+    }),
+  );
+  const element = h(
+    'dialog',
+    { 'aria-labelledby': heading.id },
+    h('header', {}, heading, close),
+    h('div', { class: 'dialog-content' }, content),
+    buttons.length > 0 && h('footer', {}, buttons),
+  );
+  element.addEventListener('close', () => {
+    resolve(undefined);
+    element.remove();
+  });
+  document.body.append(element);
+  element.showModal();
+  return promise;
+}
+
+/** Asks before something is done; resolves to whether it shall be. */
+export async function confirm({ title, text, action, danger = false }) {
+  const actions = [
+    { text: t('controls.cancel'), value: false },
+    { text: action, kind: danger ? 'danger' : 'primary', value: true },
+  ];
+  return Boolean(await dialog({ title, content: h('p', {}, text), actions }));
+}
+
+/** Shows a sentence for some seconds, longer if it is an error, and tells it to screen readers. */
+export function notice(text, { kind = 'info' } = {}) {
+  const close = iconButton(t('controls.close'), 'close', { on: () => element.remove() });
+  const element = h('div', { class: `notice ${kind}` }, kind === 'error' && icon('warning'), h('span', {}, text), close);
+  const list = document.getElementById('notices');
+  list.append(element);
+  while (list.childElementCount > 4) list.firstElementChild.remove();
+  announce(text);
+  setTimeout(() => element.remove(), kind === 'error' ? 15_000 : 6_000);
+}
+
+/**
+ * Returns tabs, of which one is shown; arrow keys, Home and End go between them.
+ * @param {Array<{id: string, text: string, show: (panel: HTMLElement, signal: AbortSignal) => any}>} items `show` fills
+ *     the panel; its signal is aborted when another tab is shown.
+ * @param {{selected?: string, label: string, on?: (id: string) => void, signal: AbortSignal}} options
+ * @returns {HTMLElement} With a method `choose(id)`.
+ */
+export function tabs(items, { selected, label, on = () => {}, signal }) {
+  const prefix = freshId('tab');
+  const panel = h('div', { role: 'tabpanel', class: 'tab-panel', tabindex: '0', id: `${prefix}-panel` });
+  let shown = new AbortController();
+  const heads = items.map(({ id, text }) =>
+    h('button', { type: 'button', role: 'tab', id: `${prefix}-${id}`, 'aria-controls': panel.id, data: { id } }, text),
+  );
+  const list = h('div', { role: 'tablist', 'aria-label': label, class: 'tabs' }, heads);
+
+  function choose(id, focus = false) {
+    const at = Math.max(0, items.findIndex((each) => each.id === id));
+    shown.abort();
+    shown = new AbortController();
+    heads.forEach((head, index) => {
+      head.setAttribute('aria-selected', String(index === at));
+      head.tabIndex = index === at ? 0 : -1;
+    });
+    if (focus) heads[at].focus();
+    panel.setAttribute('aria-labelledby', heads[at].id);
+    const fresh = h('div', { class: 'tab-content' });
+    replace(panel, fresh);
+    const shownNow = shown.signal;
+    Promise.resolve(items[at].show(fresh, shownNow)).catch((error) => {
+      if (!shownNow.aborted) replace(fresh, errorBox(error, () => choose(items[at].id)));
+    });
+    on(items[at].id);
+  }
+
+  list.addEventListener('click', (event) => {
+    const head = event.target.closest('[role=tab]');
+    if (head) choose(head.dataset.id);
+  });
+  list.addEventListener('keydown', (event) => {
+    const at = heads.indexOf(document.activeElement);
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: heads.length - 1 }[event.key];
+    if (to === undefined || at < 0) return;
+    event.preventDefault();
+    choose(items[(to + heads.length) % heads.length].id, true);
+  });
+  signal.addEventListener('abort', () => shown.abort(), { once: true });
+  const element = h('div', { class: 'tabbed' }, list, panel);
+  element.choose = choose;
+  choose(selected);
+  return element;
+}
+
+/**
+ * Returns a table that scrolls sideways within itself where it is too wide.
+ * @param {{caption: string, columns: Array<{text: string, kind?: 'number'}>, rows: Array<Array<Node|string|number|null>>,
+ *     hideCaption?: boolean}} options The first cell of a row is its heading.
+ */
+export function table({ caption, columns, rows, hideCaption = false }) {
+  const heads = columns.map(({ text, kind }) => h('th', { scope: 'col', class: kind }, text));
+  const body = rows.map((cells) =>
+    h(
+      'tr',
+      {},
+      cells.map((cell, at) => h(at ? 'td' : 'th', { scope: at ? null : 'row', class: columns[at].kind }, cell)),
+    ),
+  );
+  const id = freshId('table');
+  return h(
+    'div',
+    { class: 'table-scroll', tabindex: '0', role: 'region', 'aria-labelledby': id },
+    h(
+      'table',
+      {},
+      h('caption', { id, class: hideCaption ? 'sr-only' : null }, caption),
+      h('thead', {}, h('tr', {}, heads)),
+      h('tbody', {}, body),
+    ),
+  );
+}
+
+/** Returns a progress bar; `share` is 0 to 1, or null while nobody knows. It has a method `set(share)`. */
+export function progress(share, label) {
+  const element = h('progress', { max: '1', 'aria-label': label });
+  element.set = (value) => {
+    if (value === null) element.removeAttribute('value');
+    else element.value = value;
+    element.title = value === null ? '' : percent(value);
+  };
+  element.set(share);
+  return element;
+}
+
+/** Returns what is shown while something loads. */
+export function spinner(text = t('app.loading')) {
+  return h('p', { class: 'loading' }, text);
+}
+
+/** Returns what stands where there is nothing, with what can be done about it. */
+export function empty(text, ...actions) {
+  return h('div', { class: 'empty' }, h('p', {}, text), actions);
+}
+
+/** Returns a short word on a coloured ground; `kind` is good, bad, warn or empty. */
+export function badge(text, kind = '') {
+  return h('span', { class: `badge ${kind}`.trim() }, text);
+}
+
+/** Returns a sentence about a failure: what happened and what to do. */
+export function failure(error) {
+  if (!(error instanceof ApiError)) return t('controls.failed', { error: visible(error?.message ?? error) });
+  if (error.unreachable) return t('controls.unreachable');
+  if (error.status === 403) return t('controls.forbidden', { error: visible(error.message) });
+  if (error.retryAfterMs !== null) {
+    return t('controls.busy', { error: visible(error.message), time: duration(Math.max(1, error.retryAfterMs / 1000)) });
+  }
+  return visible(error.message);
+}
+
+/** Returns a failure in the place of what could not be shown, with a button that tries again if there is a way. */
+export function errorBox(error, retry) {
+  return h(
+    'div',
+    { class: 'error-box', role: 'alert' },
+    icon('warning'),
+    h('p', {}, failure(error)),
+    retry && button(t('controls.retry'), { on: retry }),
+    error?.requestId && h('p', { class: 'hint' }, t('controls.request', { id: error.requestId })),
+  );
+}

@@ -1,0 +1,88 @@
+/** Elements without HTML parsing: every text that comes from elsewhere becomes a text node. */
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+/** Characters without a glyph that change how the text around them is shown: controls, directions, joiners, tags. */
+const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
+
+/** Path below which the assets of this release are served. */
+export const BASE = document.documentElement.dataset.base;
+
+/**
+ * Builds an element.
+ * @param {string} tag Name of the element.
+ * @param {object} [props] Attributes; `on` has listeners by event, `data` the data attributes, `style` CSS properties.
+ *     A value that is null or false leaves its attribute out, true sets it without a value.
+ * @param {...(Node|string|number|null|undefined|Array)} children Nodes, and texts, which are not parsed.
+ * @returns {HTMLElement}
+ */
+export function h(tag, props = {}, ...children) {
+  return fill(document.createElement(tag), props, children);
+}
+
+/** Builds an SVG element; otherwise as `h`. */
+export function svg(tag, props = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), props, children);
+}
+
+/** Replaces all children of a node. */
+export function replace(node, ...children) {
+  node.replaceChildren(...flat(children));
+  return node;
+}
+
+/**
+ * Returns foreign text of one line, such as a name, isolated from the direction of its surroundings. Characters that
+ * are invisible or change the direction are shown as their code points.
+ * @param {string} text
+ * @returns {HTMLElement}
+ */
+export function untrusted(text) {
+  return h('bdi', {}, visible(text));
+}
+
+/** Returns a text in which invisible characters are written as their code points, as in `untrusted`. */
+export function visible(text) {
+  return String(text).replace(INVISIBLE, (each) => `⟨U+${each.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
+}
+
+/** Has a screen reader say a whole sentence once it is silent. Foreign text is allowed. */
+export function announce(text) {
+  const live = document.getElementById('live');
+  const line = h('p', {}, text);
+  live.append(line);
+  // Readers take what is added; what was read has to go, or the region grows with every answer.
+  while (live.childElementCount > 20) live.firstElementChild.remove();
+}
+
+const styles = new Map();
+
+/** Loads a stylesheet of the console once; resolves when it applies. */
+export function loadStyle(path) {
+  if (!styles.has(path)) {
+    styles.set(
+      path,
+      new Promise((resolve) => {
+        const link = h('link', { rel: 'stylesheet', href: `${BASE}/${path}`, on: { load: resolve, error: resolve } });
+        document.head.append(link);
+      }),
+    );
+  }
+  return styles.get(path);
+}
+
+function fill(node, { on, data, style, ...attributes }, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    node.setAttribute(name, value === true ? '' : value);
+  }
+  for (const [event, listener] of Object.entries(on ?? {})) node.addEventListener(event, listener);
+  Object.assign(node.dataset, data);
+  for (const [name, value] of Object.entries(style ?? {})) node.style.setProperty(name, value);
+  node.append(...flat(children));
+  return node;
+}
+
+function flat(children) {
+  return children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false);
+}

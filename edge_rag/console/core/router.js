@@ -1,0 +1,43 @@
+/** The address after `#`, as `#/VIEW/PART/PART?name=value`. Views are in the browser's history and can be linked. */
+
+/**
+ * Returns the address of a view.
+ * @param {...(string|object)} parts Name of the view, further parts, and last the query as an object, if any.
+ * @returns {string}
+ */
+export function href(...parts) {
+  const query = typeof parts.at(-1) === 'object' ? parts.pop() : {};
+  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== '');
+  const path = parts.map((each) => encodeURIComponent(each)).join('/');
+  return `#/${path}${given.length ? `?${new URLSearchParams(given)}` : ''}`;
+}
+
+/** Goes to an address made by `href`; `replace` leaves no trace in the history. */
+export function go(address, { replace = false } = {}) {
+  if (replace) {
+    history.replaceState(null, '', address);
+    dispatchEvent(new HashChangeEvent('hashchange'));
+  } else {
+    location.hash = address;
+  }
+}
+
+/** Writes an address made by `href` into the address bar without showing its view again. */
+export function rewrite(address) {
+  history.replaceState(null, '', address);
+}
+
+/** The present address: name of the view, further parts, and the query. */
+export function current() {
+  const [path, query = ''] = location.hash.replace(/^#\/?/, '').split('?');
+  const [view, ...parts] = path.split('/').map(decoded);
+  return { view, parts: parts.filter(Boolean), query: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}

@@ -1,0 +1,80 @@
+/** Who uses the console, what they may do, and the collection that they chose. */
+
+import { get, send } from './api.js';
+
+const ROLES = ['reader', 'writer', 'admin'];
+const CHOSEN = 'edge-rag.collection';
+
+let who = null;
+let known = null;
+const listeners = new Set();
+
+/** Learns who the caller is. Throws an `ApiError` of status 401 if the box wants credentials. */
+export async function signedIn() {
+  who = await get('/api/v1/whoami');
+  known = null;
+  changed();
+}
+
+/** Forgets who the caller was, after the box refused the credentials. */
+export function forget() {
+  who = null;
+  known = null;
+}
+
+/** The caller as `GET /api/v1/whoami` tells, or null. */
+export function identity() {
+  return who;
+}
+
+/** Whether the caller has signed in; otherwise the box is open to whoever reaches it, and names callers by address. */
+export function isSignedIn() {
+  return who !== null && !/^(ipv4|ipv6|unix):/.test(who.name);
+}
+
+/** Whether the caller has a role. */
+export function can(role) {
+  return Boolean(who?.roles.some((each) => ROLES.indexOf(each) >= ROLES.indexOf(role)));
+}
+
+/**
+ * The collections that exist for the caller, read once.
+ * @param {{fresh?: boolean}} [options] Whether to read them again.
+ */
+export async function collections({ fresh = false } = {}) {
+  if (fresh || known === null) {
+    known = get('/api/v1/collections').then((found) => found.collections);
+    known.catch(() => (known = null));
+  }
+  return known;
+}
+
+/** Name of the chosen collection, or of the first one that there is; null without any. */
+export async function chosenCollection() {
+  const names = (await collections()).map((each) => each.name);
+  const chosen = localStorage.getItem(CHOSEN);
+  return names.includes(chosen) ? chosen : names.includes('default') ? 'default' : (names[0] ?? null);
+}
+
+/** Chooses a collection for all views. */
+export function chooseCollection(name) {
+  localStorage.setItem(CHOSEN, name);
+  changed();
+}
+
+/** Ends the session of this browser. */
+export async function signOut() {
+  await send('DELETE', '/api/v1/session');
+  location.hash = '';
+  location.reload();
+}
+
+/** Calls back when the caller or the chosen collection changes, until the signal is aborted. */
+export function onChange(listener, signal) {
+  listeners.add(listener);
+  signal?.addEventListener('abort', () => listeners.delete(listener), { once: true });
+}
+
+function changed() {
+  listeners.forEach((each) => each());
+}

@@ -1,0 +1,115 @@
+/** A list of which only what is in sight exists as elements, and whose rows are loaded when they come near. */
+
+import { h, replace } from './dom.js';
+
+const MARGIN = 12; // rows kept above and below what is in sight
+const PAGE = 100;
+const KEPT_PAGES = 40;
+
+/**
+ * Makes a list of rows of one height, for any number of them.
+ * @param {object} options
+ * @param {number} options.rowHeight Height of a row, CSS pixels.
+ * @param {number} options.count How many rows there are.
+ * @param {(from: number, to: number) => Promise<Array>} options.load Loads rows; called for pages of 100.
+ * @param {(item: any, index: number) => HTMLElement|Array} options.render Returns the content of a row.
+ * @param {string} options.label What the list is, for screen readers.
+ * @param {(error: Error) => void} [options.failed] Told of rows that could not be loaded.
+ * @returns {{element: HTMLElement, reset: (count: number) => void, refresh: () => void, scrollTo: (index: number) => void}}
+ */
+export function virtualList({ rowHeight, count, load, render, label, failed = () => {} }) {
+  const pages = new Map(); // number of the page -> rows, or null while they are loaded; the oldest first
+  const rows = new Map(); // index -> element
+  const list = h('ul', { class: 'virtual-rows', 'aria-label': label });
+  const element = h('div', { class: 'virtual', tabindex: '0', role: 'group', 'aria-label': label }, list);
+  let generation = 0;
+  let drawing = 0;
+
+  function fetchPage(page) {
+    if (pages.has(page)) return;
+    pages.set(page, null);
+    const asked = generation;
+    load(page * PAGE, Math.min(count, (page + 1) * PAGE)).then(
+      (items) => {
+        if (asked !== generation) return;
+        pages.set(page, items);
+        for (let index = page * PAGE; index < (page + 1) * PAGE; index++) rows.get(index)?.remove(), rows.delete(index);
+        draw();
+      },
+      (error) => {
+        if (asked !== generation) return;
+        pages.delete(page);
+        failed(error);
+      },
+    );
+  }
+
+  function row(index) {
+    const item = pages.get(Math.floor(index / PAGE))?.[index % PAGE];
+    const content = item === undefined ? h('span', { class: 'placeholder' }) : render(item, index);
+    return h(
+      'li',
+      {
+        'aria-setsize': String(count),
+        'aria-posinset': String(index + 1),
+        style: { transform: `translateY(${index * rowHeight}px)`, height: `${rowHeight}px` },
+      },
+      content,
+    );
+  }
+
+  function draw() {
+    drawing = 0;
+    const first = Math.max(0, Math.floor(element.scrollTop / rowHeight) - MARGIN);
+    const shown = Math.ceil((element.clientHeight || 600) / rowHeight);
+    const end = Math.min(count, first + shown + 2 * MARGIN);
+    for (const [index, node] of rows) {
+      // What has the focus stays: without it the keyboard would lose its place.
+      if ((index < first || index >= end) && !node.contains(document.activeElement)) {
+        node.remove();
+        rows.delete(index);
+      }
+    }
+    for (let page = Math.floor(first / PAGE); page * PAGE < end; page++) fetchPage(page);
+    for (let index = first; index < end; index++) {
+      if (rows.has(index)) continue;
+      const node = row(index);
+      rows.set(index, node);
+      // Elements stay in the order of their rows, so that Tab goes from one to the next.
+      let before = null;
+      for (let after = index + 1; after < end && before === null; after++) before = rows.get(after) ?? null;
+      list.insertBefore(node, before);
+    }
+    for (const page of [...pages.keys()]) {
+      if (pages.size <= KEPT_PAGES) break;
+      if ((page + 1) * PAGE <= first || page * PAGE >= end) pages.delete(page);
+    }
+  }
+
+  function later() {
+    drawing ||= requestAnimationFrame(draw);
+  }
+
+  function reset(newCount) {
+    generation++;
+    count = newCount;
+    pages.clear();
+    rows.clear();
+    replace(list);
+    list.style.height = `${count * rowHeight}px`;
+    later();
+  }
+
+  element.addEventListener('scroll', later, { passive: true });
+  new ResizeObserver(later).observe(element);
+  reset(count);
+  return {
+    element,
+    reset,
+    refresh: () => reset(count),
+    scrollTo(index) {
+      element.scrollTop = index * rowHeight;
+      later();
+    },
+  };
+}
