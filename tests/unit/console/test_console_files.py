@@ -1,0 +1,132 @@
+"""The console's files: few, small, complete, of this box only, and without anything that parses text as code."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import tomllib
+from collections import Counter
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from tests.unit.console.modules import CONSOLE, Module, modules, shipped, without_comments
+
+ROOT = CONSOLE.parents[1]
+MOST_BYTES = 250_000
+MOST_FILES_OF_A_FOLDER = 12
+MOST_LINES_OF_A_FILE = 600
+MOST_CHARACTERS_OF_A_LINE = 130
+KINDS = {".js", ".css", ".html", ".json", ".svg"}
+
+CODE_FROM_TEXT = (
+    r"\binnerHTML\b",
+    r"\bouterHTML\b",
+    r"\binsertAdjacentHTML\b",
+    r"\bcreateContextualFragment\b",
+    r"\bDOMParser\b",
+    r"\bsetHTML\w*",
+    r"\bdocument\.write",
+    r"\beval\b",
+    r"\bnew\s+Function\b",
+    r"\bset(?:Timeout|Interval)\(\s*['\"`]",
+    r"\bsrcdoc\b",
+    r"javascript:",
+    r"""setAttribute\(\s*['"](?:style|on\w+)['"]""",
+)
+"""What the security policy refuses, or would have to be let through it."""
+
+NAMESPACES = {"http://www.w3.org/2000/svg"}
+"""Names, which are never fetched."""
+
+
+def test_the_console_is_small() -> None:
+    sizes = {path.relative_to(CONSOLE).as_posix(): path.stat().st_size for path in shipped()}
+    assert sum(sizes.values()) <= MOST_BYTES, sorted(sizes.items(), key=lambda each: -each[1])[:10]
+
+
+def test_there_is_nothing_but_what_browsers_load() -> None:
+    assert {path.suffix for path in shipped()} <= KINDS
+
+
+def test_no_folder_holds_more_files_than_a_reader_takes_in() -> None:
+    sizes = Counter(path.parent for path in shipped())
+    assert not {folder.name: count for folder, count in sizes.items() if count > MOST_FILES_OF_A_FOLDER}
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.relative_to(CONSOLE).as_posix())
+def test_a_file_is_one_concept_that_ends_with_a_line(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    assert len(lines) <= MOST_LINES_OF_A_FILE
+    assert text.endswith("\n")
+    if path.suffix == ".js":
+        assert [line for line in lines if len(line) > MOST_CHARACTERS_OF_A_LINE] == []
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.relative_to(CONSOLE).as_posix())
+def test_nothing_comes_from_another_host(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert set(re.findall(r"""\b(?:https?|wss?)://[^\s'"`)<]*""", text)) <= NAMESPACES
+    assert re.findall(r"""(?:src|href|url\(|import|from)\s*[=(]?\s*['"]//""", text) == []
+    assert re.findall(r"(?:url\(|@import)\s*['\"]?(?!#)\S*", text) == []
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
+def test_no_text_becomes_code(module: Module) -> None:
+    assert {pattern for pattern in CODE_FROM_TEXT if re.search(pattern, module.code)} == set()
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in shipped() if path.suffix in {".html", ".svg"}], ids=lambda path: path.name
+)
+def test_markup_has_neither_scripts_nor_styles_of_its_own(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert re.findall(r"\s(?:style|on\w+)\s*=", text) == []
+    assert [body for body in re.findall(r"<script[^>]*>(.*?)</script>", text, re.DOTALL) if body.strip()] == []
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
+def test_what_a_module_needs_is_there(module: Module) -> None:
+    by_path = {each.path: each for each in modules()}
+    for path, names in module.imports().items():
+        assert path.startswith(("./", "../")), path
+        assert module.resolve(path) in by_path, path
+        assert names <= by_path[module.resolve(path)].exports(), path
+    for path in module.lazy_imports():
+        assert path.startswith(("./", "../")), path
+        assert module.resolve(path) in by_path, path
+    assert {style for style in module.styles() if not (CONSOLE / style).is_file()} == set()
+
+
+def test_every_module_and_every_stylesheet_is_loaded_by_another() -> None:
+    page = (CONSOLE / "index.html").read_text(encoding="utf-8")
+    loaded = {(CONSOLE / found).resolve() for found in re.findall(r"\{\{base\}\}/([\w./-]+\.(?:js|css|svg))", page)}
+    loaded.add(CONSOLE / "core" / "base.css")
+    for module in modules():
+        loaded |= {module.resolve(path) for path in [*module.imports(), *module.lazy_imports()]}
+        loaded |= {CONSOLE / style for style in module.styles()}
+    written = {path for path in shipped() if path.suffix in {".js", ".css", ".svg"}}
+    assert {path.relative_to(CONSOLE).as_posix() for path in written - loaded} == set()
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    graph = {module.path: {module.resolve(path) for path in module.imports()} for module in modules()}
+    TopologicalSorter(graph).prepare()
+
+
+def test_the_wheel_has_all_of_it() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]
+    excluded = build["wheel"]["exclude"]
+    assert build["wheel"]["packages"] == ["edge_rag"]
+    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line]
+    for path in shipped():
+        name = path.relative_to(ROOT).as_posix()
+        assert not any(fnmatch.fnmatch(name, pattern) for pattern in excluded), name
+        assert not any(fnmatch.fnmatch(part, pattern) for part in Path(name).parts for pattern in ignored), name
+
+
+def test_comments_are_told_from_strings() -> None:
+    source = "a = 'http://b'; // no\nb = /[/]\\/x/u; /* no\n no */ c = `//yes`;"
+    assert without_comments(source) == "a = 'http://b';  \nb = /[/]\\/x/u;   c = `//yes`;"
