@@ -25,6 +25,7 @@ from edge_rag.core.documents.document import (
 )
 from edge_rag.core.documents.jobs import IngestPhase, Ticket
 from edge_rag.core.documents.metadata import Metadata, MetadataValue, validate_metadata
+from edge_rag.core.documents.parts import ChunkPlace
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.monitoring.status import IndexInUse
 from edge_rag.core.placement import OffloadRule
@@ -247,6 +248,17 @@ class LocalDocumentLibrary:
             StorageError: The data directory failed.
         """
         return self._store.get(collection, document, start, end, max_bytes)
+
+    def get_with_chunks(
+        self, collection: str, document: str, start: int, end: int
+    ) -> tuple[DocumentInfo, str, tuple[ChunkPlace, ...]]:
+        """Returns a document's record, a range of its text, and the chunks with text in the range and the next one.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+            StorageError: The data directory failed.
+        """
+        return self._store.get_with_chunks(collection, document, start, end)
 
     def place(self, collection: str, document: str, position: int) -> DocumentPlace:
         """Returns where in a document a character of its text is, by id or else by name of the document.

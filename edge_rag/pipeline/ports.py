@@ -19,6 +19,7 @@ from edge_rag.core.documents.jobs import (
     Ticket,
 )
 from edge_rag.core.documents.metadata import Metadata
+from edge_rag.core.documents.parts import ChunkPlace
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.monitoring.status import IndexInUse
@@ -216,6 +217,16 @@ class DocumentLibrary(Protocol):
 
     def by_id(self, document: DocumentId) -> DocumentInfo | None:
         """Returns the record of the document with this id in any collection; None if there is none."""
+        ...
+
+    def get_with_chunks(
+        self, collection: str, document: str, start: int, end: int
+    ) -> tuple[DocumentInfo, str, tuple[ChunkPlace, ...]]:
+        """Returns a record, characters ``start`` to ``end`` of the text, and the chunks with text of it and the next.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+        """
         ...
 
     def place(self, collection: str, document: str, position: int) -> DocumentPlace:

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from edge_rag.core.documents.document import DocumentInfo, DocumentPlace, IngestOutcome, IngestStatus, Upload
 from edge_rag.core.documents.metadata import Metadata, MetadataValue
+from edge_rag.core.documents.parts import MARGIN_CHARACTERS, MAX_RANGE_CHARACTERS, TextPart, parts_of, whole_parts
 from edge_rag.core.identity import Role
 from edge_rag.core.ids import DocumentId
 from edge_rag.errors import InvalidRequest
@@ -213,6 +214,53 @@ async def get(
         )
         raise InvalidRequest("start", reason)
     return DocumentText(info, text, min(first, info.characters) + len(text))
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentParts:
+    """A range of a document's text with its parts.
+
+    Attributes:
+        info: The document's record.
+        text: The range.
+        start: First character of the range.
+        end: One past the last one.
+        parts: Headings, tables and other text of the range, in order.
+    """
+
+    info: DocumentInfo
+    text: str
+    start: int
+    end: int
+    parts: tuple[TextPart, ...]
+
+
+async def get_parts(call: Call, collection: str, document: str, start: int, end: int) -> DocumentParts:
+    """Returns a range of a document's text, by id or by name, widened to whole parts as far as those are short.
+
+    Ranges that begin where another one ended fit together without a gap.
+
+    Args:
+        call: The call.
+        collection: Its collection.
+        document: Its id or name.
+        start: First character.
+        end: One past the last character.
+
+    Raises:
+        CollectionNotFound, DocumentNotFound: It does not exist.
+        InvalidRequest: The range is empty or longer than ``MAX_RANGE_CHARACTERS``.
+    """
+    call.check_collection(collection)
+    if not start < end <= start + MAX_RANGE_CHARACTERS:
+        raise InvalidRequest("end", f"must be 1 to {MAX_RANGE_CHARACTERS:,} characters after start, is {end - start:,}")
+    at, until = max(0, start - MARGIN_CHARACTERS), end + MARGIN_CHARACTERS
+    info, around, chunks = await call.run(call.backend.library.get_with_chunks, collection, document, at, until)
+    if start >= info.characters:
+        return DocumentParts(info, "", info.characters, info.characters, ())
+    first, past = whole_parts(around, at, start, min(end, info.characters), info.characters)
+    text = around[first - at : past - at]
+    return DocumentParts(info, text, first, past, tuple(parts_of(text, first, chunks)))
 
 
 async def place(call: Call, collection: str, document: str, position: int) -> DocumentPlace:

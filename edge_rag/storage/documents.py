@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from edge_rag.core.documents.document import Content, DocumentInfo, DocumentPlace
 from edge_rag.core.documents.jobs import JobDocumentState, Ticket
 from edge_rag.core.documents.metadata import Metadata, encode_metadata, validate_metadata
+from edge_rag.core.documents.parts import ChunkPlace
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
 from edge_rag.errors import OriginalNotKept
@@ -160,6 +162,50 @@ class DocumentStore:
                 (number, position),
             ).fetchone()
         return DocumentPlace() if row is None else DocumentPlace(row[0], tuple(json.loads(row[1])))
+
+    def get_with_chunks(
+        self, collection: str, document: str, start: int, end: int
+    ) -> tuple[DocumentInfo, str, tuple[ChunkPlace, ...]]:
+        """Returns a document's record, a range of its text, and the chunks with text in the range and the next one.
+
+        Args:
+            collection: Its collection.
+            document: Its id or name.
+            start: First character of the range.
+            end: One past the last character.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+        """
+        with self._database.snapshot() as connection:
+            number = require_document(connection, require_collection(connection, collection), document)
+            info = info_of(
+                connection.execute(
+                    f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE d.document = ?",
+                    (number,),
+                ).fetchone()
+            )
+            text = self._texts.read(connection, number, start, end)
+
+            def past(ordinal: int) -> int:
+                row = connection.execute(
+                    "SELECT past FROM chunks WHERE document = ? AND ordinal = ?", (number, ordinal)
+                ).fetchone()
+                return int(row[0])
+
+            # Chunks are in the order of the text, and a row is large.
+            ordinal = bisect_right(range(info.chunks), start, key=past)
+            rows = connection.execute(
+                "SELECT first, past, context FROM chunks WHERE document = ? AND ordinal >= ? ORDER BY ordinal",
+                (number, ordinal),
+            )
+            chunks: list[ChunkPlace] = []
+            with closing(rows):
+                for first, until, context in rows:
+                    chunks.append(ChunkPlace(first, until, tuple(json.loads(context))))
+                    if first >= end:
+                        break
+        return info, text, tuple(chunks)
 
     def list(
         self, collection: str, after: DocumentId | None, limit: int, max_bytes: int | None = None

@@ -7,7 +7,9 @@ from contextlib import closing
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.limits.request_fields import parse_collection, parse_document_name
+from edge_rag.core.shapes.encoder import encode
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.exchange import JSON, Exchange, id_header
 from edge_rag.service import documents, pages
@@ -27,42 +29,56 @@ _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 async def get_document(call: Call, exchange: Exchange) -> None:
-    """Returns a range of a document's text: JSON if the client accepts it by name, else plain text."""
+    """Returns a range of a document's text: JSON if the client accepts it by name, with parts on demand; else text."""
     name, collection = _document(exchange)
     start, end = _number(exchange, "start"), _number(exchange, "end")
     _number(exchange, "page")
+    wants_json, wants_parts = JSON in exchange.headers.get("accept", ""), _flag(exchange, "parts", False)
+    if wants_parts:
+        if not wants_json:
+            raise InvalidRequest("parts", "are JSON: send the header Accept: application/json")
+        if start is None or end is None:
+            raise InvalidRequest("start" if start is None else "end", "is missing: parts are those of a range")
+        in_parts = await documents.get_parts(call, collection, name, start, end)
+        described = await _described(call, exchange, in_parts.info, start, min(end, in_parts.info.characters))
+        whole = {"start": in_parts.start, "end": in_parts.end, "text": in_parts.text, "parts": encode(in_parts.parts)}
+        await exchange.respond_json(call, {**described, **whole})
+        return
     found = await documents.get(call, collection, name, start, end)
     info, first = found.info, found.end - len(found.text)
-    if JSON in exchange.headers.get("accept", ""):
-        place = await documents.place(call, collection, info.document_id, first)
-        where, base_url = {"collection": info.collection}, exchange.base_url
-        original = _url(base_url, info.document_id, "/original", where) if info.original else None
-        page_url = None
-        if info.original and place.page is not None:
-            marked = {**where, "start": first, "end": found.end}
-            page_url = _url(base_url, info.document_id, f"/pages/{place.page}", marked)
-        described = {
-            "id": info.document_id,
-            "object": "document",
-            "collection": info.collection,
-            "name": info.name,
-            "title": info.title,
-            "media_type": info.media_type,
-            "pages": info.pages,
-            "characters": info.characters,
-            "start": first,
-            "end": found.end,
-            "text": found.text,
-            "page": place.page,
-            "section": place.headings[-1] if place.headings else None,
-            "headings": list(place.headings),
-            "original_url": original,
-            "page_url": page_url,
-        }
-        await exchange.respond_json(call, described)
+    if wants_json:
+        described = await _described(call, exchange, info, first, found.end)
+        await exchange.respond_json(call, {**described, "start": first, "end": found.end, "text": found.text})
         return
     position = {"edge-rag-range": f"{first}-{found.end}/{info.characters}"}
     await exchange.respond(200, found.text.encode(), _TEXT, {**id_header(call), **position})
+
+
+async def _described(call: Call, exchange: Exchange, info: DocumentInfo, start: int, end: int) -> dict[str, Any]:
+    """Returns what is told of a document and of where a range of its text is."""
+    place = await documents.place(call, info.collection, info.document_id, start)
+    where, base_url = {"collection": info.collection}, exchange.base_url
+    page_url = None
+    if info.original and place.page is not None:
+        page_url = _url(base_url, info.document_id, f"/pages/{place.page}", {**where, "start": start, "end": end})
+    return {
+        "id": info.document_id,
+        "object": "document",
+        "collection": info.collection,
+        "name": info.name,
+        "title": info.title,
+        "media_type": info.media_type,
+        "pages": info.pages,
+        "characters": info.characters,
+        "start": start,
+        "end": end,
+        "text": "",
+        "page": place.page,
+        "section": place.headings[-1] if place.headings else None,
+        "headings": list(place.headings),
+        "original_url": _url(base_url, info.document_id, "/original", where) if info.original else None,
+        "page_url": page_url,
+    }
 
 
 async def get_original(call: Call, exchange: Exchange) -> None:

@@ -130,6 +130,46 @@ def test_the_range_of_a_citation_tells_its_page_its_section_and_where_to_see_it(
     assert box.get(notes["original_url"])[2] == CITED.encode()
 
 
+TABLE = "Lists\n\nPart | Number\nPart: Seal 🔧 | Number: P-101\nNumber: P-102 |"
+
+
+def test_a_range_in_parts_tells_headings_and_the_cells_of_tables(box: Box) -> None:
+    rows = ("Part | Number", "---|---", "Part: Seal 🔧 | Number: P-101", "Number: P-102")
+    source = "\n".join(("# Lists", "", *(f"| {row} |" for row in rows)))
+    host, _, port = box.running.http.removeprefix("http://").rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=120)
+    connection.request("PUT", "/api/v1/collections/default/documents/list.md", source.encode())
+    assert connection.getresponse().status == 200
+    connection.close()
+    start = TABLE.index("Seal")
+    status, found = box.json(f"/documents/list.md?start=0&end={start + 4}&parts=true")
+    assert (status, found["start"], found["end"], found["text"]) == (200, 0, len(TABLE), TABLE)
+    assert (found["section"], found["headings"], found["page"]) == ("Lists", ["Lists"], None)
+    heading, table = found["parts"]
+    assert (heading["kind"], heading["level"], TABLE[heading["start"] : heading["end"]]) == ("heading", 1, "Lists")
+    assert (table["kind"], table["columns"], table["header"]) == ("table", 2, 0)
+    cells = [[(cell["column"], TABLE[cell["start"] : cell["end"]]) for cell in row] for row in table["rows"]]
+    assert cells == [[(0, "Part"), (1, "Number")], [(0, "Seal 🔧"), (1, "P-101")], [(1, "P-102")]]
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("parts=true", "start: is missing"),
+        ("start=3&parts=true", "end: is missing"),
+        ("start=3&end=3&parts=true", "end: must be 1 to 16,384 characters after start, is 0"),
+        ("start=0&end=16385&parts=true", "end: must be 1 to 16,384"),
+        ("start=0&end=3&parts=maybe", "parts: must be true or false"),
+    ],
+)
+def test_parts_are_those_of_a_bounded_range(box: Box, query: str, says: str) -> None:
+    status, answer = box.json(f"/documents/{box.ids['notes.txt']}?{query}")
+    assert status == 400
+    assert says in answer["error"]["message"]
+    status, _, body = box.get(f"/documents/{box.ids['notes.txt']}?start=0&end=3&parts=true")
+    assert (status, b"Accept: application/json" in body) == (400, True)
+
+
 def test_the_boxes_of_a_citation_are_where_it_is_marked_on_the_page(box: Box) -> None:
     document = box.ids["a/manual.pdf"]
     _, whole = box.json(f"/documents/{document}?start=0")
