@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 import edge_rag
 from edge_rag.bootstrap.app import build
 from edge_rag.bootstrap.network import (
+    certificates,
     make_access,
     make_announcer,
     make_call_context,
@@ -182,6 +183,8 @@ async def _serve(
             http_address=http_address,
             started_at=started_at,
             damage=app.directory.damage,
+            certificates=partial(certificates, settings),
+            last_backup=lambda: app.directory.stored_backups.last,
         )
         registry.register(StageMetrics(collector.stages))
         registry.register(PlacementMetrics(app.models))
@@ -202,6 +205,7 @@ async def _serve(
                 observer.usage,
                 app.use_model,
                 app.backup,
+                app.directory.stored_backups,
                 app.directory.collections,
                 app.generator,
                 app.encoder_service,

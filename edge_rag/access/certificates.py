@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from edge_rag.core.atomic_file import replace_file
+from edge_rag.core.monitoring.status import CertificateInUse
 from edge_rag.errors import AccessError
 
 AUTHORITY_DAYS: Final = 3650
@@ -51,7 +52,7 @@ def make_authority(name: str, now: datetime) -> KeyPair:
         now: The time, UTC.
     """
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = _subject(name)
+    subject = _named(name)
     builder = (
         _builder(subject, subject, key, now, AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -171,6 +172,17 @@ def expires(certificate: bytes) -> datetime:
     return _read_certificate(certificate).not_valid_after_utc
 
 
+def subject(certificate: bytes) -> str:
+    """Returns the common name of a certificate, PEM, or its whole subject if it has none.
+
+    Raises:
+        AccessError: It is not a certificate.
+    """
+    found = _read_certificate(certificate).subject
+    names = found.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if names else found.rfc4514_string()
+
+
 def check_pair(pair: KeyPair) -> None:
     """Checks that a key matches its certificate.
 
@@ -191,7 +203,7 @@ def _issue(
     issuer, issuer_key = _read_certificate(authority.certificate), _read_key(authority.key)
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
-        _builder(_subject(common_name), issuer.subject, key, now, CERTIFICATE_DAYS)
+        _builder(_named(common_name), issuer.subject, key, now, CERTIFICATE_DAYS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
@@ -231,7 +243,7 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _subject(name: str) -> x509.Name:
+def _named(name: str) -> x509.Name:
     try:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     except ValueError as error:
@@ -416,6 +428,22 @@ class CertificateFolder:
             AccessError: The authority does not exist, or cannot be read.
         """
         return issue_client(self.authority(), name, now)
+
+
+def certificates_in_use(files: TlsFiles | None) -> tuple[CertificateInUse, ...]:
+    """Returns the certificates among a daemon's TLS files, as they are now; none without TLS."""
+    if files is None:
+        return ()
+    paths = (files.certificate, files.client_authority, files.authority)
+    return tuple(_in_use(path) for path in dict.fromkeys(path for path in paths if path is not None))
+
+
+def _in_use(path: Path) -> CertificateInUse:
+    try:
+        certificate = _read_file(path)
+        return CertificateInUse(path, subject(certificate), expires(certificate))
+    except AccessError:
+        return CertificateInUse(path, "", None)
 
 
 def _read_file(path: Path) -> bytes:

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Final
 
 from edge_rag.core.identity import Identity, Quota
+from edge_rag.core.monitoring.metrics import QuotaUse
 from edge_rag.errors import QuotaExceeded
 
 _MINUTE_S = 60.0
@@ -39,6 +40,7 @@ class _Bucket:
 class _Account:
     requests: _Bucket
     tokens: _Bucket
+    quota: Quota
     in_flight: int = 0
 
 
@@ -107,11 +109,18 @@ class QuotaLedger:
             account.tokens.refill(per_minute, now)
             account.tokens.level -= tokens
 
+    def read(self) -> tuple[QuotaUse, ...]:
+        """Returns the use of the quota of each caller with a role that has one and has called, by name."""
+        now = self._clock()
+        with self._lock:
+            return tuple(_use(name, account, now) for name, account in sorted(self._accounts.items()))
+
     def _account(self, identity: Identity, now: float) -> _Account:
         table, quota = self._table(identity), identity.quota
         account = table.pop(identity.name, None) or _Account(
-            _Bucket(quota.requests_per_minute or 0, now), _Bucket(quota.tokens_per_minute or 0, now)
+            _Bucket(quota.requests_per_minute or 0, now), _Bucket(quota.tokens_per_minute or 0, now), quota
         )
+        account.quota = quota
         table[identity.name] = account  # the most recently used is the last
         if table is self._anonymous and len(table) > ANONYMOUS_ACCOUNTS:
             idle = next((name for name, other in table.items() if not other.in_flight and other is not account), None)
@@ -121,3 +130,23 @@ class QuotaLedger:
 
     def _table(self, identity: Identity) -> dict[str, _Account]:
         return self._accounts if identity.roles else self._anonymous
+
+
+def _use(name: str, account: _Account, now: float) -> QuotaUse:
+    quota = account.quota
+
+    def left(bucket: _Bucket, per_minute: int | None) -> int | None:
+        if per_minute is None:
+            return None
+        bucket.refill(per_minute, now)
+        return max(0, int(bucket.level))
+
+    return QuotaUse(
+        name,
+        quota.requests_per_minute,
+        left(account.requests, quota.requests_per_minute),
+        quota.tokens_per_minute,
+        left(account.tokens, quota.tokens_per_minute),
+        quota.concurrent_requests,
+        account.in_flight,
+    )

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import structlog
 
 import edge_rag
-from edge_rag.access.certificates import CertificateFolder, ServerIdentity, TlsFiles
+from edge_rag.access.certificates import CertificateFolder, ServerIdentity, TlsFiles, certificates_in_use
 from edge_rag.access.pairing_file import PairingFile
 from edge_rag.access.quotas import QuotaLedger
 from edge_rag.access.tokens import TokenFile
 from edge_rag.config.paths import certificate_path, credential, pairing_path, socket_path, token_path
 from edge_rag.config.settings import Settings
 from edge_rag.core.limits.request_fields import RequestLimits
+from edge_rag.core.monitoring.status import CertificateInUse
 from edge_rag.core.ports import AuditSink
 from edge_rag.errors import AccessError, ConfigurationError
 from edge_rag.server.limits.connections import Connections
@@ -236,6 +237,12 @@ def tls_options(settings: Settings) -> TlsOptions | None:
         return None
     server = folder.server
     return TlsOptions(TlsFiles(server.certificate, server.key, authority, wanted.authority), wanted.client_certificates)
+
+
+def certificates(settings: Settings) -> tuple[CertificateInUse, ...]:
+    """Returns the certificates in use, as their files are now; none without TLS."""
+    options = tls_options(settings)
+    return certificates_in_use(None if options is None else options.files)
 
 
 def make_announcer(settings: Settings, address: str) -> Announcer | None:

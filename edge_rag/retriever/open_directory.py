@@ -33,6 +33,7 @@ from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.filter_sql import AllowedChunks
 from edge_rag.storage.jobs import JobStore
 from edge_rag.storage.recovery.salvage import open_library
+from edge_rag.storage.recovery.stored_backups import BACKUPS, StoredBackups
 from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.spool.originals import ORIGINALS, Originals
 from edge_rag.storage.uploads.attachments import AttachmentStore
@@ -106,6 +107,7 @@ class OpenDirectory:
         files: Files that were sent to become documents.
         attachments: Which files are documents.
         backups: Makes backups.
+        stored_backups: Those that are kept on the box.
         collections: Creates, changes and removes collections.
         damage: What is damaged; None unless only what is whole of a damaged library is open.
         renewal: Embeds chunks again whose vector another embedder computed; to be started if that was left for later.
@@ -124,6 +126,7 @@ class OpenDirectory:
         files: FileStore,
         attachments: AttachmentStore,
         backups: Backups,
+        stored_backups: StoredBackups,
         collections: LocalCollectionLibrary,
         damage: LibraryDamage | None,
         renewal: VectorRenewal,
@@ -141,6 +144,7 @@ class OpenDirectory:
         self.files = files
         self.attachments = attachments
         self.backups = backups
+        self.stored_backups = stored_backups
         self.damage = damage
         self.renewal = renewal
         self._resources = resources
@@ -253,6 +257,7 @@ def open_data_directory(
             files,
             AttachmentStore(database, spool),
             backups,
+            StoredBackups(home / BACKUPS),
             collections,
             damage,
             renewal,

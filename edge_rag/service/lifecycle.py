@@ -15,6 +15,7 @@ from edge_rag.pipeline.page_service import PageService
 from edge_rag.pipeline.pipeline import Pipeline
 from edge_rag.pipeline.ports import CollectionLibrary, DocumentLibrary, UploadSpool
 from edge_rag.pipeline.shared_encoders import EncoderService
+from edge_rag.storage.recovery.stored_backups import StoredBackups
 from edge_rag.storage.uploads.attachments import AttachmentStore
 from edge_rag.storage.uploads.files import FileStore
 from edge_rag.telemetry.audit_log import AuditLog
@@ -38,6 +39,7 @@ class Backend:
         usage: Usage by client.
         use_model: Fills a role with another model while running, both given by name.
         backup: Makes a backup, chunk by chunk; the first chunk comes after all data has been checked.
+        backups: Backups that are kept on the box.
         collections: Collections.
         generator: This machine's generator.
         encoders: This machine's encoders, for peers.
@@ -57,6 +59,7 @@ class Backend:
     usage: UsageMeter
     use_model: Callable[[str, str], ModelInUse]
     backup: Callable[[], Iterator[bytes]]
+    backups: StoredBackups
     collections: CollectionLibrary
     generator: ModelSwapper
     encoders: EncoderService

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -18,12 +19,16 @@ from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.metrics import UsageReport
 from edge_rag.core.monitoring.resources import MemoryPlanReport, MemoryPressureState, Temperature, Throttling
 from edge_rag.core.monitoring.status import (
+    BackupWay,
+    CertificateInUse,
+    CompletedBackup,
     DaemonState,
     DaemonStatus,
     LibraryDamage,
     ModelInUse,
     RemoteInUse,
     StageSnapshot,
+    StoredBackup,
 )
 from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.pipeline.ingest import Ingest
@@ -40,6 +45,10 @@ LIST_MODELS: Final = Operation("ListModels", Role.ADMIN)
 GET_USAGE: Final = Operation("GetUsage", Role.ADMIN)
 USE_MODEL: Final = Operation("UseModel", Role.ADMIN, long=True)
 BACKUP: Final = Operation("Backup", Role.ADMIN, long=True)
+MAKE_BACKUP: Final = Operation("MakeBackup", Role.ADMIN, long=True)
+LIST_BACKUPS: Final = Operation("ListBackups", Role.ADMIN)
+READ_BACKUP: Final = Operation("ReadBackup", Role.ADMIN, long=True)
+DELETE_BACKUP: Final = Operation("DeleteBackup", Role.ADMIN)
 
 
 async def get_status(call: Call) -> DaemonStatus:
@@ -96,8 +105,8 @@ async def audit_events(
 
 
 def usage(call: Call) -> UsageReport:
-    """Returns the usage by client."""
-    return UsageReport(call.backend.usage.since, tuple(call.backend.usage.read()))
+    """Returns the usage by client, and what is left of quotas."""
+    return UsageReport(call.backend.usage.since, tuple(call.backend.usage.read()), call.context.quotas.read())
 
 
 async def use_model(call: Call, role: str, name: str) -> ModelInUse:
@@ -114,13 +123,66 @@ async def use_model(call: Call, role: str, name: str) -> ModelInUse:
 
 
 async def backup(call: Call) -> AsyncGenerator[bytes, None]:
-    """Yields a backup in chunks; the first comes after all data has been checked.
+    """Yields a backup in chunks; the first comes after all data has been checked. It is recorded when all are taken.
 
     Raises:
         NotReady: Another backup is running.
         StorageError: The stored data is damaged, or the disk failed or is full.
     """
-    chunks = await asyncio.to_thread(call.backend.backup)
+    size_bytes = 0
+    async with aclosing(_in_thread(await asyncio.to_thread(call.backend.backup))) as chunks:
+        async for chunk in chunks:
+            yield chunk
+            size_bytes += len(chunk)
+    await asyncio.to_thread(call.backend.backups.completed, size_bytes, BackupWay.SENT)
+
+
+async def make_backup(call: Call) -> StoredBackup:
+    """Makes a backup on the box, where a bounded number of them is kept.
+
+    Raises:
+        NotReady: Another backup is running.
+        StorageError: The stored data is damaged, or the disk failed or is full.
+    """
+    cancelled = threading.Event()
+
+    def make() -> StoredBackup:
+        chunks = call.backend.backup()
+        try:
+            return call.backend.backups.store(chunks, cancelled.is_set)
+        finally:
+            _close(chunks)
+
+    try:
+        return await asyncio.to_thread(make)
+    finally:
+        cancelled.set()
+
+
+async def list_backups(call: Call) -> tuple[StoredBackup, ...]:
+    """Returns the backups on the box, the newest first."""
+    return await asyncio.to_thread(call.backend.backups.list)
+
+
+async def read_backup(call: Call, name: str) -> AsyncGenerator[bytes, None]:
+    """Yields a backup of the box in chunks.
+
+    Raises:
+        FileNotFound: There is none of that name.
+        StorageError: It cannot be read.
+    """
+    async with aclosing(_in_thread(await asyncio.to_thread(call.backend.backups.read, name))) as chunks:
+        async for chunk in chunks:
+            yield chunk
+
+
+async def delete_backup(call: Call, name: str) -> StoredBackup:
+    """Deletes a backup of the box; errors as for ``read_backup``."""
+    return await asyncio.to_thread(call.backend.backups.delete, name)
+
+
+async def _in_thread(chunks: Iterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yields chunks that a thread makes, one at a time."""
     try:
         while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
             yield chunk
@@ -156,6 +218,8 @@ class StatusCollector:
         http_address: URL of the HTTP server; empty without it.
         started_at: Start of the daemon, UTC.
         damage: What is damaged of the library; None if nothing is.
+        certificates: Returns the certificates in use.
+        last_backup: Returns the latest complete backup.
     """
 
     pipeline: Pipeline
@@ -176,6 +240,8 @@ class StatusCollector:
     http_address: str
     started_at: datetime
     damage: LibraryDamage | None
+    certificates: Callable[[], tuple[CertificateInUse, ...]]
+    last_backup: Callable[[], CompletedBackup | None]
 
     def status(self, state: DaemonState) -> DaemonStatus:
         """Returns the status; reads the number of documents from the database."""
@@ -210,6 +276,8 @@ class StatusCollector:
             memory=self.memory,
             pressure=self.pressure(),
             damage=self.damage,
+            certificates=self.certificates(),
+            last_backup=self.last_backup(),
         )
 
     def stages(self) -> tuple[StageSnapshot, ...]:
@@ -224,4 +292,6 @@ class StatusCollector:
             engine.refused,
         )
         stages = (*self.pipeline.snapshots(), generator, self.ingest.snapshot())
-        return tuple(replace(stage, busy=self.activity.stage_share(stage.name)) for stage in stages)
+        return tuple(
+            self.latencies.of_stage(replace(stage, busy=self.activity.stage_share(stage.name))) for stage in stages
+        )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
+from edge_rag.core.answer import StageTime
 from edge_rag.core.monitoring.metrics import Latency, LatencyMetric
-from edge_rag.core.monitoring.status import DeviceUse
+from edge_rag.core.monitoring.status import DeviceUse, StageSnapshot
 
 WINDOW_S: Final = 5.0
 """Length of the window, seconds."""
@@ -202,11 +204,27 @@ class Latencies:
             measure: deque[float](maxlen=GAP_SAMPLES if measure is LatencyMetric.TOKEN_GAP else REQUEST_SAMPLES)
             for measure in LatencyMetric
         }
+        self._stages = defaultdict[str, deque[float]](lambda: deque(maxlen=REQUEST_SAMPLES))
 
     def add(self, measure: LatencyMetric, samples: Iterable[float]) -> None:
         """Adds samples in order of time, seconds; the oldest ones are dropped."""
         with self._lock:
             self._samples[measure].extend(samples)
+
+    def add_stages(self, stages: Iterable[StageTime]) -> None:
+        """Adds the times of an answer in stages and their queues."""
+        with self._lock:
+            for stage in stages:
+                self._stages[stage.stage].append(stage.queue_s + stage.compute_s)
+
+    def of_stage(self, stage: StageSnapshot) -> StageSnapshot:
+        """Returns a stage with the percentiles of its samples, if there are any."""
+        with self._lock:
+            samples = tuple(self._stages.get(stage.name, ()))
+        if not samples:
+            return stage
+        p50_s, p95_s, p99_s = percentiles(samples, (50, 95, 99))
+        return replace(stage, p50_s=p50_s, p95_s=p95_s, p99_s=p99_s)
 
     def read(self) -> tuple[Latency, ...]:
         """Returns the percentiles of every latency that has samples."""

@@ -7,12 +7,13 @@ from typing import Final
 from edge_rag.api.v1 import access_pb2, admin_pb2, rag_pb2
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.monitoring.event import AuditEntry, AuditEvent
-from edge_rag.core.monitoring.metrics import ClientUsage, UsageReport
+from edge_rag.core.monitoring.metrics import ClientUsage, QuotaUse, UsageReport
 from edge_rag.core.query import Priority
 from edge_rag.wire.codec import Codec, EnumCodec, moment, timestamp
 
 _EVENT = Codec(AuditEvent, admin_pb2.AuditEvent, names={"at_s": "monotonic_seconds"})
 _USAGE = Codec(ClientUsage, admin_pb2.ClientUsage)
+_QUOTA = Codec(QuotaUse, admin_pb2.QuotaUse)
 _ROLES: Final = EnumCodec(Role, access_pb2.Role.DESCRIPTOR)
 _PRIORITIES: Final = EnumCodec(Priority, rag_pb2.Priority.DESCRIPTOR)
 
@@ -37,6 +38,7 @@ def usage_to_message(report: UsageReport) -> admin_pb2.GetUsageResponse:
         since=timestamp(report.since),
         clients=[message for name, message in messages if name is not None],
         others=next((message for name, message in messages if name is None), None),
+        quotas=map(_QUOTA.to_message, report.quotas),
     )
 
 
@@ -44,7 +46,7 @@ def usage_from_message(message: admin_pb2.GetUsageResponse) -> UsageReport:
     """Returns the response of ``GetUsage``; the usage of all others is the last one and has no name."""
     others = [message.others] if message.HasField("others") else []
     clients = tuple(_USAGE.from_message(client) for client in (*message.clients, *others))
-    return UsageReport(moment(message.since), clients)
+    return UsageReport(moment(message.since), clients, tuple(map(_QUOTA.from_message, message.quotas)))
 
 
 def identity_to_message(identity: Identity) -> access_pb2.WhoAmIResponse:

@@ -504,6 +504,8 @@ class GetStatusResponse(_message.Message):
     PRESSURE_FIELD_NUMBER: _builtins.int
     DAMAGE_FIELD_NUMBER: _builtins.int
     HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
+    CERTIFICATES_FIELD_NUMBER: _builtins.int
+    LAST_BACKUP_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the daemon."""
     state: Global___DaemonState.ValueType
@@ -574,6 +576,14 @@ class GetStatusResponse(_message.Message):
     def damage(self) -> Global___LibraryDamage:
         """What is damaged; absent unless the state is RECOVERY."""
 
+    @_builtins.property
+    def certificates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Certificate]:
+        """Certificates in use; empty without TLS."""
+
+    @_builtins.property
+    def last_backup(self) -> Global___CompletedBackup:
+        """The latest complete backup; absent if there was none."""
+
     def __init__(
         self,
         *,
@@ -598,14 +608,80 @@ class GetStatusResponse(_message.Message):
         pressure: Global___MemoryPressure | None = ...,
         damage: Global___LibraryDamage | None = ...,
         http_address: _builtins.str = ...,
+        certificates: _abc.Iterable[Global___Certificate] | None = ...,
+        last_backup: Global___CompletedBackup | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["damage", b"damage", "engine", b"engine", "memory", b"memory", "pressure", b"pressure", "started_at", b"started_at", "throttling", b"throttling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["damage", b"damage", "engine", b"engine", "last_backup", b"last_backup", "memory", b"memory", "pressure", b"pressure", "started_at", b"started_at", "throttling", b"throttling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "damage", b"damage", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "http_address", b"http_address", "indexes", b"indexes", "latencies", b"latencies", "memory", b"memory", "models", b"models", "pressure", b"pressure", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "throttling", b"throttling", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "certificates", b"certificates", "collections", b"collections", "damage", b"damage", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "http_address", b"http_address", "indexes", b"indexes", "last_backup", b"last_backup", "latencies", b"latencies", "memory", b"memory", "models", b"models", "pressure", b"pressure", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "throttling", b"throttling", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class Certificate(_message.Message):
+    """A certificate that the daemon shows to clients, or verifies them by."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILE_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    file: _builtins.str
+    """Its file."""
+    subject: _builtins.str
+    """Its common name or, without one, its whole subject; empty if the file cannot be read."""
+    @_builtins.property
+    def expires_at(self) -> _timestamp_pb2.Timestamp:
+        """End of its validity, UTC; absent if the file cannot be read."""
+
+    def __init__(
+        self,
+        *,
+        file: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at", "file", b"file", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Certificate: _TypeAlias = Certificate  # noqa: Y015
+
+@_typing.final
+class CompletedBackup(_message.Message):
+    """A backup that was made completely."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    WAY_FIELD_NUMBER: _builtins.int
+    size_bytes: _builtins.int
+    """Its size, bytes."""
+    way: _builtins.str
+    """Where it went: `stored` on the box, or `sent` to a client."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When it was complete, UTC."""
+
+    def __init__(
+        self,
+        *,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        size_bytes: _builtins.int = ...,
+        way: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "size_bytes", b"size_bytes", "way", b"way"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompletedBackup: _TypeAlias = CompletedBackup  # noqa: Y015
 
 @_typing.final
 class PlannedMemory(_message.Message):
@@ -1133,6 +1209,9 @@ class Stage(_message.Message):
     COMPLETED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     BUSY_FIELD_NUMBER: _builtins.int
+    P50_SECONDS_FIELD_NUMBER: _builtins.int
+    P95_SECONDS_FIELD_NUMBER: _builtins.int
+    P99_SECONDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """`retriever`, `reranker`, `generator` or `ingest`."""
     waiting: _builtins.int
@@ -1147,6 +1226,12 @@ class Stage(_message.Message):
     """Requests refused because the queue was full, since start."""
     busy: _builtins.float
     """Share of the last 5 seconds in which it computed, 0 to 1."""
+    p50_seconds: _builtins.float
+    """Median of the time that the latest answers spent in it and in its queue; absent without any."""
+    p95_seconds: _builtins.float
+    """95th percentile of that."""
+    p99_seconds: _builtins.float
+    """99th percentile of that."""
     def __init__(
         self,
         *,
@@ -1157,12 +1242,26 @@ class Stage(_message.Message):
         completed: _builtins.int = ...,
         refused: _builtins.int = ...,
         busy: _builtins.float = ...,
+        p50_seconds: _builtins.float | None = ...,
+        p95_seconds: _builtins.float | None = ...,
+        p99_seconds: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_p50_seconds", b"_p50_seconds", "_p95_seconds", b"_p95_seconds", "_p99_seconds", b"_p99_seconds", "p50_seconds", b"p50_seconds", "p95_seconds", b"p95_seconds", "p99_seconds", b"p99_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "capacity", b"capacity", "completed", b"completed", "name", b"name", "refused", b"refused", "running", b"running", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_p50_seconds", b"_p50_seconds", "_p95_seconds", b"_p95_seconds", "_p99_seconds", b"_p99_seconds", "busy", b"busy", "capacity", b"capacity", "completed", b"completed", "name", b"name", "p50_seconds", b"p50_seconds", "p95_seconds", b"p95_seconds", "p99_seconds", b"p99_seconds", "refused", b"refused", "running", b"running", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__p50_seconds: _TypeAlias = _typing.Literal["p50_seconds"]  # noqa: Y015
+    _WhichOneofArgType__p50_seconds: _TypeAlias = _typing.Literal["_p50_seconds", b"_p50_seconds"]  # noqa: Y015
+    _WhichOneofReturnType__p95_seconds: _TypeAlias = _typing.Literal["p95_seconds"]  # noqa: Y015
+    _WhichOneofArgType__p95_seconds: _TypeAlias = _typing.Literal["_p95_seconds", b"_p95_seconds"]  # noqa: Y015
+    _WhichOneofReturnType__p99_seconds: _TypeAlias = _typing.Literal["p99_seconds"]  # noqa: Y015
+    _WhichOneofArgType__p99_seconds: _TypeAlias = _typing.Literal["_p99_seconds", b"_p99_seconds"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__p50_seconds) -> _WhichOneofReturnType__p50_seconds | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__p95_seconds) -> _WhichOneofReturnType__p95_seconds | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__p99_seconds) -> _WhichOneofReturnType__p99_seconds | None: ...
 
 Global___Stage: _TypeAlias = Stage  # noqa: Y015
 
@@ -1660,6 +1759,7 @@ class GetUsageResponse(_message.Message):
     SINCE_FIELD_NUMBER: _builtins.int
     CLIENTS_FIELD_NUMBER: _builtins.int
     OTHERS_FIELD_NUMBER: _builtins.int
+    QUOTAS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
         """Start of the counts, UTC."""
@@ -1672,16 +1772,21 @@ class GetUsageResponse(_message.Message):
     def others(self) -> Global___ClientUsage:
         """Sum over the clients that are not counted apart because there are too many; not set if there are none."""
 
+    @_builtins.property
+    def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuotaUse]:
+        """One per client that has a quota and has called since the start, by name."""
+
     def __init__(
         self,
         *,
         since: _timestamp_pb2.Timestamp | None = ...,
         clients: _abc.Iterable[Global___ClientUsage] | None = ...,
         others: Global___ClientUsage | None = ...,
+        quotas: _abc.Iterable[Global___QuotaUse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["others", b"others", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients", b"clients", "others", b"others", "since", b"since"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients", b"clients", "others", b"others", "quotas", b"quotas", "since", b"since"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1736,3 +1841,68 @@ class ClientUsage(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClientUsage: _TypeAlias = ClientUsage  # noqa: Y015
+
+@_typing.final
+class QuotaUse(_message.Message):
+    """How much of its quota a client has used."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    REQUESTS_PER_MINUTE_FIELD_NUMBER: _builtins.int
+    REQUESTS_LEFT_FIELD_NUMBER: _builtins.int
+    TOKENS_PER_MINUTE_FIELD_NUMBER: _builtins.int
+    TOKENS_LEFT_FIELD_NUMBER: _builtins.int
+    CONCURRENT_REQUESTS_FIELD_NUMBER: _builtins.int
+    IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    """Name of the client's identity."""
+    requests_per_minute: _builtins.int
+    """Calls that it may start within a minute; absent for no limit."""
+    requests_left: _builtins.int
+    """Those of them that it may start now."""
+    tokens_per_minute: _builtins.int
+    """Prompt and generated tokens within a minute; absent for no limit."""
+    tokens_left: _builtins.int
+    """Those of them that are left; 0 if it has used more."""
+    concurrent_requests: _builtins.int
+    """Calls in progress at once; absent for no limit."""
+    in_flight: _builtins.int
+    """Calls in progress now."""
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        requests_per_minute: _builtins.int | None = ...,
+        requests_left: _builtins.int | None = ...,
+        tokens_per_minute: _builtins.int | None = ...,
+        tokens_left: _builtins.int | None = ...,
+        concurrent_requests: _builtins.int | None = ...,
+        in_flight: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_concurrent_requests", b"_concurrent_requests", "_requests_left", b"_requests_left", "_requests_per_minute", b"_requests_per_minute", "_tokens_left", b"_tokens_left", "_tokens_per_minute", b"_tokens_per_minute", "concurrent_requests", b"concurrent_requests", "requests_left", b"requests_left", "requests_per_minute", b"requests_per_minute", "tokens_left", b"tokens_left", "tokens_per_minute", b"tokens_per_minute"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_concurrent_requests", b"_concurrent_requests", "_requests_left", b"_requests_left", "_requests_per_minute", b"_requests_per_minute", "_tokens_left", b"_tokens_left", "_tokens_per_minute", b"_tokens_per_minute", "client", b"client", "concurrent_requests", b"concurrent_requests", "in_flight", b"in_flight", "requests_left", b"requests_left", "requests_per_minute", b"requests_per_minute", "tokens_left", b"tokens_left", "tokens_per_minute", b"tokens_per_minute"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__concurrent_requests: _TypeAlias = _typing.Literal["concurrent_requests"]  # noqa: Y015
+    _WhichOneofArgType__concurrent_requests: _TypeAlias = _typing.Literal["_concurrent_requests", b"_concurrent_requests"]  # noqa: Y015
+    _WhichOneofReturnType__requests_left: _TypeAlias = _typing.Literal["requests_left"]  # noqa: Y015
+    _WhichOneofArgType__requests_left: _TypeAlias = _typing.Literal["_requests_left", b"_requests_left"]  # noqa: Y015
+    _WhichOneofReturnType__requests_per_minute: _TypeAlias = _typing.Literal["requests_per_minute"]  # noqa: Y015
+    _WhichOneofArgType__requests_per_minute: _TypeAlias = _typing.Literal["_requests_per_minute", b"_requests_per_minute"]  # noqa: Y015
+    _WhichOneofReturnType__tokens_left: _TypeAlias = _typing.Literal["tokens_left"]  # noqa: Y015
+    _WhichOneofArgType__tokens_left: _TypeAlias = _typing.Literal["_tokens_left", b"_tokens_left"]  # noqa: Y015
+    _WhichOneofReturnType__tokens_per_minute: _TypeAlias = _typing.Literal["tokens_per_minute"]  # noqa: Y015
+    _WhichOneofArgType__tokens_per_minute: _TypeAlias = _typing.Literal["_tokens_per_minute", b"_tokens_per_minute"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__concurrent_requests) -> _WhichOneofReturnType__concurrent_requests | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__requests_left) -> _WhichOneofReturnType__requests_left | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__requests_per_minute) -> _WhichOneofReturnType__requests_per_minute | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tokens_left) -> _WhichOneofReturnType__tokens_left | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tokens_per_minute) -> _WhichOneofReturnType__tokens_per_minute | None: ...
+
+Global___QuotaUse: _TypeAlias = QuotaUse  # noqa: Y015

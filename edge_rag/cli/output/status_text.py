@@ -6,7 +6,15 @@ from datetime import datetime
 
 from edge_rag.cli.output.answers import format_duration
 from edge_rag.core.monitoring.resources import MemoryPlanReport, MemoryPressureState, Throttling
-from edge_rag.core.monitoring.status import DaemonStatus, EngineStats, IndexInUse, LibraryDamage, RemoteInUse
+from edge_rag.core.monitoring.status import (
+    CertificateInUse,
+    CompletedBackup,
+    DaemonStatus,
+    EngineStats,
+    IndexInUse,
+    LibraryDamage,
+    RemoteInUse,
+)
 from edge_rag.core.placement import ModelStage, Placement, Precision
 
 
@@ -43,6 +51,8 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
         *memory_lines(report.memory),
         f"collections  {documents}",
         *(f"index        {index_line(index)}" for index in report.indexes),
+        f"backup       {backup_line(report.last_backup, now)}",
+        *(f"certificate  {certificate_line(certificate, now)}" for certificate in report.certificates),
     ]
 
 
@@ -113,6 +123,24 @@ def index_line(index: IndexInUse) -> str:
             f" built {index.built_at:%Y-%m-%d %H:%M} in {format_duration(index.build_s)}"
         )
     return f"{line}, rebuilding" if index.pending else line
+
+
+def backup_line(backup: CompletedBackup | None, now: datetime) -> str:
+    """Formats when the latest backup was complete, and where it went."""
+    if backup is None:
+        return "none yet; make one with `edge-rag backup`"
+    where = {"stored": "on the box", "sent": "sent to a client"}.get(backup.way.value, backup.way.value)
+    age = (now - backup.at).days
+    return f"{backup.at:%Y-%m-%d %H:%M}, {age} days ago, {backup.size_bytes / 2**20:.1f} MiB, {where}"
+
+
+def certificate_line(certificate: CertificateInUse, now: datetime) -> str:
+    """Formats how long a certificate is valid."""
+    if certificate.expires_at is None:
+        return f"{certificate.file} cannot be read"
+    days = (certificate.expires_at - now).days
+    left = f"{days} days left" if days >= 0 else "expired"
+    return f"{certificate.subject} until {certificate.expires_at:%Y-%m-%d}, {left} ({certificate.file})"
 
 
 def status_line(report: DaemonStatus, now: datetime) -> str:

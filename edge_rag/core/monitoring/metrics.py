@@ -144,13 +144,38 @@ class ClientUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaUse:
+    """How much of its quota a client has used.
+
+    Attributes:
+        client: Name of the client.
+        requests_per_minute: Calls that it may start within a minute; None for no limit.
+        requests_left: Those of them that it may start now.
+        tokens_per_minute: Prompt and generated tokens within a minute; None for no limit.
+        tokens_left: Those of them that are left; 0 if it has used more.
+        concurrent_requests: Calls in progress at once; None for no limit.
+        in_flight: Calls in progress now.
+    """
+
+    client: str
+    requests_per_minute: int | None
+    requests_left: int | None
+    tokens_per_minute: int | None
+    tokens_left: int | None
+    concurrent_requests: int | None
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
 class UsageReport:
     """Usage of the generator by client.
 
     Attributes:
         since: Start of the counts, UTC.
         clients: Usage by name; the last one has no name and stands for all clients that are not counted apart.
+        quotas: By name, of the clients that have a quota and have called since the start.
     """
 
     since: datetime
     clients: tuple[ClientUsage, ...]
+    quotas: tuple[QuotaUse, ...] = ()

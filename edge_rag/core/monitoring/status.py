@@ -75,6 +75,9 @@ class StageSnapshot:
         completed: Requests processed since start, failed ones included.
         refused: Requests refused because the queue was full, since start.
         busy: Share of the last 5 seconds in which it computed, 0 to 1.
+        p50_s: Median of the time that the latest answers spent in it and in its queue, seconds; None without any.
+        p95_s: 95th percentile of that.
+        p99_s: 99th percentile of that.
     """
 
     name: str
@@ -84,6 +87,9 @@ class StageSnapshot:
     completed: int
     refused: int
     busy: float = 0.0
+    p50_s: float | None = None
+    p95_s: float | None = None
+    p99_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +321,61 @@ class RemoteInUse:
 
 
 @dataclass(frozen=True, slots=True)
+class CertificateInUse:
+    """A certificate that the daemon shows to clients, or verifies them by.
+
+    Attributes:
+        file: Its file.
+        subject: Its common name or, without one, its whole subject; empty if the file cannot be read.
+        expires_at: End of its validity, UTC; None likewise.
+    """
+
+    file: Path
+    subject: str
+    expires_at: datetime | None
+
+
+class BackupWay(Enum):
+    """Where a backup went.
+
+    STORED: to a file on the box. SENT: to a client.
+    """
+
+    STORED = "stored"
+    SENT = "sent"
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedBackup:
+    """A backup that was made completely.
+
+    Attributes:
+        at: When it was complete, UTC.
+        size_bytes: Its size.
+        way: Where it went.
+    """
+
+    at: datetime
+    size_bytes: int
+    way: BackupWay | Unrecognized
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBackup:
+    """A backup that is kept on the box.
+
+    Attributes:
+        name: Its name.
+        created_at: When it was complete, UTC.
+        size_bytes: Its size.
+    """
+
+    name: str
+    created_at: datetime
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonStatus:
     """The content of ``GetStatus``.
 
@@ -340,6 +401,8 @@ class DaemonStatus:
         pressure: How short memory is.
         damage: What is damaged of the library; None unless the daemon is in recovery mode.
         http_address: URL of the HTTP server; empty without it.
+        certificates: Certificates in use; empty without TLS.
+        last_backup: The latest complete backup; None if there was none.
     """
 
     version: str
@@ -363,3 +426,5 @@ class DaemonStatus:
     pressure: MemoryPressureState
     damage: LibraryDamage | None = None
     http_address: str = ""
+    certificates: tuple[CertificateInUse, ...] = ()
+    last_backup: CompletedBackup | None = None

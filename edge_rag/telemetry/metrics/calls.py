@@ -66,6 +66,7 @@ class Metrics:
     def answered(self, finished: Finished, seconds: float) -> None:
         """Counts a finished answer, so many seconds after the call."""
         self._latencies.add(LatencyMetric.COMPLETION, (seconds,))
+        self._latencies.add_stages(finished.stages)
         for stage in finished.stages:
             self.queue_time.labels(stage.stage).observe(stage.queue_s)
             self.compute_time.labels(stage.stage).observe(stage.compute_s)

@@ -51,6 +51,7 @@ PARAMETERS = {
     "collection": "a",
     "job": "0",
     "role": "generator",
+    "backup": "20000101T000000Z.edge-rag",
 }
 """Parameters of paths, by name, that a reader of collection ``a`` may use."""
 
@@ -145,6 +146,10 @@ ROWS = {
     ("GET", "/api/v1/models"): Row(ADMINS),
     ("PUT", "/api/v1/models/{role}"): Row(ADMINS, 400, body={}),
     ("GET", "/api/v1/backup"): Row(ADMINS),
+    ("GET", "/api/v1/backups"): Row(ADMINS),
+    ("POST", "/api/v1/backups"): Row(ADMINS, body={}),
+    ("GET", "/api/v1/backups/{backup}"): Row(ADMINS, 404),
+    ("DELETE", "/api/v1/backups/{backup}"): Row(ADMINS, 404),
     ("GET", "/api/v1/whoami"): Row(EVERYBODY),
     ("POST", "/api/v1/pair"): Row(EVERYBODY, 400, body={}, strangers=400),
     ("GET", "/api/v1/openapi.json"): Row(EVERYBODY),

@@ -7,6 +7,7 @@ import json
 import ssl
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -14,6 +15,7 @@ from urllib.parse import quote
 import pytest
 from click.testing import CliRunner
 
+from edge_rag.access.certificates import AUTHORITY_DAYS, CERTIFICATE_DAYS
 from edge_rag.cli.main import main
 from edge_rag.core.pairing_code import PairingCode
 from edge_rag.storage.backup import unpack
@@ -273,6 +275,47 @@ def test_a_backup_is_a_file_that_restore_takes(http_daemon: RunningDaemon, tmp_p
         file = tmp_path / "backup"
         file.write_bytes(response.read())
     assert unpack(file, None).documents >= len(sample_documents())
+
+
+def test_backups_are_made_on_the_box_and_the_last_one_is_told(http_daemon: RunningDaemon, tmp_path: Path) -> None:
+    status, made = call(http_daemon, "POST", "backups")
+    assert status == 200, made
+    name = made["backup"]["name"]
+    _, listed = call(http_daemon, "GET", "backups")
+    assert listed["backups"][0] == made["backup"]
+    assert (listed["last"]["way"], listed["last"]["size_bytes"]) == ("stored", made["backup"]["size_bytes"])
+    assert call(http_daemon, "GET", "status")[1]["last_backup"] == listed["last"]
+    with closing(connect(http_daemon)) as connection:
+        connection.request("GET", f"/api/v1/backups/{name}")
+        response = connection.getresponse()
+        assert response.headers["content-disposition"] == f'attachment; filename="{name}"'
+        file = tmp_path / name
+        file.write_bytes(response.read())
+        connection.request("GET", "/api/v1/backup")
+        sent = len(connection.getresponse().read())
+    assert unpack(file, None).documents >= len(sample_documents())
+    last = call(http_daemon, "GET", "status")[1]["last_backup"]
+    assert (last["way"], last["size_bytes"]) == ("sent", sent)
+    assert call(http_daemon, "DELETE", f"backups/{name}") == (200, {"deleted": made["backup"]})
+    assert call(http_daemon, "GET", f"backups/{name}")[0] == 404
+    assert call(http_daemon, "GET", "backups/last.json")[1]["error"]["param"] == "backup"
+
+
+def test_a_box_tells_when_its_certificates_expire_and_what_is_left_of_quotas(box: Box) -> None:
+    trusted = ssl.create_default_context(cafile=str(box.data / "tls" / "ca.pem"))
+    found: dict[str, Any] = {}
+    for caller, path in (("rare", "whoami"), ("admin", "status"), ("admin", "usage")):
+        with closing(http.client.HTTPSConnection(box.running.http.removeprefix("https://"), context=trusted)) as client:
+            client.request("GET", f"/api/v1/{path}", headers={"authorization": f"Bearer {box.tokens[caller]}"})
+            found[path] = json.loads(client.getresponse().read())
+    certificates = found["status"]["certificates"]
+    assert [Path(each["file"]).name for each in certificates] == ["server.pem", "ca.pem"]
+    days = [(datetime.fromisoformat(each["expires_at"]) - datetime.now(UTC)).days for each in certificates]
+    assert days == pytest.approx([CERTIFICATE_DAYS, AUTHORITY_DAYS], abs=1)
+    assert certificates[0]["subject"] == "127.0.0.1"
+    (rare,) = (quota for quota in found["usage"]["quotas"] if quota["client"] == "rare")
+    assert rare["requests_per_minute"] == 2
+    assert rare["requests_left"] < 2
 
 
 def test_health_is_told_without_a_call(http_daemon: RunningDaemon) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from edge_rag.access.quotas import ANONYMOUS_ACCOUNTS, QuotaLedger
 from edge_rag.core.identity import Identity, Quota, Role
+from edge_rag.core.monitoring.metrics import QuotaUse
 from edge_rag.errors import QuotaExceeded
 
 
@@ -115,3 +116,21 @@ def test_strangers_have_an_account_each_and_no_number_of_them_takes_more_memory_
 
 def stranger(name: str) -> Identity:
     return Identity(name, frozenset(), frozenset(), quota=Quota(requests_per_minute=1, concurrent_requests=1))
+
+
+def test_what_is_left_of_quotas_is_told_by_name() -> None:
+    clock = Clock()
+    ledger = QuotaLedger(clock)
+    limited = caller(Quota(requests_per_minute=6, tokens_per_minute=100, concurrent_requests=2), "b")
+    ledger.acquire(limited)
+    ledger.acquire(caller(Quota(tokens_per_minute=60), "a"))
+    ledger.acquire(caller(Quota(), "unlimited"))
+    ledger.charge(limited, 130)
+
+    assert ledger.read() == (
+        QuotaUse("a", None, None, 60, 60, None, 1),
+        QuotaUse("b", 6, 5, 100, 0, 2, 1),
+    )
+    ledger.release(limited)
+    clock.now += 60
+    assert ledger.read()[1] == QuotaUse("b", 6, 6, 100, 70, 2, 0)

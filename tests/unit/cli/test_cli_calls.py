@@ -407,7 +407,7 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
         "large: ivf-sq8, 90000 vectors, 12 unindexed, 33.0 MiB, recall@10 0.981, built 2026-05-01 12:30"
         in result.stdout
     )
-    assert result.stdout.endswith(", rebuilding\n")
+    assert ", rebuilding\nbackup       none yet" in result.stdout
     as_json = json.loads(runner.invoke(main, ["status", "--json", "--server", scripted.address]).stdout)
     assert as_json["state"] == "serving"
     assert as_json["collections"] == {"default": 11}

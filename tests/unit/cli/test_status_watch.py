@@ -44,6 +44,9 @@ from edge_rag.core.monitoring.resources import (
     Throttling,
 )
 from edge_rag.core.monitoring.status import (
+    BackupWay,
+    CertificateInUse,
+    CompletedBackup,
     DaemonState,
     DaemonStatus,
     DeviceUse,
@@ -105,6 +108,12 @@ REPORT = DaemonStatus(
     memory=MemoryPlanReport(512 << 20, (MemoryItem("process", 176 << 20), MemoryItem("KV pages", 51 << 20)), 1),
     pressure=MemoryPressureState(5 << 30, 0.125, (ShedTarget.PREFIX_CACHE, ShedTarget.BATCH)),
     throttling=Throttling(0.5625, (ThrottleCause.HEAT,), ("throttled",), 12.25, 0.29, 1234.5),
+    certificates=(
+        CertificateInUse(Path("/etc/server.pem"), "pump house", datetime(2026, 12, 1, tzinfo=UTC)),
+        CertificateInUse(Path("/etc/ca.pem"), "edge-rag", datetime(2026, 11, 1, tzinfo=UTC)),
+        CertificateInUse(Path("/etc/lost.pem"), "", None),
+    ),
+    last_backup=CompletedBackup(datetime(2026, 11, 18, 9, tzinfo=UTC), 5 << 20, BackupWay.STORED),
 )
 
 
@@ -137,6 +146,18 @@ def test_the_view_fits_the_width_and_loses_nothing_that_moves(width: int) -> Non
         for fact in ("31/300", "batch", "1.41 s", "526", "700 cached", "12.50 s", "first token"):
             assert fact in text
         assert "…" not in re.sub(r"pages .*", "", text)
+
+
+def test_the_age_of_the_last_backup_and_the_days_left_of_certificates_are_told() -> None:
+    lines = status_lines(REPORT, REPORT.started_at)
+    assert lines[-4:] == [
+        "backup       2026-11-18 09:00, 2 days ago, 5.0 MiB, on the box",
+        "certificate  pump house until 2026-12-01, 10 days left (/etc/server.pem)",
+        "certificate  edge-rag until 2026-11-01, expired (/etc/ca.pem)",
+        "certificate  /etc/lost.pem cannot be read",
+    ]
+    never = status_lines(replace(REPORT, last_backup=None), REPORT.started_at)
+    assert "backup       none yet; make one with `edge-rag backup`" in never
 
 
 def test_slots_that_do_not_fit_are_counted() -> None:

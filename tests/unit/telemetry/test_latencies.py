@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_rag.core.answer import StageTime
 from edge_rag.core.monitoring.metrics import Latency, LatencyMetric
+from edge_rag.core.monitoring.status import StageSnapshot
 from edge_rag.telemetry.activity import GAP_SAMPLES, REQUEST_SAMPLES, Latencies, percentiles
 
 SECONDS = st.floats(0, 1e6)
@@ -49,3 +51,12 @@ def test_only_the_latest_samples_count(measure: LatencyMetric, length: int) -> N
     kept.add(measure, [1000.0] * length)
     kept.add(measure, [1.0] * length)
     assert kept.read() == (Latency(measure, length, 1.0, 1.0, 1.0),)
+
+
+def test_a_stage_has_the_percentiles_of_waiting_and_computing_in_it() -> None:
+    kept = Latencies()
+    stage = StageSnapshot("reranker", 0, 256, 0, 0, 0)
+    assert kept.of_stage(stage) is stage
+    for seconds in range(101):
+        kept.add_stages([StageTime("retriever", 0.0, 9.0), StageTime("reranker", seconds / 2, seconds / 2)])
+    assert kept.of_stage(stage) == StageSnapshot("reranker", 0, 256, 0, 0, 0, 0.0, 50.0, 95.0, 99.0)

@@ -51,7 +51,8 @@ class Endpoint:
         whole: Makes one response of the request, the call and the events, for clients that do not ask for a stream;
             None for streams only.
         media_type: Media type of a stream of bytes.
-        file_name: Name of the file that a stream of bytes is saved as.
+        file_name: Name of the file that a stream of bytes is saved as; may have parameters of the path, in braces,
+            whose legal values are names of files.
         question: Returns the question in a body, in whose language its errors are told.
     """
 
@@ -191,7 +192,8 @@ class _Handler:
         return identified + event_line(encode(event), endpoint.events[type(event)])
 
     async def _send_bytes(self, chunks: AsyncGenerator[bytes, None], call: Call, exchange: Exchange) -> None:
-        named = {"content-disposition": f'attachment; filename="{self._endpoint.file_name}"'}
+        name = self._endpoint.file_name.format_map(exchange.path)
+        named = {"content-disposition": f'attachment; filename="{name}"'}
         async for chunk in chunks:
             if not exchange.started:
                 await exchange.start(200, self._endpoint.media_type, {**id_header(call), **named})

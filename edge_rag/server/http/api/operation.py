@@ -12,12 +12,13 @@ from edge_rag.core.identity import Identity
 from edge_rag.core.ids import RequestId, is_model_name, is_request_id
 from edge_rag.core.monitoring.event import AuditEntry
 from edge_rag.core.monitoring.metrics import UsageReport
-from edge_rag.core.monitoring.status import DaemonStatus, ModelInUse
+from edge_rag.core.monitoring.status import CompletedBackup, DaemonStatus, ModelInUse, StoredBackup
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.api.decode import Between, JobKey, Legal
 from edge_rag.server.http.api.endpoints import fitting
 from edge_rag.service import access, jobs, status
 from edge_rag.service.call import Call
+from edge_rag.storage.recovery.stored_backups import BACKUPS_KEPT, is_backup_name
 
 _MOST_JOBS: Final = 1000
 _MOST_EVENTS: Final = 1000
@@ -38,6 +39,15 @@ def _request_id(field: str, value: str) -> RequestId:
         raise InvalidRequest(field, "must be 1 to 128 printable ASCII characters without spaces")
     return RequestId(value)
 
+
+def _backup_name(field: str, value: str) -> str:
+    if not is_backup_name(value):
+        raise InvalidRequest(field, "must be a time as in 20261123T090501Z.edge-rag")
+    return value
+
+
+BackupName = Annotated[str, Legal(_backup_name, (("pattern", r"^[0-9]{8}T[0-9]{6}Z\.edge-rag$"),))]
+"""Name of a backup on the box."""
 
 RequestKey = Annotated[str, Legal(_request_id, (("pattern", "^[!-~]{1,128}$"),))]
 """Id of a request."""
@@ -284,6 +294,76 @@ async def backup(call: Call) -> AsyncGenerator[bytes, None]:
     async with aclosing(status.backup(call)) as chunks:
         async for chunk in chunks:
             yield chunk
+
+
+@dataclass(frozen=True, slots=True)
+class BackupRequest:
+    """A backup on the box.
+
+    Attributes:
+        backup: Its name.
+    """
+
+    backup: BackupName
+
+
+@dataclass(frozen=True, slots=True)
+class OneBackup:
+    """A backup on the box.
+
+    Attributes:
+        backup: The backup.
+    """
+
+    backup: StoredBackup
+
+
+@dataclass(frozen=True, slots=True)
+class BackupList:
+    """The backups on the box.
+
+    Attributes:
+        backups: The newest first.
+        most: How many are kept; one more replaces the oldest.
+        last: The latest complete backup, stored here or sent; null if there was none.
+    """
+
+    backups: tuple[StoredBackup, ...]
+    most: int
+    last: CompletedBackup | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedBackup:
+    """A backup that was deleted.
+
+    Attributes:
+        deleted: What it was.
+    """
+
+    deleted: StoredBackup
+
+
+async def make_backup(call: Call) -> OneBackup:
+    """Makes a backup on the box, and returns when it is complete. The oldest of too many is deleted."""
+    return OneBackup(await status.make_backup(call))
+
+
+async def list_backups(call: Call) -> BackupList:
+    """Lists the backups on the box, and when the latest of all was complete."""
+    return BackupList(await status.list_backups(call), BACKUPS_KEPT, call.backend.backups.last)
+
+
+async def read_backup(call: Call, request: BackupRequest) -> AsyncGenerator[bytes, None]:
+    """Sends a backup of the box, which ``edge-rag restore`` takes."""
+    async with aclosing(status.read_backup(call, request.backup)) as chunks:
+        async for chunk in chunks:
+            yield chunk
+
+
+async def delete_backup(call: Call, request: BackupRequest) -> DeletedBackup:
+    """Deletes a backup of the box."""
+    return DeletedBackup(await status.delete_backup(call, request.backup))
 
 
 async def who_am_i(call: Call) -> Identity:
