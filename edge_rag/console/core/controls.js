@@ -16,6 +16,7 @@ const ICONS = {
   left: 'M15 5l-7 7 7 7',
   link: 'M10 14a4 4 0 0 0 6 0l3-3a4 4 0 0 0-6-6l-1 1M14 10a4 4 0 0 0-6 0l-3 3a4 4 0 0 0 6 6l1-1',
   menu: 'M4 7h16M4 12h16M4 17h16',
+  minus: 'M5 12h14',
   page: 'M5 3h14v18H5zM8 8h8M8 12h8M8 16h5',
   right: 'M9 5l7 7-7 7',
   search: 'M11 4a7 7 0 1 0 0 14a7 7 0 0 0 0-14zM16 16l5 5',

@@ -1,0 +1,196 @@
+/** Pages of a PDF as pictures, with a range of its text in boxes over them. */
+
+import { get, request } from '../core/api.js';
+import { button, iconButton } from '../core/controls.js';
+import { h, replace, visible } from '../core/dom.js';
+import { percent, t } from '../core/text.js';
+
+const MOST_WIDTH = 2_000; // of a picture, pixels
+const WIDTH_STEP = 250; // pixels; pictures of few widths are found in the box's cache
+const ZOOMS = [0.5, 0.75, 1, 1.25, 1.5, 2, 3, 4];
+const PAGES_TRIED = 4; // a range may begin on a page after that of its passage
+
+/**
+ * Returns a view of the pages.
+ * @param {object} options
+ * @param {string} options.collection
+ * @param {object} options.info The document as `GET /documents/ID` tells.
+ * @param {{start: number, end: number}|null} options.cited What is in boxes, in code points.
+ * @param {number} options.page Page on which it is looked for first.
+ * @param {string} [options.quote] Its text, for screen readers.
+ * @param {(error: Error) => void} options.failed Told why the first page cannot be shown.
+ * @param {AbortSignal} options.signal
+ * @returns {{element: HTMLElement, onKey: (key: string) => boolean}}
+ */
+export function pageSource({ collection, info, cited, page, quote, failed, signal }) {
+  const pages = info.pages;
+  const base = `/documents/${encodeURIComponent(info.id)}/pages`;
+  const picture = h('img', { alt: '', draggable: 'false' });
+  const boxes = h('div', { class: 'page-boxes', 'aria-hidden': 'true' });
+  const about = h('figcaption', { class: 'sr-only' });
+  const sheet = h('figure', { class: 'page-sheet', 'aria-busy': 'true' }, picture, boxes, about);
+  const props = { class: 'page-view', tabindex: '0', role: 'region', 'aria-label': t('source.pages') };
+  const viewport = h('div', props, sheet);
+  const input = h('input', { type: 'number', min: '1', max: pages, inputmode: 'numeric', 'aria-label': t('source.page_number') });
+  const zoomed = h('span', { class: 'page-zoom' });
+  const before = iconButton(t('source.page_before'), 'left', { on: () => go(shown - 1), 'aria-keyshortcuts': 'ArrowLeft' });
+  const after = iconButton(t('source.page_after'), 'right', { on: () => go(shown + 1), 'aria-keyshortcuts': 'ArrowRight' });
+  const back = button(t('source.to_citation'), { kind: 'link', on: () => go(citedOn) });
+  const more = button('', { kind: 'link', on: () => go(citedOn + 1) });
+  const smaller = iconButton(t('source.smaller'), 'minus', { on: () => zoomBy(-1), 'aria-keyshortcuts': '-' });
+  const larger = iconButton(t('source.larger'), 'add', { on: () => zoomBy(1), 'aria-keyshortcuts': '+' });
+  const element = h(
+    'div',
+    { class: 'source-pages' },
+    h(
+      'div',
+      { class: 'page-bar', role: 'group', 'aria-label': t('source.pages') },
+      h('span', { class: 'row' }, before, input, h('span', {}, t('source.of_pages', { count: pages })), after),
+      h('span', { class: 'row' }, smaller, zoomed, larger),
+    ),
+    h('p', { class: 'page-note', hidden: true }, back, more),
+    viewport,
+  );
+  const note = element.querySelector('.page-note');
+  let shown = Math.min(Math.max(1, page), pages);
+  let citedOn = null; // page on which the range begins
+  let continues = false;
+  let zoom = 1;
+  let loadedWidth = 0; // of the picture that is shown, pixels
+  let url = '';
+  let turn = new AbortController();
+  signal.addEventListener('abort', () => URL.revokeObjectURL(url), { once: true });
+
+  function wantedWidth() {
+    const wide = (viewport.clientWidth || 600) * zoom * devicePixelRatio;
+    return Math.min(MOST_WIDTH, Math.ceil(wide / WIDTH_STEP) * WIDTH_STEP);
+  }
+
+  async function draw(number, ending) {
+    const width = wantedWidth();
+    const query = new URLSearchParams({ collection, width });
+    const response = await request('GET', `${base}/${number}?${query}`, { signal: ending, headers: { accept: 'image/png' } });
+    const fresh = URL.createObjectURL(await response.blob());
+    if (ending.aborted) return URL.revokeObjectURL(fresh);
+    picture.src = fresh;
+    await picture.decode().catch(() => {});
+    URL.revokeObjectURL(url);
+    url = fresh;
+    loadedWidth = width;
+  }
+
+  const find = (number, ending) => get(`${base}/${number}/boxes`, { query: { collection, ...cited }, signal: ending });
+
+  /** Finds the page on which the range begins: the passage's, or one after it. */
+  async function locate(ending) {
+    for (let tried = 0; tried < PAGES_TRIED && shown + tried <= pages; tried++) {
+      const found = await find(shown + tried, ending);
+      if (found.boxes.length) {
+        citedOn = found.page;
+        continues = found.continues;
+        return found;
+      }
+      if (!found.continues) break;
+    }
+    return { page: shown, boxes: [] };
+  }
+
+  async function go(number, first = false) {
+    if (!first && (number < 1 || number > pages || number === shown)) return sync();
+    turn.abort();
+    turn = new AbortController();
+    const ending = AbortSignal.any([signal, turn.signal]);
+    sheet.setAttribute('aria-busy', 'true');
+    try {
+      let found = null;
+      if (first && cited) {
+        found = await locate(ending);
+        number = found.page;
+      }
+      shown = number;
+      sync();
+      if (!first) replace(boxes);
+      const drawn = draw(number, ending);
+      if (cited && !found) found = await find(number, ending);
+      await drawn;
+      if (ending.aborted) return;
+      place(found?.boxes ?? []);
+    } catch (error) {
+      if (!ending.aborted) failed(error);
+    }
+  }
+
+  function place(found) {
+    replace(
+      boxes,
+      found.map(({ left, top, right, bottom }) => {
+        const part = (value) => `${(100 * value).toFixed(3)}%`;
+        const style = { left: part(left), top: part(top), width: part(right - left), height: part(bottom - top) };
+        return h('div', { class: 'page-box', style });
+      }),
+    );
+    picture.alt = t('source.page_of', { page: shown, name: visible(info.name) });
+    replace(about, found.length > 0 && quote ? t('source.marked', { quote: visible(quote) }) : null);
+    sheet.setAttribute('aria-busy', 'false');
+    const [mark] = boxes.children;
+    if (!mark) return void (viewport.scrollTop = 0);
+    const [at, around] = [mark.getBoundingClientRect(), viewport.getBoundingClientRect()];
+    viewport.scrollTop += at.top - around.top - around.height / 3;
+    viewport.scrollLeft += at.left - around.left - around.width / 8;
+  }
+
+  function sync() {
+    input.value = shown;
+    disable(before, shown === 1);
+    disable(after, shown === pages);
+    zoomed.textContent = percent(zoom);
+    disable(smaller, zoom === ZOOMS[0]);
+    disable(larger, zoom === ZOOMS.at(-1));
+    sheet.style.setProperty('--zoom', zoom);
+    back.hidden = citedOn === null || shown === citedOn;
+    more.hidden = !continues || shown !== citedOn;
+    if (!more.hidden) more.textContent = t('source.continues', { page: citedOn + 1 });
+    note.hidden = back.hidden && more.hidden;
+  }
+
+  function zoomBy(by) {
+    setZoom(ZOOMS[Math.min(ZOOMS.length - 1, Math.max(0, ZOOMS.indexOf(zoom) + by))]);
+  }
+
+  function setZoom(value) {
+    const [x, y] = [viewport.scrollLeft + viewport.clientWidth / 2, viewport.scrollTop + viewport.clientHeight / 2];
+    const grown = value / zoom;
+    zoom = value;
+    sync();
+    viewport.scrollLeft = x * grown - viewport.clientWidth / 2;
+    viewport.scrollTop = y * grown - viewport.clientHeight / 2;
+    if (wantedWidth() > loadedWidth) draw(shown, AbortSignal.any([signal, turn.signal])).catch(() => {});
+  }
+
+  input.addEventListener('change', () => go(Math.round(Number(input.value)) || shown));
+  viewport.addEventListener('wheel', (event) => {
+    if (!event.ctrlKey) return; // pinching on a touchpad is such a turn of the wheel
+    event.preventDefault();
+    zoomBy(event.deltaY < 0 ? 1 : -1);
+  });
+
+  function onKey(key) {
+    if (key === '+' || key === '=') zoomBy(1);
+    else if (key === '-') zoomBy(-1);
+    else if (key === '0') setZoom(1);
+    else if (key === 'ArrowLeft' && zoom <= 1) go(shown - 1);
+    else if (key === 'ArrowRight' && zoom <= 1) go(shown + 1);
+    else return false;
+    return true;
+  }
+
+  sync();
+  // The width of the pane is known once the view is in it.
+  requestAnimationFrame(() => !signal.aborted && go(shown, true));
+  return { element, onKey };
+}
+
+/** A button that loses its use keeps the focus. */
+function disable(node, off) {
+  node.setAttribute('aria-disabled', String(off));
+}
