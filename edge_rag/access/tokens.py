@@ -211,10 +211,19 @@ class TokenFile:
         Raises:
             AccessError: The file cannot be read or is damaged.
         """
+        token = self.find(text)
+        return None if token is None else token.identity
+
+    def find(self, text: str) -> Token | None:
+        """Returns the token of a token text, or None if none is valid; constant time.
+
+        Raises:
+            AccessError: The file cannot be read or is damaged.
+        """
         tokens = self._current()
         key = key_of(text)
         token = None if key is None else tokens.get(key)
-        return token.identity if verify(token, text, self._now()) and token is not None else None
+        return token if verify(token, text, self._now()) else None
 
     def named(self, name: str) -> Identity | None:
         """Returns the identity with a name, or None; client certificates contain the name.

@@ -79,6 +79,11 @@ def _http_listener(settings: Settings, has_credentials: bool, is_open: bool) -> 
         log.info("HTTP is not served: other addresses need credentials or are private; http.enabled = true serves it")
         return None
     checked = bind(http.address, None, settings.tls.always, tls_options(settings), has_credentials, "http.address")
+    if http.trusted_proxies and checked.tls is None:
+        raise ConfigurationError(
+            f"http.trusted_proxies: {http.address} has no TLS, so that every caller there may do everything, and users "
+            "of a proxy, too; set tls.always = true, and https in the proxy"
+        )
     return HttpListener(checked.main, checked.tls)
 
 
@@ -110,18 +115,26 @@ def _make_http_server(
         raise ConfigurationError(
             f"http.enabled: {' and '.join(missing)} cannot be imported; install the extra: pip install 'edge-rag[http]'"
         )
+    from edge_rag.server.http.console import Console
+    from edge_rag.server.http.credentials import TrustedProxies
     from edge_rag.server.http.exchange import HttpLimits
     from edge_rag.server.http.server import HttpServer
+
+    http = settings.http
 
     limits = HttpLimits(
         settings.limits.metadata_kib << 10,
         settings.limits.message_kib << 10,
         settings.limits.slow_client_seconds,
-        frozenset(name.lower() for name in settings.http.hosts),
-        settings.http.open_webui_sources,
+        frozenset(name.lower() for name in http.hosts),
+        http.open_webui_sources,
+        TrustedProxies(
+            tuple(ipaddress.ip_network(each) for each in http.trusted_proxies), http.proxy_user_header.lower()
+        ),
     )
     accepted = transport_limits(settings).accepted_connections
-    return HttpServer(listener, calls, request_limits(settings), limits, connections, accepted)
+    console = Console.load() if http.console else None
+    return HttpServer(listener, calls, request_limits(settings), limits, connections, accepted, console)
 
 
 def make_call_context(

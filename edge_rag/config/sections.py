@@ -6,6 +6,7 @@ import re
 import socket
 from enum import Enum
 from importlib.util import find_spec
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -239,7 +240,7 @@ class LimitSettings(Section):
         "of these are closed.",
     )
     connections_per_address: int = Field(
-        default=128,
+        default=256,
         ge=1,
         description="Open connections from one address, or one /64 of IPv6. The oldest ones without an authenticated "
         "call are closed first, then the newest.",
@@ -299,6 +300,16 @@ class HttpSettings(Section):
         description="Send the cited documents with their quotes in the form that Open WebUI shows, too, in streamed"
         " chat completions. The field `edge_rag.sources` of a request goes before.",
     )
+    console: bool = Field(default=True, description="Serve the console, a page for browsers, at `/`.")
+    trusted_proxies: list[str] = Field(
+        default=[],
+        description="Addresses or networks of proxies that sign users in. A request from there is one of the client "
+        "whose name is in the header `proxy_user_header`, which such a proxy has to set in every request. Needs TLS "
+        "between proxy and box, on loopback, too (`tls.always`), because callers without TLS are not identified.",
+    )
+    proxy_user_header: str = Field(
+        default="X-Forwarded-User", description="Header in which those proxies name the user; others' is ignored."
+    )
 
     @field_validator("address")
     @classmethod
@@ -306,6 +317,23 @@ class HttpSettings(Section):
         host, colon, port = value.rpartition(":")
         if value.startswith("unix:") or not colon or not host or not port.isdigit() or int(port) > 65535:
             raise ValueError("must be HOST:PORT")
+        return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, value: list[str]) -> list[str]:
+        for each in value:
+            try:
+                ip_network(each)
+            except ValueError as error:
+                raise ValueError(f"{each!r} is no address or network: {error}") from error
+        return value
+
+    @field_validator("proxy_user_header")
+    @classmethod
+    def _is_a_header(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", value):
+            raise ValueError("must be the name of a header: letters, digits and hyphens")
         return value
 
     @staticmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -11,28 +12,33 @@ import structlog
 
 from edge_rag.access.certificates import ServerIdentity
 from edge_rag.access.pairing_file import PairedClient, PairingFile
-from edge_rag.access.tokens import TokenFile, new_token
+from edge_rag.access.tokens import Token, TokenFile, new_token
 from edge_rag.core.address import is_local_peer, network_of_peer
 from edge_rag.core.identity import Identity, Quota, local_identity
-from edge_rag.core.pairing_code import is_key, is_secret
-from edge_rag.errors import InvalidRequest, PermissionDenied, Unauthenticated
+from edge_rag.core.pairing_code import PairingCode, is_key, is_secret
+from edge_rag.errors import InvalidRequest, PermissionDenied, TokenNotFound, Unauthenticated
 from edge_rag.service.call import Call, Credentials, Operation
 
 WHO_AM_I: Final = Operation("WhoAmI", None)
 PAIR: Final = Operation("Pair", None, anonymous=True)
+SIGN_IN: Final = Operation("SignIn", None, anonymous=True)
+SIGN_OUT: Final = Operation("SignOut", None)
 
 PAIRING_QUOTA: Final = Quota(requests_per_minute=10, concurrent_requests=2)
-"""Attempts to pair from one network: an IPv4 address, or the /64 of an IPv6 address. No quota is shared by networks, so
-that strangers cannot use up that of others."""
+"""Attempts to pair or sign in from one network: an IPv4 address, or the /64 of an IPv6 address. No quota is shared by
+networks, so that strangers cannot use up that of others."""
 
 LOCAL_PAIRING_QUOTA: Final = Quota(requests_per_minute=60, concurrent_requests=4)
-"""Attempts to pair from one address of this host."""
+"""Attempts to pair or sign in from one address of this host."""
+
+_NAME_CHARACTERS: Final = 64
+"""Characters of a name in an error; names have no more."""
 
 log = structlog.get_logger()
 
 
 class PairingService:
-    """Exchanges one-time codes for tokens. May be used from any thread.
+    """Exchanges one-time codes for tokens, which begin and end sessions of browsers. May be used from any thread.
 
     Args:
         pairings: The open codes.
@@ -78,6 +84,33 @@ class PairingService:
         self._tokens.add(token)
         return PairedClient(redeemed.identity, text, server_identity, self._box)
 
+    def token(self, text: str) -> Token:
+        """Returns the token of a token text.
+
+        Raises:
+            Unauthenticated: None that is valid has this text.
+            AccessError: The file of tokens is unusable.
+        """
+        found = self._tokens.find(text)
+        if found is None:
+            raise unknown_token()
+        return found
+
+    def revoke(self, text: str) -> bool:
+        """Revokes the token of a token text; returns whether there was one.
+
+        Raises:
+            AccessError: The file of tokens cannot be changed.
+        """
+        found = self._tokens.find(text)
+        if found is None:
+            return False
+        try:
+            self._tokens.revoke(found.identity.name)
+        except TokenNotFound:  # it was revoked meanwhile
+            return False
+        return True
+
 
 def wrong_code() -> Unauthenticated:
     """Returns the error of a code that is not open here; it does not say why."""
@@ -86,11 +119,17 @@ def wrong_code() -> Unauthenticated:
     )
 
 
+def unknown_token() -> Unauthenticated:
+    """Returns the error of a token that is not valid here."""
+    return Unauthenticated("the token is not known here; it may have been revoked or have expired")
+
+
 class Authenticator:
     """Authenticates callers.
 
     A connection without TLS comes from this box, since the daemon listens without TLS on loopback addresses and Unix
-    sockets only; it has every role. Over TLS the token decides, else the common name of the client's certificate.
+    sockets only; it has every role. Over TLS the token decides, else the user that a trusted proxy names, else the
+    common name of the client's certificate.
 
     Args:
         tokens: The tokens.
@@ -124,6 +163,7 @@ class Authenticator:
 
         Raises:
             Unauthenticated: The caller has no credentials, or unknown ones.
+            PermissionDenied: A trusted proxy names a user that is no client of this box.
             AccessError: The file of tokens is unusable.
         """
         if not credentials.tls:
@@ -131,7 +171,15 @@ class Authenticator:
         if credentials.token is not None:
             identity = self._tokens.identify(credentials.token)
             if identity is None:
-                raise Unauthenticated("the token is not known here; it may have been revoked or have expired")
+                raise unknown_token()
+            return identity
+        if credentials.user is not None:
+            identity = self._tokens.named(credentials.user)
+            if identity is None:
+                raise PermissionDenied(
+                    f"the proxy has signed in {credentials.user[:_NAME_CHARACTERS]!r}, which is no client of this box, "
+                    "or one whose token has expired; `edge-rag token create --name` makes a client of that name known"
+                )
             return identity
         for name in credentials.certificate_names:
             identity = self._tokens.named(name)
@@ -165,3 +213,63 @@ async def pair(call: Call, key: str, secret: str) -> PairedClient:
         raise
     log.info("paired", name=paired.identity.name, peer=call.peer)
     return paired
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """The session of a browser.
+
+    Attributes:
+        identity: Who has signed in.
+        token: The token; not in the value's representation.
+        expires: When the token expires, UTC; None for never.
+        is_paired: Whether the token was made for this session, by a pairing code.
+    """
+
+    identity: Identity
+    token: str = field(repr=False)
+    expires: datetime | None
+    is_paired: bool
+
+
+async def sign_in(call: Call, token: str | None, code: str | None) -> SignedIn:
+    """Returns the session that a token begins, or that a one-time code does, which is exchanged for a token.
+
+    Raises:
+        InvalidRequest: There is not one of the two, or the code is mistyped.
+        Unauthenticated: The token or the code is not valid.
+        AccessError: A file is unusable.
+    """
+    if (token is None) == (code is None):
+        raise InvalidRequest("token", "is needed, or a code, and not both")
+    if code is not None:
+        try:
+            parsed = PairingCode.parse(code)
+        except ValueError as error:
+            raise InvalidRequest("code", str(error)) from error
+        token = (await pair(call, parsed.key, parsed.secret)).token
+    assert token is not None, "one of the two is there"
+    try:
+        known = call.context.authentication.pairing.token(token)
+    except Unauthenticated:
+        log.warning("wrong token", peer=call.peer)
+        raise
+    log.info("signed in", name=known.identity.name, peer=call.peer)
+    return SignedIn(known.identity, token, known.expires, code is not None)
+
+
+async def sign_out(call: Call, token: str | None, is_paired: bool) -> bool:
+    """Ends the session of a browser; returns whether its token was revoked, because no other program has it.
+
+    Args:
+        call: The call.
+        token: The session's token; None without a session.
+        is_paired: Whether the token was made for this session.
+
+    Raises:
+        AccessError: The file of tokens cannot be changed.
+    """
+    log.info("signed out", name=call.identity.name, peer=call.peer)
+    if token is None or not is_paired:
+        return False
+    return await asyncio.to_thread(call.context.authentication.pairing.revoke, token)

@@ -21,6 +21,7 @@ import structlog
 
 from edge_rag.access.pairing_file import PairedClient
 from edge_rag.access.quotas import QuotaLedger
+from edge_rag.access.tokens import Token
 from edge_rag.core.address import network_of_peer
 from edge_rag.core.answer import Finished, Usage
 from edge_rag.core.identity import Identity, Role
@@ -97,13 +98,15 @@ class Credentials:
     Attributes:
         peer: The other end of the connection with its port, in gRPC's form: ``ipv4:192.0.2.7:5000``, ``unix:``.
         tls: Whether the connection uses TLS.
-        token: The bearer token; None without one.
+        token: The bearer token, or that of a browser's session; None without one.
+        user: Name of the client that a trusted proxy has signed in; None without one.
         certificate_names: Common names of the client's certificate.
     """
 
     peer: str
     tls: bool
     token: str | None = None
+    user: str | None = None
     certificate_names: Sequence[str] = ()
 
     @property
@@ -187,7 +190,7 @@ class CallFailed(Exception):
 
 
 class Pairings(Protocol):
-    """Exchanges one-time codes for credentials; see ``access.PairingService``."""
+    """Gives credentials and takes them back; see ``access.PairingService``."""
 
     def is_open(self, key: str) -> bool:
         """Whether an open code has a key."""
@@ -195,6 +198,14 @@ class Pairings(Protocol):
 
     def pair(self, key: str, secret: str) -> PairedClient:
         """Returns the credentials of a new client."""
+        ...
+
+    def token(self, text: str) -> Token:
+        """Returns the token of a token text; raises Unauthenticated if none is valid."""
+        ...
+
+    def revoke(self, text: str) -> bool:
+        """Revokes the token of a token text; returns whether there was one."""
         ...
 
 
@@ -379,6 +390,16 @@ class CallContext:
                 else refusal,
             ) from None
 
+    def admit_without_slot(self, operation: Operation, credentials: Credentials) -> Identity | None:
+        """Counts a call of an anonymous operation that is over at once; returns its caller, or None for an unknown one.
+
+        Args:
+            operation: What the caller wants.
+            credentials: The caller's credentials.
+        """
+        self.metrics.requests.labels(operation.name, Code.OK.name).inc()
+        return self._known(operation, credentials)
+
     def refused(self, operation: Operation, client: str, request_id: str, error: EdgeRagError) -> CallFailed:
         """Counts and records the refusal of a call that did not reach ``handle``; returns what the transport reports.
 
@@ -467,7 +488,7 @@ class CallContext:
         """Returns the caller's identity, which may use the operation; None for an unknown one that needs none."""
         try:
             identity = self.authentication.authenticate(credentials)
-        except (Unauthenticated, AccessError):
+        except (Unauthenticated, PermissionDenied, AccessError):
             if operation.anonymous:
                 return None
             raise

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from edge_rag.core.address import HTTP
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.errors import CallTimeout, EdgeRagError, InvalidRequest, PermissionDenied, SlowConsumer
+from edge_rag.server.http.console import Console, ConsoleRoute
 from edge_rag.server.http.exchange import ClientGone, Exchange, HttpLimits, openai_failure
 from edge_rag.server.http.probes import HttpProbe
 from edge_rag.server.limits.call_memory import CallMemory
@@ -26,6 +27,7 @@ from edge_rag.service.call import (
     Credentials,
     Operation,
 )
+from edge_rag.service.codes import Code
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,9 @@ class HttpRoute:
     failure: Callable[[Exchange, CallFailed], tuple[int, dict[str, Any]]] = openai_failure
 
 
+AnyRoute = HttpRoute | HttpProbe | ConsoleRoute
+
+
 class HttpCalls:
     """Serves calls over HTTP by the call context that all transports share.
 
@@ -62,20 +67,27 @@ class HttpCalls:
         limits: Bounds of requests and responses.
         requests: Limits and defaults of what requests ask for.
         connections: Learns which connections are identified and which calls are cancelled.
+        console: The console; None if it is not served.
 
     Attributes:
         requests: As given; others apply to later requests.
     """
 
     def __init__(
-        self, calls: CallContext, limits: HttpLimits, requests: RequestLimits, connections: Connections
+        self,
+        calls: CallContext,
+        limits: HttpLimits,
+        requests: RequestLimits,
+        connections: Connections,
+        console: Console | None = None,
     ) -> None:
         self.requests = requests
         self._calls = calls
         self._limits = limits
         self._connections = connections
+        self._console = console
 
-    async def serve(self, route: HttpRoute | HttpProbe, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, route: AnyRoute, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves a request.
 
         Args:
@@ -110,16 +122,21 @@ class HttpCalls:
         if self._connections.call_refused(peer):
             await asyncio.sleep(REFUSAL_DELAY_S)
 
-    async def _serve(self, route: HttpRoute | HttpProbe, exchange: Exchange, known: Credentials) -> None:
+    async def _serve(self, route: AnyRoute, exchange: Exchange, known: Credentials) -> None:
         operation = route.operation
         try:
             exchange.check_head()
         except (PermissionDenied, InvalidRequest) as refusal:
             await self.delay(known.peer)
             raise self._calls.refused(operation, known.address, exchange.request_id, refusal) from None
+        if isinstance(route, ConsoleRoute):
+            await self._show(operation, exchange, known)
+            return
         try:
             admission = self._calls.admit(operation, known, exchange.request_id, exchange.connection.abort)
         except CallFailed as refusal:
+            if refusal.code is Code.UNAUTHENTICATED:
+                exchange.token_refused()
             if refusal.code in IDENTIFIED_REFUSALS and not operation.anonymous:
                 self._connections.identified(known.peer, HTTP)
             else:
@@ -131,13 +148,31 @@ class HttpCalls:
             if admission.identity is not None:
                 self._connections.identified(known.peer, HTTP)
             request = CallRequest(known, exchange.request_id, None, tuple(exchange.headers.items()), admission.identity)
-            await self._run(route, exchange, request, memory)
+            await self._run(route, exchange, request, memory, admission.keep)
         finally:
             memory.close()
             admission.release()
 
+    async def _show(self, operation: Operation, exchange: Exchange, known: Credentials) -> None:
+        """Answers with a part of the console, which is in memory.
+
+        It takes no slot: thirty phones behind one address load it at once, over six connections each, and sign in only
+        then. What bounds them is the number of connections, each of which has one request at a time.
+        """
+        if self._calls.admit_without_slot(operation, known) is not None:
+            self._connections.identified(known.peer, HTTP)
+        elif self._connections.page_requested(known.peer):
+            await asyncio.sleep(REFUSAL_DELAY_S)
+        assert self._console is not None, "without the console there are no such routes"
+        await self._console.answer(exchange)
+
     async def _run(
-        self, route: HttpRoute | HttpProbe, exchange: Exchange, request: CallRequest, memory: CallMemory
+        self,
+        route: HttpRoute | HttpProbe,
+        exchange: Exchange,
+        request: CallRequest,
+        memory: CallMemory,
+        keep: Callable[[], None],
     ) -> None:
         operation = route.operation
         seconds = self._calls.timeouts.seconds(operation.long, None)
@@ -149,6 +184,7 @@ class HttpCalls:
                     await route.answer(self._calls.lifecycle.state, exchange)
                     return
                 await (exchange.begin_stream(memory) if route.streams else exchange.read(memory))
+                keep()
                 if route.operation_of is not None:
                     operation = route.operation_of(exchange)
                     request = replace(request, identity=None)  # the caller is admitted for another operation

@@ -18,6 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from edge_rag.core.address import Peer, name_of_peer
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.errors import CallTimeout, DocumentTooLarge, InvalidRequest, PermissionDenied, SlowConsumer
+from edge_rag.server.http.credentials import NO_PROXIES, BrowserSession, TrustedProxies, is_of_another_site
 from edge_rag.server.limits.call_memory import CallMemory
 from edge_rag.service.call import Call, CallFailed, Credentials, bearer_token
 from edge_rag.service.codes import Code
@@ -65,7 +66,9 @@ HTTP_STATUS: Final[Mapping[Code, int]] = {
 }
 """The HTTP status of every code but OK. Clients retry 409, 429 and from 500 on, unless `x-should-retry` forbids it."""
 
-_NO_CONTENT: Final = 204
+_WITHOUT_LENGTH: Final = (204, 304)
+"""Statuses of responses that have no body, and no length of one."""
+
 _STATUS_OF_REASON: Final[Mapping[str, int]] = {"DocumentTooLarge": 413, "ChecksumMismatch": 460}
 """The HTTP status of errors for which there is one of their own; 460 is that of the tus protocol."""
 
@@ -89,6 +92,7 @@ class HttpLimits:
         slow_client_s: How long a client may leave a response unread, seconds.
         hosts: Names in the header ``Host`` that are the box's besides addresses and ``localhost``, lower case.
         open_webui_sources: Whether streams have the events of sources, where a request does not say otherwise.
+        proxies: Proxies that name the user of a request.
     """
 
     head_bytes: int
@@ -96,6 +100,7 @@ class HttpLimits:
     slow_client_s: float
     hosts: frozenset[str]
     open_webui_sources: bool = False
+    proxies: TrustedProxies = NO_PROXIES
 
 
 class Connection(Protocol):
@@ -133,6 +138,7 @@ class Exchange:
         path: Parameters of the path, by name.
         body: The body, once ``read`` has returned.
         parsed: What ``HttpRoute.operation_of`` made of the body, for the rest of its route.
+        session: The session of the browser.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: HttpLimits, requests: RequestLimits) -> None:
@@ -140,6 +146,7 @@ class Exchange:
         self.headers = Headers(scope=scope)
         self.query = QueryParams(scope["query_string"])
         self.path: Mapping[str, str] = scope.get("path_params", {})
+        self.session = BrowserSession(self.headers.getlist("cookie"))
         self.body = b""
         self.parsed: Any = None
         self.memory: CallMemory | None = None
@@ -179,14 +186,21 @@ class Exchange:
         return chosen
 
     def credentials(self) -> Credentials:
-        """Returns the credentials of the connection and the request."""
+        """Returns the credentials of the connection and the request: a bearer token goes before the session's."""
         client: Peer = tuple(self._scope["client"][:2])
+        bearer = bearer_token(self.headers.get("authorization"))
         return Credentials(
             peer=name_of_peer(client),
             tls=self._scope["scheme"] == "https",
-            token=bearer_token(self.headers.get("authorization")),
+            token=self.session.token if bearer is None else bearer,
+            user=self._limits.proxies.user(client[0], self.headers),
             certificate_names=self.connection.certificate_names,
         )
+
+    def token_refused(self) -> None:
+        """Ends the session if its token was the one that is not known, so that the next request does without it."""
+        if self.session.token is not None and "authorization" not in self.headers:
+            self.session.end()
 
     def check_head(self) -> None:
         """Checks that the request is meant for this server (``Host``) and comes from no other site (``Origin``).
@@ -209,6 +223,20 @@ class Exchange:
         origin = self.headers.get("origin")
         if origin is not None and origin.lower() != self.base_url.lower():
             raise PermissionDenied(f"Origin: requests of pages of other sites are refused, {origin[:256]!r} is one")
+        if "authorization" in self.headers:
+            return
+        has_cookie = self.session.token is not None
+        by_browser = has_cookie or self._limits.proxies.user(self._scope["client"][0], self.headers) is not None
+        if by_browser and is_of_another_site(self._scope["method"], self.headers, has_cookie):
+            raise PermissionDenied(
+                "Origin: a request with the session of a browser has to come from the box's own page; programs send "
+                "the header `authorization: Bearer TOKEN`"
+            )
+
+    def ignore_body(self) -> None:
+        """Says that the response does not depend on the body; the connection ends after it if there is one."""
+        if not self._has_body:
+            self._end_of_body()
 
     async def read(self, memory: CallMemory) -> None:
         """Reads the body; ``memory`` holds what it takes.
@@ -338,7 +366,7 @@ class Exchange:
 
     async def respond_empty(self, status: int, headers: Mapping[str, str]) -> None:
         """Sends a whole response without a body; errors as for ``respond``."""
-        length = {} if status == _NO_CONTENT else {"content-length": "0"}
+        length = {} if status in _WITHOUT_LENGTH else {"content-length": "0"}
         await self.start(status, "", {**length, **headers})
         await self.finish()
 
@@ -366,6 +394,7 @@ class Exchange:
             "x-content-type-options": "nosniff",
             "cache-control": "no-store",
             **headers,
+            **self.session.headers,
         }
         if not self._read:
             sent["connection"] = "close"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from edge_rag.server.http.api.openapi import API_ROUTES
-from edge_rag.server.http.calls import HttpRoute
+from edge_rag.server.http.calls import AnyRoute, HttpRoute
+from edge_rag.server.http.console import CONSOLE_ROUTES
 from edge_rag.server.http.documents import get_document, get_original, get_page, get_page_boxes
 from edge_rag.server.http.mcp import McpEndpoint
 from edge_rag.server.http.openai import vector_store_files, vector_stores
@@ -14,7 +15,7 @@ from edge_rag.server.http.openai.encoding import embeddings, rerank
 from edge_rag.server.http.openai.files import create_file, delete_file, get_content, get_file, list_files
 from edge_rag.server.http.openai.models import get_model, list_models
 from edge_rag.server.http.openai.responses import create_response, response_question_of
-from edge_rag.server.http.probes import PROBES, HttpProbe
+from edge_rag.server.http.probes import PROBES
 from edge_rag.server.http.uploads import (
     continue_upload,
     create_upload,
@@ -28,7 +29,7 @@ from edge_rag.service.inference import encoding
 
 _STORE: Final = "/v1/vector_stores/{store}"
 
-ROUTES: Final[tuple[HttpRoute | HttpProbe, ...]] = (
+ROUTES: Final[tuple[AnyRoute, ...]] = (
     HttpRoute("GET", "/v1/models", collections.LIST_COLLECTIONS, list_models),
     HttpRoute("GET", "/v1/models/{model:path}", collections.GET_COLLECTION, get_model),
     HttpRoute("POST", "/v1/chat/completions", ASK, chat, question_of),
@@ -69,4 +70,5 @@ ROUTES: Final[tuple[HttpRoute | HttpProbe, ...]] = (
     McpEndpoint().route(),
     *API_ROUTES,
     *PROBES,
+    *CONSOLE_ROUTES,
 )

@@ -25,10 +25,10 @@ from uvicorn.server import ServerState
 from edge_rag.core.address import HTTP, name_of_peer
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.errors import ConfigurationError
-from edge_rag.server.http.calls import HttpCalls, HttpRoute
+from edge_rag.server.http.calls import AnyRoute, HttpCalls
 from edge_rag.server.http.connection import KEEP_ALIVE_S, HttpConnection, error_body
+from edge_rag.server.http.console import Console, ConsoleRoute
 from edge_rag.server.http.exchange import JSON, HttpLimits
-from edge_rag.server.http.probes import HttpProbe
 from edge_rag.server.http.routes import ROUTES
 from edge_rag.server.limits.connections import Connections
 from edge_rag.server.listeners import CertificateFiles, HttpListener, ServedCertificate, TlsOptions
@@ -67,6 +67,7 @@ class HttpServer:
         connections: The connections of all transports.
         most_connections: Connections accepted at once; for the last one, the oldest without an authenticated call is
             closed.
+        console: The console; None if it is not served.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class HttpServer:
         limits: HttpLimits,
         connections: Connections,
         most_connections: int,
+        console: Console | None = None,
     ) -> None:
         self._listener = listener
         self._connections = connections
@@ -87,8 +89,9 @@ class HttpServer:
         self._opened: dict[HttpConnection, asyncio.Task[None]] = {}
         self._certificates = None if listener.tls is None else CertificateFiles(listener.tls)
         self._state = ServerState()
-        self._calls = HttpCalls(calls, limits, requests, connections)
-        routes: Sequence[BaseRoute] = [_Route(route, self._calls) for route in ROUTES]
+        self._calls = HttpCalls(calls, limits, requests, connections, console)
+        served = [route for route in ROUTES if console is not None or not isinstance(route, ConsoleRoute)]
+        routes: Sequence[BaseRoute] = [_Route(route, self._calls) for route in served]
         router = Router(routes, redirect_slashes=False, default=_NotFound(self._calls))
         self._config = Config(
             cast(Any, router),
@@ -218,7 +221,7 @@ class HttpServer:
 class _Application:
     """A route as an ASGI application."""
 
-    def __init__(self, route: HttpRoute | HttpProbe, calls: HttpCalls) -> None:
+    def __init__(self, route: AnyRoute, calls: HttpCalls) -> None:
         self._route = route
         self._calls = calls
 
@@ -229,7 +232,7 @@ class _Application:
 class _Route(Route):
     """A route that refuses other methods in the shape of failed calls."""
 
-    def __init__(self, route: HttpRoute | HttpProbe, calls: HttpCalls) -> None:
+    def __init__(self, route: AnyRoute, calls: HttpCalls) -> None:
         super().__init__(route.path, _Application(route, calls), methods=[route.method])
         self._calls = calls
 

@@ -35,6 +35,10 @@ _REPORT_S: Final = 10.0
 
 _RECENTLY_CUT: Final = 16
 
+_PAGES: Final = CancelLimits(100.0, 2000.0)
+"""Files of the console that callers of one network load without an identity: forty phones, of which each needs about
+fifty, at once, and two a second."""
+
 REFUSAL_DELAY_S: Final = 1.0
 """How long the answer to a call without identity waits if its network makes many, seconds. Over HTTP/1.1 a connection
 has one call at a time, so that refusals cost the others little."""
@@ -66,6 +70,7 @@ class Connections:
         self._sockets = OpenSockets()
         self._cancels = CancelRateLimiter(clock)
         self._refusals = CancelRateLimiter(clock)
+        self._pages = CancelRateLimiter(clock)
         # Each of a hundred calls on a connection may request that it is closed.
         self._cut: deque[Connection] = deque(maxlen=_RECENTLY_CUT)
         self._unreported = 0
@@ -154,6 +159,14 @@ class Connections:
         """
         network = network_of_peer(peer)
         return self._refusals.cancelled(network, limits=self._cancel_limits(peer, network))
+
+    def page_requested(self, peer: str) -> bool:
+        """Counts a request for a file of the console without identity; returns whether its answer is to be delayed.
+
+        Args:
+            peer: gRPC's name of the peer.
+        """
+        return self._pages.cancelled(network_of_peer(peer), limits=_PAGES)
 
     def call_cancelled(self, peer: str, server: str = GRPC) -> None:
         """Counts a cancelled call; closes the connections of clients that cancel too many.

@@ -52,6 +52,7 @@ PARAMETERS = {
     "job": "0",
     "role": "generator",
     "backup": "20000101T000000Z.edge-rag",
+    "hash": "none",
 }
 """Parameters of paths, by name, that a reader of collection ``a`` may use."""
 
@@ -152,9 +153,13 @@ ROWS = {
     ("DELETE", "/api/v1/backups/{backup}"): Row(ADMINS, 404),
     ("GET", "/api/v1/whoami"): Row(EVERYBODY),
     ("POST", "/api/v1/pair"): Row(EVERYBODY, 400, body={}, strangers=400),
+    ("POST", "/api/v1/session"): Row(EVERYBODY, 400, body={}, strangers=400),
+    ("DELETE", "/api/v1/session"): Row(EVERYBODY),
     ("GET", "/api/v1/openapi.json"): Row(EVERYBODY),
     ("GET", "/healthz"): Row(EVERYBODY, strangers=200),
     ("GET", "/readyz"): Row(EVERYBODY, strangers=200),
+    ("GET", "/"): Row(EVERYBODY, strangers=200),
+    ("GET", "/console/{hash}/{file:path}"): Row(EVERYBODY, 404, strangers=404),
 }
 """Every route by method and path."""
 

@@ -15,6 +15,7 @@ from edge_rag.core.shapes.encoder import encode
 from edge_rag.errors import InvalidRequest, Overloaded, SlowConsumer
 from edge_rag.server.http.api.decode import decode_fields
 from edge_rag.server.http.calls import HttpRoute
+from edge_rag.server.http.credentials import BrowserSession
 from edge_rag.server.http.exchange import JSON, Exchange, event_line, id_header
 from edge_rag.server.http.fields import parse_json
 from edge_rag.service.call import Call, Operation
@@ -45,7 +46,8 @@ class Endpoint:
         path: Path, with parameters as Starlette writes them.
         operation: What its callers want.
         handler: Called with the call, the request if it takes one, and what else it takes by name: ``limits`` of
-            requests; ``content``, the body as it arrives, and its ``media_type``, which is empty if it says nothing.
+            requests; the ``session`` of the browser; ``content``, the body as it arrives, and its ``media_type``, which
+            is empty if it says nothing.
         events: Names of the events of a stream, by type; none if it is not one.
         event_id: Returns the id of an event, after which a client that was disconnected continues; None for none.
         whole: Makes one response of the request, the call and the events, for clients that do not ask for a stream;
@@ -115,6 +117,7 @@ class _Handler:
         self._endpoint = endpoint
         self._request: type | None = hints.get("request")
         self._takes_limits = hints.get("limits") is RequestLimits
+        self._takes_session = hints.get("session") is BrowserSession
         self._takes_content = endpoint.takes_content
         self._streams = inspect.isasyncgenfunction(endpoint.handler)
 
@@ -123,6 +126,8 @@ class _Handler:
         given: dict[str, Any] = {} if self._request is None else {"request": request}
         if self._takes_limits:
             given["limits"] = exchange.requests
+        if self._takes_session:
+            given["session"] = exchange.session
         if self._takes_content:
             async with aclosing(exchange.pieces(call.backend.document_bytes)) as content:
                 given |= {"content": content, "media_type": _media_type(exchange)}

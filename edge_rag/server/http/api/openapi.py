@@ -133,6 +133,8 @@ ENDPOINTS: Final = (
     Endpoint("DELETE", f"{PREFIX}/backups/{{backup}}", status.DELETE_BACKUP, operation.delete_backup),
     Endpoint("GET", f"{PREFIX}/whoami", access.WHO_AM_I, operation.who_am_i),
     Endpoint("POST", f"{PREFIX}/pair", access.PAIR, operation.pair),
+    Endpoint("POST", f"{PREFIX}/session", access.SIGN_IN, operation.sign_in),
+    Endpoint("DELETE", f"{PREFIX}/session", access.SIGN_OUT, operation.sign_out),
     Endpoint("GET", f"{PREFIX}/openapi.json", DESCRIBE_API, describe_api),
 )
 """All endpoints."""

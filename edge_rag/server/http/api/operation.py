@@ -16,6 +16,7 @@ from edge_rag.core.monitoring.status import CompletedBackup, DaemonStatus, Model
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.api.decode import Between, JobKey, Legal
 from edge_rag.server.http.api.endpoints import fitting
+from edge_rag.server.http.credentials import BrowserSession
 from edge_rag.service import access, jobs, status
 from edge_rag.service.call import Call
 from edge_rag.storage.recovery.stored_backups import BACKUPS_KEPT, is_backup_name
@@ -408,3 +409,41 @@ async def pair(call: Call, request: PairRequest) -> Paired:
     paired = await access.pair(call, request.key, request.secret)
     server = paired.server_identity
     return Paired(paired.identity.name, paired.token, server.authority.decode("ascii"), server.server_name, paired.box)
+
+
+@dataclass(frozen=True, slots=True)
+class SignInRequest:
+    """What a browser signs in with: one of the two.
+
+    Attributes:
+        token: A token.
+        code: A one-time code, as ``edge-rag pair`` shows it; a token is made for this browser.
+    """
+
+    token: str | None = field(default=None, repr=False)
+    code: str | None = field(default=None, repr=False)
+
+
+async def sign_in(call: Call, request: SignInRequest, session: BrowserSession) -> Identity:
+    """Begins the session of a browser, by a cookie, and returns the caller. It needs TLS, and no credentials."""
+    signed_in = await access.sign_in(call, request.token, request.code)
+    session.begin(signed_in.token, signed_in.is_paired, signed_in.expires)
+    return signed_in.identity
+
+
+@dataclass(frozen=True, slots=True)
+class SignedOut:
+    """The end of a session.
+
+    Attributes:
+        token_revoked: Whether the token was revoked: one that a code has made for this browser is of no use to others.
+    """
+
+    token_revoked: bool
+
+
+async def sign_out(call: Call, session: BrowserSession) -> SignedOut:
+    """Ends the session of the browser."""
+    revoked = await access.sign_out(call, session.token, session.is_paired)
+    session.end()
+    return SignedOut(revoked)
