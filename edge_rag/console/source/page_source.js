@@ -31,14 +31,16 @@ export function pageSource({ collection, info, cited, page, quote, failed, signa
   const sheet = h('figure', { class: 'page-sheet', 'aria-busy': 'true' }, picture, boxes, about);
   const props = { class: 'page-view', tabindex: '0', role: 'region', 'aria-label': t('source.pages') };
   const viewport = h('div', props, sheet);
-  const input = h('input', { type: 'number', min: '1', max: pages, inputmode: 'numeric', 'aria-label': t('source.page_number') });
+  const entry = { type: 'number', min: '1', max: pages, inputmode: 'numeric', 'aria-label': t('source.page_number') };
+  const input = h('input', entry);
   const zoomed = h('span', { class: 'page-zoom' });
-  const before = iconButton(t('source.page_before'), 'left', { on: () => go(shown - 1), 'aria-keyshortcuts': 'ArrowLeft' });
-  const after = iconButton(t('source.page_after'), 'right', { on: () => go(shown + 1), 'aria-keyshortcuts': 'ArrowRight' });
+  const key = (name, on) => ({ on, 'aria-keyshortcuts': name });
+  const before = iconButton(t('source.page_before'), 'left', key('ArrowLeft', () => go(shown - 1)));
+  const after = iconButton(t('source.page_after'), 'right', key('ArrowRight', () => go(shown + 1)));
   const back = button(t('source.to_citation'), { kind: 'link', on: () => go(citedOn) });
   const more = button('', { kind: 'link', on: () => go(citedOn + 1) });
-  const smaller = iconButton(t('source.smaller'), 'minus', { on: () => zoomBy(-1), 'aria-keyshortcuts': '-' });
-  const larger = iconButton(t('source.larger'), 'add', { on: () => zoomBy(1), 'aria-keyshortcuts': '+' });
+  const smaller = iconButton(t('source.smaller'), 'minus', key('-', () => zoomBy(-1)));
+  const larger = iconButton(t('source.larger'), 'add', key('+', () => zoomBy(1)));
   const element = h(
     'div',
     { class: 'source-pages' },
@@ -69,7 +71,8 @@ export function pageSource({ collection, info, cited, page, quote, failed, signa
   async function draw(number, ending) {
     const width = wantedWidth();
     const query = new URLSearchParams({ collection, width });
-    const response = await request('GET', `${base}/${number}?${query}`, { signal: ending, headers: { accept: 'image/png' } });
+    const headers = { accept: 'image/png' };
+    const response = await request('GET', `${base}/${number}?${query}`, { signal: ending, headers });
     const fresh = URL.createObjectURL(await response.blob());
     if (ending.aborted) return URL.revokeObjectURL(fresh);
     picture.src = fresh;

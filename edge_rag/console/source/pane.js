@@ -1,6 +1,6 @@
 /**
- * The source pane: where an answer's citations lead. A column beside the view on wide screens, a sheet over it on narrow
- * ones.
+ * The source pane: where an answer's citations lead. A column beside the view on wide screens, a sheet over it on
+ * narrow ones.
  *
  * @typedef {object} Source A citation of the JSON API, with the document's id and collection.
  * @property {string} collection Name of the collection.
@@ -94,7 +94,7 @@ export async function openSource({ citations, index = 0, trigger = document.acti
         place.hidden = !headings.length && page === null;
         replace(
           place,
-          headings.length > 0 && h('span', { class: 'source-path' }, headings.map((each, at) => [at ? ' › ' : '', untrusted(each)])),
+          headings.length > 0 && h('span', {}, headings.map((each, at) => [at ? ' › ' : '', untrusted(each)])),
           page !== null && h('span', { class: 'source-page' }, t('source.page', { page })),
         );
       },
@@ -187,7 +187,9 @@ function handle(signal) {
     edge.setPointerCapture(event.pointerId);
     event.preventDefault();
   });
-  edge.addEventListener('pointermove', (event) => edge.hasPointerCapture(event.pointerId) && set(innerWidth - event.clientX));
+  edge.addEventListener('pointermove', (event) => {
+    if (edge.hasPointerCapture(event.pointerId)) set(innerWidth - event.clientX);
+  });
   edge.addEventListener('pointerup', keep);
   edge.addEventListener('keydown', (event) => {
     const by = { ArrowLeft: WIDTHS.step, ArrowRight: -WIDTHS.step, Home: -Infinity, End: Infinity }[event.key];

@@ -26,8 +26,8 @@ let preferred = 'page'; // how documents with pages are shown, as chosen last
  * @param {(headings: string[], page: number|null) => void} [options.onPlace] Told where in the document the range is.
  * @returns {{onKey: (key: string) => boolean}} `onKey` does what a key is for, and tells whether it is for anything.
  */
-export function documentReader(container, { collection, document: name, start, end, page = null, quote, signal, ...more }) {
-  const { onPlace = () => {} } = more;
+export function documentReader(container, { collection, document: name, start, end, signal, ...more }) {
+  const { page = null, quote, onPlace = () => {} } = more;
   const ranged = start !== undefined && end !== undefined && end > start;
   const range = { start: ranged ? start : 0, end: ranged ? end : 1 };
   const actions = more.actions ?? h('div', { class: 'source-actions' });
@@ -68,7 +68,8 @@ export function documentReader(container, { collection, document: name, start, e
   }
 
   async function copy() {
-    const where = [info.name, ...info.headings.slice(-1), info.page === null ? '' : t('source.page', { page: info.page })];
+    const { name, headings, page: on } = info;
+    const where = [name, ...headings.slice(-1), on === null ? '' : t('source.page', { page: on })];
     const address = new URL(href('documents', collection, info.id, { at: range.start, end: range.end }), location.href);
     const text = `“${quote}”\n— ${where.filter(Boolean).join(', ')}\n${address}`;
     if (await copied(text)) notice(t('source.copied'));
@@ -81,7 +82,9 @@ export function documentReader(container, { collection, document: name, start, e
       ['page', 'source.as_page'],
       ['text', 'source.as_text'],
     ];
-    switches = kinds.map(([kind, label]) => button(t(label), { kind: 'quiet', on: () => choose(kind), 'data-kind': kind }));
+    switches = kinds.map(([kind, label]) =>
+      button(t(label), { kind: 'quiet', on: () => choose(kind), 'data-kind': kind, 'aria-keyshortcuts': 't' }),
+    );
     const original = info.original_url && new URL(info.original_url);
     const open = href('documents', collection, info.id, { at: range.start, end: range.end });
     const link = (label, picture, props) =>
@@ -123,7 +126,7 @@ export function documentReader(container, { collection, document: name, start, e
   return { onKey };
 }
 
-/** Copies a text; also where the page has no TLS, which browsers give no clipboard. Resolves to whether it is copied. */
+/** Copies a text, also where browsers give no clipboard: without TLS. Resolves to whether it is copied. */
 async function copied(text) {
   if (navigator.clipboard) {
     return navigator.clipboard.writeText(text).then(

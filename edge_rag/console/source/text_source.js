@@ -65,7 +65,7 @@ export function textSource({ collection, info, cited, signal }) {
       replace(list, first.element);
       const mark = list.querySelector('mark');
       // The mark stands in the upper third, below what it follows from.
-      if (mark) element.scrollTop += mark.getBoundingClientRect().top - element.getBoundingClientRect().top - element.clientHeight / 3;
+      if (mark) element.scrollTop += top(mark) - top(element) - element.clientHeight / 3;
       watch();
     } catch (error) {
       if (!signal.aborted) replace(list, errorBox(error, begin));
@@ -79,7 +79,7 @@ export function textSource({ collection, info, cited, signal }) {
       const at = upwards ? ranges[0].start : ranges.at(-1).end;
       const more = upwards ? await read(Math.max(0, at - MORE), at) : await read(at, at + MORE);
       const anchor = upwards ? ranges[0].element : ranges.at(-1).element;
-      const before = anchor.getBoundingClientRect().top;
+      const before = top(anchor);
       if (upwards) {
         ranges.unshift(more);
         list.prepend(more.element);
@@ -88,7 +88,7 @@ export function textSource({ collection, info, cited, signal }) {
         list.append(more.element);
       }
       if (ranges.length > KEPT) (upwards ? ranges.pop() : ranges.shift()).element.remove();
-      element.scrollTop += anchor.getBoundingClientRect().top - before;
+      element.scrollTop += top(anchor) - before;
       watch();
     } catch (error) {
       if (signal.aborted) return;
@@ -119,7 +119,8 @@ export function rendered(found, cited) {
     const first = Math.max(start, cited?.start ?? end);
     const past = Math.min(end, cited?.end ?? end);
     if (first >= past) return shown(slice(start, end));
-    return [shown(slice(start, first)), h('mark', {}, shown(slice(first, past))), shown(slice(past, end))].filter(Boolean);
+    const mark = h('mark', {}, shown(slice(first, past)));
+    return [shown(slice(start, first)), mark, shown(slice(past, end))].filter(Boolean);
   };
   return found.parts.map((part) => {
     if (part.kind === 'heading') {
@@ -140,6 +141,10 @@ function slicer(text, first) {
   }
   units.push(at);
   return (start, end) => text.slice(units[start - first], units[end - first]);
+}
+
+function top(node) {
+  return node.getBoundingClientRect().top;
 }
 
 function shown(text) {
