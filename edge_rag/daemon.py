@@ -211,6 +211,7 @@ async def _serve(
                 app.encoder_service,
                 app.formats,
                 app.pages,
+                app.directory.feedback,
             ),
             recovery=app.directory.damage is not None,
         )

@@ -10,6 +10,7 @@ EdgeRagError
 │   ├── PageUnavailable     a page has no picture, or no boxes
 │   ├── FileNotFound
 │   ├── JobNotFound
+│   ├── FeedbackNotFound
 │   ├── ModelNotFound
 │   └── TokenNotFound
 ├── CollectionExists        a collection of that name exists
@@ -38,7 +39,9 @@ EdgeRagError
 │   └── DocumentTooLarge    a size, time or memory limit was reached during parsing
 ├── ConfigurationError      a configuration key, file or command-line value is invalid
 ├── ProviderUnavailable     an execution provider cannot run a stage here; has the reason
+├── ConfirmationNeeded      a change would shut its caller out, and was not confirmed
 ├── AccessError             the files of tokens or certificates cannot be used
+│   └── TokenExists         a token of that name exists
 ├── DiscoveryUnavailable    the network does not allow multicast DNS
 ├── ModelError
 │   ├── ModelFolderInvalid  a file of a model folder is missing, changed or not allowed
@@ -161,6 +164,14 @@ class FileNotFound(NotFound):
         self.file_id = file_id
 
 
+class FeedbackNotFound(NotFound):
+    """No feedback has that id; it was deleted, or dropped as the oldest."""
+
+    def __init__(self, feedback_id: str) -> None:
+        super().__init__(f"feedback {feedback_id!r} does not exist")
+        self.feedback_id = feedback_id
+
+
 class FileIncomplete(EdgeRagError):
     """A file is needed whole and has not arrived yet, or its bytes are not kept any more."""
 
@@ -197,6 +208,22 @@ class TokenNotFound(NotFound):
         hint = f"there are tokens for {', '.join(known)}" if known else "there are no tokens"
         super().__init__(f"there is no token for {name!r} ({hint})")
         self.name = name
+
+
+class AccessError(EdgeRagError):
+    """The files of tokens or certificates cannot be used; access by them is denied."""
+
+
+class TokenExists(AccessError):
+    """A token with that name exists already."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is a token for {name} already; revoke it first, or choose another name")
+        self.name = name
+
+
+class ConfirmationNeeded(EdgeRagError):
+    """A change would shut its caller out, and was not confirmed."""
 
 
 class Unauthenticated(EdgeRagError):
@@ -369,10 +396,6 @@ class ProviderUnavailable(EdgeRagError):
         super().__init__(f"{provider} cannot be used: {reason}")
         self.provider = provider
         self.reason = reason
-
-
-class AccessError(EdgeRagError):
-    """The files of tokens or certificates cannot be used; access by them is denied."""
 
 
 class DiscoveryUnavailable(EdgeRagError):

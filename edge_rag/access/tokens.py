@@ -24,11 +24,14 @@ from edge_rag.core.atomic_file import lock_file, replace_file
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.ids import is_newer
 from edge_rag.core.query import Priority
-from edge_rag.errors import AccessError, TokenNotFound
+from edge_rag.errors import AccessError, InvalidRequest, TokenExists, TokenNotFound
 
 _PREFIX: Final = "erag"
 _FORM: Final = re.compile(rf"{_PREFIX}_([0-9a-f]{{16}})_([A-Za-z0-9_-]{{43}})")
 _SECRET_BYTES: Final = 32
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_COLLECTION: Final = re.compile(r"[a-z0-9_-]{1,64}")
+_MAX_BOUND: Final = 999_999_999
 _DUMMY_DIGEST: Final = hashlib.sha256(secrets.token_bytes(_SECRET_BYTES)).digest()
 
 
@@ -49,6 +52,26 @@ class Token:
     identity: Identity
     created: datetime
     expires: datetime | None = None
+
+
+def checked_identity(identity: Identity) -> Identity:
+    """Returns an identity that a token may have.
+
+    Raises:
+        InvalidRequest: Names the first part that none may have: ``name``, ``roles``, ``collections`` or ``quota``.
+    """
+    if not _NAME.fullmatch(identity.name):
+        raise InvalidRequest("name", "must be 1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit")
+    if not identity.roles:
+        raise InvalidRequest("roles", "must be at least one of reader, writer, peer and admin")
+    allowed = identity.collections
+    if allowed is not None and (not allowed or any(not _COLLECTION.fullmatch(each) for each in allowed)):
+        raise InvalidRequest("collections", "must be names of a-z, 0-9, - and _, at least one, or none for all")
+    quota = identity.quota
+    for bound in (quota.requests_per_minute, quota.tokens_per_minute, quota.concurrent_requests):
+        if bound is not None and not 1 <= bound <= _MAX_BOUND:
+            raise InvalidRequest("quota", f"must be 1 to {_MAX_BOUND:,}, or none for no limit")
+    return identity
 
 
 def new_token(identity: Identity, created: datetime, expires: datetime | None = None) -> tuple[Token, str]:
@@ -241,11 +264,12 @@ class TokenFile:
         """Adds a token, durable on return.
 
         Raises:
-            AccessError: The name has a token already, or the file cannot be changed.
+            TokenExists: The name has a token already.
+            AccessError: The file cannot be changed.
         """
         with self._update() as tokens:
             if any(other.identity.name == token.identity.name for other in tokens.values()):
-                raise AccessError(f"there is a token for {token.identity.name} already; revoke it first")
+                raise TokenExists(token.identity.name)
             tokens[token.key] = token
 
     def revoke(self, name: str) -> Token:
@@ -259,7 +283,36 @@ class TokenFile:
             for key, token in tokens.items():
                 if token.identity.name == name:
                     return tokens.pop(key)
-            raise TokenNotFound(name, tuple(sorted(token.identity.name for token in tokens.values())))
+            raise TokenNotFound(name, _names(tokens))
+
+    def get(self, key: str) -> Token:
+        """Returns a token, which may have expired.
+
+        Raises:
+            TokenNotFound: No token has that key.
+            AccessError: The file cannot be read or is damaged.
+        """
+        return _required(self._current(), key)
+
+    def change(self, changed: Token) -> None:
+        """Replaces the token of the same key, durable on return; the next call with it has the new rights.
+
+        Raises:
+            TokenNotFound: No token has that key.
+            AccessError: The file cannot be changed.
+        """
+        with self._update() as tokens:
+            tokens[_required(tokens, changed.key).key] = changed
+
+    def remove(self, key: str) -> Token:
+        """Removes the token of a key; the next call with it is refused.
+
+        Raises:
+            TokenNotFound: No token has that key.
+            AccessError: The file cannot be changed.
+        """
+        with self._update() as tokens:
+            return tokens.pop(_required(tokens, key).key)
 
     def _current(self) -> dict[str, Token]:
         with self._lock:
@@ -296,6 +349,16 @@ class TokenFile:
             tokens = self._read()
             yield tokens
             replace_file(self._path, _serialized(tuple(TokenRecord.of(token) for token in tokens.values())), mode=0o600)
+
+
+def _required(tokens: dict[str, Token], key: str) -> Token:
+    if key not in tokens:
+        raise TokenNotFound(key, _names(tokens))
+    return tokens[key]
+
+
+def _names(tokens: dict[str, Token]) -> tuple[str, ...]:
+    return tuple(sorted(token.identity.name for token in tokens.values()))
 
 
 def _serialized(records: tuple[TokenRecord, ...]) -> bytes:

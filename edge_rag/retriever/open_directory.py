@@ -25,6 +25,7 @@ from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from edge_rag.ingest.vector_renewal import VectorRenewal
 from edge_rag.retriever.bm25 import Bm25Index
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
+from edge_rag.storage.assessment.feedback import FeedbackStore
 from edge_rag.storage.backup import Backups
 from edge_rag.storage.collections import CollectionStore
 from edge_rag.storage.data_directory import DataDirectory
@@ -106,6 +107,7 @@ class OpenDirectory:
         spool: Bytes of documents that arrive or are queued.
         files: Files that were sent to become documents.
         attachments: Which files are documents.
+        feedback: What people think of answers.
         backups: Makes backups.
         stored_backups: Those that are kept on the box.
         collections: Creates, changes and removes collections.
@@ -125,6 +127,7 @@ class OpenDirectory:
         spool: Spool,
         files: FileStore,
         attachments: AttachmentStore,
+        feedback: FeedbackStore,
         backups: Backups,
         stored_backups: StoredBackups,
         collections: LocalCollectionLibrary,
@@ -143,6 +146,7 @@ class OpenDirectory:
         self.spool = spool
         self.files = files
         self.attachments = attachments
+        self.feedback = feedback
         self.backups = backups
         self.stored_backups = stored_backups
         self.damage = damage
@@ -256,6 +260,7 @@ def open_data_directory(
             spool,
             files,
             AttachmentStore(database, spool),
+            FeedbackStore(database),
             backups,
             StoredBackups(home / BACKUPS),
             collections,

@@ -55,6 +55,14 @@ class PairingService:
         self._introduction = server_identity
         self._box = box
 
+    def server_identity(self) -> ServerIdentity:
+        """Returns how clients recognize the daemon.
+
+        Raises:
+            AccessError: It has no certificate.
+        """
+        return self._introduction()
+
     def is_open(self, key: str) -> bool:
         """Whether an open code has a key; cheap, because strangers may ask as often as they like.
 
@@ -134,15 +142,19 @@ class Authenticator:
     Args:
         tokens: The tokens.
         pairing: Gives new clients their credentials.
+
+    Attributes:
+        tokens: As given; others apply from the next call on.
+        pairing: As given; others apply from the next call on.
     """
 
     def __init__(self, tokens: TokenFile, pairing: PairingService) -> None:
-        self._tokens = tokens
+        self.tokens = tokens
         self.pairing = pairing
 
     def replace(self, tokens: TokenFile, pairing: PairingService) -> None:
         """Uses other tokens and codes from the next call on."""
-        self._tokens = tokens
+        self.tokens = tokens
         self.pairing = pairing
 
     def anonymous(self, credentials: Credentials) -> Identity:
@@ -169,12 +181,12 @@ class Authenticator:
         if not credentials.tls:
             return local_identity(credentials.address)
         if credentials.token is not None:
-            identity = self._tokens.identify(credentials.token)
+            identity = self.tokens.identify(credentials.token)
             if identity is None:
                 raise unknown_token()
             return identity
         if credentials.user is not None:
-            identity = self._tokens.named(credentials.user)
+            identity = self.tokens.named(credentials.user)
             if identity is None:
                 raise PermissionDenied(
                     f"the proxy has signed in {credentials.user[:_NAME_CHARACTERS]!r}, which is no client of this box, "
@@ -182,7 +194,7 @@ class Authenticator:
                 )
             return identity
         for name in credentials.certificate_names:
-            identity = self._tokens.named(name)
+            identity = self.tokens.named(name)
             if identity is not None:
                 return identity
             raise Unauthenticated("the client's certificate names no known client; see edge-rag token create")

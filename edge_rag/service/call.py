@@ -19,9 +19,10 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 
 import structlog
 
+from edge_rag.access.certificates import ServerIdentity
 from edge_rag.access.pairing_file import PairedClient
 from edge_rag.access.quotas import QuotaLedger
-from edge_rag.access.tokens import Token
+from edge_rag.access.tokens import Token, TokenFile
 from edge_rag.core.address import network_of_peer
 from edge_rag.core.answer import Finished, Usage
 from edge_rag.core.identity import Identity, Role
@@ -192,6 +193,10 @@ class CallFailed(Exception):
 class Pairings(Protocol):
     """Gives credentials and takes them back; see ``access.PairingService``."""
 
+    def server_identity(self) -> ServerIdentity:
+        """Returns how clients recognize the daemon."""
+        ...
+
     def is_open(self, key: str) -> bool:
         """Whether an open code has a key."""
         ...
@@ -223,6 +228,11 @@ class Authentication(Protocol):
     @property
     def pairing(self) -> Pairings:
         """Gives new clients their credentials."""
+        ...
+
+    @property
+    def tokens(self) -> TokenFile:
+        """The tokens that authenticate callers."""
         ...
 
 

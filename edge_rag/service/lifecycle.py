@@ -15,6 +15,7 @@ from edge_rag.pipeline.page_service import PageService
 from edge_rag.pipeline.pipeline import Pipeline
 from edge_rag.pipeline.ports import CollectionLibrary, DocumentLibrary, UploadSpool
 from edge_rag.pipeline.shared_encoders import EncoderService
+from edge_rag.storage.assessment.feedback import FeedbackStore
 from edge_rag.storage.recovery.stored_backups import StoredBackups
 from edge_rag.storage.uploads.attachments import AttachmentStore
 from edge_rag.storage.uploads.files import FileStore
@@ -45,6 +46,7 @@ class Backend:
         encoders: This machine's encoders, for peers.
         formats: Checks answer formats.
         pages: Draws pages of documents.
+        feedback: What people think of answers.
     """
 
     pipeline: Pipeline
@@ -65,6 +67,7 @@ class Backend:
     encoders: EncoderService
     formats: FormatChecker
     pages: PageService
+    feedback: FeedbackStore
 
 
 class Lifecycle:

@@ -112,6 +112,7 @@ class CollectionStore:
                 remove_document(connection, number, document)
             epoch = drop_collection(connection, number)
             connection.execute("DELETE FROM attachments WHERE collection = ?", (name,))
+            connection.execute("DELETE FROM feedback WHERE collection = ?", (name,))
             return epoch, supersede_all(connection, name, "the collection was deleted")
 
         try:

@@ -255,6 +255,24 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "ALTER TABLE documents ADD COLUMN original INTEGER NOT NULL DEFAULT 0",
         "CREATE INDEX originals ON documents (sha256) WHERE original",
     ),
+    (
+        # What people think of answers. Texts are empty where they were not sent; times are Unix milliseconds.
+        """CREATE TABLE feedback (
+               id TEXT PRIMARY KEY,
+               client TEXT NOT NULL,
+               given_ms INTEGER NOT NULL,
+               request_id TEXT NOT NULL,
+               rating TEXT NOT NULL,
+               note TEXT NOT NULL,
+               question TEXT NOT NULL,
+               answer TEXT NOT NULL,
+               collection TEXT NOT NULL,
+               size_bytes INTEGER NOT NULL,
+               UNIQUE (client, request_id)
+           ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX feedback_in_order ON feedback (given_ms, id, client, size_bytes)",
+        "CREATE INDEX feedback_of_collection ON feedback (collection) WHERE collection <> ''",
+    ),
 )
 
 

@@ -263,6 +263,8 @@ class _AuditEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AuditE
     """A resource is shed under memory pressure, or restored; of no request."""
     AUDIT_EVENT_KIND_PREFETCHED: _AuditEventKind.ValueType  # 22
     """Its likely prompt was computed in idle time before it arrived: `computed_tokens` of `expected_tokens`."""
+    AUDIT_EVENT_KIND_CHANGED: _AuditEventKind.ValueType  # 23
+    """An administrator, the client, changed who may do what, or which models there are."""
 
 class AuditEventKind(_AuditEventKind, metaclass=_AuditEventKindEnumTypeWrapper):
     """Kind of an audit event."""
@@ -311,6 +313,8 @@ AUDIT_EVENT_KIND_SHED: AuditEventKind.ValueType  # 21
 """A resource is shed under memory pressure, or restored; of no request."""
 AUDIT_EVENT_KIND_PREFETCHED: AuditEventKind.ValueType  # 22
 """Its likely prompt was computed in idle time before it arrived: `computed_tokens` of `expected_tokens`."""
+AUDIT_EVENT_KIND_CHANGED: AuditEventKind.ValueType  # 23
+"""An administrator, the client, changed who may do what, or which models there are."""
 Global___AuditEventKind: _TypeAlias = AuditEventKind  # noqa: Y015
 
 @_typing.final

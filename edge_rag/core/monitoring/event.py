@@ -23,7 +23,8 @@ class AuditEventKind(Enum):
         TAKEN_OVER: continued here. BREAKER: the circuit breaker of a machine changed; no request. THROTTLED: the share
         of slots and tokens in use changed because of heat or power; no request.
     SHED: something is shed because memory is short, or no longer; no request. PREFETCHED: its likely prompt was
-        computed before it came, while the engine was idle.
+        computed before it came, while the engine was idle. CHANGED: an administrator, the client, changed who may do
+        what, or which models there are.
     """
 
     QUEUED = "queued"
@@ -47,6 +48,7 @@ class AuditEventKind(Enum):
     THROTTLED = "throttled"
     SHED = "shed"
     PREFETCHED = "prefetched"
+    CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True)

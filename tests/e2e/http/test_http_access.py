@@ -53,6 +53,8 @@ PARAMETERS = {
     "role": "generator",
     "backup": "20000101T000000Z.edge-rag",
     "hash": "none",
+    "token": "0" * 16,
+    "feedback": "0" * 32,
 }
 """Parameters of paths, by name, that a reader of collection ``a`` may use."""
 
@@ -151,6 +153,13 @@ ROWS = {
     ("POST", "/api/v1/backups"): Row(ADMINS, body={}),
     ("GET", "/api/v1/backups/{backup}"): Row(ADMINS, 404),
     ("DELETE", "/api/v1/backups/{backup}"): Row(ADMINS, 404),
+    ("GET", "/api/v1/tokens"): Row(ADMINS),
+    ("POST", "/api/v1/tokens"): Row(ADMINS, 400, body={"name": "a name with spaces"}),
+    ("PATCH", "/api/v1/tokens/{token}"): Row(ADMINS, 404, body={"settings": {"expires": None}}),
+    ("DELETE", "/api/v1/tokens/{token}"): Row(ADMINS, 404),
+    ("POST", "/api/v1/feedback"): Row(READERS, 400, body={"request_id": "one", "rating": "sideways"}),
+    ("GET", "/api/v1/feedback"): Row(ADMINS),
+    ("DELETE", "/api/v1/feedback/{feedback}"): Row(ADMINS, 404),
     ("GET", "/api/v1/whoami"): Row(EVERYBODY),
     ("POST", "/api/v1/pair"): Row(EVERYBODY, 400, body={}, strangers=400),
     ("POST", "/api/v1/session"): Row(EVERYBODY, 400, body={}, strangers=400),

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from prometheus_client import CollectorRegistry
 
 from edge_rag.access.quotas import QuotaLedger
+from edge_rag.access.tokens import TokenFile
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.errors import DocumentNotFound, Unauthenticated
@@ -139,6 +140,10 @@ class ByToken:
     @property
     def pairing(self) -> Pairings:
         raise AssertionError("nobody pairs here")
+
+    @property
+    def tokens(self) -> TokenFile:
+        raise AssertionError("nobody changes tokens here")
 
 
 async def until(is_so: Callable[[], bool]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from edge_rag.access.quotas import QuotaLedger
+from edge_rag.access.tokens import TokenFile
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.limits.limited_process import ProcessAnswer
 from edge_rag.core.monitoring.event import AuditEventKind
@@ -49,6 +50,10 @@ class Fixed:
     @property
     def pairing(self) -> Pairings:
         raise AssertionError("nobody pairs here")
+
+    @property
+    def tokens(self) -> TokenFile:
+        raise AssertionError("nobody changes tokens here")
 
 
 class Context:

@@ -16,12 +16,11 @@ from edge_rag.cli.output.terminal import emit, error_console, note, printable
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.query import Priority
 from edge_rag.core.shapes.encoder import encode
+from edge_rag.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from edge_rag.access.tokens import Token, TokenFile
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
 _QUOTA = re.compile(r"(\d{1,9})\s*(requests/min|tokens/min|at once)")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -155,25 +154,24 @@ def identity_of(name: str, roles: str, collections: str | None, priority_max: st
     Raises:
         click.BadParameter: An option is invalid.
     """
-    if not _NAME.fullmatch(name):
-        raise click.BadParameter("must be 1 to 64 letters, digits, `.`, `_` and `-`", param_hint="--name")
+    from edge_rag.access.tokens import checked_identity
+
     try:
         parsed_roles = frozenset(Role(role) for role in _split(roles))
     except ValueError as error:
         raise click.BadParameter("must be of reader, writer, peer and admin", param_hint="--roles") from error
-    if not parsed_roles:
-        raise click.BadParameter("at least one is needed", param_hint="--roles")
     allowed = None if collections is None else frozenset(_split(collections))
-    if allowed is not None and (not allowed or any(not _COLLECTION.fullmatch(each) for each in allowed)):
-        raise click.BadParameter("must be names of a-z, 0-9, - and _, with commas", param_hint="--collections")
-    return Identity(name, parsed_roles, allowed, Priority[priority_max.upper()], _quota(quota))
+    try:
+        return checked_identity(Identity(name, parsed_roles, allowed, Priority[priority_max.upper()], _quota(quota)))
+    except InvalidRequest as error:
+        raise click.BadParameter(error.problem, param_hint=f"--{error.field}") from error
 
 
 def _quota(text: str | None) -> Quota:
     found: dict[str, int] = {}
     for part in _split(text or ""):
         match = _QUOTA.fullmatch(part)
-        if match is None or int(match[1]) < 1:
+        if match is None:
             raise click.BadParameter(
                 f"{part!r} is none of `N requests/min`, `N tokens/min`, `N at once`", param_hint="--quota"
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum, IntEnum
 from math import isfinite
 from typing import Annotated, Any, Final, Union, get_args, get_origin
@@ -183,9 +183,9 @@ def _changes(kind: type, value: Any, field: str) -> dict[str, Any]:
 
 def _single(hint: Any, value: Any, field: str, text: bool) -> Any:
     origin, arguments = get_origin(hint) or hint, get_args(hint)
-    if origin is tuple:
+    if origin in (tuple, frozenset):
         given = _typed(list, value, field)
-        return tuple(decode(arguments[0], each, f"{field}[{index}]") for index, each in enumerate(given))
+        return origin(decode(arguments[0], each, f"{field}[{index}]") for index, each in enumerate(given))
     if origin in (dict, Mapping):
         given = _typed(dict, value, field)
         if arguments[1] is Any:
@@ -194,6 +194,8 @@ def _single(hint: Any, value: Any, field: str, text: bool) -> Any:
     if is_dataclass(origin):
         assert isinstance(origin, type)
         return origin(**decode_fields(origin, _typed(dict, value, field), field))
+    if issubclass(origin, datetime):
+        return _moment(value, field)
     if issubclass(origin, Enum):
         return _choice(origin, value, field)
     return _typed(origin, _read(origin, value) if text else value, field)
@@ -225,6 +227,17 @@ def _choice(kind: type[Enum], value: Any, field: str) -> Enum:
     if not isinstance(value, str) or value not in by_name:
         raise InvalidRequest(field, f"must be one of {', '.join(by_name)}")
     return by_name[value]
+
+
+def _moment(value: Any, field: str) -> datetime:
+    """Returns a moment in UTC, of ISO 8601 with a time zone."""
+    try:
+        moment = datetime.fromisoformat(_typed(str, value, field))
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidRequest(field, "must be a date and time with a time zone, such as 2027-01-31T00:00:00Z")
+    return validate_moment(field, moment).astimezone(UTC)
 
 
 def _any_value(value: Any, field: str) -> Any:

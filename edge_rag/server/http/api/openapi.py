@@ -14,12 +14,15 @@ from edge_rag.core.documents.jobs import JobPage
 from edge_rag.core.monitoring.event import AuditEntry
 from edge_rag.core.monitoring.status import DaemonStatus
 from edge_rag.core.shapes.encoder import members
-from edge_rag.server.http.api import library, operation, questions
+from edge_rag.server.http.api import access as api_access
+from edge_rag.server.http.api import feedback, library, operation, questions
 from edge_rag.server.http.api.endpoints import EVENTS, PREFIX, Endpoint
 from edge_rag.server.http.api.schema import Schemas, attributes, default_of, details, has_no_default, summary
 from edge_rag.server.http.exchange import JSON
 from edge_rag.server.http.probes import PROBES, HttpProbe
 from edge_rag.service import access, ask, collections, documents, jobs, status
+from edge_rag.service.admin import tokens
+from edge_rag.service.admin.feedback import DELETE_FEEDBACK, GIVE_FEEDBACK, LIST_FEEDBACK
 from edge_rag.service.call import Call, Operation
 
 _BYTES: Final = "application/octet-stream"
@@ -131,6 +134,13 @@ ENDPOINTS: Final = (
         file_name="{backup}",
     ),
     Endpoint("DELETE", f"{PREFIX}/backups/{{backup}}", status.DELETE_BACKUP, operation.delete_backup),
+    Endpoint("GET", f"{PREFIX}/tokens", tokens.LIST_TOKENS, api_access.list_tokens),
+    Endpoint("POST", f"{PREFIX}/tokens", tokens.CREATE_TOKEN, api_access.create_token),
+    Endpoint("PATCH", f"{PREFIX}/tokens/{{token}}", tokens.UPDATE_TOKEN, api_access.update_token),
+    Endpoint("DELETE", f"{PREFIX}/tokens/{{token}}", tokens.REVOKE_TOKEN, api_access.revoke_token),
+    Endpoint("POST", f"{PREFIX}/feedback", GIVE_FEEDBACK, feedback.give_feedback),
+    Endpoint("GET", f"{PREFIX}/feedback", LIST_FEEDBACK, feedback.list_feedback),
+    Endpoint("DELETE", f"{PREFIX}/feedback/{{feedback}}", DELETE_FEEDBACK, feedback.delete_feedback),
     Endpoint("GET", f"{PREFIX}/whoami", access.WHO_AM_I, operation.who_am_i),
     Endpoint("POST", f"{PREFIX}/pair", access.PAIR, operation.pair),
     Endpoint("POST", f"{PREFIX}/session", access.SIGN_IN, operation.sign_in),

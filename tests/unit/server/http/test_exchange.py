@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from edge_rag.access.certificates import CertificateFolder, TlsFiles
 from edge_rag.access.quotas import QuotaLedger
+from edge_rag.access.tokens import TokenFile
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.core.monitoring.event import AuditEventKind
@@ -59,6 +60,10 @@ class ByToken:
     @property
     def pairing(self) -> Pairings:
         raise AssertionError("nobody pairs here")
+
+    @property
+    def tokens(self) -> TokenFile:
+        raise AssertionError("nobody changes tokens here")
 
 
 @dataclass

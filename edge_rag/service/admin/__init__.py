@@ -1,0 +1,1 @@
+"""What administrators do: tokens, models and what people think of answers."""

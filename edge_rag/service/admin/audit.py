@@ -1,0 +1,19 @@
+"""Changes that administrators make, in the audit log."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
+from edge_rag.service.call import Call
+
+
+def record_change(call: Call, what: str) -> None:
+    """Records a change that the caller has made.
+
+    Args:
+        call: The call.
+        what: What was changed, a short sentence; names, but no secret and no text of a document.
+    """
+    event = AuditEvent(AuditEventKind.CHANGED, call.request_id, call.identity.name, None, what, {}, monotonic())
+    call.backend.audit.record(event)

@@ -1,0 +1,131 @@
+"""What administrators do over HTTP: tokens, and what people think of answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.http.test_http_access import request
+from tests.e2e.support.secured_daemon import Box, edge_rag
+
+
+def done(found: tuple[int, dict[str, Any]]) -> dict[str, Any]:
+    status, answer = found
+    assert status == 200, answer
+    return answer
+
+
+def refused(found: tuple[int, dict[str, Any]]) -> tuple[int, str, str | None]:
+    status, answer = found
+    return status, answer["error"]["code"], answer["error"]["param"]
+
+
+def changes(box: Box) -> list[str]:
+    events = done(request(box, "GET", "/api/v1/audit?limit=1000", box.tokens["admin"]))["events"]
+    return [event["reason"] for event in events if event["kind"] == "changed"]
+
+
+def test_a_token_made_over_the_network_works_at_once_and_ends_at_once(box: Box) -> None:
+    admin = box.tokens["admin"]
+    settings = {"roles": ["reader"], "collections": ["a"], "requests_per_minute": 100, "priority_max": "normal"}
+    made = done(request(box, "POST", "/api/v1/tokens", admin, {"name": "ward-9", "settings": settings}))
+    key, secret = made["token"]["key"], made["secret"]
+    assert done(request(box, "GET", "/api/v1/whoami", secret)) == made["token"]["identity"]
+    assert made["token"]["identity"]["collections"] == ["a"]
+    assert request(box, "GET", "/api/v1/collections/b", secret)[0] == 404
+
+    changed = {"settings": {"collections": None, "expires": "2200-01-01T00:00:00+02:00"}}
+    after = done(request(box, "PATCH", f"/api/v1/tokens/{key}", admin, changed))["token"]
+    assert (after["identity"]["collections"], after["expires"]) == (None, "2199-12-31T22:00:00+00:00")
+    assert after["identity"]["requests_per_minute"] == 100
+    assert request(box, "GET", "/api/v1/collections/b", secret)[0] == 200
+
+    listed = done(request(box, "GET", "/api/v1/tokens", admin))
+    assert after in listed["tokens"]
+    assert [each["identity"]["name"] for each in listed["tokens"] if each["is_own"]] == ["admin"]
+    assert listed["advice"] == ""
+    assert "ward-9" in edge_rag("token", "list", "--json", data=box.data)
+
+    done(request(box, "DELETE", f"/api/v1/tokens/{key}", admin))
+    assert refused(request(box, "GET", "/api/v1/whoami", secret))[0] == 401
+    reasons = changes(box)
+    assert reasons == [
+        "token ward-9 was made with the roles reader",
+        "token ward-9 was changed to the roles reader",
+        "token ward-9 was revoked",
+    ]
+    assert secret.split("_", 2)[2] not in box.running.log.read_text()
+
+
+def test_tokens_that_cannot_be_are_refused_with_the_field(box: Box) -> None:
+    admin = box.tokens["admin"]
+
+    def making(name: str, **settings: Any) -> tuple[int, str, str | None]:
+        return refused(request(box, "POST", "/api/v1/tokens", admin, {"name": name, "settings": settings}))
+
+    assert making("two words") == (400, "invalid_request", "name")
+    assert making("x", roles=[]) == (400, "invalid_request", "roles")
+    assert making("x", roles=["king"]) == (400, "invalid_request", "settings.roles[0]")
+    assert making("x", requests_per_minute=0) == (400, "invalid_request", "quota")
+    assert making("x", expires="2001-01-01T00:00:00Z") == (400, "invalid_request", "expires")
+    assert making("x", expires="tomorrow") == (400, "invalid_request", "settings.expires")
+    assert making("x", expires="2200-01-01") == (400, "invalid_request", "settings.expires")
+    assert making("reader")[:2] == (409, "token_exists")
+
+
+def test_an_administrator_keeps_its_own_way_in_unless_it_insists(box: Box) -> None:
+    admin = box.tokens["admin"]
+    made = done(request(box, "POST", "/api/v1/tokens", admin, {"name": "boss", "settings": {"roles": ["admin"]}}))
+    key, secret = made["token"]["key"], made["secret"]
+    assert refused(request(box, "DELETE", f"/api/v1/tokens/{key}", secret))[1] == "confirmation_needed"
+    demoted = {"settings": {"roles": ["reader"]}}
+    assert refused(request(box, "PATCH", f"/api/v1/tokens/{key}", secret, demoted))[1] == "confirmation_needed"
+    done(request(box, "DELETE", f"/api/v1/tokens/{key}?force=true", secret))
+    assert request(box, "GET", "/api/v1/whoami", secret)[0] == 401
+
+
+HOSTILE = "<script>alert(1)</script>\u202e not a note"
+
+
+def test_readers_say_what_they_think_and_administrators_read_it(box: Box) -> None:
+    admin, reader = box.tokens["admin"], box.tokens["reader-a"]
+    said = {"request_id": "asked-1", "rating": "down", "note": f"  {HOSTILE} ", "question": "When?", "collection": "a"}
+    first = done(request(box, "POST", "/api/v1/feedback", reader, said))["feedback"]
+    assert (first["note"], first["client"], first["answer"]) == (HOSTILE, "reader-a", "")
+    second = done(request(box, "POST", "/api/v1/feedback", reader, {"request_id": "asked-2", "rating": "up"}))[
+        "feedback"
+    ]
+
+    page = done(request(box, "GET", "/api/v1/feedback?limit=1", admin))
+    assert (page["feedback"], page["next"], page["counts"]) == ([second], second["id"], {"up": 1, "down": 1})
+    page = done(request(box, "GET", f"/api/v1/feedback?after={second['id']}", admin))
+    assert (page["feedback"], page["next"]) == ([first], None)
+    assert done(request(box, "GET", "/api/v1/feedback?rating=up", admin))["feedback"] == [second]
+
+    done(request(box, "POST", "/api/v1/feedback", reader, {**said, "rating": "up", "note": ""}))
+    assert done(request(box, "GET", "/api/v1/feedback", admin))["counts"] == {"up": 2, "down": 0}
+    for each in done(request(box, "GET", "/api/v1/feedback", admin))["feedback"]:
+        done(request(box, "DELETE", f"/api/v1/feedback/{each['id']}", admin))
+    assert refused(request(box, "DELETE", f"/api/v1/feedback/{second['id']}", admin))[1] == "feedback_not_found"
+    assert done(request(box, "GET", "/api/v1/feedback", admin))["feedback"] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "param"),
+    [
+        ({"request_id": "x y"}, 400, "request_id"),
+        ({"rating": "great"}, 400, "rating"),
+        ({"note": "n" * 2001}, 400, "note"),
+        ({"note": "a\x00b"}, 400, "note"),
+        ({"answer": "a" * 32_769}, 400, "answer"),
+        ({"question": "q" * 100_000}, 400, "question"),
+        ({"collection": "b"}, 404, None),
+        ({"collection": "nothing"}, 404, None),
+        ({"email": "x"}, 400, "email"),
+    ],
+)
+def test_feedback_beyond_the_bounds_is_refused(box: Box, given: dict[str, str], status: int, param: str | None) -> None:
+    said = {"request_id": "asked", "rating": "up", **given}
+    found = refused(request(box, "POST", "/api/v1/feedback", box.tokens["reader-a"], said))
+    assert (found[0], found[2]) == (status, param)
