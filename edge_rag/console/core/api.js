@@ -85,17 +85,18 @@ export async function request(method, path, { body = null, signal, headers = {} 
 /**
  * Reads a stream of events.
  * @param {string} path
- * @param {{method?: string, body?: object, signal?: AbortSignal, after?: string|number}} [options] With `after`, the
- *     id of the last event seen (0 for none), a lost connection is opened again from there, until `signal` is aborted.
+ * @param {{method?: string, body?: object, signal?: AbortSignal, headers?: object, after?: string|number}} [options] With
+ *     `after`, the id of the last event seen (0 for none), a lost connection is opened again from there, until `signal`
+ *     is aborted.
  * @returns {AsyncGenerator<{event: string, data: any, id: string}>} An event `error` is thrown as an `ApiError`.
  */
-export async function* events(path, { method = 'GET', body = null, signal, after } = {}) {
+export async function* events(path, { method = 'GET', body = null, signal, headers = {}, after } = {}) {
   let last = after;
   let pause = 500;
   for (;;) {
     try {
-      const headers = { accept: 'text/event-stream', ...(last ? { 'last-event-id': String(last) } : {}) };
-      const response = await request(method, path, { body, signal, headers });
+      const sent = { ...headers, accept: 'text/event-stream', ...(last ? { 'last-event-id': String(last) } : {}) };
+      const response = await request(method, path, { body, signal, headers: sent });
       for await (const each of parsed(response, signal)) {
         last = each.id || last;
         pause = 500;
