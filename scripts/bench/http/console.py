@@ -2,10 +2,10 @@
 
     python -m scripts.bench.http.console [--views 5] [--answers 1000] [--json]
 
-First view: a browser that has nothing of the console yet, over what Chromium's developer tools call "fast 3G" (180 kB/s,
-562.5 ms more for every request): when the first text is painted, when a question can be asked, and bytes received,
-headers included; medians. Memory: JavaScript heap after a garbage collection, nodes and event listeners of a page in
-which one question after another is asked, at ten points. Needs Chromium and playwright.
+First view: a browser that has nothing of the console yet, over what Chromium's developer tools call "fast 3G" (180
+kB/s, 562.5 ms more for every request): when the first text is painted, when a question can be asked, and bytes
+received, headers included; medians. Memory: JavaScript heap after a garbage collection, nodes and event listeners of
+a page in which one question after another is asked, at ten points. Needs Chromium and playwright.
 """
 
 from __future__ import annotations

@@ -109,7 +109,8 @@ def listen(page: Page) -> None:
             }
         };
         const options = { childList: true, subtree: true, characterData: true };
-        for (const region of document.querySelectorAll('[aria-live]')) new MutationObserver(note).observe(region, options);
+        const regions = document.querySelectorAll('[aria-live]');
+        for (const region of regions) new MutationObserver(note).observe(region, options);
     }""")
 
 
