@@ -244,7 +244,10 @@ def accepts_gzip(accepted: str) -> bool:
 
 def _page(page: str, style: str, base: str, locale: str, texts: bytes) -> Representation:
     """Returns the page in one language, with a policy that allows its style sheet and nothing else that is inline."""
-    sections = json.loads(texts)
+    try:
+        sections = json.loads(texts)
+    except ValueError as error:
+        raise ConfigurationError(f"http.console: {locale} is damaged: {error}") from error
     language = locale.removeprefix(_LOCALES).removesuffix(".json")
     values = {"style": style, "base": base, "lang": language, "version": escape(edge_rag.__version__)}
 

@@ -1,0 +1,105 @@
+/** Signing in: with a one-time code, with the link that has one, or with a token. */
+
+import { send } from '../core/api.js';
+import { enter } from '../core/app.js';
+import { button, failure, field, icon, spinner } from '../core/controls.js';
+import { announce, h, replace } from '../core/dom.js';
+import { href, rewrite } from '../core/router.js';
+import { duration, t } from '../core/text.js';
+
+/** Fills the view; with a code in the address, as `#/sign-in/CODE`, it signs in at once. */
+export async function show(container, { parts, signal }) {
+  const [code] = parts;
+  let refused = null;
+  if (code) {
+    // It is worth nothing once it was used, and until then nobody shall find it in the address bar or the history.
+    rewrite(href('sign-in'));
+    replace(container, spinner(t('access.sign_in_running')));
+    announce(t('access.sign_in_running'));
+    try {
+      await signIn({ code }, signal);
+      return t('access.sign_in_title');
+    } catch (error) {
+      refused = error;
+    }
+  }
+  if (signal.aborted) return undefined;
+  const typed = { type: 'text', autocomplete: 'one-time-code', autocapitalize: 'characters', spellcheck: 'false' };
+  const codeForm = form('code', typed, signal);
+  const tokenForm = form('token', { autocomplete: 'current-password', type: 'password' }, signal);
+  replace(
+    container,
+    h('h1', {}, t('access.sign_in_title')),
+    h('p', {}, t('access.sign_in_about')),
+    h('div', { class: 'grid' }, codeForm, tokenForm),
+  );
+  if (refused) codeForm.tell(refused);
+  codeForm.querySelector('input').focus();
+  return t('access.sign_in_title');
+}
+
+/** Returns the form of one way to sign in, `code` or `token`; its method `tell(error)` says why it did not work. */
+function form(way, attributes, signal) {
+  const input = h('input', { name: way, required: true, ...attributes });
+  const labelled = field(t(`access.sign_in_${way}_label`), input, { hint: t(`access.sign_in_${way}_hint`) });
+  const submit = button(t('access.sign_in_action'), { kind: 'primary', type: 'submit' });
+  const other = h('div', { role: 'alert' });
+  // Password managers keep a password only with the name of its user.
+  const user = way === 'token' && h('input', { type: 'text', autocomplete: 'username', value: location.host, hidden: true });
+  const element = h(
+    'form',
+    { class: 'card', novalidate: true },
+    h('h2', {}, t(`access.sign_in_${way}_title`)),
+    user,
+    labelled,
+    other,
+    submit,
+  );
+  element.tell = (error) => {
+    const text = sentence(way, error);
+    const isOfInput = error.status === 401 || error.status === 400;
+    labelled.setError(isOfInput ? text : '');
+    replace(other, isOfInput ? null : h('p', { class: 'field-error' }, icon('warning'), text));
+    if (isOfInput) announce(text);
+    input.focus();
+  };
+  element.addEventListener('submit', async (event) => {
+    event.preventDefault();
+    const value = input.value.trim();
+    if (!value || submit.disabled) {
+      input.focus();
+      return;
+    }
+    submit.disabled = true;
+    labelled.setError('');
+    replace(other);
+    try {
+      await signIn({ [way]: value }, signal);
+    } catch (error) {
+      if (!signal.aborted) element.tell(error);
+    } finally {
+      submit.disabled = false;
+    }
+  });
+  return element;
+}
+
+/** Begins the session and shows what the user wanted. */
+async function signIn(credentials, signal) {
+  try {
+    await send('POST', '/api/v1/session', credentials, { signal });
+  } catch (error) {
+    if (error.status !== 403) throw error;
+    // Without TLS, which is on the box itself, there is no session, because none is needed.
+    await enter().catch(() => Promise.reject(error));
+    return;
+  }
+  await enter();
+}
+
+function sentence(way, error) {
+  if (error.status === 401) return t(`access.sign_in_${way}_wrong`);
+  if (error.status === 400) return t(`access.sign_in_${way}_mistyped`);
+  if (error.status === 429) return t('access.sign_in_often', { time: duration(Math.ceil(error.retryAfterMs / 1000) || 60) });
+  return failure(error);
+}
