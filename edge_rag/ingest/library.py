@@ -24,6 +24,7 @@ from edge_rag.core.documents.document import (
     Upload,
 )
 from edge_rag.core.documents.jobs import IngestPhase, Ticket
+from edge_rag.core.documents.listing import EVERYTHING, DocumentSelection, ListCursor
 from edge_rag.core.documents.metadata import Metadata, MetadataValue, validate_metadata
 from edge_rag.core.documents.parts import ChunkPlace
 from edge_rag.core.ids import DocumentId
@@ -360,9 +361,16 @@ class LocalDocumentLibrary:
         return moved
 
     def list(
-        self, collection: str, after: DocumentId | None, limit: int, max_bytes: int | None = None
+        self,
+        collection: str,
+        after: ListCursor | None,
+        limit: int,
+        max_bytes: int | None = None,
+        *,
+        selection: DocumentSelection = EVERYTHING,
+        skip: int = 0,
     ) -> tuple[DocumentInfo, ...]:
-        """Returns up to ``limit`` records in order of id, which is the order of first ingestion, after the given id.
+        """Returns up to ``limit`` records of a selection, after a place in its order and ``skip`` more.
 
         The records end with the one that brings them to ``max_bytes`` as they are stored, if that is given.
 
@@ -370,7 +378,16 @@ class LocalDocumentLibrary:
             CollectionNotFound: It does not exist.
             StorageError: The data directory failed.
         """
-        return self._store.list(collection, after, limit, max_bytes)
+        return self._store.list(collection, after, limit, max_bytes, selection=selection, skip=skip)
+
+    def count(self, collection: str, selection: DocumentSelection) -> int:
+        """Returns the number of documents of a selection.
+
+        Raises:
+            CollectionNotFound: It does not exist.
+            StorageError: The data directory failed.
+        """
+        return self._store.count(collection, selection)
 
     def by_id(self, document: DocumentId) -> DocumentInfo | None:
         """Returns the record of the document with this id in any collection, or None.

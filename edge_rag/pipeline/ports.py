@@ -18,6 +18,7 @@ from edge_rag.core.documents.jobs import (
     QueuedDocument,
     Ticket,
 )
+from edge_rag.core.documents.listing import EVERYTHING, DocumentSelection, ListCursor
 from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.documents.parts import ChunkPlace
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
@@ -206,9 +207,26 @@ class DocumentLibrary(Protocol):
         ...
 
     def list(
-        self, collection: str, after: DocumentId | None, limit: int, max_bytes: int | None = None
+        self,
+        collection: str,
+        after: ListCursor | None,
+        limit: int,
+        max_bytes: int | None = None,
+        *,
+        selection: DocumentSelection = EVERYTHING,
+        skip: int = 0,
     ) -> tuple[DocumentInfo, ...]:
-        """Returns up to ``limit`` records in order of id, after the given one; fewer if they have ``max_bytes``.
+        """Returns up to ``limit`` records of a selection; fewer if they have ``max_bytes``.
+
+        They begin after a place in the list, and after ``skip`` more.
+
+        Raises:
+            CollectionNotFound: It does not exist.
+        """
+        ...
+
+    def count(self, collection: str, selection: DocumentSelection) -> int:
+        """Returns the number of documents of a selection.
 
         Raises:
             CollectionNotFound: It does not exist.

@@ -7,9 +7,11 @@ import base64
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 from edge_rag.core.documents.document import DocumentInfo, DocumentPlace, IngestOutcome, IngestStatus, Upload
+from edge_rag.core.documents.listing import EVERYTHING, DocumentSelection, ListCursor, check_document_filter
 from edge_rag.core.documents.metadata import Metadata, MetadataValue
 from edge_rag.core.documents.parts import MARGIN_CHARACTERS, MAX_RANGE_CHARACTERS, TextPart, parts_of, whole_parts
 from edge_rag.core.identity import Role
@@ -283,11 +285,50 @@ async def list_page(
     Raises:
         CollectionNotFound: It does not exist.
     """
+    place = None if after is None else ListCursor(after, after)
+    found, following = await select_page(call, collection, EVERYTHING, place, size)
+    return found, None if following is None else following.document_id
+
+
+async def select_page(
+    call: Call, collection: str, selection: DocumentSelection, after: ListCursor | None, size: int, skip: int = 0
+) -> tuple[tuple[DocumentInfo, ...], ListCursor | None]:
+    """Returns up to ``size`` records of a selection, and the place where the next page begins; None at the end.
+
+    A page of large records is shorter (``MAX_PAGE_BYTES``).
+
+    Args:
+        call: The call.
+        collection: Name of the collection.
+        selection: Which documents, in which order.
+        after: Where the page begins; None for the beginning.
+        size: Most records.
+        skip: Documents after that place which are left out.
+
+    Raises:
+        CollectionNotFound: It does not exist.
+        InvalidRequest: The filter is not on documents alone.
+    """
     call.check_collection(collection)
-    read_page = call.backend.library.list
-    found = await call.run(read_page, collection, after, size, MAX_PAGE_BYTES)
-    more = found and await call.run(read_page, collection, found[-1].document_id, 1)
-    return found, found[-1].document_id if more else None
+    check_document_filter(selection.filter)
+    read_page = partial(call.backend.library.list, selection=selection)
+    found = await call.run(partial(read_page, skip=skip), collection, after, size, MAX_PAGE_BYTES)
+    if not found:
+        return (), None
+    end = ListCursor.after(found[-1], selection.order)
+    return found, end if await call.run(read_page, collection, end, 1) else None
+
+
+async def count(call: Call, collection: str, selection: DocumentSelection) -> int:
+    """Returns the number of documents of a selection.
+
+    Raises:
+        CollectionNotFound: It does not exist.
+        InvalidRequest: The filter is not on documents alone.
+    """
+    call.check_collection(collection)
+    check_document_filter(selection.filter)
+    return await call.run(call.backend.library.count, collection, selection)
 
 
 async def update_metadata(call: Call, collection: str, document: str, given: Metadata) -> DocumentInfo:

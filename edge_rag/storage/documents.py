@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import apsw
 import numpy as np
@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 
 from edge_rag.core.documents.document import Content, DocumentInfo, DocumentPlace
 from edge_rag.core.documents.jobs import JobDocumentState, Ticket
+from edge_rag.core.documents.listing import EVERYTHING, DocumentSelection, ListCursor, ListOrder
 from edge_rag.core.documents.metadata import Metadata, encode_metadata, validate_metadata
 from edge_rag.core.documents.parts import ChunkPlace
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
 from edge_rag.errors import OriginalNotKept
 from edge_rag.storage.database import Database
+from edge_rag.storage.filter_sql import SqlCondition, SqlValue, joined, search_condition
+from edge_rag.storage.filter_sql import condition as filter_condition
 from edge_rag.storage.jobs import complete, is_queued, supersede
 from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.spool.originals import OriginalFile, Originals
@@ -50,6 +53,15 @@ from edge_rag.storage.statements import (
 from edge_rag.storage.texts import TextReader
 
 _BATCH_ROWS = 500
+
+_ID: Final = "d.id"
+_LISTED: Final = {
+    ListOrder.ADDED: _ID,
+    ListOrder.NAME: "d.name COLLATE NOCASE",
+    ListOrder.SIZE: "d.size_bytes",
+    ListOrder.STORED: "d.ingested_at",
+}
+"""What documents are listed by; each has an index."""
 
 
 def _continue() -> None:
@@ -208,23 +220,61 @@ class DocumentStore:
         return info, text, tuple(chunks)
 
     def list(
-        self, collection: str, after: DocumentId | None, limit: int, max_bytes: int | None = None
+        self,
+        collection: str,
+        after: ListCursor | None,
+        limit: int,
+        max_bytes: int | None = None,
+        *,
+        selection: DocumentSelection = EVERYTHING,
+        skip: int = 0,
     ) -> tuple[DocumentInfo, ...]:
-        """Returns up to ``limit`` records in order of id, after the given id.
+        """Returns up to ``limit`` records of a selection, in its order.
 
         The records end with the one that brings them to ``max_bytes`` as they are stored, if that is given.
+
+        Args:
+            collection: Name of the collection.
+            after: Where they begin; None for the first.
+            limit: Most records.
+            max_bytes: Bytes at which they end.
+            selection: Which documents.
+            skip: Documents that are left out before they begin.
+
+        Raises:
+            CollectionNotFound: It does not exist.
+        """
+        key, compared = _LISTED[selection.order], "<" if selection.descending else ">"
+        direction = " DESC" if selection.descending else ""
+        with self._database.snapshot() as connection:
+            number = require_collection(connection, collection).number
+            condition = _selected(selection, number)
+            values: tuple[SqlValue, ...] = (number, *condition.parameters)
+            begin = ""
+            if after is not None:
+                # SQLite finds the first row in the index by the first term; row values have no collation for that.
+                begin = f"AND {key} {compared}= ? AND ({key} {compared} ? OR d.id {compared} ?) "
+                values = (*values, after.key, after.key, after.document_id)
+            ordered = f"{key}{direction}" + ("" if key == _ID else f", {_ID}{direction}")
+            query = (
+                f"SELECT {INFO} FROM collections c CROSS JOIN documents d ON d.collection = c.collection "
+                f"WHERE c.collection = ? AND ({condition.sql}) {begin}ORDER BY {ordered} LIMIT ? OFFSET ?"
+            )
+            with closing(connection.execute(query, (*values, limit, skip))) as rows:
+                return tuple(map(info_of, _until(rows, max_bytes)))
+
+    def count(self, collection: str, selection: DocumentSelection) -> int:
+        """Returns the number of documents of a selection.
 
         Raises:
             CollectionNotFound: It does not exist.
         """
         with self._database.snapshot() as connection:
             number = require_collection(connection, collection).number
-            query = (
-                f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) "
-                "WHERE collection = ? AND d.id > ? ORDER BY d.id LIMIT ?"
-            )
-            with closing(connection.execute(query, (number, after or "", limit))) as rows:
-                return tuple(map(info_of, _until(rows, max_bytes)))
+            condition = _selected(selection, number)
+            query = f"SELECT count(*) FROM documents d WHERE d.collection = ? AND ({condition.sql})"
+            (found,) = connection.execute(query, (number, *condition.parameters)).fetchone()
+        return int(found)
 
     def put(self, document: NewDocument, check: Callable[[], None] = _continue) -> DocumentChange:
         """Writes a document. A document of the same name is replaced and its id kept.
@@ -441,6 +491,16 @@ class DocumentStore:
             added.append(insert_chunk(connection, collection, number, chunk, embedder, vector))
         renew_generation(connection, collection)
         return DocumentChange(require_collection(connection, document.collection), removed, tuple(added), info=info)
+
+
+def _selected(selection: DocumentSelection, collection: int) -> SqlCondition:
+    """Returns the condition that holds for the documents ``d`` of a selection."""
+    found = [SqlCondition("TRUE", ())]
+    if selection.search.strip():
+        found.append(search_condition(selection.search, collection))
+    if selection.filter is not None:
+        found.append(filter_condition(selection.filter, collection))
+    return joined(" AND ", found)
 
 
 def _until(rows: Iterable[Sequence[Any]], max_bytes: int | None) -> Iterator[Sequence[Any]]:

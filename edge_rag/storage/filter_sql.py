@@ -1,4 +1,4 @@
-"""Metadata filters as SQL, and the chunks that a filter allows in a dense search.
+"""Metadata filters and searches for documents as SQL, and the chunks that a filter allows in a dense search.
 
 Values from clients become parameters, never part of a statement. BM25 search adds the condition to its own statement.
 """
@@ -6,9 +6,12 @@ Values from clients become parameters, never part of a statement. BM25 search ad
 from __future__ import annotations
 
 import threading
+import unicodedata
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from math import isfinite
 from typing import Final
 
 import numpy as np
@@ -29,6 +32,7 @@ from edge_rag.core.documents.filters import (
     Prefix,
     Present,
 )
+from edge_rag.core.documents.listing import MAX_SEARCH_WORDS
 from edge_rag.storage.database import Database
 from edge_rag.storage.statements import Collection, stored_value
 
@@ -71,16 +75,16 @@ def condition(filter_: Filter, collection: int) -> SqlCondition:
     """
     match filter_:
         case AllOf(filters):
-            return _joined(" AND ", [condition(each, collection) for each in filters])
+            return joined(" AND ", [condition(each, collection) for each in filters])
         case AnyOf(filters):
-            return _joined(" OR ", [condition(each, collection) for each in filters])
+            return joined(" OR ", [condition(each, collection) for each in filters])
         case Negated(negated):
             inner = condition(negated, collection)
             return SqlCondition(f"NOT ({inner.sql})", inner.parameters)
         case Comparison(field, comparator, value):
             return _compared(field, _OPERATORS[comparator], value, collection)
         case OneOf(field, values):
-            return _joined(" OR ", [_among(field, same, collection) for same in _by_kind(values)])
+            return joined(" OR ", [_among(field, same, collection) for same in _by_kind(values)])
         case Prefix(field, prefix):
             starts_with = "{0} >= ? AND substr({0}, 1, ?) = ?"
             return _of_field(field, "text", starts_with, (prefix, len(prefix), prefix), collection)
@@ -88,7 +92,8 @@ def condition(filter_: Filter, collection: int) -> SqlCondition:
             return _present(field, collection)
 
 
-_DOCUMENTS: Final = "d.document IN (SELECT document FROM document_metadata WHERE collection = ? AND key = ?"
+_OF_COLLECTION: Final = "d.document IN (SELECT document FROM document_metadata WHERE collection = ?"
+_DOCUMENTS: Final = f"{_OF_COLLECTION} AND key = ?"
 
 
 def _compared(field: FilterField, operator: str, value: FilterValue, collection: int) -> SqlCondition:
@@ -137,9 +142,43 @@ def _by_kind(values: tuple[FilterValue, ...]) -> list[tuple[FilterValue, ...]]:
     return [tuple(same) for same in kinds.values()]
 
 
-def _joined(word: str, conditions: list[SqlCondition]) -> SqlCondition:
+def joined(word: str, conditions: list[SqlCondition]) -> SqlCondition:
+    """Joins conditions by `` AND `` or `` OR ``."""
     sql = word.join(f"({each.sql})" for each in conditions)
     return SqlCondition(sql, tuple(parameter for each in conditions for parameter in each.parameters))
+
+
+def search_condition(search: str, collection: int) -> SqlCondition:
+    """Returns the condition on a document ``d`` that each word is in its name, its title or its metadata.
+
+    Words are compared by GLOB with a class for each letter, since LIKE knows upper and lower case of ASCII only, and
+    both as composed and as decomposed characters, since file systems differ in how they write names.
+    """
+    words = search.split()
+    parts = [*words[: MAX_SEARCH_WORDS - 1], " ".join(words[MAX_SEARCH_WORDS - 1 :])]
+    return joined(" AND ", [_contained(part, collection) for part in parts if part])
+
+
+def _contained(word: str, collection: int) -> SqlCondition:
+    spellings = {unicodedata.normalize(form, word) for form in ("NFC", "NFD")} | {word}
+    patterns = tuple(f"*{''.join(map(_any_case, spelling))}*" for spelling in sorted(spellings))
+    tests = " OR ".join("{0} GLOB ?" for _ in patterns)
+    in_text = f"kind = 'text' AND ({tests.format('value')})"
+    found = [
+        SqlCondition(tests.format("d.name"), patterns),
+        SqlCondition(tests.format("d.title"), patterns),
+        SqlCondition(f"{_OF_COLLECTION} AND {in_text})", (collection, *patterns)),
+    ]
+    with suppress(ValueError):
+        if isfinite(number := float(word)):
+            found.append(SqlCondition(f"{_OF_COLLECTION} AND kind = 'number' AND value = ?)", (collection, number)))
+    return joined(" OR ", found)
+
+
+def _any_case(character: str) -> str:
+    """Returns a pattern of GLOB for a character in upper and lower case, of those whose other case is one character."""
+    cases = {character, *(other for other in (character.lower(), character.upper()) if len(other) == 1)}
+    return character if len(cases) == 1 and character not in "*?[" else f"[{''.join(sorted(cases))}]"
 
 
 _Key = tuple[int, str, SqlCondition]

@@ -273,6 +273,12 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "CREATE INDEX feedback_in_order ON feedback (given_ms, id, client, size_bytes)",
         "CREATE INDEX feedback_of_collection ON feedback (collection) WHERE collection <> ''",
     ),
+    (
+        # Lists of documents by name, size and time. Names with titles, so that searches by name read this alone.
+        "CREATE INDEX documents_by_name ON documents (collection, name COLLATE NOCASE, id, title)",
+        "CREATE INDEX documents_by_size ON documents (collection, size_bytes, id)",
+        "CREATE INDEX documents_by_time ON documents (collection, ingested_at, id)",
+    ),
 )
 
 

@@ -14,7 +14,7 @@ from fpdf import FPDF
 
 from edge_rag.core.documents.document import IngestOutcome, IngestStatus, Upload
 from edge_rag.core.documents.filters import Comparator, Comparison, MetadataField
-from edge_rag.core.ids import DocumentId
+from edge_rag.core.documents.listing import ListCursor, ListOrder
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import CollectionNotFound, DocumentNotFound, InvalidRequest
 from edge_rag.ingest.library import UNSCHEDULED
@@ -156,12 +156,12 @@ def test_records_come_in_order_and_page_by_page(library: DocumentLibrary) -> Non
     names = [f"{number}.txt" for number in range(7)]
     for name in names:
         put(library, name, f"Text of {name}")
-    after: DocumentId | None = None
+    after: ListCursor | None = None
     listed: list[str] = []
     while records := library.list("manuals", after, 3):
         assert len(records) <= 3
         listed += [record.name for record in records]
-        after = records[-1].document_id
+        after = ListCursor.after(records[-1], ListOrder.ADDED)
 
     assert sorted(listed) == names
     assert len(listed) == len(set(listed))

@@ -161,6 +161,36 @@ def test_documents_come_page_by_page(http_daemon: RunningDaemon) -> None:
     assert shown == json.loads(printed.stdout)
 
 
+def test_documents_are_searched_filtered_and_ordered(http_daemon: RunningDaemon) -> None:
+    names: list[str] = []
+    after = ""
+    while True:
+        status, page = call(http_daemon, "GET", f"collections/default/documents?limit=2&order=name{after}")
+        assert status == 200
+        names += [document["name"] for document in page["documents"]]
+        if not after:
+            total = page["total"]
+        else:
+            assert page["total"] is None
+        if page["next"] is None:
+            break
+        after = f"&after={quote(page['next'])}"
+    assert names == sorted(names, key=str.lower)
+    assert len(names) == total >= len(sample_documents())
+
+    def listed(query: str) -> list[str]:
+        page = call(http_daemon, "GET", f"collections/default/documents?{query}")[1]
+        assert page["total"] == len(page["documents"])
+        return [document["name"] for document in page["documents"]]
+
+    assert listed("search=PARTS") == ["parts-list.md"]
+    assert listed("filter=" + quote('name = "parts-list.md"')) == ["parts-list.md"]
+    assert listed("order=name&descending=true") == names[::-1]
+    for query, field in (("order=colour", "order"), ("after=x&order=size", "after"), ("filter=page%3D3", "filter")):
+        status, refused = call(http_daemon, "GET", f"collections/default/documents?{query}")
+        assert (status, refused["error"]["param"]) == (400, field)
+
+
 def put(daemon: RunningDaemon, name: str, content: bytes, **headers: str) -> tuple[int, Any]:
     with closing(connect(daemon)) as connection:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}

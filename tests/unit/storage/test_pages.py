@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from edge_rag.core.documents.document import ParsedDocument, Upload
+from edge_rag.core.documents.listing import ListCursor, ListOrder
 from edge_rag.errors import InvalidRequest
 from edge_rag.storage import statements
 from edge_rag.storage.backup import Manifest, pack
@@ -48,7 +49,7 @@ def test_a_page_of_records_ends_with_the_record_that_fills_it(database: Database
     after = None
     while page := store.list("default", after, 100, 10_000):
         pages.append([info.name for info in page])
-        after = page[-1].document_id
+        after = ListCursor.after(page[-1], ListOrder.ADDED)
 
     assert [len(page) for page in pages] == [4, 4, 2]
     assert [name for page in pages for name in page] == [f"{number}" for number in range(10)]

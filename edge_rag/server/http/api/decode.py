@@ -13,6 +13,8 @@ from enum import Enum, IntEnum
 from math import isfinite
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
+from edge_rag.core.documents.checks import checked_filter
+from edge_rag.core.documents.filters import MAX_REMOTE_FILTER_CHARACTERS, Filter
 from edge_rag.core.documents.metadata import validate_moment
 from edge_rag.core.limits.request_fields import (
     MAX_NAME_CHARACTERS,
@@ -114,6 +116,25 @@ Document = Annotated[str, Legal(parse_document_name, (("minLength", 1), ("maxLen
 
 JobKey = Annotated[str, Legal(lambda field, value: parse_job_id(value, field), (("pattern", "^[0-9a-f]{1,64}$"),))]
 """Id of a job."""
+
+
+def _parsed_filter(field: str, text: Any) -> Filter:
+    if len(text) > MAX_REMOTE_FILTER_CHARACTERS:
+        raise InvalidRequest(field, f"has more than {MAX_REMOTE_FILTER_CHARACTERS:,} characters")
+    # The parser of filters takes time and memory to import, which many boxes never need.
+    from edge_rag.core.documents.filter_text import parse_filter
+
+    return checked_filter(parse_filter(text), field)
+
+
+Condition = Annotated[str, Legal(_parsed_filter, (("minLength", 1), ("maxLength", MAX_REMOTE_FILTER_CHARACTERS)))]
+"""A filter as text; decoding makes it a ``Filter``."""
+
+
+def decoded_filter(decoded: Any) -> Filter | None:
+    """Returns the filter that decoding made of a condition."""
+    found: Filter | None = decoded
+    return found
 
 
 def decode(hint: Any, value: Any, field: str, text: bool = False) -> Any:

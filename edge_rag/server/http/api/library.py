@@ -10,10 +10,18 @@ from typing import Annotated, Any, Final
 from edge_rag.core.documents.checks import checked_settings
 from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
 from edge_rag.core.documents.document import DocumentInfo, IngestOutcome
-from edge_rag.core.ids import DocumentId
+from edge_rag.core.documents.listing import (
+    MAX_CURSOR_CHARACTERS,
+    MAX_SEARCH_CHARACTERS,
+    MAX_SKIPPED,
+    DocumentSelection,
+    ListCursor,
+    ListOrder,
+)
+from edge_rag.core.limits.request_fields import parse_text
 from edge_rag.core.monitoring.status import IndexInUse
 from edge_rag.errors import InvalidRequest
-from edge_rag.server.http.api.decode import Between, Changes, Collection, Document
+from edge_rag.server.http.api.decode import Between, Changes, Collection, Condition, Document, Legal, decoded_filter
 from edge_rag.server.http.api.endpoints import MAX_RESPONSE_BYTES, fitting, size_of
 from edge_rag.service import collections, documents
 from edge_rag.service.call import Call
@@ -21,6 +29,24 @@ from edge_rag.service.documents import UploadEnd, UploadHeader, UploadPart
 
 _MOST_DOCUMENTS: Final = 1000
 _MOST_CHARACTERS: Final = 1 << 53
+
+Cursor = Annotated[
+    str,
+    Legal(
+        lambda field, value: parse_text(field, value, MAX_CURSOR_CHARACTERS),
+        (("minLength", 1), ("maxLength", MAX_CURSOR_CHARACTERS)),
+    ),
+]
+"""A place in a list of documents."""
+
+Search = Annotated[
+    str,
+    Legal(
+        lambda field, value: parse_text(field, value, MAX_SEARCH_CHARACTERS) if value else value,
+        (("maxLength", MAX_SEARCH_CHARACTERS),),
+    ),
+]
+"""Words that documents are searched for."""
 
 Position = Annotated[int, Between(0, _MOST_CHARACTERS)]
 """Characters from the beginning of a document's text."""
@@ -169,13 +195,23 @@ class ListDocumentsRequest:
 
     Attributes:
         collection: Name of the collection.
-        after: Id of the last document of the page before, as ``next`` of its response; none for the first page.
+        after: Where the page begins, as ``next`` of the page before with the same order; none for the first page.
+        skip: Documents that are left out before the page begins.
         limit: Most documents of the page.
+        search: Words that each are part of the name, the title or the metadata; upper and lower case are the same.
+        filter: Condition on name, media type, time and metadata, for example ``year >= 2020``.
+        order: What they are ordered by: ``added`` and ``stored`` are when they came first and last.
+        descending: Whether the largest, latest or last one comes first.
     """
 
     collection: Collection
-    after: Document | None = None
+    after: Cursor | None = None
+    skip: Annotated[int, Between(0, MAX_SKIPPED)] = 0
     limit: Annotated[int, Between(1, _MOST_DOCUMENTS)] = 100
+    search: Search = ""
+    filter: Condition | None = None
+    order: ListOrder = ListOrder.ADDED
+    descending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +219,14 @@ class DocumentPage:
     """A page of documents.
 
     Attributes:
-        documents: In order of their ids.
-        next: Id after which the next page begins; null at the end.
+        documents: In the order that was asked for.
+        next: Where the next page begins; null at the end.
+        total: Number of documents of all pages, on the first one; null on others.
     """
 
     documents: tuple[DocumentInfo, ...]
-    next: DocumentId | None
+    next: str | None
+    total: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +287,18 @@ class DeletedDocument:
 
 async def list_documents(call: Call, request: ListDocumentsRequest) -> DocumentPage:
     """Lists the documents of a collection, page by page."""
-    after = None if request.after is None else DocumentId(request.after)
-    page, last = await documents.list_page(call, request.collection, after, request.limit)
+    order = request.order
+    selection = DocumentSelection(request.search, decoded_filter(request.filter), order, request.descending)
+    after = None if request.after is None else ListCursor.decoded(request.after, order)
+    page, following = await documents.select_page(
+        call, request.collection, selection, after, request.limit, request.skip
+    )
     sent = fitting(page)
-    return DocumentPage(sent, sent[-1].document_id if len(sent) < len(page) else last)
+    if len(sent) < len(page):
+        following = ListCursor.after(sent[-1], order)
+    is_first = after is None and not request.skip
+    total = await documents.count(call, request.collection, selection) if is_first else None
+    return DocumentPage(sent, None if following is None else following.encoded(order), total)
 
 
 async def get_document(call: Call, request: GetDocumentRequest) -> DocumentText:

@@ -9,8 +9,6 @@ from itertools import starmap, zip_longest
 from typing import Annotated, Any, Final
 
 from edge_rag.core.answer import AnswerEvent, Citation, Finished, PassagesFound, TextDelta, Unsupported
-from edge_rag.core.documents.checks import checked_filter
-from edge_rag.core.documents.filters import MAX_REMOTE_FILTER_CHARACTERS, Filter
 from edge_rag.core.limits.request_fields import (
     DEFAULT_COLLECTION,
     MAX_PASSAGES,
@@ -25,7 +23,7 @@ from edge_rag.core.passage import FoundPassage, HitExplanation, RankedPassage
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
 from edge_rag.core.shapes.views import FoundHits, SearchHit, SearchTimings, WholeAnswer
 from edge_rag.errors import InvalidRequest
-from edge_rag.server.http.api.decode import Between, Collection, Legal
+from edge_rag.server.http.api.decode import Between, Collection, Condition, Legal, decoded_filter
 from edge_rag.server.http.api.endpoints import MAX_RESPONSE_BYTES, fitting, size_of
 from edge_rag.service import ask as service
 from edge_rag.service.call import Call
@@ -36,19 +34,6 @@ _MOST_TOP_K: Final = (1 << 31) - 1
 
 _NOT_EMPTY: Final = (("minLength", 1),)
 _SAMPLING: Final = Sampling()
-
-
-def _parsed_filter(field: str, text: Any) -> Filter:
-    if len(text) > MAX_REMOTE_FILTER_CHARACTERS:
-        raise InvalidRequest(field, f"has more than {MAX_REMOTE_FILTER_CHARACTERS:,} characters")
-    # The parser of filters takes time and memory to import, which many boxes never need.
-    from edge_rag.core.documents.filter_text import parse_filter
-
-    return checked_filter(parse_filter(text), field)
-
-
-Condition = Annotated[str, Legal(_parsed_filter, (*_NOT_EMPTY, ("maxLength", MAX_REMOTE_FILTER_CHARACTERS)))]
-"""A filter as text; decoding makes it a ``Filter``."""
 
 
 Text = Annotated[str, Legal(lambda field, value: parse_text(field, value, len(value)), _NOT_EMPTY)]
@@ -205,7 +190,7 @@ def _query(call: Call, request: AskRequest, limits: RequestLimits) -> Query:
         client=call.identity.name,
         deadline=call.deadline,
         format=form,
-        filter=_filter(request.filter),
+        filter=decoded_filter(request.filter),
     )
 
 
@@ -215,12 +200,6 @@ def _format(request: AskRequest) -> AnswerFormat | None:
     if request.json_schema is not None:
         return JsonSchema(json.dumps(request.json_schema, ensure_ascii=False))
     return None if request.regex is None else Regex(request.regex)
-
-
-def _filter(decoded: Any) -> Filter | None:
-    """Returns the filter that decoding made of a condition."""
-    found: Filter | None = decoded
-    return found
 
 
 def _bounded(passages: tuple[RankedPassage, ...]) -> tuple[RankedPassage, ...]:
@@ -266,7 +245,7 @@ async def search(call: Call, request: SearchRequest, limits: RequestLimits) -> F
         rerank=request.rerank,
         client=call.identity.name,
         deadline=call.deadline,
-        filter=_filter(request.filter),
+        filter=decoded_filter(request.filter),
         explain=request.explain,
     )
     found = await service.search(call, query)
