@@ -212,6 +212,7 @@ async def _serve(
                 app.formats,
                 app.pages,
                 app.directory.feedback,
+                app.directory.evaluation,
             ),
             recovery=app.directory.damage is not None,
         )

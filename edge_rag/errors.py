@@ -11,6 +11,7 @@ EdgeRagError
 │   ├── FileNotFound
 │   ├── JobNotFound
 │   ├── FeedbackNotFound
+│   ├── QuestionNotFound
 │   ├── ModelNotFound
 │   └── TokenNotFound
 ├── CollectionExists        a collection of that name exists
@@ -143,6 +144,13 @@ class JobNotFound(NotFound):
     def __init__(self, job: str) -> None:
         super().__init__(f"job {job!r} does not exist")
         self.job = job
+
+
+class QuestionNotFound(NotFound):
+    """No test question of the collection has that id."""
+
+    def __init__(self, question: str) -> None:
+        super().__init__(f"test question {question!r} does not exist")
 
 
 class JobClosed(EdgeRagError):

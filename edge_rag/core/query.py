@@ -129,6 +129,7 @@ class SearchQuery:
         deadline: ``time.monotonic()`` seconds, or None.
         filter: Which passages may be found; all if None.
         explain: Whether hits carry an explanation of their rank.
+        priority: Order among the client's own searches; None for NORMAL.
     """
 
     request_id: RequestId
@@ -140,6 +141,7 @@ class SearchQuery:
     deadline: float | None
     filter: Filter | None = None
     explain: bool = False
+    priority: Priority | None = None
 
 
 @dataclass(frozen=True, slots=True)

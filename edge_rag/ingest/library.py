@@ -12,15 +12,19 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.analysis.languages import sure_language_of
 from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
 from edge_rag.core.documents.document import (
     Chunk,
+    ChunkPage,
+    ChunkTerms,
     DocumentInfo,
     DocumentPlace,
     IngestOutcome,
     IngestStatus,
     ParsedDocument,
     RejectionCause,
+    StoredChunk,
     Upload,
 )
 from edge_rag.core.documents.jobs import IngestPhase, Ticket
@@ -269,6 +273,56 @@ class LocalDocumentLibrary:
             StorageError: The data directory failed.
         """
         return self._store.place(collection, document, position)
+
+    def chunks(self, collection: str, document: str, after: int | None, limit: int, max_bytes: int) -> ChunkPage:
+        """Returns a page of the chunks of a document, by id or else by name.
+
+        Args:
+            collection: Its collection.
+            document: Its id or name.
+            after: Position of the chunk after which the page begins; None for the first page.
+            limit: Most chunks.
+            max_bytes: Bytes of the chunks' texts after which the page ends.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+            StorageError: The data directory failed, or the vector index cannot be searched.
+        """
+        stored, info, rows = self._store.chunks(collection, document, after, limit, max_bytes)
+        _, chunk_tokens = self._store.ingested_with(info.document_id)
+        ids = np.array([row.chunk_id for row in rows], dtype=np.int64)
+        indexed: set[int] = set()
+        if len(ids):  # a search among a few ids finds those that are in the index, whatever it asks for
+            any_vector = np.eye(1, self._embedder.dimension, dtype=np.float32)
+            indexed = set(self._vectors.search(stored.number, any_vector, len(ids), np.sort(ids))[0])
+        special = self._embedder.count_tokens("")
+        chunks = tuple(
+            StoredChunk(
+                row.chunk.ordinal,
+                row.chunk.start,
+                row.chunk.end,
+                row.chunk.page,
+                row.chunk.context,
+                row.chunk.text,
+                row.before,
+                self._embedder.count_tokens(row.chunk.text) - special,
+                sure_language_of(row.chunk.text),
+                row.chunk_id in indexed,
+            )
+            for row in rows
+        )
+        more = bool(chunks) and chunks[-1].position + 1 < info.chunks
+        return ChunkPage(info, chunk_tokens, chunks, chunks[-1].position if more else None)
+
+    def chunk_terms(self, collection: str, document: str, position: int) -> ChunkTerms:
+        """Returns what the full text index holds of a chunk of a document, by id or else by name.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+            InvalidRequest: The document has no chunk of that position.
+            StorageError: The data directory failed.
+        """
+        return self._store.chunk_terms(collection, document, position)
 
     def open_original(self, collection: str, document: str) -> tuple[DocumentInfo, OriginalFile]:
         """Opens the bytes of a document as they were ingested, by id or else by name; the caller closes them.

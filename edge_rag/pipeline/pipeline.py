@@ -235,7 +235,7 @@ class Pipeline:
 
     async def _search(self, query: SearchQuery, trace: CallTrace) -> SearchResult:
         candidates = max(query.limit, self._candidates)
-        context = RequestContext(query.request_id, query.client, deadline=query.deadline, collection=query.collection)
+        context = RequestContext(query.request_id, query.client, query.priority, query.deadline, query.collection)
         request = RetrievalRequest(query.query, query.collection, candidates, query.filter, query.explain, context)
         retrieved = await self._retrieve(request, trace)
         stages = [StageTime("retriever", retrieved.queue_s, retrieved.compute_s)]

@@ -8,7 +8,16 @@ from concurrent.futures import Future
 from typing import Any, Protocol, runtime_checkable
 
 from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
-from edge_rag.core.documents.document import Content, DocumentInfo, DocumentPlace, IngestOutcome, RejectionCause, Upload
+from edge_rag.core.documents.document import (
+    ChunkPage,
+    ChunkTerms,
+    Content,
+    DocumentInfo,
+    DocumentPlace,
+    IngestOutcome,
+    RejectionCause,
+    Upload,
+)
 from edge_rag.core.documents.jobs import (
     Job,
     JobBacklog,
@@ -252,6 +261,25 @@ class DocumentLibrary(Protocol):
 
         Raises:
             CollectionNotFound, DocumentNotFound: It does not exist.
+        """
+        ...
+
+    def chunks(self, collection: str, document: str, after: int | None, limit: int, max_bytes: int) -> ChunkPage:
+        """Returns up to ``limit`` chunks of a document, by id or by name, after the one of a position, in order.
+
+        The page ends with the chunk that brings the texts to ``max_bytes``.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+        """
+        ...
+
+    def chunk_terms(self, collection: str, document: str, position: int) -> ChunkTerms:
+        """Returns what the full text index holds of a chunk of a document, by id or by name.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+            InvalidRequest: The document has no chunk of that position.
         """
         ...
 

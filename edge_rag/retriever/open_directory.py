@@ -25,6 +25,7 @@ from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from edge_rag.ingest.vector_renewal import VectorRenewal
 from edge_rag.retriever.bm25 import Bm25Index
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
+from edge_rag.storage.assessment.evaluation import EvaluationStore
 from edge_rag.storage.assessment.feedback import FeedbackStore
 from edge_rag.storage.backup import Backups
 from edge_rag.storage.collections import CollectionStore
@@ -111,6 +112,7 @@ class OpenDirectory:
         backups: Makes backups.
         stored_backups: Those that are kept on the box.
         collections: Creates, changes and removes collections.
+        evaluation: Test questions of collections.
         damage: What is damaged; None unless only what is whole of a damaged library is open.
         renewal: Embeds chunks again whose vector another embedder computed; to be started if that was left for later.
     """
@@ -131,6 +133,7 @@ class OpenDirectory:
         backups: Backups,
         stored_backups: StoredBackups,
         collections: LocalCollectionLibrary,
+        evaluation: EvaluationStore,
         damage: LibraryDamage | None,
         renewal: VectorRenewal,
         resources: ExitStack,
@@ -140,6 +143,7 @@ class OpenDirectory:
         self.library = library
         self.pages = pages
         self.collections = collections
+        self.evaluation = evaluation
         self.retriever = retriever
         self.indexes = indexes
         self.jobs = jobs
@@ -264,6 +268,7 @@ def open_data_directory(
             backups,
             StoredBackups(home / BACKUPS),
             collections,
+            EvaluationStore(database),
             damage,
             renewal,
             resources.pop_all(),

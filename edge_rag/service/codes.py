@@ -37,6 +37,7 @@ CODES: Final[dict[type[errors.EdgeRagError], Code]] = {
     errors.OriginalNotKept: Code.NOT_FOUND,
     errors.PageUnavailable: Code.NOT_FOUND,
     errors.JobNotFound: Code.NOT_FOUND,
+    errors.QuestionNotFound: Code.NOT_FOUND,
     errors.FileNotFound: Code.NOT_FOUND,
     errors.FeedbackNotFound: Code.NOT_FOUND,
     errors.ModelNotFound: Code.NOT_FOUND,

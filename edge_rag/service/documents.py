@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from edge_rag.core.documents.document import DocumentInfo, DocumentPlace, IngestOutcome, IngestStatus, Upload
+from edge_rag.core.documents.document import (
+    ChunkPage,
+    ChunkTerms,
+    DocumentInfo,
+    DocumentPlace,
+    IngestOutcome,
+    IngestStatus,
+    Upload,
+)
 from edge_rag.core.documents.listing import EVERYTHING, DocumentSelection, ListCursor, check_document_filter
 from edge_rag.core.documents.metadata import Metadata, MetadataValue
 from edge_rag.core.documents.parts import MARGIN_CHARACTERS, MAX_RANGE_CHARACTERS, TextPart, parts_of, whole_parts
@@ -25,6 +33,8 @@ GET_DOCUMENT: Final = Operation("Get", Role.READER)
 LIST_DOCUMENTS: Final = Operation("List", Role.READER)
 UPDATE_DOCUMENT: Final = Operation("UpdateDocument", Role.WRITER)
 DELETE_DOCUMENT: Final = Operation("Delete", Role.WRITER)
+LIST_CHUNKS: Final = Operation("ListChunks", Role.READER)
+GET_CHUNK_TERMS: Final = Operation("GetChunkTerms", Role.READER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +339,29 @@ async def count(call: Call, collection: str, selection: DocumentSelection) -> in
     call.check_collection(collection)
     check_document_filter(selection.filter)
     return await call.run(call.backend.library.count, collection, selection)
+
+
+async def list_chunks(call: Call, collection: str, document: str, after: int | None, size: int) -> ChunkPage:
+    """Returns up to ``size`` chunks of a document, by id or by name, after the one of a position.
+
+    A page of long chunks is shorter (``MAX_TEXT_BYTES``).
+
+    Raises:
+        CollectionNotFound, DocumentNotFound: It does not exist.
+    """
+    call.check_collection(collection)
+    return await call.run(call.backend.library.chunks, collection, document, after, size, MAX_TEXT_BYTES)
+
+
+async def chunk_terms(call: Call, collection: str, document: str, position: int) -> ChunkTerms:
+    """Returns what the full text index holds of a chunk of a document, by id or by name.
+
+    Raises:
+        CollectionNotFound, DocumentNotFound: It does not exist.
+        InvalidRequest: The document has no chunk of that position.
+    """
+    call.check_collection(collection)
+    return await call.run(call.backend.library.chunk_terms, collection, document, position)
 
 
 async def update_metadata(call: Call, collection: str, document: str, given: Metadata) -> DocumentInfo:

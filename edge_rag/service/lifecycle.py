@@ -15,6 +15,7 @@ from edge_rag.pipeline.page_service import PageService
 from edge_rag.pipeline.pipeline import Pipeline
 from edge_rag.pipeline.ports import CollectionLibrary, DocumentLibrary, UploadSpool
 from edge_rag.pipeline.shared_encoders import EncoderService
+from edge_rag.storage.assessment.evaluation import EvaluationStore
 from edge_rag.storage.assessment.feedback import FeedbackStore
 from edge_rag.storage.recovery.stored_backups import StoredBackups
 from edge_rag.storage.uploads.attachments import AttachmentStore
@@ -47,6 +48,7 @@ class Backend:
         formats: Checks answer formats.
         pages: Draws pages of documents.
         feedback: What people think of answers.
+        evaluation: Test questions of collections.
     """
 
     pipeline: Pipeline
@@ -68,6 +70,7 @@ class Backend:
     formats: FormatChecker
     pages: PageService
     feedback: FeedbackStore
+    evaluation: EvaluationStore
 
 
 class Lifecycle:

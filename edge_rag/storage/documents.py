@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -14,18 +15,27 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.documents.document import Content, DocumentInfo, DocumentPlace
+from edge_rag.analysis.terms import terms_of
+from edge_rag.core.documents.document import (
+    Chunk,
+    ChunkTerm,
+    ChunkTerms,
+    Content,
+    DocumentInfo,
+    DocumentPlace,
+)
 from edge_rag.core.documents.jobs import JobDocumentState, Ticket
 from edge_rag.core.documents.listing import EVERYTHING, DocumentSelection, ListCursor, ListOrder
 from edge_rag.core.documents.metadata import Metadata, encode_metadata, validate_metadata
 from edge_rag.core.documents.parts import ChunkPlace
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
-from edge_rag.errors import OriginalNotKept
+from edge_rag.errors import InvalidRequest, OriginalNotKept
 from edge_rag.storage.database import Database
 from edge_rag.storage.filter_sql import SqlCondition, SqlValue, joined, search_condition
 from edge_rag.storage.filter_sql import condition as filter_condition
 from edge_rag.storage.jobs import complete, is_queued, supersede
+from edge_rag.storage.migrations import fulltext_table
 from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.spool.originals import OriginalFile, Originals
 from edge_rag.storage.statements import (
@@ -62,6 +72,31 @@ _LISTED: Final = {
     ListOrder.STORED: "d.ingested_at",
 }
 """What documents are listed by; each has an index."""
+
+
+MAX_BEFORE: Final = 1024
+"""Most characters of the text before a chunk that is in no chunk."""
+
+MAX_CHUNK_TERMS: Final = 1000
+"""Most terms of a chunk that are looked up at once."""
+
+COUNTED_CHUNKS: Final = 1024
+"""Chunks with a term are counted up to this number."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRow:
+    """A chunk as stored.
+
+    Attributes:
+        chunk_id: Its id.
+        chunk: The chunk.
+        before: Text between the chunk before and this one, at most ``MAX_BEFORE`` characters of it.
+    """
+
+    chunk_id: ChunkId
+    chunk: Chunk
+    before: str
 
 
 def _continue() -> None:
@@ -218,6 +253,78 @@ class DocumentStore:
                     if first >= end:
                         break
         return info, text, tuple(chunks)
+
+    def chunks(
+        self, collection: str, document: str, after: int | None, limit: int, max_bytes: int
+    ) -> tuple[Collection, DocumentInfo, tuple[ChunkRow, ...]]:
+        """Returns up to ``limit`` chunks of a document, found by id or else by name, in order.
+
+        Args:
+            collection: Its collection.
+            document: Its id or name.
+            after: Position of the chunk that they follow; None for the first ones.
+            limit: Most chunks.
+            max_bytes: They end with the one that brings their texts to this many bytes of UTF-8.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+        """
+        with self._database.snapshot() as connection:
+            stored = require_collection(connection, collection)
+            number = require_document(connection, stored, document)
+            info = connection.execute(
+                f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE d.document = ?", (number,)
+            ).fetchone()
+            query = (
+                "SELECT chunk, ordinal, first, past, page, context, text, "
+                "ifnull((SELECT p.past FROM chunks p WHERE p.document = k.document AND p.ordinal = k.ordinal - 1), 0) "
+                "FROM chunks k WHERE document = ? AND ordinal > ? ORDER BY ordinal LIMIT ?"
+            )
+            with closing(connection.execute(query, (number, -1 if after is None else after, limit))) as found:
+                rows = list(_until(found, max_bytes))
+            chunks = []
+            for chunk_id, ordinal, first, past, page, context, text, ended in rows:
+                gap = min(first, ended + MAX_BEFORE)
+                before = self._texts.read(connection, number, ended, gap) if gap > ended else ""
+                chunk = Chunk(ordinal, first, past, page, tuple(json.loads(context)), text)
+                chunks.append(ChunkRow(ChunkId(chunk_id), chunk, before))
+        return stored, info_of(info), tuple(chunks)
+
+    def chunk_terms(self, collection: str, document: str, position: int) -> ChunkTerms:
+        """Returns the terms that the full text index holds of a chunk; the document is found by id or else by name.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: It does not exist.
+            InvalidRequest: The document has no such chunk.
+        """
+        with self._database.snapshot() as connection:
+            stored = require_collection(connection, collection)
+            number = require_document(connection, stored, document)
+            row = connection.execute(
+                "SELECT chunk, text, context FROM chunks WHERE document = ? AND ordinal = ?", (number, position)
+            ).fetchone()
+            if row is None:
+                raise InvalidRequest("position", f"document {document!r} has no chunk {position:,}")
+            chunk, text, context = row
+            words: dict[str, str] = {}
+            for part in (context, text):
+                for start, end, term in terms_of(part):
+                    words.setdefault(term, part[start:end])
+            counts = Counter(term for _, _, term in terms_of(text))
+            above = {term for _, _, term in terms_of(context)}
+            table = fulltext_table(stored.number)
+            held = f"SELECT count(*) FROM {table} WHERE {table} MATCH ? AND rowid = ?"
+            having = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {table} MATCH ? LIMIT {COUNTED_CHUNKS})"
+            terms = []
+            for term, word in list(words.items())[:MAX_CHUNK_TERMS]:
+                # A word is a quoted string without quotation marks: it is never an operator.
+                (indexed,) = connection.execute(held, (f'"{word}"', chunk)).fetchone()
+                (chunks,) = connection.execute(having, (f'"{word}"',)).fetchone()
+                terms.append(ChunkTerm(term, word, counts[term], term in above, bool(indexed), chunks))
+            (total,) = connection.execute(
+                "SELECT count(*) FROM chunks WHERE collection = ?", (stored.number,)
+            ).fetchone()
+        return ChunkTerms(position, tuple(terms), len(words) - len(terms), total)
 
     def list(
         self,

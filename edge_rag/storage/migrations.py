@@ -274,6 +274,37 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "CREATE INDEX feedback_of_collection ON feedback (collection) WHERE collection <> ''",
     ),
     (
+        # Questions by which a collection's search is tested, and the last two runs. No text of documents is in them,
+        # so that none outlives its document.
+        """CREATE TABLE test_questions (
+               collection INTEGER NOT NULL REFERENCES collections ON DELETE CASCADE,
+               id TEXT NOT NULL,
+               question TEXT NOT NULL,
+               document TEXT NOT NULL,
+               expected TEXT NOT NULL,
+               PRIMARY KEY (collection, id)
+           ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE test_runs (
+               collection INTEGER NOT NULL REFERENCES collections ON DELETE CASCADE,
+               run INTEGER NOT NULL,
+               started_at TEXT NOT NULL,
+               finished_at TEXT NOT NULL,
+               summary TEXT NOT NULL,
+               PRIMARY KEY (collection, run)
+           ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE test_results (
+               collection INTEGER NOT NULL,
+               run INTEGER NOT NULL,
+               id TEXT NOT NULL,
+               rank INTEGER,
+               hits TEXT NOT NULL,
+               PRIMARY KEY (collection, run, id),
+               FOREIGN KEY (collection, run) REFERENCES test_runs ON DELETE CASCADE,
+               FOREIGN KEY (collection, id) REFERENCES test_questions ON DELETE CASCADE
+           ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX test_results_of_question ON test_results (collection, id)",
+    ),
+    (
         # Lists of documents by name, size and time. Names with titles, so that searches by name read this alone.
         "CREATE INDEX documents_by_name ON documents (collection, name COLLATE NOCASE, id, title)",
         "CREATE INDEX documents_by_size ON documents (collection, size_bytes, id)",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fpdf import FPDF
 
-from edge_rag.core.documents.document import IngestOutcome, IngestStatus, Upload
+from edge_rag.core.documents.document import IngestOutcome, IngestStatus, StoredChunk, Upload
 from edge_rag.core.documents.filters import Comparator, Comparison, MetadataField
 from edge_rag.core.documents.listing import ListCursor, ListOrder
 from edge_rag.core.passage import RetrievalRequest, Retrieved
@@ -301,6 +301,81 @@ def test_everything_is_still_there_after_a_restart(encoder: TextEncoder, tmp_pat
         assert put(second.library, "a.txt", "The bearings are greased.").status is IngestStatus.UNCHANGED
     finally:
         second.close()
+
+
+MANUAL = """# Pump
+
+## Bearings
+
+The bearings are greased every 2,000 hours. The bearings take lithium grease.
+
+## Siegel
+
+Die Gleitringdichtung wird mit sauberem Wasser gesp\u00fclt, bevor die Pumpe l\u00e4uft.
+"""
+
+
+def test_chunks_tell_where_the_text_was_cut(library: DocumentLibrary) -> None:
+    info = put(library, "pump.md", MANUAL).document
+    assert info is not None
+    text = library.get("manuals", "pump.md")[1]
+    page = library.chunks("manuals", "pump.md", None, 10, 1 << 20)
+    assert (page.document, page.next) == (info, None)
+    assert page.chunk_tokens is not None
+    assert [each.position for each in page.chunks] == [0, 1]
+    assert [each.headings for each in page.chunks] == [("Pump", "Bearings"), ("Pump", "Siegel")]
+    assert [each.language for each in page.chunks] == ["en", "de"]
+    assert all(each.indexed and 0 < each.tokens <= page.chunk_tokens for each in page.chunks)
+    assert [each.text for each in page.chunks] == [text[each.start : each.end] for each in page.chunks]
+    whole = "".join(each.before + each.text for each in page.chunks)
+    assert whole == text[: page.chunks[-1].end]
+
+
+def test_chunks_come_in_pages(library: DocumentLibrary) -> None:
+    put(library, "pump.md", "\n\n".join(f"# Part {each}\n\nIt weighs {each} kg." for each in range(5)))
+    whole = library.chunks("manuals", "pump.md", None, 100, 1 << 20).chunks
+    assert len(whole) == 5
+    for limit, most in ((2, 1 << 20), (100, 1)):
+        seen: list[StoredChunk] = []
+        after: int | None = None
+        while True:
+            page = library.chunks("manuals", "pump.md", after, limit, most)
+            seen += page.chunks
+            after = page.next
+            if after is None:
+                break
+        assert tuple(seen) == whole
+    assert library.chunks("manuals", "pump.md", 4, 10, 1 << 20).chunks == ()
+
+
+def test_terms_of_a_chunk_are_those_that_find_it(library: DocumentLibrary) -> None:
+    put(library, "pump.md", MANUAL)
+    put(library, "valve.md", "# Valve\n\nThe valve has no bearings.")
+    terms = library.chunk_terms("manuals", "pump.md", 0)
+    assert (terms.position, terms.left_out, terms.collection_chunks) == (0, 0, 3)
+    found = {each.word: each for each in terms.terms}
+    assert all(each.indexed for each in terms.terms)
+    bearings = found["Bearings"]
+    assert (bearings.occurrences, bearings.in_headings, bearings.chunks) == (2, True, 2)
+    number = found["2,000"]
+    assert (number.term, number.occurrences, number.in_headings, number.chunks) == ("2000", 1, False, 1)
+    assert (found["Pump"].occurrences, found["Pump"].chunks) == (0, 2)
+    assert "Valve" not in found
+
+
+def test_chunks_of_what_is_not_there_are_refused(library: DocumentLibrary) -> None:
+    put(library, "pump.md", MANUAL)
+
+    def list_chunks(collection: str, document: str, after: int) -> object:
+        return library.chunks(collection, document, after, 1, 1)
+
+    for refused in (library.chunk_terms, list_chunks):
+        with pytest.raises(CollectionNotFound):
+            refused("nothing", "pump.md", 0)
+        with pytest.raises(DocumentNotFound):
+            refused("manuals", "nothing", 0)
+    with pytest.raises(InvalidRequest, match="no chunk 2"):
+        library.chunk_terms("manuals", "pump.md", 2)
 
 
 def test_many_threads_may_ingest_search_and_delete_at_once(opened: OpenDirectory) -> None:

@@ -133,6 +133,91 @@ class DocumentPlace:
     headings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class StoredChunk:
+    """A chunk of a stored document.
+
+    Attributes:
+        position: 0-based position among the document's chunks.
+        start: First character in the document's stored text.
+        end: One past the last character.
+        page: 1-based page on which it starts, or null.
+        headings: Headings above it, outermost first; they are indexed with it.
+        text: Exactly the stored text in that range.
+        before: Stored text between the chunk before and this one, which is in none: headings and white space; its first
+            1,024 characters.
+        tokens: Tokens of its text, as the embedder of this box counts them without special ones.
+        language: Its language, a BCP 47 tag; null if it is not sure.
+        indexed: Whether its vector is in the vector index.
+    """
+
+    position: int
+    start: int
+    end: int
+    page: int | None
+    headings: tuple[str, ...]
+    text: str
+    before: str
+    tokens: int
+    language: str | None
+    indexed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPage:
+    """A page of a document's chunks.
+
+    Attributes:
+        document: The document.
+        chunk_tokens: Size that its chunks were packed to, tokens; null if an older version ingested it.
+        chunks: In order of the text, not overlapping.
+        next: Position after which the next page begins; null at the end.
+    """
+
+    document: DocumentInfo
+    chunk_tokens: int | None
+    chunks: tuple[StoredChunk, ...]
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTerm:
+    """A term by which a chunk is found in full text search.
+
+    Attributes:
+        term: The term: a stem, a number in one form, or two or three characters of a script without spaces.
+        word: The first word of the chunk with it, as written.
+        occurrences: How often it is in the chunk's text.
+        in_headings: Whether it is in the headings above the chunk.
+        indexed: Whether the full text index holds it for the chunk.
+        chunks: Chunks of the collection with it, counted up to 1,024.
+    """
+
+    term: str
+    word: str
+    occurrences: int
+    in_headings: bool
+    indexed: bool
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTerms:
+    """What the full text index holds of a chunk.
+
+    Attributes:
+        position: 0-based position of the chunk in its document.
+        terms: Its terms in the order of its headings and text, at most 1,000.
+        left_out: How many further terms it has.
+        collection_chunks: Chunks of the collection.
+    """
+
+    position: int
+    terms: tuple[ChunkTerm, ...]
+    left_out: int
+    collection_chunks: int
+
+
 class Content(Protocol):
     """The bytes of an uploaded document, which may be on disk until they are read."""
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from edge_rag.core.answer import Citation, Finished, FinishReason, StageTime, Unsupported, Usage
 from edge_rag.core.documents.document import DocumentInfo, IngestOutcome
+from edge_rag.core.documents.evaluation import StoredQuestion
 from edge_rag.core.documents.jobs import Job, JobDocument
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import RequestId, Unrecognized
@@ -317,6 +318,7 @@ SHAPES: Final[Mapping[type, Shape]] = {
     Job: Shape({"job_id": "id"}, frozenset({"collections"})),
     JobDocument: Shape(without=frozenset({"ticket", "change"})),
     MemoryPlanReport: Shape(computed=("planned_bytes",)),
+    StoredQuestion: Shape({"question_id": "id"}),
     SearchHit: Shape(optional=frozenset({"explanation"})),
     Unsupported: Shape({"answer_start": "start", "answer_end": "end"}),
 }

@@ -55,6 +55,8 @@ PARAMETERS = {
     "hash": "none",
     "token": "0" * 16,
     "feedback": "0" * 32,
+    "position": "0",
+    "question": "0" * 20,
 }
 """Parameters of paths, by name, that a reader of collection ``a`` may use."""
 
@@ -137,6 +139,13 @@ ROWS = {
     ("DELETE", "/api/v1/collections/{collection}/documents/{document:path}"): Row(
         WRITERS, 404, parameters={"document": "nothing"}
     ),
+    ("GET", "/api/v1/collections/{collection}/chunks"): Row(READERS, query="document=galley.txt"),
+    ("GET", "/api/v1/collections/{collection}/chunks/{position}/terms"): Row(READERS, query="document=galley.txt"),
+    ("GET", "/api/v1/collections/{collection}/test-questions"): Row(READERS),
+    ("POST", "/api/v1/collections/{collection}/test-questions"): Row(WRITERS, 400, body={}),
+    ("PUT", "/api/v1/collections/{collection}/test-questions"): Row(WRITERS, 400, body={}),
+    ("DELETE", "/api/v1/collections/{collection}/test-questions/{question}"): Row(WRITERS, 404),
+    ("POST", "/api/v1/collections/{collection}/test-questions/run"): Row(READERS, 400, body={}),
     ("GET", "/api/v1/jobs"): Row(WRITERS),
     ("GET", "/api/v1/jobs/{job}"): Row(WRITERS, 404),
     ("POST", "/api/v1/jobs/{job}/cancel"): Row(WRITERS, 404),

@@ -15,7 +15,7 @@ from edge_rag.core.monitoring.event import AuditEntry
 from edge_rag.core.monitoring.status import DaemonStatus
 from edge_rag.core.shapes.encoder import members
 from edge_rag.server.http.api import access as api_access
-from edge_rag.server.http.api import feedback, library, operation, questions
+from edge_rag.server.http.api import evaluation, feedback, library, operation, questions
 from edge_rag.server.http.api.endpoints import EVENTS, PREFIX, Endpoint
 from edge_rag.server.http.api.schema import Schemas, attributes, default_of, details, has_no_default, summary
 from edge_rag.server.http.exchange import JSON
@@ -24,6 +24,7 @@ from edge_rag.service import access, ask, collections, documents, jobs, status
 from edge_rag.service.admin import tokens
 from edge_rag.service.admin.feedback import DELETE_FEEDBACK, GIVE_FEEDBACK, LIST_FEEDBACK
 from edge_rag.service.call import Call, Operation
+from edge_rag.service.collections import QuestionAsked, QuestionsAsked
 
 _BYTES: Final = "application/octet-stream"
 _BINARY: Final = {"type": "string", "format": "binary"}
@@ -37,6 +38,7 @@ _ANSWER: Final = {
     Unsupported: "unsupported",
     Finished: "finished",
 }
+_QUESTIONS: Final = f"{PREFIX}/collections/{{collection}}/test-questions"
 _AUDIT: Final = {AuditEntry: "event", operation.EntriesDropped: "dropped"}
 
 
@@ -84,6 +86,24 @@ ENDPOINTS: Final = (
         documents.DELETE_DOCUMENT,
         library.delete_document,
     ),
+    Endpoint("GET", f"{PREFIX}/collections/{{collection}}/chunks", documents.LIST_CHUNKS, evaluation.list_chunks),
+    Endpoint(
+        "GET",
+        f"{PREFIX}/collections/{{collection}}/chunks/{{position}}/terms",
+        documents.GET_CHUNK_TERMS,
+        evaluation.get_chunk_terms,
+    ),
+    Endpoint("GET", _QUESTIONS, collections.LIST_QUESTIONS, evaluation.list_test_questions),
+    Endpoint("POST", _QUESTIONS, collections.CHANGE_QUESTIONS, evaluation.add_test_question),
+    Endpoint("PUT", _QUESTIONS, collections.CHANGE_QUESTIONS, evaluation.replace_test_questions),
+    Endpoint(
+        "POST",
+        f"{_QUESTIONS}/run",
+        collections.RUN_QUESTIONS,
+        evaluation.run_test_questions,
+        events={QuestionAsked: "result", QuestionsAsked: "finished"},
+    ),
+    Endpoint("DELETE", f"{_QUESTIONS}/{{question}}", collections.CHANGE_QUESTIONS, evaluation.delete_test_question),
     Endpoint("GET", f"{PREFIX}/jobs", jobs.LIST_JOBS, operation.list_jobs),
     Endpoint("GET", f"{PREFIX}/jobs/{{job}}", jobs.GET_JOB, operation.get_job),
     Endpoint("POST", f"{PREFIX}/jobs/{{job}}/cancel", jobs.CANCEL_JOB, operation.cancel_job),

@@ -1,0 +1,159 @@
+"""Chunks of documents and test questions of collections over HTTP, as the console uses them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from tests.e2e.http.conftest import HTTP
+from tests.e2e.http.test_json_api import call, connect, events, stream
+from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents, start_daemon
+
+BEARINGS = {"question": "How often must the pump bearings be greased?", "document": "lubrication-schedule.md"}
+ELSEWHERE = {"question": "Where is the ferry to the moon?", "document": "ferry.md"}
+PATH = "collections/plant/test-questions"
+
+
+@pytest.fixture(scope="module")
+def plant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    """A daemon of its own whose collection ``plant`` has the sample documents."""
+    folder = tmp_path_factory.mktemp("evaluation")
+    with start_daemon(folder / "data", folder / "log", HTTP) as running:
+        ingest(running.address, sample_documents(), "plant")
+        yield running
+
+
+def put_file(daemon: RunningDaemon, content: bytes, media_type: str) -> tuple[int, Any]:
+    with closing(connect(daemon)) as connection:
+        connection.request("PUT", f"/api/v1/{PATH}", content, {"content-type": media_type})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+
+def test_chunks_cover_a_document_and_are_what_search_finds(http_daemon: RunningDaemon) -> None:
+    place = "collections/default/chunks?document=operating-manual.pdf"
+    status, whole = call(http_daemon, "GET", f"{place}&limit=200")
+    assert (status, whole["next"]) == (200, None)
+    assert len(whole["chunks"]) == whole["document"]["chunks"] > 5
+    document = whole["document"]["id"]
+    _, stored = call(http_daemon, "GET", f"collections/default/documents/{document}")
+    text = stored["text"]
+    assert text.startswith("".join(each["before"] + each["text"] for each in whole["chunks"]))
+    assert all(each["indexed"] and each["page"] for each in whole["chunks"])
+
+    pages, after = [], ""
+    while True:
+        _, page = call(http_daemon, "GET", f"{place}&limit=4{after}")
+        pages += page["chunks"]
+        if page["next"] is None:
+            break
+        after = f"&after={page['next']}"
+    assert pages == whole["chunks"]
+
+    for each in whole["chunks"][:3]:
+        _, held = call(http_daemon, "GET", f"collections/default/chunks/{each['position']}/terms?document={document}")
+        assert held["left_out"] == 0
+        assert all(term["indexed"] for term in held["terms"])
+        words = [term["word"] for term in held["terms"]]
+        assert all(word in each["text"] or word in " ".join(each["headings"]) for word in words)
+
+
+def test_chunks_of_a_document_that_is_not_there(http_daemon: RunningDaemon) -> None:
+    status, found = call(http_daemon, "GET", "collections/default/chunks?document=nothing.md")
+    assert (status, found["error"]["code"]) == (404, "document_not_found")
+    status, found = call(http_daemon, "GET", "collections/default/chunks/9999/terms?document=parts-list.md")
+    assert (status, found["error"]["param"]) == (400, "position")
+
+
+def test_questions_are_asked_compared_and_kept(plant: RunningDaemon) -> None:
+    status, found = call(plant, "POST", f"{PATH}/run")
+    assert (status, found["error"]["param"]) == (400, "collection")
+    status, added = call(plant, "POST", PATH, BEARINGS)
+    assert (status, added["question"]["result"], added["question"]["text"]) == (200, None, "")
+    status, replaced = put_file(
+        plant,
+        b"question;document;text\nHow often must the pump bearings be greased?;lubrication-schedule.md;\n"
+        b"Where is the ferry to the moon?;ferry.md;\n",
+        "text/csv",
+    )
+    assert (status, replaced) == (200, {"total": 2})
+
+    received = stream(plant, "POST", f"{PATH}/run")
+    assert [event.name for event in received] == ["result", "result", "finished"]
+    assert [(event.data["done"], event.data["total"]) for event in received[:2]] == [(1, 2), (2, 2)]
+    first, second = (event.data["question"] for event in received[:2])
+    assert first["id"] == added["question"]["id"]
+    assert (first["result"]["rank"], second["result"]["rank"]) == (1, None)
+    assert first["result"]["change"] == second["result"]["change"] == "new"
+    _, search = call(
+        plant,
+        "POST",
+        "search",
+        {"question": BEARINGS["question"], "collection": "plant", "limit": 10, "explain": True},
+    )
+    assert len(first["result"]["hits"]) == 3
+    for hit, shown in zip(first["result"]["hits"], search["hits"], strict=False):
+        assert (hit["document"], hit["start"], hit["end"]) == (shown["document"], shown["start"], shown["end"])
+        assert (hit["dense_rank"], hit["lexical_rank"]) == (
+            shown["explanation"]["dense_rank"],
+            shown["explanation"]["lexical_rank"],
+        )
+        assert hit["rerank_score"] == pytest.approx(shown["explanation"]["rerank_score"])
+        assert hit["matches"] is (hit["document"] == BEARINGS["document"])
+    finished = received[-1].data
+    assert finished["kept"] is True
+    assert finished["previous"] is None
+    assert finished["run"]["summary"] == {
+        "questions": 2,
+        "recall_at_1": 0.5,
+        "recall_at_5": 0.5,
+        "recall_at_10": 0.5,
+        "mrr": 0.5,
+    }
+
+    ingest(plant.address, {"ferry.md": b"# Ferry\n\nThe ferry to the moon is at pier 4."}, "plant")
+    received = stream(plant, "POST", f"{PATH}/run")
+    assert received[-1].data["previous"] == finished["run"]
+    _, listed = call(plant, "GET", f"{PATH}?limit=1")
+    assert (listed["total"], listed["run"], listed["previous"]) == (2, received[-1].data["run"], finished["run"])
+    assert listed["questions"] == [received[0].data["question"]]
+    assert listed["questions"][0]["result"]["change"] == "same"
+    _, rest = call(plant, "GET", f"{PATH}?after={listed['next']}")
+    (improved,) = rest["questions"]
+    assert (improved["exists"], improved["result"]["rank"], improved["result"]["change"]) == (True, 1, "improved")
+
+    status, deleted = call(plant, "DELETE", f"{PATH}/{improved['id']}")
+    assert (status, deleted["deleted"]["question"]) == (200, ELSEWHERE["question"])
+    status, found = call(plant, "DELETE", f"{PATH}/{improved['id']}")
+    assert (status, found["error"]["code"]) == (404, "question_not_found")
+
+
+def test_a_run_ends_with_its_connection_and_keeps_nothing(plant: RunningDaemon) -> None:
+    lines = "".join(f'{{"question": "Question {number}?", "document": "parts-list.md"}}\n' for number in range(200))
+    assert put_file(plant, lines.encode(), "application/jsonl")[1] == {"total": 200}
+    connection = connect(plant)
+    connection.request("POST", f"/api/v1/{PATH}/run", None, {})
+    response = connection.getresponse()
+    assert next(events(response)).data["done"] == 1
+    response.close()
+    connection.close()
+    with closing(connect(plant)) as watching:
+        watching.request("GET", "/api/v1/status/events?interval_s=0.1")
+        for _ in events(watching.getresponse()):
+            if any("RunTestQuestions" in line and "CANCELLED" in line for line in plant.log.read_text().splitlines()):
+                break
+    _, listed = call(plant, "GET", f"{PATH}?limit=200")
+    assert not any(each["result"] for each in listed["questions"])
+
+
+def test_a_file_that_cannot_be_read_changes_nothing(plant: RunningDaemon) -> None:
+    _, before = call(plant, "GET", PATH)
+    status, found = put_file(plant, b'{"question": "Who?", "document": "a"}\n{"question": "", "document": "a"}', "")
+    assert (status, found["error"]["param"]) == (400, "line 2: question")
+    status, found = put_file(plant, b"x" * ((4 << 20) + 1), "text/csv")
+    assert (status, found["error"]["param"]) == (400, "body")
+    assert call(plant, "GET", PATH)[1] == before
