@@ -205,7 +205,7 @@ export class AnswerView {
       { class: 'row actions' },
       turn.answer && iconButton(t('ask.copy'), 'copy', { on: copy(markdown, 'ask.copied') }),
       iconButton(t('ask.share'), 'link', { on: copy(() => shared.href, 'ask.link_copied') }),
-      button(t('ask.again'), { kind: 'quiet', on: this.context.again }),
+      turn.state !== 'failed' && button(t('ask.again'), { kind: 'quiet', on: this.context.again }),
       turn.state === 'done' && feedback(turn, this.context.changed),
       turn.timings && this.#timing(),
     );

@@ -43,6 +43,7 @@ class AskView {
     this.conversation = this.#opened(parts[0], query.q);
     this.tip = new Tip(signal);
     this.thread = h('div', { class: 'thread stack' });
+    this.earlier = h('div', { class: 'earlier' });
     this.head = h('div', { class: 'row spread thread-head' });
     this.history = history({
       store: this.store,
@@ -97,14 +98,9 @@ class AskView {
     };
   }
 
-  #draw({ shown = SHOWN } = {}) {
-    const { turns, dropped } = this.conversation;
-    const first = Math.max(0, turns.length - shown);
-    this.#views = new Map(turns.slice(first).map((turn) => [turn.id, this.#viewOf(turn)]));
-    const earlier =
-      first > 0 && button(t('ask.earlier', { count: first }), { icon: 'up', on: () => this.#draw({ shown: shown + SHOWN }) });
-    const lost = first === 0 && dropped > 0 && h('p', { class: 'hint' }, t('ask.dropped', { count: dropped }));
-    replace(this.thread, earlier, lost, [...this.#views.values()].map((each) => each.element));
+  #draw(shown = SHOWN) {
+    this.#views = new Map(this.conversation.turns.slice(-shown).map((turn) => [turn.id, this.#viewOf(turn)]));
+    replace(this.thread, this.earlier, [...this.#views.values()].map((each) => each.element));
     this.#around();
   }
 
@@ -120,8 +116,13 @@ class AskView {
 
   /** Shows what stands around the answers. */
   #around() {
-    const { title, turns } = this.conversation;
+    const { title, turns, dropped } = this.conversation;
     const begun = turns.length > 0;
+    const folded = turns.length - this.#views.size;
+    const showMore = { icon: 'up', on: () => this.#draw(this.#views.size + SHOWN) };
+    const more = folded > 0 && button(t('ask.earlier', { count: folded }), showMore);
+    const lost = !folded && dropped > 0 && h('p', { class: 'hint' }, t('ask.dropped', { count: dropped }));
+    replace(this.earlier, more, lost);
     const tools = [
       iconButton(t('ask.copy_all'), 'copy', { on: () => this.#copy() }),
       iconButton(t('ask.download'), 'download', { on: () => this.#download() }),
@@ -202,20 +203,16 @@ class AskView {
     const view = this.#viewOf(turn);
     this.#views.set(turn.id, view);
     this.thread.append(view.element);
-    if (this.#views.size > SHOWN) this.#fold();
+    // The oldest answers leave the page; they come back by a click.
+    for (const [id, each] of [...this.#views].slice(0, -SHOWN)) {
+      each.element.remove();
+      this.#views.delete(id);
+    }
     this.#save(turn);
     this.#around();
     const still = matchMedia('(prefers-reduced-motion: reduce)').matches;
     view.element.scrollIntoView({ block: 'start', behavior: still ? 'auto' : 'smooth' });
     return view;
-  }
-
-  /** Takes the oldest answers out of the page; they come back by a click. */
-  #fold() {
-    const running = [...this.#views].at(-1);
-    this.#draw();
-    this.#views.get(running[0]).element.replaceWith(running[1].element);
-    this.#views.set(...running);
   }
 
   /** Takes back a question of which the box refused a field. */
