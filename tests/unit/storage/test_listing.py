@@ -43,7 +43,7 @@ Described = tuple[str, str, int, dict[str, MetadataValue]]
 DOCUMENTS: tuple[Described, ...] = (
     ("pumps/Manual.pdf", "Bilge pumps", 900, {"year": 2020.0, "site": "north"}),
     ("pumps/parts.md", "", 30, {"year": 2024.0, "tags": ("spare", "Überholung")}),
-    ("boiler.md", "Kessel [alt]", 30, {"site": "south"}),
+    ("boiler.md", "Kessel [alt]", 31, {"site": "south"}),
     ("Öl.txt", "Oil", 500, {}),
     ("O\u0308lfilter.txt", "", 7, {"site": "North pier"}),
     ("100%_sure?*.txt", "", 1, {}),
@@ -83,7 +83,7 @@ def opened(folder: Path) -> Iterator[Listed]:
         listed = Listed(database, DocumentStore(database, Spool(folder / "spool", 1 << 30), originals))
         listed.put(*DOCUMENTS)
         listed.put(("pumps/Manual.pdf", "Of another collection", 3, {"site": "north"}), collection="other")
-        listed.put(("boiler.md", "Kessel [alt]", 30, {"site": "south"}))
+        listed.put(("boiler.md", "Kessel [alt]", 31, {"site": "south"}))
         yield listed
 
 
