@@ -42,8 +42,12 @@ NAMESPACES = {"http://www.w3.org/2000/svg"}
 
 
 def test_the_console_is_small() -> None:
+    """All modules, styles and the page, with the texts of the language that has most of them: a browser loads one."""
     sizes = {path.relative_to(CONSOLE).as_posix(): path.stat().st_size for path in shipped()}
-    assert sum(sizes.values()) <= MOST_BYTES, sorted(sizes.items(), key=lambda each: -each[1])[:10]
+    texts = [size for name, size in sizes.items() if name.startswith("locales/")]
+    assert sum(sizes.values()) - sum(texts) + max(texts) <= MOST_BYTES, sorted(
+        sizes.items(), key=lambda each: -each[1]
+    )[:10]
 
 
 def test_there_is_nothing_but_what_browsers_load() -> None:
