@@ -8,6 +8,7 @@ import { percent, t } from '../core/text.js';
 const MOST_WIDTH = 2_000; // of a picture, pixels
 const WIDTH_STEP = 250; // pixels; pictures of few widths are found in the box's cache
 const ZOOMS = [0.5, 0.75, 1, 1.25, 1.5, 2, 3, 4];
+const WIDEST_GAP = 1.5; // between words of a line, heights of the line
 const PAGES_TRIED = 4; // a range may begin on a page after that of its passage
 
 /**
@@ -117,23 +118,24 @@ export function pageSource({ collection, info, cited, page, quote, failed, signa
       if (cited && !found) found = await find(number, ending);
       await drawn;
       if (ending.aborted) return;
-      place(found?.boxes ?? []);
+      place(found);
     } catch (error) {
       if (!ending.aborted) failed(error);
     }
   }
 
   function place(found) {
+    const marked = found?.boxes.length > 0;
     replace(
       boxes,
-      found.map(({ left, top, right, bottom }) => {
+      (marked ? joined(found) : []).map(({ left, top, right, bottom }) => {
         const part = (value) => `${(100 * value).toFixed(3)}%`;
         const style = { left: part(left), top: part(top), width: part(right - left), height: part(bottom - top) };
         return h('div', { class: 'page-box', style });
       }),
     );
     picture.alt = t('source.page_of', { page: shown, name: visible(info.name) });
-    replace(about, found.length > 0 && quote ? t('source.marked', { quote: visible(quote) }) : null);
+    replace(about, marked && quote ? t('source.marked', { quote: visible(quote) }) : null);
     sheet.setAttribute('aria-busy', 'false');
     const [mark] = boxes.children;
     if (!mark) return void (viewport.scrollTop = 0);
@@ -191,6 +193,26 @@ export function pageSource({ collection, info, cited, page, quote, failed, signa
   // The width of the pane is known once the view is in it.
   requestAnimationFrame(() => !signal.aborted && go(shown, true));
   return { element, onKey };
+}
+
+/** Returns boxes of which the words of a line, set apart to fill it, are one. */
+function joined({ boxes, width, height }) {
+  const lines = [];
+  for (const box of boxes) {
+    const last = lines.at(-1);
+    const tall = box.bottom - box.top;
+    const same = last && Math.abs(box.top - last.top) < tall / 2 && Math.abs(box.bottom - last.bottom) < tall / 2;
+    const gap = same ? (box.left - last.right) * width : Infinity;
+    if (gap > -tall * height && gap < WIDEST_GAP * tall * height) {
+      lines[lines.length - 1] = {
+        left: Math.min(last.left, box.left),
+        top: Math.min(last.top, box.top),
+        right: Math.max(last.right, box.right),
+        bottom: Math.max(last.bottom, box.bottom),
+      };
+    } else lines.push(box);
+  }
+  return lines;
 }
 
 /** A button that loses its use keeps the focus. */
