@@ -152,6 +152,8 @@ export function pageSource({ collection, info, cited, page, quote, failed, signa
     disable(smaller, zoom === ZOOMS[0]);
     disable(larger, zoom === ZOOMS.at(-1));
     sheet.style.setProperty('--zoom', zoom);
+    // The focus does not vanish with a button.
+    if (note.contains(document.activeElement)) viewport.focus({ preventScroll: true });
     back.hidden = citedOn === null || shown === citedOn;
     more.hidden = !continues || shown !== citedOn;
     if (!more.hidden) more.textContent = t('source.continues', { page: citedOn + 1 });

@@ -49,6 +49,7 @@ export function textSource({ collection, info, cited, signal }) {
   }
 
   function watch() {
+    if (document.activeElement === up || document.activeElement === down) element.focus({ preventScroll: true });
     up.hidden = ranges[0].start === 0;
     down.hidden = ranges.at(-1).end >= info.characters;
     near.disconnect();
