@@ -9,6 +9,7 @@ const MOST_WIDTH = 2_000; // of a picture, pixels
 const WIDTH_STEP = 250; // pixels; pictures of few widths are found in the box's cache
 const ZOOMS = [0.5, 0.75, 1, 1.25, 1.5, 2, 3, 4];
 const WIDEST_GAP = 1.5; // between words of a line, heights of the line
+const LEGIBLE = { least: 9, wanted: 13 }; // height of a line, CSS pixels
 const PAGES_TRIED = 4; // a range may begin on a page after that of its passage
 
 /**
@@ -110,6 +111,7 @@ export function pageSource({ collection, info, cited, page, quote, failed, signa
       if (first && cited) {
         found = await locate(ending);
         number = found.page;
+        zoom = legibleZoom(found);
       }
       shown = number;
       sync();
@@ -158,6 +160,13 @@ export function pageSource({ collection, info, cited, page, quote, failed, signa
     more.hidden = !continues || shown !== citedOn;
     if (!more.hidden) more.textContent = t('source.continues', { page: citedOn + 1 });
     note.hidden = back.hidden && more.hidden;
+  }
+
+  /** Returns the zoom at which what is marked can be read, if it cannot at the width of the view. */
+  function legibleZoom({ boxes: [box], width, height }) {
+    if (!box) return 1;
+    const line = (((box.bottom - box.top) * height) / width) * viewport.clientWidth;
+    return line < LEGIBLE.least ? (ZOOMS.find((each) => each * line >= LEGIBLE.wanted) ?? ZOOMS.at(-1)) : 1;
   }
 
   function zoomBy(by) {

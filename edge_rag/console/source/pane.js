@@ -16,7 +16,7 @@ import { announce, h, loadStyle, replace, untrusted, visible } from '../core/dom
 import { freshId, iconButton } from '../core/controls.js';
 import { current } from '../core/router.js';
 import { t } from '../core/text.js';
-import { documentReader } from './reader.js';
+import { documentReader, isShortcut } from './reader.js';
 
 export { documentReader };
 
@@ -70,7 +70,6 @@ export async function openSource({ citations, index = 0, trigger = document.acti
   adapt();
 
   let reading = new AbortController();
-  let reader = null;
   function show(to) {
     index = to;
     reading.abort();
@@ -79,9 +78,9 @@ export async function openSource({ citations, index = 0, trigger = document.acti
     replace(title, untrusted(citation.document));
     replace(count, t('source.count', { position: index + 1, total: citations.length }));
     place.hidden = true;
-    const shown = h('div', { class: 'source-reader' });
+    const shown = h('div');
     replace(body, shown);
-    reader = documentReader(shown, {
+    documentReader(shown, {
       collection: citation.collection,
       document: citation.document_id || citation.document,
       page: citation.page,
@@ -89,6 +88,7 @@ export async function openSource({ citations, index = 0, trigger = document.acti
       end: citation.end,
       quote: citation.text,
       actions,
+      keys: aside,
       signal: AbortSignal.any([signal, reading.signal]),
       onPlace: (headings, page) => {
         place.hidden = !headings.length && page === null;
@@ -107,12 +107,10 @@ export async function openSource({ citations, index = 0, trigger = document.acti
   aside.addEventListener(
     'keydown',
     (event) => {
-      if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
-      if (event.target.matches('input, select, textarea') && event.key !== 'Escape') return;
-      if (event.key === 'n' && several) step(1);
-      else if (event.key === 'p' && several) step(-1);
-      else if (!reader?.onKey(event.key)) return;
+      const by = { n: 1, p: -1 }[event.key];
+      if (by === undefined || !several || !isShortcut(event)) return;
       event.preventDefault();
+      step(by);
     },
     { signal },
   );

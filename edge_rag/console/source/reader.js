@@ -23,11 +23,11 @@ let preferred = 'page'; // how documents with pages are shown, as chosen last
  * @param {string} [options.quote] The cited text, for copying.
  * @param {AbortSignal} options.signal Ends the reader.
  * @param {HTMLElement} [options.actions] Where the buttons go; above the document by default.
+ * @param {HTMLElement} [options.keys] Within what keys are heard; the container by default.
  * @param {(headings: string[], page: number|null) => void} [options.onPlace] Told where in the document the range is.
- * @returns {{onKey: (key: string) => boolean}} `onKey` does what a key is for, and tells whether it is for anything.
  */
 export function documentReader(container, { collection, document: name, start, end, signal, ...more }) {
-  const { page = null, quote, onPlace = () => {} } = more;
+  const { page = null, quote, keys = container, onPlace = () => {} } = more;
   const ranged = start !== undefined && end !== undefined && end > start;
   const range = { start: ranged ? start : 0, end: ranged ? end : 1 };
   const actions = more.actions ?? h('div', { class: 'source-actions' });
@@ -37,6 +37,7 @@ export function documentReader(container, { collection, document: name, start, e
   let view = null;
   let info = null;
   let switches = [];
+  container.classList.add('source-reader');
   replace(container, more.actions ? null : actions, why, content);
   if (more.actions) replace(actions);
 
@@ -94,9 +95,13 @@ export function documentReader(container, { collection, document: name, start, e
       paged &&
         info.original_url &&
         h('div', { class: 'source-switch', role: 'group', 'aria-label': t('source.shown_as') }, switches),
-      quote !== undefined && iconButton(t('source.copy'), 'copy', { on: copy, 'aria-keyshortcuts': 'c' }),
-      original && link(t('source.download'), 'download', { href: original.pathname + original.search, download: true }),
-      more.actions && link(t('source.open'), 'file', { href: open }),
+      h(
+        'div',
+        { class: 'source-links' },
+        quote !== undefined && iconButton(t('source.copy'), 'copy', { on: copy, 'aria-keyshortcuts': 'c' }),
+        original && link(t('source.download'), 'download', { href: original.pathname + original.search, download: true }),
+        more.actions && link(t('source.open'), 'file', { href: open }),
+      ),
     );
     onPlace(info.headings, info.page);
     if (!paged) show('text');
@@ -116,14 +121,21 @@ export function documentReader(container, { collection, document: name, start, e
   }
   load();
 
-  function onKey(key) {
-    if (key === 'c' && info && quote !== undefined) copy();
-    else if (key === 't' && switches[0]?.isConnected) {
+  function onKey(event) {
+    if (!info || !isShortcut(event)) return;
+    if (event.key === 'c' && quote !== undefined) copy();
+    else if (event.key === 't' && switches[0]?.isConnected) {
       choose(switches.find((each) => each.getAttribute('aria-pressed') === 'false').dataset.kind);
-    } else return Boolean(view?.onKey?.(key));
-    return true;
+    } else if (!view?.onKey?.(event.key)) return;
+    event.preventDefault();
   }
-  return { onKey };
+  keys.addEventListener('keydown', onKey, { signal });
+}
+
+/** Whether a key is pressed alone, and is not typed into a field. */
+export function isShortcut(event) {
+  const { defaultPrevented, ctrlKey, metaKey, altKey, target } = event;
+  return !(defaultPrevented || ctrlKey || metaKey || altKey || target.matches('input, select, textarea'));
 }
 
 /** Copies a text, also where browsers give no clipboard: without TLS. Resolves to whether it is copied. */
