@@ -87,7 +87,7 @@ async function showRequests(container, signal) {
         (!wanted.outcome || each.outcome === wanted.outcome),
     );
     if (found.length === 0) {
-      replace(list, empty(t(all.length ? 'audit.none_match' : 'audit.none')));
+      replace(list, empty(t('audit.none')));
       return;
     }
     const rows = found.slice(0, MOST_ROWS).map((each) => [
@@ -99,11 +99,11 @@ async function showRequests(container, signal) {
       each.priority && t(`audit.priority_${each.priority}`),
       h('code', {}, untrusted(each.id)),
     ]);
-    const columns = ['time', 'outcome', 'took_column', 'answer', 'client', 'priority', 'id'].map((name) => ({
+    const columns = ['time', 'outcome', 'took', 'answer', 'client', 'priority', 'id'].map((name) => ({
       text: t(`audit.${name}`),
-      kind: name === 'took_column' ? 'number' : undefined,
+      kind: name === 'took' ? 'number' : undefined,
     }));
-    replace(list, table({ caption: t('audit.caption', { count: found.length }), columns, rows }));
+    replace(list, table({ caption: t('audit.title'), columns, rows, hideCaption: true }));
   }
 
   async function follow() {
@@ -128,7 +128,7 @@ async function showRequests(container, signal) {
 
   const text = (name) => {
     const input = h('input', { type: 'search', on: { input: () => ((wanted[name] = input.value), draw()) } });
-    return field(t(`audit.filter_${name}`), input);
+    return field(t(`audit.${name}`), input);
   };
   const outcomes = OUTCOMES.map((value) => ({ value, text: t(`audit.outcome_${value}`) }));
   outcomes.unshift({ value: '', text: t('audit.any') });

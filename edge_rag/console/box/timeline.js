@@ -92,11 +92,11 @@ export async function requestTimeline(container, events) {
   const begin = events[0].monotonic_s - offset(events[0]);
   replace(
     container,
-    h('p', { class: 'timeline-total' }, outcomeBadge(request.outcome), ' ', total(request)),
+    h('p', { class: 'timeline-total' }, outcomeBadge(request.outcome), ' ', duration(request.seconds)),
     bars(request.parts, request.seconds),
     h(
       'ol',
-      { class: 'timeline-events', 'aria-label': t('audit.decisions') },
+      { class: 'timeline-events' },
       events.map((each) => {
         const after = duration(Math.max(0, each.monotonic_s - begin));
         return h('li', {}, h('span', { class: 'at' }, `+${after}`), h('span', {}, words(each)));
@@ -119,7 +119,7 @@ export async function stagesTimeline(container, timings) {
     at = work + compute_s;
     return [wait, { stage, kind: 'work', start: work, end: at }];
   });
-  replace(container, h('p', { class: 'timeline-total' }, t('audit.took', { time: duration(at) })), bars(parts, at));
+  replace(container, h('p', { class: 'timeline-total' }, duration(at)), bars(parts, at));
 }
 
 function offset(first) {
@@ -132,13 +132,6 @@ function stageOf(event) {
 
 function stageName(stage) {
   return STAGES.includes(stage) ? t(`audit.stage_${stage}`) : untrusted(stage);
-}
-
-function total({ outcome, seconds, tokens }) {
-  const time = duration(seconds);
-  if (outcome === 'running') return t('audit.runs_for', { time });
-  if (tokens) return t('audit.took_for_tokens', { time, count: tokens });
-  return t('audit.took', { time });
 }
 
 /** A bar for each stage, all on one scale of time. The same is told in words beside it. */
@@ -166,7 +159,7 @@ function bars(parts, seconds) {
       h('span', { class: 'told' }, told.join(', ')),
     );
   });
-  return h('ul', { class: 'timeline', 'aria-label': t('audit.by_stage') }, rows);
+  return h('ul', { class: 'timeline' }, rows);
 }
 
 /** A decision in words. What the daemon says itself is English, and marked as that. */
@@ -179,11 +172,11 @@ function words(event) {
       return [stageName(stageOf(event)), ': ', spent];
     }
     case 'queued':
-      return of.waiting_requests ? t('audit.queued', { count: of.waiting_requests }) : t('audit.queued_first');
+      return t('audit.queued', { others: of.waiting_requests ?? 0 });
     case 'admitted':
     case 'resumed': {
       const given = { time: time('waited_s'), tokens: of.prompt_tokens ?? 0, cached: of.cached_tokens ?? 0 };
-      return t(`audit.${kind}`, given);
+      return t('audit.admitted', given);
     }
     case 'finished':
       return of.model_steps
@@ -193,12 +186,18 @@ function words(event) {
       return t('audit.prefetched', { tokens: of.computed_tokens ?? 0 });
     default:
       return [
-        h('span', {}, ENDS[kind] || KINDS.includes(kind) ? t(`audit.kind_${kind}`) : kind, ': '),
+        h('span', {}, wordOf(kind), ': '),
         h('bdi', { lang: 'en' }, event.reason),
         event.preempted_for && [' (', t('audit.preempted_for'), ' ', untrusted(event.preempted_for), ')'],
         numbersOf(event),
       ];
   }
+}
+
+/** A decision in a word; one that is newer than this page by the name that the box gives it. */
+function wordOf(kind) {
+  if (ENDS[kind]) return t(`audit.outcome_${kind}`);
+  return KINDS.includes(kind) ? t(`audit.kind_${kind}`) : kind;
 }
 
 /** The numbers behind a decision that has no words of its own, as the box names them. */

@@ -1,7 +1,7 @@
 /** How the box is: live, its models, requests, usage, backups and certificates. */
 
 import { get } from '../core/api.js';
-import { tabs } from '../core/controls.js';
+import { badge, tabs } from '../core/controls.js';
 import { h, loadStyle, replace, untrusted } from '../core/dom.js';
 import { href, rewrite } from '../core/router.js';
 import { can, collections, identity } from '../core/session.js';
@@ -17,15 +17,18 @@ export async function show(container, { parts, signal }) {
     replace(container, h('h1', {}, title), await whatOthersSee(signal));
     return title;
   }
-  const [selected, request] = parts;
+  const [selected = 'live', request] = parts;
   let first = request;
   const panel = (id, load) => ({ id, text: t(`box.tab_${id}`), show: load });
   const items = [
+    panel('live', async (into, left) => (await import('./live.js')).livePanel(into, left)),
     panel('requests', async (into, left) => {
       const shown = first;
       first = undefined;
       await (await import('./audit.js')).auditPanel(into, { request: shown, signal: left });
     }),
+    panel('usage', async (into, left) => (await import('./usage.js')).usagePanel(into, left)),
+    panel('backups', async (into, left) => (await import('./backups.js')).backupsPanel(into, left)),
   ];
   let started = false;
   const tabbed = tabs(items, {
@@ -50,10 +53,9 @@ async function whatOthersSee(signal) {
   return h(
     'div',
     { class: 'stack' },
-    h('p', {}, t(`box.state_${status}`)),
+    h('p', {}, badge(t(`box.is_${status}`), status === 'serving' ? 'good' : 'warn')),
     h('p', {}, t('box.for_admins')),
-    h('section', { class: 'card' }, h('h2', {}, t('box.you')), h('dl', { class: 'facts' }, [
-      fact(t('box.name'), untrusted(who.name)),
+    h('section', { class: 'card' }, h('h2', {}, untrusted(who.name)), h('dl', { class: 'facts' }, [
       fact(t('box.roles'), who.roles.map((role) => t(`box.role_${role}`)).join(', ')),
       limits.map((name) => fact(t(`box.${name}`), number(who[name]))),
       fact(
