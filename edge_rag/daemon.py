@@ -19,6 +19,7 @@ import edge_rag
 from edge_rag.bootstrap.app import build
 from edge_rag.bootstrap.network import (
     certificates,
+    console_address,
     make_access,
     make_announcer,
     make_call_context,
@@ -144,7 +145,7 @@ async def _serve(
         connections,
     )
     http: HttpServer | None = None
-    http_address = ""
+    http_address = console = ""
     addresses = await server.start()
     announcer: Announcer | None = None
     try:
@@ -153,6 +154,7 @@ async def _serve(
             if served is not None:
                 http, http_address = served
                 addresses = (*addresses, http_address)
+                console = console_address(settings, http_address)
         app = await asyncio.to_thread(build, settings, metrics, observer, manager.progress)
     except BaseException:
         if http is not None:
@@ -181,6 +183,7 @@ async def _serve(
             data_directory=settings.data_directory,
             address=addresses[0],
             http_address=http_address,
+            console_address=console,
             started_at=started_at,
             damage=app.directory.damage,
             certificates=partial(certificates, settings),
@@ -228,6 +231,8 @@ async def _serve(
             data_directory=str(settings.data_directory),
         )
         sys.stdout.write(f"edge-rag {edge_rag.__version__} serving on {' and '.join(addresses)}\n")
+        if console:
+            sys.stdout.write(f"open {console} in a browser\n")
         sys.stdout.flush()
         mode = "" if app.directory.damage is None else "in recovery mode, "
         manager.ready(f"{mode}serving on {' and '.join(addresses)}")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+import psutil
 import structlog
 
 import edge_rag
@@ -106,6 +109,48 @@ async def start_http(
             raise
         log.warning("HTTP is not served, only gRPC; http.enabled = false silences this", reason=str(error))
         return None
+
+
+def console_address(settings: Settings, http_address: str) -> str:
+    """Returns the URL that opens the console in a browser; empty if it is not served.
+
+    Args:
+        settings: Checked settings.
+        http_address: Where HTTP is served, with scheme and the actual port. All addresses of this machine are told as
+            the first of them.
+    """
+    if not settings.http.console:
+        return ""
+    place = urlsplit(http_address)
+    host, port = str(place.hostname), place.port
+    found = own_addresses() if is_unspecified(host) else ()
+    host = found[0] if found else host
+    return f"{place.scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def own_addresses() -> tuple[str, ...]:
+    """Returns this machine's addresses, IPv4 first, without loopback and link-local ones."""
+    found = {ipaddress.ip_address(address) for address in interface_addresses()}
+    usable = [address for address in found if not address.is_loopback and not address.is_link_local]
+    return tuple(str(address) for address in sorted(usable, key=lambda address: (address.version, int(address))))
+
+
+def interface_addresses() -> tuple[str, ...]:
+    """Returns the addresses of this machine's interfaces."""
+    return tuple(
+        address.address.partition("%")[0]
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family in (socket.AF_INET, socket.AF_INET6)
+    )
+
+
+def is_unspecified(host: str) -> bool:
+    """Returns whether a host, without brackets, means all addresses of this machine."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def _make_http_server(

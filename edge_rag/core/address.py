@@ -111,6 +111,18 @@ def network_of(host: str) -> str:
 _HOST_BITS: Final = 64
 
 
+def sign_in_url(console_address: str, code: str) -> str:
+    """Returns the URL that opens the console and signs in with a one-time code.
+
+    The code is in the fragment, which browsers send to no server.
+
+    Args:
+        console_address: URL that opens the console.
+        code: The code as displayed.
+    """
+    return f"{console_address}#/sign-in/{code}"
+
+
 def document_url(
     base_url: str, document_id: str, collection: str, start: int, end: int, page: int | None = None
 ) -> str:

@@ -216,6 +216,7 @@ class StatusCollector:
         data_directory: Directory of the data.
         address: The main listening address.
         http_address: URL of the HTTP server; empty without it.
+        console_address: URL of the console; empty if it is not served.
         started_at: Start of the daemon, UTC.
         damage: What is damaged of the library; None if nothing is.
         certificates: Returns the certificates in use.
@@ -238,6 +239,7 @@ class StatusCollector:
     data_directory: Path
     address: str
     http_address: str
+    console_address: str
     started_at: datetime
     damage: LibraryDamage | None
     certificates: Callable[[], tuple[CertificateInUse, ...]]
@@ -268,6 +270,7 @@ class StatusCollector:
             resident_bytes=psutil.Process().memory_info().rss,
             address=self.address,
             http_address=self.http_address,
+            console_address=self.console_address,
             latencies=self.latencies.read(),
             devices=self.activity.devices(),
             temperatures=self.temperatures(),

@@ -510,6 +510,7 @@ class GetStatusResponse(_message.Message):
     HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
     CERTIFICATES_FIELD_NUMBER: _builtins.int
     LAST_BACKUP_FIELD_NUMBER: _builtins.int
+    CONSOLE_ADDRESS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the daemon."""
     state: Global___DaemonState.ValueType
@@ -524,6 +525,8 @@ class GetStatusResponse(_message.Message):
     """Address the daemon listens on."""
     http_address: _builtins.str
     """URL of the HTTP server, for example `http://127.0.0.1:7480`; empty if HTTP is not served."""
+    console_address: _builtins.str
+    """URL that opens the console in a browser, for example `http://127.0.0.1:7480/`; empty if it is not served."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
         """Time of its start, UTC."""
@@ -614,10 +617,11 @@ class GetStatusResponse(_message.Message):
         http_address: _builtins.str = ...,
         certificates: _abc.Iterable[Global___Certificate] | None = ...,
         last_backup: Global___CompletedBackup | None = ...,
+        console_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["damage", b"damage", "engine", b"engine", "last_backup", b"last_backup", "memory", b"memory", "pressure", b"pressure", "started_at", b"started_at", "throttling", b"throttling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "certificates", b"certificates", "collections", b"collections", "damage", b"damage", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "http_address", b"http_address", "indexes", b"indexes", "last_backup", b"last_backup", "latencies", b"latencies", "memory", b"memory", "models", b"models", "pressure", b"pressure", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "throttling", b"throttling", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "certificates", b"certificates", "collections", b"collections", "console_address", b"console_address", "damage", b"damage", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "http_address", b"http_address", "indexes", b"indexes", "last_backup", b"last_backup", "latencies", b"latencies", "memory", b"memory", "models", b"models", "pressure", b"pressure", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "throttling", b"throttling", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

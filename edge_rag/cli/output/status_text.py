@@ -28,6 +28,7 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
         f"edge-rag {report.version} at {report.address}: {report.state.value}, up {up},"
         f" {report.resident_bytes / 2**20:.0f} MiB, profile {report.profile}",
         *([f"http         {report.http_address}"] if report.http_address else ()),
+        *([f"console      open {report.console_address} in a browser"] if report.console_address else ()),
         f"data         {report.data_directory}",
         *damage_lines(report.damage),
         *(f"{m.role:<12} {m.name}, {m.detail}; {placement_line(m.placement)}" for m in report.models),

@@ -401,6 +401,7 @@ class DaemonStatus:
         pressure: How short memory is.
         damage: What is damaged of the library; None unless the daemon is in recovery mode.
         http_address: URL of the HTTP server; empty without it.
+        console_address: URL that opens the console in a browser; empty if it is not served.
         certificates: Certificates in use; empty without TLS.
         last_backup: The latest complete backup; None if there was none.
     """
@@ -426,5 +427,6 @@ class DaemonStatus:
     pressure: MemoryPressureState
     damage: LibraryDamage | None = None
     http_address: str = ""
+    console_address: str = ""
     certificates: tuple[CertificateInUse, ...] = ()
     last_backup: CompletedBackup | None = None

@@ -16,7 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from click.testing import CliRunner
 
+from edge_rag.cli.main import main
 from edge_rag.server.http.credentials import COOKIE
 from tests.e2e.support.running_daemon import RunningDaemon, start_daemon
 from tests.e2e.support.secured_daemon import Box, edge_rag, token
@@ -316,6 +318,10 @@ def test_the_console_can_be_left_out(start: Callable[..., RunningDaemon]) -> Non
 
 def test_on_loopback_the_console_opens_without_credentials(start: Callable[..., RunningDaemon]) -> None:
     running = start(config='[http]\naddress = "127.0.0.1:0"\n')
+    assert running.process.stdout is not None
+    assert running.process.stdout.readline() == f"open {running.http}/ in a browser\n"
+    status = CliRunner().invoke(main, ["status", "--server", running.address])
+    assert f"console      open {running.http}/ in a browser\n" in status.stdout
     with closing(http.client.HTTPConnection(running.http.removeprefix("http://"), timeout=60)) as connection:
         connection.request("GET", "/")
         page = connection.getresponse()

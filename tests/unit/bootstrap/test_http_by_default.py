@@ -101,3 +101,36 @@ async def test_a_port_that_is_taken_keeps_only_a_daemon_from_starting_that_was_g
         assert await start(tmp_path) is None
         with pytest.raises(ConfigurationError, match=f"{DEFAULT_HTTP_ADDRESS} cannot be bound"):
             await start(tmp_path, address=DEFAULT_HTTP_ADDRESS)
+
+
+def test_no_proxy_is_trusted_where_callers_are_not_identified(secured: Path) -> None:
+    proxied = {"http": {"address": "127.0.0.1:0", "trusted_proxies": ["127.0.0.1"]}}
+    with pytest.raises(ConfigurationError, match=r"http\.trusted_proxies: .* set tls\.always = true"):
+        make_access(settings(secured, **proxied))
+    listeners, _ = make_access(settings(secured, **proxied, tls={"always": True}))
+    assert listeners.http is not None
+
+
+@pytest.mark.parametrize(("key", "value"), [("trusted_proxies", ["proxy.lan"]), ("proxy_user_header", "a: b")])
+def test_proxies_are_named_by_address_and_their_header_by_name(tmp_path: Path, key: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=key):
+        settings(tmp_path, http={key: value})
+
+
+@pytest.mark.parametrize(
+    ("served", "console"),
+    [
+        ("http://127.0.0.1:7480", "http://127.0.0.1:7480/"),
+        ("https://[::1]:7480", "https://[::1]:7480/"),
+        ("https://box.lan:443", "https://box.lan:443/"),
+        ("https://0.0.0.0:7480", "https://192.0.2.7:7480/"),
+        ("https://[::]:7480", "https://192.0.2.7:7480/"),
+    ],
+)
+def test_the_console_is_opened_where_http_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: str, console: str
+) -> None:
+    addresses = ("127.0.0.1", "::1", "2001:db8::7", "192.0.2.7", "fe80::1")
+    monkeypatch.setattr(network, "interface_addresses", lambda: addresses)
+    assert network.console_address(settings(tmp_path), served) == console
+    assert network.console_address(settings(tmp_path, http={"console": False}), served) == ""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.access.tls import own_addresses
 from edge_rag.cli.commands.access.token import format_rights, identity_of, identity_options
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, note
@@ -34,7 +33,8 @@ Examples:
 \b
 On the other machine, run `edge-rag connect HOST:PORT --code CODE`. A code is
 valid once, for a few minutes; five wrong attempts or a new code for the same
-name invalidate it. `edge-rag token list` lists paired machines, and
+name invalidate it. Where HTTP is served on an address that other machines
+reach (http.address), a URL signs in to the console in their browsers. `edge-rag token list` lists paired machines, and
 `edge-rag token revoke NAME` revokes one.
 """
 )
@@ -44,7 +44,11 @@ name invalidate it. `edge-rag token list` lists paired machines, and
 @click.option("--address", metavar="HOST:PORT", help="Address for the client. [default: this machine's]")
 @click.option("--certificate", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
               help="The daemon's certificate, if the settings do not name it.")  # fmt: skip
-@click.option("--qr/--no-qr", default=None, help="Print a QR code of the link. [default: on a terminal]")
+@click.option(
+    "--qr/--no-qr",
+    default=None,
+    help="Print a QR code of the URL that signs in or, without one, of the link. [default: on a terminal]",
+)
 @options.config_options
 @options.as_json
 def pair(
@@ -83,16 +87,21 @@ def pair(
     pairing_file(settings).add(pairing(code, identity, days, now, expires))
     addresses = [address] if address is not None else _addresses(settings)
     link = f"edge-rag://{addresses[0]}/{code.text()}"
+    url = _sign_in_url(settings, addresses[0], code.text())
     if as_json:
-        details = {"name": name, "addresses": addresses, "expires": expires.isoformat()}
+        details = {"name": name, "addresses": addresses, "expires": expires.isoformat(), "url": url or None}
         emit({"code": code.text(), "link": link, **details, "authority_sha256": known.fingerprint})
         return ExitCode.OK
     click.echo(code.text())
     if sys.stderr.isatty() if qr is None else qr:
-        segno.make(link, error="l", micro=False).terminal(sys.stderr, compact=True)
+        segno.make(url or link, error="l", micro=False).terminal(sys.stderr, compact=True)
     note(f"{name}: {format_rights(identity)}. Valid once, until {expires.astimezone():%H:%M}. On that machine, run:")
     for each in addresses:
         note(f"  edge-rag connect {each} --code {code.text()}")
+    if url:
+        note(f"Or open in a browser there:\n  {url}")
+    else:
+        note(f"Browsers on other machines do not reach the console: {_why_no_console(settings)}")
     if not known.stable:
         note(
             "The authority that signed this certificate is not known: clients trust this one certificate only and must "
@@ -127,8 +136,43 @@ def _require_served(settings: Settings, known: ServerIdentity) -> None:
         )
 
 
+def _sign_in_url(settings: Settings, address: str, code: str) -> str:
+    """Returns the URL that opens the console on another machine and signs in; empty if none does.
+
+    Args:
+        settings: Checked settings.
+        address: Address for the client, HOST:PORT.
+        code: The code.
+    """
+    from edge_rag.bootstrap.network import is_unspecified
+    from edge_rag.core.address import sign_in_url
+
+    if _why_no_console(settings):
+        return ""
+    host, _, port = settings.http.address.rpartition(":")
+    if is_unspecified(host.strip("[]")):
+        host = address.rpartition(":")[0]
+    return sign_in_url(f"https://{host}:{port}/", code)
+
+
+def _why_no_console(settings: Settings) -> str:
+    """Returns what to set so that other machines reach the console; empty if they do."""
+    from edge_rag.server.listeners import is_local
+
+    http = settings.http
+    if not http.enabled or not http.console:
+        return f"set {'http.enabled' if not http.enabled else 'http.console'} = true"
+    if missing := http.missing_packages():
+        return f"{' and '.join(missing)} cannot be imported; install the extra: pip install 'edge-rag[http]'"
+    if is_local(http.address, "http.address"):
+        return 'set http.address, for example http.address = "0.0.0.0:7480"'
+    return ""
+
+
 def _addresses(settings: Settings) -> list[str]:
     """Returns addresses at which other machines may reach the daemon, most likely first; at least one."""
+    from edge_rag.bootstrap.network import own_addresses
+
     host, _, port = settings.listen.rpartition(":")
     try:
         given = ipaddress.ip_address(host.strip("[]"))

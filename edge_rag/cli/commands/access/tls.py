@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
@@ -103,26 +102,10 @@ def client(name: str, directory: Path, config: Path | None, data_dir: Path | Non
 
 def own_names() -> list[str]:
     """Returns this machine's names and addresses."""
+    from edge_rag.bootstrap.network import interface_addresses
+
     host = socket.gethostname()
-    return list(dict.fromkeys([host, f"{host.partition('.')[0]}.local", "localhost", *_addresses()]))
-
-
-def own_addresses() -> list[str]:
-    """Returns this machine's addresses, IPv4 first, without loopback and link-local ones."""
-    found = {ipaddress.ip_address(address) for address in _addresses()}
-    usable = [address for address in found if not address.is_loopback and not address.is_link_local]
-    return [str(address) for address in sorted(usable, key=lambda address: (address.version, int(address)))]
-
-
-def _addresses() -> list[str]:
-    import psutil
-
-    return [
-        address.address.partition("%")[0]
-        for addresses in psutil.net_if_addrs().values()
-        for address in addresses
-        if address.family in (socket.AF_INET, socket.AF_INET6)
-    ]
+    return list(dict.fromkeys([host, f"{host.partition('.')[0]}.local", "localhost", *interface_addresses()]))
 
 
 def _folder(config: Path | None, data_dir: Path | None) -> CertificateFolder:
