@@ -183,7 +183,7 @@ export class AnswerView {
     const names = [...new Set(found.map((each) => each.citation.document))];
     const offered = [...names.slice(0, MOST_ONLY).map((each) => [each]), ...(names.length > 1 ? [names] : [])];
     const chips = offered.map((each) => {
-      const text = each.length > 1 ? t('ask.only_these', { count: each.length }) : t('ask.only');
+      const text = each.length > 1 ? t('ask.only_these') : t('ask.only');
       const chip = button(text, { kind: 'chip', on: () => this.context.only(each) });
       if (each.length === 1) chip.lastElementChild.append(' ', untrusted(each[0]));
       return chip;
@@ -195,16 +195,16 @@ export class AnswerView {
     const { turn } = this;
     const shared = new URL(href('ask', { q: turn.question, collection: turn.collection }), location.href);
     const markdown = () => turnMarkdown(turn, { t, dateTime });
-    const copy = (text, done) => () =>
+    const copy = (text) => () =>
       navigator.clipboard.writeText(text()).then(
-        () => notice(t(done)),
+        () => notice(t('ask.copied')),
         () => notice(t('ask.not_copied'), { kind: 'error' }),
       );
     return h(
       'div',
       { class: 'row actions' },
-      turn.answer && iconButton(t('ask.copy'), 'copy', { on: copy(markdown, 'ask.copied') }),
-      iconButton(t('ask.share'), 'link', { on: copy(() => shared.href, 'ask.link_copied') }),
+      turn.answer && iconButton(t('ask.copy'), 'copy', { on: copy(markdown) }),
+      iconButton(t('ask.share'), 'link', { on: copy(() => shared.href) }),
       turn.state !== 'failed' && button(t('ask.again'), { kind: 'quiet', on: this.context.again }),
       turn.state === 'done' && feedback(turn, this.context.changed),
       turn.timings && this.#timing(),

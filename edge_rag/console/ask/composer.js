@@ -73,11 +73,11 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
     if (!stopButton.hidden) return;
     const written = text.value.trim();
     if (!written) {
-      question.setError(t('ask.question_missing'));
       text.focus();
       return;
     }
-    clearErrors();
+    question.setError('');
+    filter.setError('');
     const asked = current(written);
     write('');
     onAsk(asked);
@@ -92,11 +92,6 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
       only,
       sentences: Number(sentences.value),
     };
-  }
-
-  function clearErrors() {
-    question.setError('');
-    filter.setError('');
   }
 
   function write(next) {

@@ -12,26 +12,15 @@ export const TITLE_CHARACTERS = 80;
 const PREFIX = 'edge-rag.conversation.';
 
 /**
- * @typedef {object} Turn A question and its answer.
+ * @typedef {object} Turn A question and its answer; texts are empty and lists without elements until they are known.
  * @property {string} id The request's id on the box.
- * @property {string} question
- * @property {string} collection
- * @property {string} mode `quote`, `cite` or `free`.
- * @property {string} filter Condition as text, empty for none.
- * @property {string[]} only Names of the documents that it is limited to; empty for all.
- * @property {number} sentences Most sentences quoted.
+ * @property {string[]} only Names of the documents that the question is limited to; empty for all.
  * @property {number} at Milliseconds since 1970.
  * @property {'asking'|'done'|'stopped'|'failed'} state
- * @property {string} answer
- * @property {object[]} citations With `document_id` and `section`.
- * @property {Array<{start: number, end: number}>} unsupported
+ * @property {object[]} citations As the box sends them, with `document_id` and `section`.
  * @property {object[]} nearest Best passages of an answer that was not found.
- * @property {number|null} evidence 0 to 1.
- * @property {string} language Of the question, a BCP 47 tag; empty if it is not sure.
- * @property {string} finish_reason
- * @property {object|null} timings
  * @property {string} error What went wrong, for people.
- * @property {string} rating `up`, `down` or empty.
+ * @property {''|'up'|'down'} rating
  */
 
 /** Returns an empty conversation. */

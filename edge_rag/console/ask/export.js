@@ -36,11 +36,7 @@ export function escapedLine(text) {
 export function turnMarkdown(turn, { t, dateTime }) {
   const found = sources(turn.citations);
   const lines = [`## ${escapedLine(turn.question)}`, '', answerLines(turn, found, t), ''];
-  const about = [
-    t(`ask.mode_${turn.mode}`),
-    t('ask.collection_is', { collection: escapedLine(turn.collection) }),
-    dateTime(turn.at),
-  ];
+  const about = [t(`ask.mode_${turn.mode}`), escapedLine(turn.collection), dateTime(turn.at)];
   lines.push(`*${about.join(' · ')}*`, '');
   if (turn.state === 'stopped') lines.push(`*${t('ask.stopped')}*`, '');
   if (turn.state === 'failed') lines.push(`*${escapedLine(turn.error)}*`, '');
@@ -82,5 +78,5 @@ function answerLines(turn, found, t) {
     const note = unsupported ? ` *(${t('ask.unsupported')})*` : '';
     return `${lead}${escaped(text.trim())}${refs && ` ${refs}`}${note}${space}`;
   });
-  return written.join('').trim().replace(/\n+/g, '\\\n') || `*${t('ask.no_answer')}*`;
+  return written.join('').trim().replace(/\n+/g, '\\\n') || '–';
 }

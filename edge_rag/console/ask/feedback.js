@@ -42,12 +42,8 @@ export function feedback(turn, changed) {
 
   function form() {
     const note = h('textarea', { rows: '2', maxlength: String(NOTE_CHARACTERS), dir: 'auto' });
-    const told = checkbox(t('ask.feedback_with_text'), { on: say });
-    const kept = h('p', { class: 'hint' });
-    function say() {
-      replace(kept, t(told.box.checked ? 'ask.feedback_keeps_all' : 'ask.feedback_keeps'));
-    }
-    say();
+    const told = checkbox(t('ask.feedback_with_text'));
+    const kept = h('p', { class: 'hint' }, t('ask.feedback_keeps'));
     const failed = h('div');
     const sending = button(t('ask.feedback_send'), { kind: 'primary', type: 'submit' });
     return h(
@@ -75,8 +71,8 @@ export function feedback(turn, changed) {
         },
       },
       field(t('ask.note'), note),
-      told,
       kept,
+      told,
       failed,
       h('div', { class: 'row' }, sending, button(t('controls.cancel'), { on: () => choose(rating) })),
     );

@@ -70,7 +70,7 @@ export function filterField({ collection, signal, on }) {
   const list = h('datalist', { id: freshId('keys') });
   const key = h('input', { list: list.id, size: '12', autocomplete: 'off', 'aria-label': t('ask.filter_key') });
   const operator = select(
-    OPERATORS.map((value) => ({ value, text: t(`ask.operator_${OPERATORS.indexOf(value)}`) })),
+    OPERATORS.map((value) => ({ value, text: { '~': t('ask.begins_with'), has: t('ask.exists') }[value] ?? value })),
     { 'aria-label': t('ask.filter_operator'), on: (chosen) => (value.hidden = chosen === 'has') },
   );
   const value = h('input', { size: '12', autocomplete: 'off', 'aria-label': t('ask.filter_value') });
@@ -110,7 +110,7 @@ export function filterField({ collection, signal, on }) {
   key.addEventListener('focus', learn);
   const builder = h(
     'div',
-    { class: 'row filter-builder', role: 'group', 'aria-label': t('ask.filter_builder') },
+    { class: 'row filter-builder' },
     key,
     list,
     operator,

@@ -36,7 +36,7 @@ export function history({ store, shown, onRename, onDelete }) {
 
   element.update = () => {
     const items = store.list().map((each) => {
-      const name = each.title || t('ask.untitled');
+      const name = each.title;
       const link = h(
         'a',
         { href: href('ask', each.id), 'aria-current': each.id === shown() ? 'page' : null },
@@ -58,7 +58,7 @@ export function history({ store, shown, onRename, onDelete }) {
   async function rename({ id, title }) {
     const input = h('input', { maxlength: String(TITLE_CHARACTERS), value: title });
     const saved = await dialog({
-      title: t('ask.rename_title'),
+      title: t('ask.rename', { name: title }),
       content: field(t('ask.name'), input),
       actions: [{ text: t('ask.save'), kind: 'primary', value: true, check: () => Boolean(input.value.trim()) }],
     });
@@ -66,9 +66,8 @@ export function history({ store, shown, onRename, onDelete }) {
   }
 
   async function remove({ id, title }) {
-    const text = t('ask.delete_text', { name: title });
-    const sure = { title: t('ask.delete_title'), text, action: t('ask.delete_action'), danger: true };
-    if (await confirm(sure)) onDelete(id);
+    const asked = { title: t('ask.delete', { name: title }), text: t('ask.delete_text') };
+    if (await confirm({ ...asked, action: t('ask.delete_action'), danger: true })) onDelete(id);
   }
 
   element.update();

@@ -25,13 +25,6 @@ export class GrowingText {
   }
 }
 
-/** Returns the characters `start` to `end` of a text, counted as the box does. */
-export function slice(text, start, end) {
-  const whole = new GrowingText();
-  whole.append(text);
-  return text.slice(whole.offset(start), whole.offset(end));
-}
-
 /**
  * Gives each source a number, in the order of the answer. Citations of the same range share theirs.
  * @param {Array<object>} citations As the box sends them.

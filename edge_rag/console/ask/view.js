@@ -59,7 +59,7 @@ class AskView {
       signal,
       onAsk: (asked) => this.#ask(asked),
       onStop: () => this.#running?.abort(),
-      onCollection: (name) => this.#choose(name),
+      onCollection: chooseCollection,
     });
     this.welcome = h('div', { class: 'welcome' });
     this.column = h('div', { class: 'column' }, this.head, this.welcome, this.thread, this.composer.element);
@@ -79,10 +79,8 @@ class AskView {
     }
     sessionStorage.setItem(CURRENT, found.id);
     // The page was closed while one was answered.
-    const turns = found.turns.map((each) =>
-      each.state === 'asking' ? { ...each, state: 'failed', error: t('ask.interrupted') } : each,
-    );
-    return { ...found, turns };
+    for (const each of found.turns) if (each.state === 'asking') each.state = 'stopped';
+    return found;
   }
 
   /** What the composer begins with: what the last question of the conversation had, or what was chosen last. */
@@ -123,14 +121,11 @@ class AskView {
     const more = folded > 0 && button(t('ask.earlier', { count: folded }), showMore);
     const lost = !folded && dropped > 0 && h('p', { class: 'hint' }, t('ask.dropped', { count: dropped }));
     replace(this.earlier, more, lost);
-    const tools = [
-      iconButton(t('ask.copy_all'), 'copy', { on: () => this.#copy() }),
-      iconButton(t('ask.download'), 'download', { on: () => this.#download() }),
-    ];
+    const download = iconButton(t('ask.download'), 'download', { on: () => this.#download() });
     // The name of a conversation is its first question, which stands below it at first.
     const named = turns.length > 1 || (begun && !turns[0].question.startsWith(title));
     const heading = h('h1', { class: named ? 'conversation-title' : 'sr-only' }, named ? untrusted(title) : t('ask.title'));
-    replace(this.head, heading, begun && h('div', { class: 'row' }, tools));
+    replace(this.head, heading, begun && download);
     replace(this.welcome, !begun && this.#welcome());
     this.composer.element.hidden = !begun && this.known.every((each) => each.documents === 0);
     this.composer.showFollowing(begun);
@@ -146,19 +141,14 @@ class AskView {
     const cards = filled.map((each) => {
       const { title, description } = each.settings;
       const when = each.ingested_at && h('span', { class: 'hint' }, t('ask.newest', { ago: ago(each.ingested_at) }));
+      const parts = [
+        h('strong', {}, untrusted(title || each.name)),
+        description && h('span', { class: 'hint' }, untrusted(description)),
+        h('span', {}, t('ask.documents', { count: each.documents })),
+        when,
+      ];
       const choose = { click: () => this.#pick(each.name) };
-      return h(
-        'li',
-        {},
-        h(
-          'button',
-          { type: 'button', class: 'card collection', data: { name: each.name }, on: choose },
-          h('strong', {}, untrusted(title || each.name)),
-          description && h('span', { class: 'description' }, untrusted(description)),
-          h('span', {}, t('ask.documents', { count: each.documents })),
-          when,
-        ),
-      );
+      return h('li', {}, h('button', { type: 'button', class: 'card collection', on: choose }, parts));
     });
     return [
       h('h2', { class: 'welcome-title' }, t('ask.welcome')),
@@ -168,13 +158,9 @@ class AskView {
   }
 
   #pick(name) {
-    this.#choose(name);
+    chooseCollection(name);
     this.composer.set({ collection: name });
     this.composer.focus();
-  }
-
-  #choose(name) {
-    chooseCollection(name);
   }
 
   async #ask(asked) {
@@ -246,19 +232,9 @@ class AskView {
     else this.history.update();
   }
 
-  #markdown() {
-    return conversationMarkdown(this.conversation, { t, dateTime });
-  }
-
-  #copy() {
-    navigator.clipboard.writeText(this.#markdown()).then(
-      () => notice(t('ask.copied')),
-      () => notice(t('ask.not_copied'), { kind: 'error' }),
-    );
-  }
-
   #download() {
-    const address = URL.createObjectURL(new Blob([this.#markdown()], { type: 'text/markdown' }));
+    const text = conversationMarkdown(this.conversation, { t, dateTime });
+    const address = URL.createObjectURL(new Blob([text], { type: 'text/markdown' }));
     h('a', { href: address, download: fileName(this.conversation.title, 'md') }).click();
     setTimeout(() => URL.revokeObjectURL(address), 60_000);
   }
