@@ -43,6 +43,8 @@ export function pageSource({ collection, info, cited, page, quote, failed, signa
   const more = button('', { kind: 'link', on: () => go(citedOn + 1) });
   const smaller = iconButton(t('source.smaller'), 'minus', key('-', () => zoomBy(-1)));
   const larger = iconButton(t('source.larger'), 'add', key('+', () => zoomBy(1)));
+  const note = h('p', { class: 'page-note', hidden: true }, back, more);
+  const looking = h('p', { class: 'page-looking', hidden: true }, t('source.looking'));
   const element = h(
     'div',
     { class: 'source-pages' },
@@ -52,15 +54,15 @@ export function pageSource({ collection, info, cited, page, quote, failed, signa
       h('span', { class: 'row' }, before, input, h('span', {}, t('source.of_pages', { count: pages })), after),
       h('span', { class: 'row' }, smaller, zoomed, larger),
     ),
-    h('p', { class: 'page-note', hidden: true }, back, more),
+    note,
     viewport,
+    looking,
   );
-  const note = element.querySelector('.page-note');
   let shown = Math.min(Math.max(1, page), pages);
   let citedOn = null; // page on which the range begins
   let continues = false;
   let zoom = 1;
-  let loadedWidth = 0; // of the picture that is shown, pixels
+  let asked = { number: 0, width: 0 }; // the picture that was asked for last; its width in pixels
   let url = '';
   let turn = new AbortController();
   signal.addEventListener('abort', () => URL.revokeObjectURL(url), { once: true });
@@ -71,17 +73,18 @@ export function pageSource({ collection, info, cited, page, quote, failed, signa
   }
 
   async function draw(number, ending) {
-    const width = wantedWidth();
-    const query = new URLSearchParams({ collection, width });
+    const mine = (asked = { number, width: wantedWidth() });
+    const query = new URLSearchParams({ collection, width: mine.width });
     const headers = { accept: 'image/png' };
     const response = await request('GET', `${base}/${number}?${query}`, { signal: ending, headers });
     const fresh = URL.createObjectURL(await response.blob());
-    if (ending.aborted) return URL.revokeObjectURL(fresh);
+    if (ending.aborted || asked !== mine) return URL.revokeObjectURL(fresh);
     picture.src = fresh;
     await picture.decode().catch(() => {});
     URL.revokeObjectURL(url);
     url = fresh;
-    loadedWidth = width;
+    picture.alt = t('source.page_of', { page: number, name: visible(info.name) });
+    sheet.setAttribute('aria-busy', 'false');
   }
 
   const find = (number, ending) => get(`${base}/${number}/boxes`, { query: { collection, ...cited }, signal: ending });
@@ -106,41 +109,48 @@ export function pageSource({ collection, info, cited, page, quote, failed, signa
     turn = new AbortController();
     const ending = AbortSignal.any([signal, turn.signal]);
     sheet.setAttribute('aria-busy', 'true');
+    shown = number;
+    sync();
+    if (!first) {
+      replace(boxes);
+      viewport.scrollTop = 0;
+    }
+    // The first question about a long document takes a while; its page can be read meanwhile.
+    let drawn = draw(number, ending);
+    drawn.catch(() => {});
     try {
-      let found = null;
-      if (first && cited) {
-        found = await locate(ending);
-        number = found.page;
-        zoom = legibleZoom(found);
+      if (cited) {
+        looking.hidden = false;
+        const found = await (first ? locate(ending) : find(number, ending));
+        if (ending.aborted) return;
+        if (first) zoom = legibleZoom(found);
+        shown = found.page;
+        sync();
+        if (shown !== number || wantedWidth() > asked.width) drawn = draw(shown, ending);
+        await drawn;
+        if (!ending.aborted) place(found);
+      } else {
+        await drawn;
       }
-      shown = number;
-      sync();
-      if (!first) replace(boxes);
-      const drawn = draw(number, ending);
-      if (cited && !found) found = await find(number, ending);
-      await drawn;
-      if (ending.aborted) return;
-      place(found);
     } catch (error) {
       if (!ending.aborted) failed(error);
+    } finally {
+      if (!ending.aborted) looking.hidden = true;
     }
   }
 
   function place(found) {
-    const marked = found?.boxes.length > 0;
     replace(
       boxes,
-      (marked ? joined(found) : []).map(({ left, top, right, bottom }) => {
+      joined(found).map(({ left, top, right, bottom }) => {
         const part = (value) => `${(100 * value).toFixed(3)}%`;
         const style = { left: part(left), top: part(top), width: part(right - left), height: part(bottom - top) };
         return h('div', { class: 'page-box', style });
       }),
     );
-    picture.alt = t('source.page_of', { page: shown, name: visible(info.name) });
-    replace(about, marked && quote ? t('source.marked', { quote: visible(quote) }) : null);
-    sheet.setAttribute('aria-busy', 'false');
+    replace(about, found.boxes.length && quote ? t('source.marked', { quote: visible(quote) }) : null);
     const [mark] = boxes.children;
-    if (!mark) return void (viewport.scrollTop = 0);
+    if (!mark) return;
     const [at, around] = [mark.getBoundingClientRect(), viewport.getBoundingClientRect()];
     viewport.scrollTop += at.top - around.top - around.height / 3;
     viewport.scrollLeft += at.left - around.left - around.width / 8;
@@ -180,7 +190,7 @@ export function pageSource({ collection, info, cited, page, quote, failed, signa
     sync();
     viewport.scrollLeft = x * grown - viewport.clientWidth / 2;
     viewport.scrollTop = y * grown - viewport.clientHeight / 2;
-    if (wantedWidth() > loadedWidth) draw(shown, AbortSignal.any([signal, turn.signal])).catch(() => {});
+    if (wantedWidth() > asked.width) draw(shown, AbortSignal.any([signal, turn.signal])).catch(() => {});
   }
 
   input.addEventListener('change', () => go(Math.round(Number(input.value)) || shown));

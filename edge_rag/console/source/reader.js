@@ -2,7 +2,7 @@
 
 import { get } from '../core/api.js';
 import { button, errorBox, icon, iconButton, notice, spinner } from '../core/controls.js';
-import { h, loadStyle, replace, visible } from '../core/dom.js';
+import { announce, h, loadStyle, replace, visible } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { t } from '../core/text.js';
 import { pageSource } from './page_source.js';
@@ -53,6 +53,7 @@ export function documentReader(container, { collection, document: name, start, e
     };
     why.hidden = !reason;
     replace(why, reason && icon('warning'), reason);
+    if (reason) announce(reason);
     for (const each of switches) each.setAttribute('aria-pressed', String(each.dataset.kind === kind));
     if (kind === 'page') {
       const failed = (error) => show('text', t('source.no_pages', { reason: visible(error.message) }));

@@ -11,6 +11,7 @@ const AFTER = 4_500;
 const MORE = 6_000;
 const LONGEST = 16_384; // that the box gives at once
 const KEPT = 8; // ranges that are in the page at once
+const SHORT = 12; // characters of a cell that is not broken into lines
 
 /** Characters that change the direction of others: shown, so that a text reads as it is stored. */
 const OVERRIDES = /[\u202a-\u202e\u2066-\u2069]/g;
@@ -127,7 +128,7 @@ export function rendered(found, cited) {
     if (part.kind === 'heading') {
       return h('h3', { class: `level-${Math.min(part.level, 4)}`, dir: 'auto' }, marked(part.start, part.end));
     }
-    if (part.kind === 'table') return table(part, marked);
+    if (part.kind === 'table') return table(part, cited, marked);
     return h('p', { dir: 'auto' }, marked(part.start, part.end));
   });
 }
@@ -152,15 +153,17 @@ function shown(text) {
   return text.replace(OVERRIDES, visible);
 }
 
-function table({ rows, columns, header }, marked) {
+function table({ rows, columns, header }, cited, marked) {
   const line = (cells, at) => {
     const made = [];
     let column = 0;
     for (const cell of cells) {
       for (; column < cell.column; column++) made.push(h('td'));
       const head = at === header;
+      const whole = cited && cited.start <= cell.start && cell.end <= cited.end;
+      const classes = [whole && 'cited', cell.end - cell.start <= SHORT && 'short'].filter(Boolean).join(' ');
       const props = { scope: head ? 'col' : null, colspan: cell.columns > 1 ? cell.columns : null, dir: 'auto' };
-      made.push(h(head ? 'th' : 'td', props, marked(cell.start, cell.end)));
+      made.push(h(head ? 'th' : 'td', { ...props, class: classes || null }, marked(cell.start, cell.end)));
       column += cell.columns;
     }
     for (; column < columns; column++) made.push(h('td'));

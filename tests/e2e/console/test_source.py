@@ -243,6 +243,26 @@ def test_boxes_are_on_the_page_where_the_box_says(
     screenshot("source-page-as-text", wide)
 
 
+def test_a_range_over_two_pages_leads_from_one_to_the_other(wide: Page, console_daemon: RunningDaemon) -> None:
+    cited = citation(console_daemon, "manual.pdf", "Close both.\n\nBearings\n\nIn step 0 of this page")
+    pane = open_source(wide, [cited])
+    expect(pane.get_by_role("img", name="Page 1 of manual.pdf")).to_be_visible()
+    expect(pane.locator(".page-box")).to_have_count(1)
+    pane.get_by_role("button", name="Continues on page 2").click()
+    expect(pane.get_by_role("img", name="Page 2 of manual.pdf")).to_be_visible()
+    expect(pane.locator(".page-box")).to_have_count(2)
+    expect(pane.get_by_role("region", name="Pages of the document")).to_be_focused()
+
+
+def test_a_cited_sentence_after_the_first_page_of_its_passage_is_found(
+    wide: Page, console_daemon: RunningDaemon
+) -> None:
+    cited = citation(console_daemon, "manual.pdf", ON_PAPER)
+    pane = open_source(wide, [{**cited, "page": 1}])
+    expect(pane.get_by_role("img", name="Page 2 of manual.pdf")).to_be_visible()
+    expect(pane.locator(".page-box")).to_have_count(LINES)
+
+
 def test_the_pane_is_reached_and_left_by_keyboard(wide: Page, console_daemon: RunningDaemon) -> None:
     cited = [citation(console_daemon, name, text) for name, text in (("manual.md", CITED), ("manual.pdf", ON_PAPER))]
     pane = open_source(wide, cited)
