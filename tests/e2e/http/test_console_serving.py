@@ -9,7 +9,7 @@ import json
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -175,6 +175,8 @@ async def load(box: Box, context: ssl.SSLContext, paths: list[str]) -> list[int]
         return found
     finally:
         writer.close()
+        with suppress(OSError):  # ssl.SSLError is one
+            await writer.wait_closed()
 
 
 async def test_thirty_phones_behind_one_address_load_the_console_at_once(box: Box, browser: Browser) -> None:
