@@ -1,8 +1,10 @@
 /** One question with its answer: the text with its sources as it arrives, and what can be done with it. */
 
-import { badge, button, freshId, icon, iconButton, notice, table } from '../core/controls.js';
+import { get } from '../core/api.js';
+import { badge, button, errorBox, freshId, icon, iconButton, notice } from '../core/controls.js';
 import { announce, h, replace, untrusted } from '../core/dom.js';
 import { href } from '../core/router.js';
+import { can } from '../core/session.js';
 import { dateTime, duration, percent, t } from '../core/text.js';
 import { turnMarkdown } from './export.js';
 import { feedback } from './feedback.js';
@@ -12,6 +14,8 @@ import { open, placeList, reference } from './sources.js';
 const MODE_KINDS = { quote: 'good', cite: 'good', free: 'warn' };
 /** Documents that a follow-up can be limited to with one click. */
 const MOST_ONLY = 3;
+/** Decisions about a request that its timeline shows. */
+const MOST_DECISIONS = 200;
 
 /** The element of a turn. */
 export class AnswerView {
@@ -222,20 +226,19 @@ export class AnswerView {
       on: () => {
         panel.hidden = !panel.hidden;
         toggle.setAttribute('aria-expanded', String(!panel.hidden));
-        if (!panel.hidden && !panel.childElementCount) replace(panel, this.#timeline());
+        if (panel.hidden || panel.childElementCount) return;
+        this.#timeline(panel).catch((error) => replace(panel, errorBox(error)));
       },
     });
     return [toggle, panel];
   }
 
-  #timeline() {
-    const rows = this.turn.timings.stages.map(({ stage, queue_s: waited, compute_s: computed }) => [
-      t(`ask.stage_${stage}`),
-      duration(waited),
-      duration(computed),
-    ]);
-    const times = ['ask.waited', 'ask.computed'].map((key) => ({ text: t(key), kind: 'number' }));
-    const columns = [{ text: t('ask.stage') }, ...times];
-    return table({ caption: t('ask.where_time_went'), columns, rows });
+  /** Shows the decisions about the request to those who may read them, and to others what the answer itself tells. */
+  async #timeline(panel) {
+    const { requestTimeline, stagesTimeline } = await import('../box/timeline.js');
+    const query = { request_id: this.turn.id, limit: MOST_DECISIONS };
+    const found = can('admin') ? await get('/api/v1/audit', { query }) : { events: [] };
+    if (found.events.length) await requestTimeline(panel, found.events);
+    else await stagesTimeline(panel, this.turn.timings);
   }
 }
