@@ -1,0 +1,226 @@
+/** Own test questions of a collection: write or upload them, run them, and see what search finds, and found before. */
+
+import { events, get, send } from '../core/api.js';
+import { badge, button, confirm, dialog, empty, errorBox, failure, field, iconButton } from '../core/controls.js';
+import { notice, progress, select, spinner } from '../core/controls.js';
+import { announce, h, loadStyle, replace, untrusted, visible } from '../core/dom.js';
+import { href } from '../core/router.js';
+import { can } from '../core/session.js';
+import { ago, number, percent, t } from '../core/text.js';
+import { pager } from './pages.js';
+
+const PAGE = 50;
+const LOADED = 250;
+const MEASURES = ['recall_at_1', 'recall_at_5', 'recall_at_10', 'mrr'];
+const SHOWN = {
+  all: () => true,
+  not_found: ({ result }) => result && result.rank === null,
+  worse: ({ result }) => result?.change === 'worse',
+  improved: ({ result }) => result?.change === 'improved',
+};
+const ORDER = ['worse', 'improved', 'new', 'same', undefined];
+
+/**
+ * Shows the test questions of a collection.
+ * @param {HTMLElement} container
+ * @param {{collection: string, signal: AbortSignal}} options
+ */
+export async function testQuestionsPanel(container, { collection, signal }) {
+  await loadStyle('documents/panels.css');
+  const path = `/api/v1/collections/${encodeURIComponent(collection)}/test-questions`;
+  const questions = new Map(); // by id; the box bounds them to 1,000
+  let run = null;
+  let previous = null;
+  let running = null;
+  let page = 0;
+  let filter = 'all';
+
+  const measures = h('dl', { class: 'measures' });
+  const state = h('p', { class: 'hint' });
+  const bar = progress(0, t('tests.list'));
+  bar.hidden = true;
+  const list = h('ol', { class: 'questions', tabindex: '-1', 'aria-label': t('tests.list') });
+  const toggle = () => (running ? running.abort() : ask());
+  const start = button(t('tests.run'), { kind: 'primary', icon: 'check', on: toggle });
+  const file = h('input', { type: 'file', accept: '.csv,.tsv,.jsonl', hidden: true, on: { change: upload } });
+  const chooser = select(Object.keys(SHOWN).map((value) => ({ value, text: t(`tests.show_${value}`) })), {
+    'aria-label': t('tests.show'),
+    on: (value) => {
+      filter = value;
+      draw(0);
+    },
+  });
+  const pages = pager(t('tests.list'), (step) => {
+    draw(page + step);
+    list.focus();
+  });
+
+  async function load() {
+    questions.clear();
+    for (let after = ''; after !== null; ) {
+      const found = await get(path, { query: { after, limit: LOADED }, signal });
+      found.questions.forEach((each) => questions.set(each.id, each));
+      ({ run, previous } = found);
+      after = found.next;
+    }
+    draw(0);
+  }
+
+  function draw(at) {
+    const kept = [...questions.values()].filter(SHOWN[filter]);
+    kept.sort((one, other) => ORDER.indexOf(one.result?.change) - ORDER.indexOf(other.result?.change));
+    page = at;
+    const from = page * PAGE;
+    const rows = kept.slice(from, from + PAGE);
+    replace(list, rows.length ? rows.map(row) : h('li', {}, empty(questions.size ? '–' : t('tests.none'))));
+    pages.set({ from: from + 1, to: from + rows.length, count: kept.length }, page > 0, from + PAGE < kept.length);
+    start.disabled = !questions.size;
+    summary();
+  }
+
+  function summary() {
+    const shown = (name, value) => (name === 'mrr' ? number(value, 2) : percent(value));
+    replace(measures, run && MEASURES.map((name) => {
+      const [value, before] = [run, previous].map((each) => each?.summary[name]);
+      const moved = previous && `${value > before ? '▲' : value < before ? '▼' : '='} ${shown(name, before)}`;
+      const text = [shown(name, value), h('small', {}, moved)];
+      return h('div', { class: 'card' }, h('dt', {}, t(`tests.${name}`)), h('dd', {}, text));
+    }));
+    if (running) return;
+    const count = (change) => [...questions.values()].filter(({ result }) => result?.change === change).length;
+    const changes = { improved: count('improved'), worse: count('worse'), same: count('same') };
+    const compared = previous && ` ${t('tests.compared', changes)}`;
+    replace(state, run ? [t('tests.last_run', { ago: ago(run.finished_at) }), compared] : t('tests.never_run'));
+  }
+
+  function row(each) {
+    const { result } = each;
+    const was = (rank) => (rank === null ? t('tests.not_found') : t('tests.rank', { rank }));
+    const change = { worse: 'bad', improved: 'good' }[result?.change];
+    const quality = !result || result.rank === null ? 'bad' : result.rank === 1 ? 'good' : 'warn';
+    return h(
+      'li',
+      { class: 'card question' },
+      h('p', {}, h('strong', {}, untrusted(each.question))),
+      can('writer') && iconButton(t('tests.delete'), 'trash', { on: () => remove(each) }),
+      h('div', { class: 'row' },
+        result && badge(was(result.rank), quality),
+        change && badge(t(`tests.${result.change}`, { rank: was(result.previous_rank) }), change),
+        h('span', { class: 'hint' }, t('tests.expected'), ' ', untrusted(each.document),
+          each.text && [' · “', untrusted(each.text), '”']),
+        !each.exists && badge(t('tests.no_document'), 'warn')),
+      result?.hits.length > 0 && h('details', {}, h('summary', {}, t('tests.found')), hits(result.hits)),
+    );
+  }
+
+  function hits(found) {
+    const most = Math.max(...found.map((each) => each.lexical_score ?? 0), 1e-9);
+    return h('ol', { class: 'hits' }, found.map((hit, at) => {
+      const place = { at: hit.start, end: hit.end };
+      const link = href('documents', collection, hit.document_id, place);
+      const name = hit.document && h('a', { href: link }, untrusted(hit.document));
+      return h('li', { class: hit.matches ? 'expected' : null },
+        h('p', {}, `${at + 1}. `, name ?? t('tests.deleted'), hit.page && ` · ${t('chunks.page', { page: hit.page })}`,
+          hit.matches && [' ', badge(t('tests.is_expected'), 'good')]),
+        opinion(t('tests.meaning'), hit.dense_rank, hit.dense_score, hit.dense_score),
+        opinion(t('tests.words'), hit.lexical_rank, hit.lexical_score, hit.lexical_score / most),
+        h('p', { class: 'hint' }, t('tests.order', { before: hit.retriever_rank, after: at + 1 }),
+          hit.boost !== 1 && `, ${t('tests.boost', { factor: number(hit.boost, 2) })}`));
+    }));
+  }
+
+  /** What a ranking says of a passage: as a bar, and in words. */
+  function opinion(name, rank, score, share) {
+    const width = `${Math.round(100 * Math.max(0, Math.min(1, rank ? share : 0)))}%`;
+    const words = rank ? t('tests.ranked', { rank, score: number(score, 2) }) : t('tests.not_found');
+    const drawn = h('div', { class: 'bar', 'aria-hidden': 'true' }, h('span', { style: { '--share': width } }));
+    return h('div', { class: 'signal' }, h('span', {}, name), drawn, h('span', {}, words));
+  }
+
+  async function ask() {
+    const stopped = new AbortController();
+    running = stopped;
+    let end = null;
+    replace(start.lastChild, t('tests.stop'));
+    bar.hidden = false;
+    bar.set(0);
+    try {
+      const either = AbortSignal.any([signal, stopped.signal]);
+      for await (const { event, data } of events(`${path}/run`, { method: 'POST', signal: either })) {
+        if (event === 'result') {
+          questions.set(data.question.id, data.question);
+          bar.set(data.done / data.total);
+          replace(state, t('tests.asked', { done: data.done, count: data.total }));
+        } else {
+          end = data;
+        }
+      }
+      ({ run, previous } = end);
+      notice(t(end.kept ? 'tests.done' : 'tests.done_not_kept', { share: percent(run.summary.recall_at_1) }));
+    } catch (error) {
+      if (signal.aborted) return;
+      if (stopped.signal.aborted) announce(t('tests.stopped'));
+      else notice(failure(error), { kind: 'error' });
+    } finally {
+      running = null;
+      replace(start.lastChild, t('tests.run'));
+      bar.hidden = true;
+    }
+    // Of a run that did not end nothing is kept: what is shown is again the last one that did.
+    if (end) draw(0);
+    else await first();
+  }
+
+  async function changed(method, address, body, headers = {}) {
+    try {
+      await send(method, address, body, { signal, headers });
+      await load();
+      return true;
+    } catch (error) {
+      if (!signal.aborted) notice(failure(error), { kind: 'error' });
+      return false;
+    }
+  }
+
+  async function add() {
+    const inputs = { question: h('textarea', { rows: '2' }), document: h('input'), text: h('input') };
+    const fields = Object.entries(inputs).map(([name, input]) => field(t(`tests.${name}`), input));
+    const check = () => {
+      const missing = [inputs.question, inputs.document].map((each) => !each.value.trim());
+      missing.forEach((each, at) => fields[at].setError(each ? t('tests.required') : ''));
+      const values = Object.entries(inputs).map(([name, input]) => [name, input.value]);
+      return !missing.includes(true) && changed('POST', path, Object.fromEntries(values));
+    };
+    const actions = [{ text: t('tests.add'), kind: 'primary', value: true, check }];
+    await dialog({ title: t('tests.add'), content: fields, actions });
+  }
+
+  async function upload() {
+    const [chosen] = file.files;
+    file.value = '';
+    const name = visible(chosen.name);
+    const told = { title: t('tests.replace'), text: t('tests.replace_hint', { name }), action: t('tests.replace') };
+    if (questions.size && !(await confirm(told))) return;
+    const type = name.endsWith('.jsonl') ? 'application/jsonl' : 'text/csv';
+    const done = await changed('PUT', path, chosen, { 'content-type': type });
+    if (done) notice(t('tests.uploaded', { count: questions.size }));
+  }
+
+  async function remove(each) {
+    const told = { title: t('tests.delete'), text: visible(each.question), action: t('tests.delete'), danger: true };
+    if ((await confirm(told)) && (await changed('DELETE', `${path}/${each.id}`))) list.focus();
+  }
+
+  const first = async () => {
+    replace(list, h('li', {}, spinner()));
+    await load().catch((error) => signal.aborted || replace(list, h('li', {}, errorBox(error, first))));
+  };
+  const editing = can('writer') && [
+    button(t('tests.add'), { icon: 'add', on: add }),
+    button(t('tests.upload'), { icon: 'upload', on: () => file.click() }),
+    file,
+  ];
+  const tools = h('div', { class: 'row' }, start, editing, chooser);
+  replace(container, h('p', { class: 'hint' }, t('tests.intro')), tools, bar, state, measures, list, pages);
+  await first();
+}
