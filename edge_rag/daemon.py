@@ -33,6 +33,7 @@ from edge_rag.config.sections import LogFormat
 from edge_rag.config.settings import Settings
 from edge_rag.core.limits.thread_shares import POOL_THREADS
 from edge_rag.errors import EdgeRagError
+from edge_rag.model_store.manager import ModelManager
 from edge_rag.runtime.session.process import freeze_gc, limit_malloc_arenas, lower_priority
 from edge_rag.server.grpc.server import GrpcServer
 from edge_rag.server.limits.connection_table import ConnectionLimits
@@ -194,6 +195,7 @@ async def _serve(
         registry.register(LibraryMetrics(app.directory.damage))
         if settings.metrics.port is not None:
             metrics.serve(settings.metrics.port)
+        models = ModelManager(settings, app.generators.store, app.model_jobs)
         lifecycle.open(
             Backend(
                 app.pipeline,
@@ -216,6 +218,7 @@ async def _serve(
                 app.pages,
                 app.directory.feedback,
                 app.directory.evaluation,
+                models,
             ),
             recovery=app.directory.damage is not None,
         )
@@ -254,6 +257,7 @@ async def _serve(
         audit.close()
         app.directory.spool.drain()
         app.ingest.drain()
+        await asyncio.to_thread(app.model_jobs.close)
         await server.draining()
         try:
             await asyncio.wait_for(lifecycle.drained(), grace_s)

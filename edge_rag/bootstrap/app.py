@@ -29,6 +29,7 @@ from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.index.local import IndexLimits
 from edge_rag.ingest.embedding import BATCH_TEXTS
 from edge_rag.ingest.parsing.document_format import ParsingLimits
+from edge_rag.model_store.jobs import ModelJobs
 from edge_rag.model_store.store import fill_roles, ignored_model, store_of
 from edge_rag.offload.encoding.client import EncoderModels
 from edge_rag.offload.encoding.encoders import OffloadingEmbedding, OffloadingReranker
@@ -68,6 +69,7 @@ class App:
         generator: The local generator.
         offloading: Generator over local and remote ones; None without remotes.
         generators: Makes generators.
+        model_jobs: Adds and verifies models.
         pipeline: The query path.
         encoder_service: Embeds and reranks for peers.
         formats: Checks answer formats.
@@ -87,6 +89,7 @@ class App:
     generator: ModelSwapper
     offloading: OffloadingGenerator | None
     generators: GeneratorFactory
+    model_jobs: ModelJobs
     pipeline: Pipeline
     encoder_service: EncoderService
     formats: FormatChecker
@@ -161,6 +164,7 @@ class App:
 
     def close(self) -> None:
         """Stops every part, upstream first, and closes the data directory."""
+        self.model_jobs.close()
         self.board_monitor.close()
         if self.memory_monitor is not None:
             self.memory_monitor.close()
@@ -321,6 +325,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         generator=generator,
         offloading=offloading,
         generators=generators,
+        model_jobs=ModelJobs(),
         pipeline=pipeline,
         encoder_service=encoder_service,
         formats=formats,

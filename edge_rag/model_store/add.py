@@ -175,7 +175,8 @@ def _stage_gguf(source: Source, fetched: FetchedModel | None, staging_dir: Stagi
                 (staging_dir.source / "LICENSE").write_text(found.licence, "utf-8")
             return copy
         case GgufSource():
-            folder, files = source.path.parent, {source.path.name: source.path.stat().st_size}
+            _copy_source(source.path.parent, {source.path.name: source.path.stat().st_size}, None, staging_dir)
+            return (staging_dir.source / source.path.name).rename(staging_dir.source / source.file_name)
         case _:
             assert fetched is not None
             folder, files = fetched.folder, fetched.files

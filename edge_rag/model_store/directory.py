@@ -295,7 +295,7 @@ def provenance_of(source: Source, copy: Path, commit: str | None) -> str:
         case LocalFolder():
             named = f"folder {source.path.name}"
         case GgufSource():
-            named = source.path.name
+            named = source.file_name
         case OllamaModel():
             named = str(source)
         case PackagedModel():

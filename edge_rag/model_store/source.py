@@ -46,12 +46,19 @@ class GgufSource:
 
     Attributes:
         path: The file.
+        title: Name by which people know it, ending in ``.gguf``; empty for that of the path.
     """
 
     path: Path
+    title: str = ""
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file, ending in ``.gguf``."""
+        return self.title or self.path.name
 
     def __str__(self) -> str:
-        return str(self.path)
+        return self.title or str(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +179,11 @@ class PackagedModel:
 Source = LocalFolder | GgufSource | HubModel | OllamaModel | PackagedModel
 
 
+def is_remote(text: str) -> bool:
+    """Whether a source names a model by its origin and no path of this machine."""
+    return text.startswith((_HUB, _OLLAMA)) or text in MODEL_PACKAGES
+
+
 def parse_source(text: str) -> Source:
     """Parses what ``models add`` accepts as a source.
 
@@ -230,7 +242,7 @@ def default_name(source: Source) -> str:
         case OllamaModel():
             text = source.name if source.tag == "latest" else f"{source.name}-{source.tag}"
         case GgufSource():
-            text = source.path.stem
+            text = Path(source.file_name).stem
         case LocalFolder():
             text = source.path.name
     name = _NOT_IN_A_NAME.sub("-", text.lower()).strip("._-")[:MAX_MODEL_NAME]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -116,6 +116,16 @@ class ModelStore:
         self._directory = StoreDirectory(directory)
         self._builtin = StoreDirectory(builtin)
 
+    @property
+    def directory(self) -> Path:
+        """The store's directory."""
+        return self._directory.path
+
+    @property
+    def builtin(self) -> Path:
+        """Directory of the built-in models."""
+        return self._builtin.path
+
     def models(self) -> list[StoredModel]:
         """Lists the models, built-in ones first. Reads manifests only; verifies no hashes."""
         chosen = set(read_choices(self._directory.path).values())
@@ -155,14 +165,27 @@ class ModelStore:
             raise ModelNotAdded(f"a built-in model is named {request.name}; choose another --name")
         return add(self._directory, request, progress)
 
-    def verify(self, name: str) -> ModelManifest:
+    def manifest(self, name: str) -> ModelManifest:
+        """Returns a model's manifest; verifies no hashes.
+
+        Raises:
+            ModelNotFound: No model has that name.
+            ModelFolderInvalid: It has no readable manifest.
+        """
+        return read_manifest(self.find(name))
+
+    def verify(self, name: str, on_read: Callable[[int], None] | None = None) -> ModelManifest:
         """Reads every byte of a model and compares it with the manifest.
+
+        Args:
+            name: Name of the model.
+            on_read: Called with the bytes of every block.
 
         Raises:
             ModelNotFound: No model has that name.
             ModelFolderInvalid: A file does not match the manifest; names it.
         """
-        return verify_model_folder(self.find(name))
+        return verify_model_folder(self.find(name), on_read=on_read)
 
     def use(self, role: ModelRole, name: str) -> ModelManifest:
         """Chooses a model for a role from the daemon's next start on; the command line tells a running daemon.

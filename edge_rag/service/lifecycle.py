@@ -10,6 +10,7 @@ from edge_rag.core.monitoring.status import DaemonState, DaemonStatus, ModelInUs
 from edge_rag.errors import NotReady
 from edge_rag.generator.constraints.format_check import FormatChecker
 from edge_rag.generator.model_swap import ModelSwapper
+from edge_rag.model_store.manager import ModelManager
 from edge_rag.pipeline.ingest import Ingest
 from edge_rag.pipeline.page_service import PageService
 from edge_rag.pipeline.pipeline import Pipeline
@@ -49,6 +50,7 @@ class Backend:
         pages: Draws pages of documents.
         feedback: What people think of answers.
         evaluation: Test questions of collections.
+        models: The installed models.
     """
 
     pipeline: Pipeline
@@ -71,6 +73,7 @@ class Backend:
     pages: PageService
     feedback: FeedbackStore
     evaluation: EvaluationStore
+    models: ModelManager
 
 
 class Lifecycle:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.models_add import add, form
+from edge_rag.cli.commands.models_add import add
 from edge_rag.cli.commands.models_recommend import recommend
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, error_console, note, printable
@@ -73,7 +73,7 @@ def _model_json(model: StoredModel) -> dict[str, Any]:
         if manifest is None
         else {
             "role": manifest.role.value,
-            "form": form(manifest),
+            "form": manifest.form_name or None,
             "licence": manifest.licence,
             "source": manifest.source,
             "bytes": sum(record.bytes for record in manifest.files.values()),
@@ -97,7 +97,7 @@ def _line(model: StoredModel) -> str:
     size = sum(record.bytes for record in model.manifest.files.values())
     where = "built-in" if model.builtin else model.manifest.source
     return (
-        f"{mark} {model.name:<28} {model.manifest.role.value:<10} {form(model.manifest) or '':<7}"
+        f"{mark} {model.name:<28} {model.manifest.role.value:<10} {model.manifest.form_name:<7}"
         f"{size / 2**20:8.1f} MiB  {model.manifest.licence}  {where}"
     )
 

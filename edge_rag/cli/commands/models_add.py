@@ -18,7 +18,6 @@ from edge_rag.cli.output.terminal import emit, error_console, note, printable
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from edge_rag.runtime.model_folder.manifest import ModelManifest
 
 _LONGEST_DETAIL = 60
 
@@ -114,12 +113,12 @@ def add(
     size = sum(record.bytes for record in manifest.files.values())
     if as_json:
         added = {"name": request.name, "role": manifest.role.value, "licence": manifest.licence, "bytes": size}
-        emit({**added, "form": form(manifest), "serial_reason": manifest.serial_reason})
+        emit({**added, "form": manifest.form_name or None, "serial_reason": manifest.serial_reason})
         return ExitCode.OK
     tried = manifest.parameters.get("forms_tried")
     if isinstance(tried, list):
         note(forms_table(tried), "dim")
-    if form(manifest) == "serial":
+    if manifest.form_name == "serial":
         warning = f"{request.name} runs serially, one request at a time, in onnxruntime-genai: {manifest.serial_reason}"
         note(warning, "yellow")
     if isinstance(parsed, PackagedModel):
@@ -127,16 +126,6 @@ def add(
     command = f"edge-rag models use {manifest.role.value} {request.name}"
     note(f"{request.name} was added, {size / 2**20:.1f} MiB; to use it: {command}", "dim")
     return ExitCode.OK
-
-
-def form(manifest: ModelManifest) -> str | None:
-    """Returns the form of a generator, ``paged`` or ``serial``; None for other roles and unknown forms."""
-    from edge_rag.errors import ModelError
-
-    try:
-        return None if manifest.form is None else manifest.form.value
-    except ModelError:
-        return None
 
 
 @contextlib.contextmanager

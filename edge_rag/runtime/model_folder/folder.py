@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -50,7 +50,12 @@ _MANIFEST_BYTES = 1 << 20
 _READ_BYTES = 1 << 20
 
 
-def verify_model_folder(folder: Path, role: ModelRole | None = None, required: tuple[str, ...] = ()) -> ModelManifest:
+def verify_model_folder(
+    folder: Path,
+    role: ModelRole | None = None,
+    required: tuple[str, ...] = (),
+    on_read: Callable[[int], None] | None = None,
+) -> ModelManifest:
     """Checks a model folder against its manifest, byte for byte, and the content of its files.
 
     The check holds until the folder is written to; it must belong to the user that runs or installed the daemon.
@@ -59,6 +64,7 @@ def verify_model_folder(folder: Path, role: ModelRole | None = None, required: t
         folder: The model folder.
         role: Required role of the model; None accepts any.
         required: Files the caller is about to open.
+        on_read: Called with the bytes of every block whose hash was computed.
 
     Returns:
         Its manifest.
@@ -86,7 +92,7 @@ def verify_model_folder(folder: Path, role: ModelRole | None = None, required: t
     for path in sorted(present.keys() - manifest.files.keys() - {MANIFEST_NAME}):
         raise _invalid(folder, path, "is not in the manifest", "remove it if it is not part of the model")
     for path, record in sorted(manifest.files.items()):
-        _verify_file(folder, path, record)
+        _verify_file(folder, path, record, on_read)
     sizes = {path: record.bytes for path, record in manifest.files.items()}
     try:
         check_contents(sizes, lambda path: _read(folder, path, sizes[path]))
@@ -208,8 +214,8 @@ def _open_plain(folder: Path, path: str) -> int:
     return descriptor
 
 
-def _verify_file(folder: Path, path: str, record: FileRecord) -> None:
-    found = _measure(folder, path, stop_after=record.bytes)
+def _verify_file(folder: Path, path: str, record: FileRecord, on_read: Callable[[int], None] | None) -> None:
+    found = _measure(folder, path, record.bytes, on_read)
     if found.bytes < record.bytes:
         problem = f"is truncated: {record.bytes} bytes expected, {found.bytes} found"
         raise _invalid(folder, path, problem, "restore it")
@@ -226,7 +232,9 @@ def _read(folder: Path, path: str, size: int) -> bytes:
         return file.read(size)
 
 
-def _measure(folder: Path, path: str, stop_after: int | None = None) -> FileRecord:
+def _measure(
+    folder: Path, path: str, stop_after: int | None = None, on_read: Callable[[int], None] | None = None
+) -> FileRecord:
     digest = hashlib.sha256()
     size = 0
     try:
@@ -234,6 +242,8 @@ def _measure(folder: Path, path: str, stop_after: int | None = None) -> FileReco
             while block := file.read(_READ_BYTES):
                 digest.update(block)
                 size += len(block)
+                if on_read is not None:
+                    on_read(len(block))
                 if stop_after is not None and size > stop_after:
                     break
     except OSError as error:

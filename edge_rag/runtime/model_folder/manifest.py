@@ -95,6 +95,14 @@ class ModelManifest:
         )
 
     @property
+    def form_name(self) -> str:
+        """How a generator runs, ``paged`` or ``serial``; empty for other roles and unknown forms."""
+        try:
+            return "" if self.form is None else self.form.value
+        except ModelFolderInvalid:
+            return ""
+
+    @property
     def serial_reason(self) -> str:
         """Why a generator has no paged form; empty where the manifest has no reason."""
         reason = self.parameters.get("why_serial", "")

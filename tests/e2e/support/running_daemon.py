@@ -36,6 +36,7 @@ def small_models() -> Mapping[str, str]:
     atexit.register(folder.cleanup)
     for source in (ROOT / "models" / "minilm-l6", GENERATOR):
         shutil.copytree(source, Path(folder.name) / source.name)
+    shutil.copy(ROOT / "models" / "catalog.toml", folder.name)
     return {"directory": folder.name, "embedder": "minilm-l6", "generator": GENERATOR.name}
 
 

@@ -206,7 +206,10 @@ def _single(hint: Any, value: Any, field: str, text: bool) -> Any:
     origin, arguments = get_origin(hint) or hint, get_args(hint)
     if origin in (tuple, frozenset):
         given = _typed(list, value, field)
-        return origin(decode(arguments[0], each, f"{field}[{index}]") for index, each in enumerate(given))
+        found = origin(decode(arguments[0], each, f"{field}[{index}]") for index, each in enumerate(given))
+        if len(found) < len(given):
+            raise InvalidRequest(field, "must not hold anything twice")
+        return found
     if origin in (dict, Mapping):
         given = _typed(dict, value, field)
         if arguments[1] is Any:

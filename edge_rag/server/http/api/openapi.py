@@ -14,14 +14,16 @@ from edge_rag.core.documents.jobs import JobPage
 from edge_rag.core.monitoring.event import AuditEntry
 from edge_rag.core.monitoring.status import DaemonStatus
 from edge_rag.core.shapes.encoder import members
+from edge_rag.model_store.jobs import ModelJob
 from edge_rag.server.http.api import access as api_access
 from edge_rag.server.http.api import evaluation, feedback, library, operation, questions
+from edge_rag.server.http.api import models as api_models
 from edge_rag.server.http.api.endpoints import EVENTS, PREFIX, Endpoint
 from edge_rag.server.http.api.schema import Schemas, attributes, default_of, details, has_no_default, summary
 from edge_rag.server.http.exchange import JSON
 from edge_rag.server.http.probes import PROBES, HttpProbe
 from edge_rag.service import access, ask, collections, documents, jobs, status
-from edge_rag.service.admin import tokens
+from edge_rag.service.admin import models, tokens
 from edge_rag.service.admin.feedback import DELETE_FEEDBACK, GIVE_FEEDBACK, LIST_FEEDBACK
 from edge_rag.service.call import Call, Operation
 from edge_rag.service.collections import QuestionAsked, QuestionsAsked
@@ -135,6 +137,21 @@ ENDPOINTS: Final = (
     Endpoint("GET", f"{PREFIX}/usage", status.GET_USAGE, operation.get_usage),
     Endpoint("GET", f"{PREFIX}/models", status.LIST_MODELS, operation.list_models),
     Endpoint("PUT", f"{PREFIX}/models/{{role}}", status.USE_MODEL, operation.use_model),
+    Endpoint("GET", f"{PREFIX}/models/catalog", models.LIST_INSTALLED_MODELS, api_models.list_recommended_models),
+    Endpoint("GET", f"{PREFIX}/models/installed", models.LIST_INSTALLED_MODELS, api_models.list_installed_models),
+    Endpoint("POST", f"{PREFIX}/models/installed", models.ADD_MODEL, api_models.add_model),
+    Endpoint("DELETE", f"{PREFIX}/models/installed/{{model}}", models.REMOVE_MODEL, api_models.remove_model),
+    Endpoint("POST", f"{PREFIX}/models/installed/{{model}}/verify", models.VERIFY_MODEL, api_models.verify_model),
+    Endpoint("POST", f"{PREFIX}/models/installed/{{model}}/choose", models.CHOOSE_MODEL, api_models.choose_model),
+    Endpoint(
+        "GET",
+        f"{PREFIX}/models/jobs/{{job}}/events",
+        models.WATCH_MODEL_JOB,
+        api_models.watch_model_job,
+        events={ModelJob: "progress"},
+        event_id=lambda job: int(job.change),
+    ),
+    Endpoint("POST", f"{PREFIX}/models/jobs/{{job}}/cancel", models.CANCEL_MODEL_JOB, api_models.cancel_model_job),
     Endpoint(
         "GET",
         f"{PREFIX}/backup",

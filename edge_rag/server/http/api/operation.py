@@ -50,6 +50,9 @@ def _backup_name(field: str, value: str) -> str:
 BackupName = Annotated[str, Legal(_backup_name, (("pattern", r"^[0-9]{8}T[0-9]{6}Z\.edge-rag$"),))]
 """Name of a backup on the box."""
 
+ModelName = Annotated[str, Legal(_model_name, (("pattern", "^[a-z0-9][a-z0-9._-]{0,63}$"),))]
+"""Name of a model."""
+
 RequestKey = Annotated[str, Legal(_request_id, (("pattern", "^[!-~]{1,128}$"),))]
 """Id of a request."""
 
@@ -262,7 +265,7 @@ class UseModelRequest:
     """
 
     role: str
-    name: Annotated[str, Legal(_model_name, (("pattern", "^[a-z0-9][a-z0-9._-]{0,63}$"),))]
+    name: ModelName
 
 
 @dataclass(frozen=True, slots=True)

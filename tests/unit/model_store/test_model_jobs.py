@@ -1,0 +1,146 @@
+"""Jobs on the model store: what they report, what they leave, and that nothing outlives them."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+from queue import Queue
+
+import pytest
+
+from edge_rag.errors import JobNotFound, NotReady
+from edge_rag.model_store.jobs import (
+    ModelJob,
+    ModelJobKind,
+    ModelJobs,
+    ModelJobState,
+    ModelTask,
+    _Reports,
+    task_of_adding,
+    task_of_verifying,
+)
+from edge_rag.model_store.source import AddRequest, GgufSource
+from edge_rag.model_store.store import ModelStore
+from tests.synthetic.tiny_gguf import tiny_model
+
+WAIT_S = 120.0
+
+
+class Running:
+    """A store, its jobs, and those that have ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = ModelStore(folder / "store", folder / "builtin")
+        self.jobs = ModelJobs()
+        self.ended: Queue[ModelJob] = Queue()
+
+    def start(self, task: ModelTask) -> ModelJob:
+        return self.jobs.start(task, self.ended.put)
+
+    def adding(self, path: Path, title: str = "") -> ModelTask:
+        request = AddRequest(GgufSource(path, title), "tiny", None, None)
+        return task_of_adding(self.store.directory, self.store.builtin, request)
+
+    def end(self) -> ModelJob:
+        return self.ended.get(timeout=WAIT_S)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    one = Running(tmp_path)
+    yield one
+    one.jobs.close()
+
+
+async def test_a_model_is_added_by_a_process_and_verified_by_the_next(running: Running, tmp_path: Path) -> None:
+    sent = tmp_path / "file-0123"
+    tiny_model("llama").write(tmp_path / "tiny.gguf").rename(sent)
+    task = running.adding(sent, "Tiny.gguf")
+    started = running.start(ModelTask(task.kind, task.model, task.source, {**task.arguments, "accept_loss": True}))
+    assert (started.number, started.kind, started.state) == (1, ModelJobKind.ADD, ModelJobState.RUNNING)
+    assert (started.model, started.source) == ("tiny", "Tiny.gguf")
+    with pytest.raises(NotReady, match="tiny is being added"):
+        running.start(task_of_verifying(running.store.directory, running.store.builtin, "tiny"))
+    async with aclosing(running.jobs.follow(1, 0)) as states:
+        seen = [state async for state in states]
+    assert seen[-1] == running.end() == running.jobs.latest()
+    assert (seen[-1].state, seen[-1].problem) == (ModelJobState.DONE, "")
+    assert {"copying", "syncing it to the disk"} <= {state.step for state in seen}
+    assert [state.change for state in seen] == sorted({state.change for state in seen})
+    assert running.store.manifest("tiny").source.startswith("Tiny.gguf, SHA-256 ")
+
+    running.start(task_of_verifying(running.store.directory, running.store.builtin, "tiny"))
+    verified = running.end()
+    assert (verified.number, verified.kind, verified.state) == (2, ModelJobKind.VERIFY, ModelJobState.DONE)
+    assert verified.total_bytes == sum(each.bytes for each in running.store.manifest("tiny").files.values())
+
+    weights = running.store.find("tiny") / "paged.onnx.data"
+    content = bytearray(weights.read_bytes())
+    content[100] ^= 1
+    weights.write_bytes(content)
+    running.start(task_of_verifying(running.store.directory, running.store.builtin, "tiny"))
+    damaged = running.end()
+    assert damaged.state is ModelJobState.FAILED
+    assert "paged.onnx.data was altered" in damaged.problem
+
+
+def test_what_cannot_be_added_is_told_and_leaves_nothing(running: Running, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + bytes(100))
+    running.start(running.adding(broken))
+    failed = running.end()
+    assert failed.state is ModelJobState.FAILED
+    assert "broken.gguf" in failed.problem
+    assert running.store.models() == []
+    assert [path.name for path in running.store.directory.iterdir()] == [".lock"]
+
+
+async def test_a_cancelled_job_ends_with_its_process_and_another_can_start(running: Running, tmp_path: Path) -> None:
+    tiny = tiny_model("llama").write(tmp_path / "tiny.gguf")
+    running.start(running.adding(tiny))
+    process = running.jobs._process
+    assert process is not None
+    cancelled = await asyncio.to_thread(running.jobs.cancel, 1)
+    assert cancelled.state is ModelJobState.CANCELLED
+    assert cancelled == running.end()
+    assert process.poll() is not None
+    assert running.store.models() == []
+    assert running.jobs.cancel(1) == cancelled, "it has ended"
+    with pytest.raises(JobNotFound):
+        running.jobs.cancel(2)
+    with pytest.raises(JobNotFound):
+        await anext(running.jobs.follow(2, 0))
+    running.start(running.adding(tmp_path / "missing.gguf"))
+    assert running.end().number == 2
+
+
+def test_the_end_of_the_daemon_ends_the_job_and_refuses_others(running: Running, tmp_path: Path) -> None:
+    tiny = tiny_model("llama").write(tmp_path / "tiny.gguf")
+    running.start(running.adding(tiny))
+    running.jobs.close()
+    assert running.end().state is ModelJobState.CANCELLED
+    assert not [thread for thread in threading.enumerate() if thread.name == "model-job"]
+    with pytest.raises(NotReady, match="shutting down"):
+        running.start(running.adding(tiny))
+
+
+def test_progress_within_a_step_is_reported_at_a_limited_rate() -> None:
+    now, output = [0.0], io.StringIO()
+    reports = _Reports(output, lambda: now[0])
+    reports.begin("copying", 100)
+    for _ in range(10):
+        now[0] += 0.0625
+        reports.advance(10)
+    reports.detail("x" * 1000)
+    written = [json.loads(line) for line in output.getvalue().splitlines()]
+    assert written[0] == {"step": "copying", "done_bytes": 0, "total_bytes": 100, "detail": ""}
+    assert [report["done_bytes"] for report in written[1:]] == [40, 80]
+    now[0] += 1
+    reports.detail("y" * 1000)
+    last = json.loads(output.getvalue().splitlines()[-1])
+    assert (last["done_bytes"], last["detail"]) == (100, "y" * 200)
