@@ -32,7 +32,7 @@ export class AnswerView {
     this.turn = turn;
     this.context = context;
     this.sentences = new Sentences(turn.language);
-    const heading = h('h2', { class: 'question', id: freshId('question'), dir: 'auto' }, turn.question);
+    const heading = h('h2', { class: 'ask-question', id: freshId('question'), dir: 'auto' }, turn.question);
     this.body = h('div', { class: 'answer-text', dir: 'auto' });
     this.below = h('div', { class: 'stack below' });
     this.element = h(
@@ -115,13 +115,13 @@ export class AnswerView {
     const language = turn.mode === 'quote' ? cited[0]?.language : turn.language;
     const words = h('span', { lang: language || null }, text);
     if (found.length) {
-      words.className = 'cited';
+      words.className = 'answer-cited';
       words.addEventListener('click', () => getSelection().isCollapsed && words.parentElement.querySelector('.ref').click());
     }
     if (unsupported && text.trim()) words.className = 'unsupported';
     return h(
       'span',
-      { class: 'part' },
+      { class: 'answer-part' },
       words,
       unsupported && text.trim() && h('span', { class: 'unsupported-note' }, icon('warning'), t('ask.unsupported')),
       found.map((each) => reference(each, this.context.tip, () => this.#open(each.citation))),

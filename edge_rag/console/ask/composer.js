@@ -64,7 +64,7 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
     { class: 'composer card', on: { submit } },
     limits,
     h('div', { class: 'question-row' }, question, askButton, stopButton),
-    h('div', { class: 'settings' }, field(t('ask.collection'), collection), modeField, sentencesField, more),
+    h('div', { class: 'ask-settings' }, field(t('ask.collection'), collection), modeField, sentencesField, more),
     h('p', { class: 'hint hints' }, hint, alone, following),
   );
 

@@ -115,7 +115,7 @@ def test_sentences_are_cut_where_the_box_says_though_browsers_count_otherwise(pa
         ),
     )
     answer = ask(page)
-    assert answer.locator(".cited").all_inner_texts() == [first, second]
+    assert answer.locator(".answer-cited").all_inner_texts() == [first, second]
     assert answer.locator(".unsupported").all_inner_texts() == [third]
     # In words, not by a colour alone.
     expect(answer).to_contain_text("no passage supports this")
