@@ -20,11 +20,12 @@ const PAGES_TRIED = 4; // a range may begin on a page after that of its passage
  * @param {{start: number, end: number}|null} options.cited What is in boxes, in code points.
  * @param {number} options.page Page on which it is looked for first.
  * @param {string} [options.quote] Its text, for screen readers.
- * @param {(error: Error) => void} options.failed Told why the first page cannot be shown.
+ * @param {(page: number) => void} options.located Told on which page the range begins.
+ * @param {(error: Error) => void} options.failed Told why a page cannot be shown.
  * @param {AbortSignal} options.signal
  * @returns {{element: HTMLElement, onKey: (key: string) => boolean}}
  */
-export function pageSource({ collection, info, cited, page, quote, failed, signal }) {
+export function pageSource({ collection, info, cited, page, quote, located, failed, signal }) {
   const pages = info.pages;
   const base = `/documents/${encodeURIComponent(info.id)}/pages`;
   const picture = h('img', { alt: '', draggable: 'false' });
@@ -95,6 +96,7 @@ export function pageSource({ collection, info, cited, page, quote, failed, signa
       const found = await find(shown + tried, ending);
       if (found.boxes.length) {
         citedOn = found.page;
+        located(citedOn);
         continues = found.continues;
         return found;
       }

@@ -37,6 +37,7 @@ export function documentReader(container, { collection, document: name, start, e
   let view = null;
   let info = null;
   let switches = [];
+  let changed = false; // whether the text is another one than was cited
   container.classList.add('source-reader');
   replace(container, more.actions ? null : actions, why, content);
   if (more.actions) replace(actions);
@@ -48,7 +49,7 @@ export function documentReader(container, { collection, document: name, start, e
     const options = {
       collection,
       info,
-      cited: ranged ? range : null,
+      cited: ranged && !changed ? range : null,
       signal: AbortSignal.any([signal, shown.signal]),
     };
     why.hidden = !reason;
@@ -57,7 +58,9 @@ export function documentReader(container, { collection, document: name, start, e
     for (const each of switches) each.setAttribute('aria-pressed', String(each.dataset.kind === kind));
     if (kind === 'page') {
       const failed = (error) => show('text', t('source.no_pages', { reason: visible(error.message) }));
-      view = pageSource({ ...options, page: page ?? info.page ?? 1, quote, failed });
+      // A passage's page is where it begins; that of the range is known when it was found.
+      const located = (found) => onPlace(info.headings, (info.page = found));
+      view = pageSource({ ...options, page: page ?? info.page ?? 1, quote, located, failed });
     } else {
       view = textSource(options);
     }
@@ -100,12 +103,15 @@ export function documentReader(container, { collection, document: name, start, e
         'div',
         { class: 'source-links' },
         quote !== undefined && iconButton(t('source.copy'), 'copy', { on: copy, 'aria-keyshortcuts': 'c' }),
-        original && link(t('source.download'), 'download', { href: original.pathname + original.search, download: true }),
+        original &&
+          link(t('source.download'), 'download', { href: original.pathname + original.search, download: true }),
         more.actions && link(t('source.open'), 'file', { href: open }),
       ),
     );
     onPlace(info.headings, info.page);
-    if (!paged) show('text');
+    changed = quote !== undefined && !info.text.startsWith(quote);
+    if (changed) show('text', t('source.changed', { quote: visible(quote) }));
+    else if (!paged) show('text');
     else if (!info.original_url) show('text', t('source.no_original'));
     else show(preferred);
   }

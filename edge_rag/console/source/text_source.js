@@ -66,8 +66,13 @@ export function textSource({ collection, info, cited, signal }) {
       ranges.push(first);
       replace(list, first.element);
       const mark = list.querySelector('mark');
-      // The mark stands in the upper third, below what it follows from.
-      if (mark) element.scrollTop += top(mark) - top(element) - element.clientHeight / 3;
+      if (mark) {
+        // The mark stands in the upper third, below what it follows from; the header of a table stays in sight.
+        const table = mark.closest('table');
+        const above = table ? top(mark) - top(table) : Infinity;
+        const fits = above < 0.6 * element.clientHeight;
+        element.scrollTop += top(mark) - top(element) - (fits ? above + 8 : element.clientHeight / 3);
+      }
       watch();
     } catch (error) {
       if (!signal.aborted) replace(list, errorBox(error, begin));
@@ -161,7 +166,8 @@ function table({ rows, columns, header }, cited, marked) {
       for (; column < cell.column; column++) made.push(h('td'));
       const head = at === header;
       const whole = cited && cited.start <= cell.start && cell.end <= cited.end;
-      const classes = [whole && 'cited', cell.end - cell.start <= SHORT && 'short'].filter(Boolean).join(' ');
+      const short = cell.end - cell.start <= SHORT;
+      const classes = [whole && 'source-cited', short && 'source-short'].filter(Boolean).join(' ');
       const props = { scope: head ? 'col' : null, colspan: cell.columns > 1 ? cell.columns : null, dir: 'auto' };
       made.push(h(head ? 'th' : 'td', { ...props, class: classes || null }, marked(cell.start, cell.end)));
       column += cell.columns;

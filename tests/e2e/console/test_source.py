@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -13,6 +15,8 @@ import pytest
 from fpdf import FPDF
 from playwright.sync_api import Locator, Page, expect
 
+from edge_rag.core.documents.parts import ChunkPlace, parts_of
+from edge_rag.core.shapes.encoder import encode
 from tests.e2e.console.conftest import CONSOLE, Pages
 from tests.e2e.support.browser import widest_overflow
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon
@@ -146,6 +150,37 @@ def test_a_cited_range_is_marked_to_the_character_whatever_its_script(
     axe(wide)
 
 
+def test_any_range_of_any_text_is_marked_exactly(wide: Page) -> None:
+    random = Random(20)
+    pieces = ["a", "é", "🔧", "👩‍🔧", "م", "ק", "\u0301", " ", "\n", "\n\n", " | ", "\u202e"]
+    cases = []
+    for _ in range(200):
+        text = "".join(random.choices(pieces, k=60)).strip()
+        at = random.randrange(1000)
+        start = random.randrange(len(text))
+        end = random.randrange(start, len(text)) + 1
+        found = {"text": text, "start": at, "parts": encode(tuple(parts_of(text, at, [ChunkPlace(at, at + 999, ())])))}
+        cases.append({"found": found, "cited": {"start": at + start, "end": at + end}})
+    marks = wide.evaluate(
+        """async (cases) => {
+          const { rendered } = await import(`${document.documentElement.dataset.base}/source/text_source.js`);
+          return cases.map(({ found, cited }) => {
+            const box = document.createElement('div');
+            box.append(...rendered(found, cited));
+            return [box.textContent, [...box.querySelectorAll('mark')].map((each) => each.textContent).join('')];
+          });
+        }""",
+        cases,
+    )
+    divider = re.compile(r"\s|\|")
+    for case, (whole, marked_text) in zip(cases, marks, strict=True):
+        text, first = case["found"]["text"], case["found"]["start"]
+        cited = text[case["cited"]["start"] - first : case["cited"]["end"] - first]
+        # Between parts, lines and cells there are no characters of the text.
+        assert divider.sub("", whole.replace("⟨U+202E⟩", "\u202e")) == divider.sub("", text)
+        assert divider.sub("", marked_text.replace("⟨U+202E⟩", "\u202e")) == divider.sub("", cited)
+
+
 def test_the_text_goes_on_in_both_directions_and_the_page_stays_small(
     wide: Page, console_daemon: RunningDaemon
 ) -> None:
@@ -261,6 +296,20 @@ def test_a_cited_sentence_after_the_first_page_of_its_passage_is_found(
     pane = open_source(wide, [{**cited, "page": 1}])
     expect(pane.get_by_role("img", name="Page 2 of manual.pdf")).to_be_visible()
     expect(pane.locator(".page-box")).to_have_count(LINES)
+    expect(pane.locator(".source-page")).to_have_text("Page 2")
+
+
+def test_what_is_not_in_the_document_any_more_is_not_marked(
+    wide: Page, console_daemon: RunningDaemon, screenshot: Callable[..., Path]
+) -> None:
+    ingest(console_daemon.address, {"changed.txt": f"The first edition. {ON_PAPER}".encode()}, COLLECTION)
+    cited = citation(console_daemon, "changed.txt", ON_PAPER)
+    ingest(console_daemon.address, {"changed.txt": b"The second edition. Grease is not needed any more."}, COLLECTION)
+    pane = open_source(wide, [cited])
+    expect(pane.get_by_role("region", name="Text of the document")).to_contain_text("The second edition.")
+    expect(pane.locator(".source-why")).to_contain_text(f"It was cited: “{ON_PAPER}”")
+    expect(pane.locator("mark")).to_have_count(0)
+    screenshot("source-changed", wide)
 
 
 def test_the_pane_is_reached_and_left_by_keyboard(wide: Page, console_daemon: RunningDaemon) -> None:
