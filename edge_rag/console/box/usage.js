@@ -27,7 +27,8 @@ export async function usagePanel(container, signal) {
     duration(each.slot_s),
     duration(each.ingest_s),
   ]);
-  const columns = ['client', 'tokens', ...COUNTS].map((name, at) => ({ text: t(`box.${name}`), kind: at > 1 && 'number' }));
+  const columns = ['client', 'tokens'].map((name) => ({ text: t(`box.${name}`) }));
+  columns.push(...COUNTS.map((name) => ({ text: t(`box.${name}`), kind: 'number' })));
   const caption = t('box.since', { time: dateTime(since) });
   const again = button(t('audit.refresh'), { on: () => usagePanel(container, signal) });
   replace(

@@ -1,0 +1,238 @@
+"""How the box is: live numbers, requests and the trail of one, usage, backups, certificates, and what readers see."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from edge_rag.storage.backup import unpack
+from tests.e2e.console.conftest import CONSOLE, Pages
+from tests.e2e.support.browser import widest_overflow
+from tests.e2e.support.running_daemon import RunningDaemon, start_daemon
+from tests.e2e.support.secured_daemon import Box
+
+QUESTION = "How often must the pump bearings be greased?"
+TABS = ("live", "requests", "usage", "backups")
+
+Screenshot = Callable[..., Path]
+Axe = Callable[[Page], None]
+
+
+def ask(daemon: RunningDaemon, mode: str, request_id: str = "") -> dict[str, Any]:
+    """Asks a question over HTTP and returns its answer."""
+    headers = {"content-type": "application/json"} | ({"x-request-id": request_id} if request_id else {})
+    body = json.dumps({"question": QUESTION, "mode": mode}).encode()
+    with urllib.request.urlopen(urllib.request.Request(f"{daemon.http}/api/v1/ask", body, headers)) as response:
+        answer: dict[str, Any] = json.load(response)
+        return answer
+
+
+@contextmanager
+def asking(daemon: RunningDaemon) -> Iterator[None]:
+    """Asks one question after the other during the block."""
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            ask(daemon, "free")
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        worker.join()
+
+
+def card(page: Page, title: str) -> Locator:
+    return page.locator(".live > section").filter(has=page.get_by_role("heading", name=title, exact=True))
+
+
+def test_live_values_change_while_questions_are_answered(
+    open_page: Pages, console_daemon: RunningDaemon, screenshot: Screenshot
+) -> None:
+    page = open_page("/#/box")
+    expect(card(page, "State")).to_contain_text("in service")
+    generator = card(page, "Stages").get_by_role("row").filter(has_text="Generator")
+    before = int(generator.get_by_role("cell").nth(6).inner_text().replace(",", ""))
+    with asking(console_daemon):
+        expect(card(page, "Speed").locator(".figure").first).not_to_have_text(re.compile(r"^0$"))
+        expect(card(page, "Page map").get_by_role("img")).not_to_have_accessible_name(re.compile(" 0 kept"))
+        expect(card(page, "Latency").get_by_role("row").filter(has_text="First text")).to_be_visible()
+        expect(generator.get_by_role("cell").nth(6)).not_to_have_text(f"{before:,}")
+        screenshot("box-live", page)
+    assert len((card(page, "Speed").locator("polyline").first.get_attribute("points") or "").split()) <= 120
+    expect(card(page, "Memory plan").get_by_role("listitem").first).to_contain_text("process")
+    expect(card(page, "Other machines")).to_contain_text("Offload is off")
+    # Numbers are no news: nothing of them was said.
+    assert page.locator("#live").inner_text() == ""
+
+
+def test_nothing_is_asked_of_the_box_while_the_page_is_hidden(open_page: Pages) -> None:
+    page = open_page("/#/box")
+    expect(card(page, "State")).to_contain_text("in service")
+    show = "hidden => { Object.defineProperty(document, 'hidden', {get: () => hidden, configurable: true});"
+    show += " document.dispatchEvent(new Event('visibilitychange')); }"
+    streams = "status/events"
+    with page.expect_event("requestfailed", lambda request: streams in request.url):
+        page.evaluate(show, True)
+    with page.expect_request(lambda request: streams in request.url):
+        page.evaluate(show, False)
+    expect(card(page, "State")).to_contain_text("live")
+
+
+def test_a_request_is_found_and_its_trail_told(
+    open_page: Pages, console_daemon: RunningDaemon, screenshot: Screenshot, axe: Axe
+) -> None:
+    ask(console_daemon, "free", "why-so-slow-1")
+    ask(console_daemon, "quote", "why-so-slow-2")
+    page = open_page("/#/box/requests")
+    expect(page.get_by_role("row").filter(has_text="why-so-slow-2")).to_contain_text("quoted")
+    page.get_by_label("Id", exact=True).fill("SLOW-1")
+    expect(page.get_by_role("row")).to_have_count(2)  # with the heading
+    row = page.get_by_role("row").filter(has_text="why-so-slow-1")
+    expect(row).to_contain_text("finished")
+    page.get_by_label("Outcome").select_option("refused")
+    expect(page.get_by_text("There is no such request.")).to_be_visible()
+    page.get_by_label("Outcome").select_option("finished")
+    row.get_by_role("link").click()
+
+    expect(page.get_by_role("heading", name="Request why-so-slow-1")).to_be_focused()
+    bars = page.locator(".timeline > li")
+    expect(bars).to_have_count(3)
+    expect(bars.nth(0)).to_contain_text(re.compile(r"Retriever.*computed \d"))
+    shares = page.locator(".timeline .part.work").evaluate_all("parts => parts.map(each => each.offsetLeft)")
+    assert shares == sorted(shares)
+    told = page.locator(".timeline-events > li")
+    expect(told.nth(0)).to_contain_text("Retriever: done")
+    expect(told.last).to_contain_text(re.compile("^.*Finished: .* tokens in .* steps"))
+    assert widest_overflow(page) == 0
+    axe(page)
+    screenshot("box-request", page)
+    page.get_by_role("link", name="All requests").click()
+    expect(page.get_by_role("heading", name="Latest requests")).to_be_visible()
+
+
+def test_new_requests_are_offered_and_do_not_move_the_list(open_page: Pages, console_daemon: RunningDaemon) -> None:
+    ask(console_daemon, "quote", "the-first")
+    page = open_page("/#/box/requests")
+    expect(page.get_by_role("row").filter(has_text="the-first")).to_be_visible()
+    with page.expect_request(lambda request: "audit/events" in request.url):
+        page.get_by_role("button", name="Refresh").click()
+    ask(console_daemon, "quote", "the-next")
+    offered = page.get_by_role("button", name="Show 1 new request")
+    expect(offered).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="the-next")).to_have_count(0)
+    offered.click()
+    expect(page.get_by_role("row").nth(1)).to_contain_text("the-next")
+
+
+def test_a_backup_is_made_downloaded_and_deleted_and_a_restart_told(
+    open_page: Pages, tmp_path: Path, screenshot: Screenshot
+) -> None:
+    data, log = tmp_path / "data", tmp_path / "log"
+    own = start_daemon(data, log, CONSOLE)
+    try:
+        page = open_page("/#/box/backups", daemon=own)
+        open_page.watch(page).allow("ERR_|status of 503")
+        expect(page.get_by_text("No backup was made yet")).to_be_visible()
+        page.get_by_role("button", name="Make a backup").click()
+        made = page.get_by_text("The last backup was made on the box")
+        expect(made).to_be_visible()
+        row = page.get_by_role("row").nth(1)
+        with page.expect_download() as started:
+            row.get_by_role("link", name="Download").click()
+        file = tmp_path / started.value.suggested_filename
+        started.value.save_as(file)
+        assert unpack(file, None).documents == 0
+        assert re.fullmatch(r"\d{8}T\d{6}Z\.edge-rag", file.name)
+        screenshot("box-backups", page)
+        row.get_by_role("button", name="Delete").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(page.get_by_text("There is no backup on the box.")).to_be_visible()
+        expect(made).to_be_visible()
+
+        page.get_by_role("tab", name="Live").click()
+        expect(card(page, "State")).to_contain_text("live")
+        said = page.locator("#live p").count()
+        own.kill()
+        expect(card(page, "State")).to_contain_text("connection lost")
+        last = data / "backups" / "last.json"
+        last.write_text(json.dumps(json.loads(last.read_text()) | {"at": "2026-01-01T00:00:00+00:00"}))
+        own = start_daemon(data, log, CONSOLE.replace("127.0.0.1:0", own.http.removeprefix("http://")))
+        expect(page.get_by_text("The box was restarted").first).to_be_visible()
+        expect(card(page, "State").locator(".badge").last).to_have_text("live")
+        sentences = page.locator("#live p").all_inner_texts()[said:]
+        assert [each.split(".")[0] for each in sentences] == ["connection lost, trying again", "The box was restarted"]
+
+        # An old one is warned of, by more than a colour.
+        page.get_by_role("tab", name="Backups and certificates").click()
+        expect(page.locator(".alarm")).to_contain_text("The last backup was made on the box")
+        expect(page.locator(".alarm svg")).to_be_visible()
+    finally:
+        own.kill()
+
+
+def test_administrators_see_certificates_and_quotas_and_readers_what_is_theirs(
+    open_page: Pages, box: Box, axe: Axe, screenshot: Screenshot
+) -> None:
+    def signed_in(name: str, path: str) -> Page:
+        return open_page(path, daemon=box.running, headers={"authorization": f"Bearer {box.tokens[name]}"})
+
+    rare = signed_in("rare", "/#/box")
+    expect(rare.get_by_text("are shown to administrators")).to_be_visible()
+    expect(rare.get_by_role("tab")).to_have_count(0)
+    expect(rare.get_by_role("definition").filter(has_text="a: 1 document")).to_be_visible()
+    assert [url for url in open_page.watch(rare).requests if re.search("status|audit|usage|backups", url)] == []
+    axe(rare)
+    page = signed_in("admin", "/#/box/backups")
+    certificates = page.get_by_role("table", name="Certificates")
+    expect(certificates.get_by_role("row").filter(has_text="server.pem")).to_contain_text(re.compile(r"82[45] days"))
+    axe(page)
+    page.get_by_role("tab", name="Usage").click()
+    quota = page.locator(".card").filter(has=page.get_by_role("heading", name="rare", exact=True))
+    expect(quota).to_contain_text("2 of 2")
+    screenshot("box-usage", page)
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_every_tab_fits_every_width_in_both_themes(
+    open_page: Pages, console_daemon: RunningDaemon, screenshot: Screenshot, axe: Axe, tab: str
+) -> None:
+    ask(console_daemon, "free")
+    page = open_page(f"/#/box/{tab}")
+    panel = page.get_by_role("tabpanel")
+    for width, height in ((360, 800), (1024, 800), (2560, 1440)):
+        page.set_viewport_size({"width": width, "height": height})
+        expect(panel.get_by_role("heading").first).to_be_visible()
+        assert widest_overflow(page) == 0
+        screenshot(f"box-{tab}-{width}", page)
+    axe(page)
+    german = open_page(f"/#/box/{tab}", width=360, theme="dark", language="de")
+    expect(german.get_by_role("tabpanel").get_by_role("heading").first).to_be_visible()
+    assert widest_overflow(german) == 0
+    screenshot(f"box-{tab}-dark", german)
+    axe(german)
+
+
+def test_tabs_are_reached_and_left_by_the_keyboard(open_page: Pages) -> None:
+    page = open_page("/#/box")
+    page.get_by_role("tab", name="Live").focus()
+    page.keyboard.press("End")
+    expect(page.get_by_role("tab", name="Backups and certificates")).to_be_focused()
+    expect(page.get_by_role("button", name="Make a backup")).to_be_visible()
+    assert page.evaluate("location.hash") == "#/box/backups"
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("tabpanel")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Make a backup")).to_be_focused()
