@@ -91,7 +91,7 @@ async function showRequests(container, signal) {
       return;
     }
     const rows = found.slice(0, MOST_ROWS).map((each) => [
-      h('a', { href: href('box', 'requests', each.id) }, dateTime(each.at)),
+      h('a', { class: 'when', href: href('box', 'requests', each.id) }, dateTime(each.at)),
       outcomeBadge(each.outcome),
       duration(each.seconds),
       answer(each),

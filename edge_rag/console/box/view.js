@@ -12,7 +12,7 @@ const LIMITS = ['requests_per_minute', 'tokens_per_minute', 'concurrent_requests
 /** Shows the view. `parts` are the tab and, of requests, the id of one. */
 export async function show(container, { parts, signal }) {
   await loadStyle('box/box.css');
-  const title = t('box.title');
+  const title = t('app.box');
   if (!can('admin')) {
     replace(container, h('h1', {}, title), await whatOthersSee(signal));
     return title;
