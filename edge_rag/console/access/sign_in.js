@@ -33,8 +33,13 @@ export async function show(container, { parts, signal }) {
     h('p', {}, t('access.sign_in_about')),
     h('div', { class: 'grid' }, codeForm, tokenForm),
   );
-  if (refused) codeForm.tell(refused);
-  codeForm.querySelector('input').focus();
+  const typing = codeForm.querySelector('input');
+  if (refused) {
+    // A code that was not looked at, because the box is busy or away, can be tried again.
+    if (refused.status !== 401 && refused.status !== 400) typing.value = code;
+    codeForm.tell(refused);
+  }
+  typing.focus();
   return t('access.sign_in_title');
 }
 

@@ -1,7 +1,7 @@
 /** Starts the console: signs in, shows the view of the address, and what all views have around them. */
 
 import { onUnauthenticated } from './api.js';
-import { h, replace, untrusted } from './dom.js';
+import { BASE, h, replace, untrusted } from './dom.js';
 import { errorBox, iconButton, notice, select, spinner } from './controls.js';
 import { current, go, href } from './router.js';
 import { can, forget, identity, isSignedIn, signedIn, signOut } from './session.js';
@@ -48,8 +48,15 @@ async function show() {
     started = true;
   } catch (error) {
     if (signal.aborted || error.status === 401) return;
-    replace(container, errorBox(error, show));
+    if (error instanceof TypeError && (await isOutdated())) location.reload();
+    else if (!signal.aborted) replace(container, errorBox(error, show));
   }
+}
+
+/** Whether the box has another version of the console by now, and this page cannot load the files of its own any more. */
+async function isOutdated() {
+  const page = await fetch('/').then((response) => response.text(), () => '');
+  return page !== '' && !page.includes(`"${BASE}"`);
 }
 
 function menu() {

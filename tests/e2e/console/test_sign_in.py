@@ -35,6 +35,23 @@ def test_a_link_signs_in_and_leaves_no_code_behind(box: Box, open_page: Pages) -
     assert page.evaluate("history.length") <= 2
 
 
+def test_a_code_that_was_not_looked_at_can_be_tried_again(box: Box, open_page: Pages) -> None:
+    page = open_page(None, daemon=box.running)
+    open_page.watch(page).allow(r"status of 429 \(Too Many Requests\)")
+    busy = {"error": {"message": "quota", "type": "rate_limit_error", "param": None, "code": "quota_exceeded"}}
+    page.route(
+        "**/api/v1/session",
+        lambda route: route.fulfill(status=429, json=busy, headers={"retry-after-ms": "41000"}),
+        times=1,
+    )
+    code = code_for(box, "phone-3")
+    page.goto(f"/#/sign-in/{code}")
+    expect(page.get_by_text("Too many attempts from your network. Try again in 41 sec.")).to_be_visible()
+    expect(page.get_by_label("Code")).to_have_value(code)
+    page.keyboard.press("Enter")
+    expect(page.locator("#menu .who")).to_have_text("phone-3")
+
+
 def test_who_is_unknown_is_asked_and_then_sees_what_was_wanted(
     box: Box, open_page: Pages, screenshot: Callable[..., object]
 ) -> None:

@@ -54,6 +54,16 @@ def server() -> Iterator[Server]:
     one.close()
 
 
+def test_files_of_the_console_are_delayed_for_networks_that_load_them_again_and_again() -> None:
+    now = 0.0
+    connections = Connections(ConnectionLimits(8, 4), lambda: now)
+    crowd = [connections.page_requested(f"ipv4:192.0.2.7:{port}") for port in range(2001)]
+    assert crowd == [False] * 2000 + [True]
+    assert not connections.page_requested("ipv4:192.0.2.8:5000")
+    now = 1.0
+    assert [connections.page_requested("ipv4:192.0.2.7:5000") for _ in range(101)] == [False] * 99 + [True] * 2
+
+
 @contextmanager
 def connected(port: int, own: int) -> Iterator[socket.socket]:
     """A client on a port that others of this process may use, too."""
