@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -15,10 +14,8 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.analysis.terms import terms_of
 from edge_rag.core.documents.document import (
     Chunk,
-    ChunkTerm,
     ChunkTerms,
     Content,
     DocumentInfo,
@@ -31,11 +28,11 @@ from edge_rag.core.documents.parts import ChunkPlace
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
 from edge_rag.errors import InvalidRequest, OriginalNotKept
+from edge_rag.storage.assessment.chunk_terms import held_terms
 from edge_rag.storage.database import Database
 from edge_rag.storage.filter_sql import SqlCondition, SqlValue, joined, search_condition
 from edge_rag.storage.filter_sql import condition as filter_condition
 from edge_rag.storage.jobs import complete, is_queued, supersede
-from edge_rag.storage.migrations import fulltext_table
 from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.spool.originals import OriginalFile, Originals
 from edge_rag.storage.statements import (
@@ -76,12 +73,6 @@ _LISTED: Final = {
 
 MAX_BEFORE: Final = 1024
 """Most characters of the text before a chunk that is in no chunk."""
-
-MAX_CHUNK_TERMS: Final = 1000
-"""Most terms of a chunk that are looked up at once."""
-
-COUNTED_CHUNKS: Final = 1024
-"""Chunks with a term are counted up to this number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +179,8 @@ class DocumentStore:
         """
         with self._database.snapshot() as connection:
             number = require_document(connection, require_collection(connection, collection), document)
-            row = connection.execute(
-                f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE d.document = ?",
-                (number,),
-            ).fetchone()
             text = self._texts.read(connection, number, start, end, max_bytes)
-        return info_of(row), text
+            return _record(connection, number), text
 
     def place(self, collection: str, document: str, position: int) -> DocumentPlace:
         """Returns where in a document a character of its text is, by the passage that has it or precedes it.
@@ -226,12 +213,7 @@ class DocumentStore:
         """
         with self._database.snapshot() as connection:
             number = require_document(connection, require_collection(connection, collection), document)
-            info = info_of(
-                connection.execute(
-                    f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE d.document = ?",
-                    (number,),
-                ).fetchone()
-            )
+            info = _record(connection, number)
             text = self._texts.read(connection, number, start, end)
 
             def past(ordinal: int) -> int:
@@ -272,9 +254,7 @@ class DocumentStore:
         with self._database.snapshot() as connection:
             stored = require_collection(connection, collection)
             number = require_document(connection, stored, document)
-            info = connection.execute(
-                f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE d.document = ?", (number,)
-            ).fetchone()
+            info = _record(connection, number)
             query = (
                 "SELECT chunk, ordinal, first, past, page, context, text, "
                 "ifnull((SELECT p.past FROM chunks p WHERE p.document = k.document AND p.ordinal = k.ordinal - 1), 0) "
@@ -288,7 +268,7 @@ class DocumentStore:
                 before = self._texts.read(connection, number, ended, gap) if gap > ended else ""
                 chunk = Chunk(ordinal, first, past, page, tuple(json.loads(context)), text)
                 chunks.append(ChunkRow(ChunkId(chunk_id), chunk, before))
-        return stored, info_of(info), tuple(chunks)
+        return stored, info, tuple(chunks)
 
     def chunk_terms(self, collection: str, document: str, position: int) -> ChunkTerms:
         """Returns the terms that the full text index holds of a chunk; the document is found by id or else by name.
@@ -306,25 +286,11 @@ class DocumentStore:
             if row is None:
                 raise InvalidRequest("position", f"document {document!r} has no chunk {position:,}")
             chunk, text, context = row
-            words: dict[str, str] = {}
-            for part in (context, text):
-                for start, end, term in terms_of(part):
-                    words.setdefault(term, part[start:end])
-            counts = Counter(term for _, _, term in terms_of(text))
-            above = {term for _, _, term in terms_of(context)}
-            table = fulltext_table(stored.number)
-            held = f"SELECT count(*) FROM {table} WHERE {table} MATCH ? AND rowid = ?"
-            having = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {table} MATCH ? LIMIT {COUNTED_CHUNKS})"
-            terms = []
-            for term, word in list(words.items())[:MAX_CHUNK_TERMS]:
-                # A word is a quoted string without quotation marks: it is never an operator.
-                (indexed,) = connection.execute(held, (f'"{word}"', chunk)).fetchone()
-                (chunks,) = connection.execute(having, (f'"{word}"',)).fetchone()
-                terms.append(ChunkTerm(term, word, counts[term], term in above, bool(indexed), chunks))
             (total,) = connection.execute(
                 "SELECT count(*) FROM chunks WHERE collection = ?", (stored.number,)
             ).fetchone()
-        return ChunkTerms(position, tuple(terms), len(words) - len(terms), total)
+            terms, left_out = held_terms(connection, stored.number, ChunkId(chunk), text, context)
+        return ChunkTerms(position, terms, left_out, total)
 
     def list(
         self,
@@ -473,11 +439,9 @@ class DocumentStore:
         def remove(connection: apsw.Connection) -> tuple[DocumentChange, tuple[str, ...]]:
             stored = require_collection(connection, collection)
             number = require_document(connection, stored, document)
-            row = connection.execute(
-                f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE d.document = ?", (number,)
-            ).fetchone()
+            info = _record(connection, number)
             removed = remove_document(connection, stored.number, number)
-            superseded = supersede(connection, collection, info_of(row).name, None, "the document was deleted")
+            superseded = supersede(connection, collection, info.name, None, "the document was deleted")
             (remaining,) = connection.execute(
                 "SELECT EXISTS (SELECT 1 FROM documents WHERE collection = ?)", (stored.number,)
             ).fetchone()
@@ -486,7 +450,7 @@ class DocumentStore:
             dropped = not remaining and not stored.kept
             if dropped:
                 after = replace(after, epoch=drop_collection(connection, stored.number))
-            return DocumentChange(after, removed, (), dropped, info=info_of(row)), superseded
+            return DocumentChange(after, removed, (), dropped, info=info), superseded
 
         change, superseded = self._database.remove(remove)
         self._spool.discard(*superseded)
@@ -517,12 +481,8 @@ class DocumentStore:
             connection.execute("DELETE FROM document_metadata WHERE document = ?", (row,))
             insert_metadata(connection, number, row, metadata)
             renew_generation(connection, number)
-            info = info_of(
-                connection.execute(
-                    f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE d.document = ?", (row,)
-                ).fetchone()
-            )
-            return DocumentChange(require_collection(connection, collection), (), (), info=info)
+            changed = require_collection(connection, collection)
+            return DocumentChange(changed, (), (), info=_record(connection, row))
 
     def passages(self, chunks: Sequence[ChunkId]) -> dict[ChunkId, StoredPassage]:
         """Returns the passages of those of the given chunks that are still stored."""
@@ -608,6 +568,14 @@ def _selected(selection: DocumentSelection, collection: int) -> SqlCondition:
     if selection.filter is not None:
         found.append(filter_condition(selection.filter, collection))
     return joined(" AND ", found)
+
+
+def _record(connection: apsw.Connection, number: int) -> DocumentInfo:
+    row = connection.execute(
+        f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE d.document = ?", (number,)
+    ).fetchone()
+    assert row is not None, "the document was found in the same transaction"
+    return info_of(row)
 
 
 def _until(rows: Iterable[Sequence[Any]], max_bytes: int | None) -> Iterator[Sequence[Any]]:

@@ -34,20 +34,20 @@ def put_file(daemon: RunningDaemon, content: bytes, media_type: str) -> tuple[in
         return response.status, json.loads(response.read())
 
 
-def test_chunks_cover_a_document_and_are_what_search_finds(http_daemon: RunningDaemon) -> None:
-    place = "collections/default/chunks?document=operating-manual.pdf"
-    status, whole = call(http_daemon, "GET", f"{place}&limit=200")
+def test_chunks_cover_a_document_and_are_what_search_finds(plant: RunningDaemon) -> None:
+    place = "collections/plant/chunks?document=operating-manual.pdf"
+    status, whole = call(plant, "GET", f"{place}&limit=200")
     assert (status, whole["next"]) == (200, None)
     assert len(whole["chunks"]) == whole["document"]["chunks"] > 5
     document = whole["document"]["id"]
-    _, stored = call(http_daemon, "GET", f"collections/default/documents/{document}")
+    _, stored = call(plant, "GET", f"collections/plant/documents/{document}")
     text = stored["text"]
     assert text.startswith("".join(each["before"] + each["text"] for each in whole["chunks"]))
     assert all(each["indexed"] and each["page"] for each in whole["chunks"])
 
     pages, after = [], ""
     while True:
-        _, page = call(http_daemon, "GET", f"{place}&limit=4{after}")
+        _, page = call(plant, "GET", f"{place}&limit=4{after}")
         pages += page["chunks"]
         if page["next"] is None:
             break
@@ -55,17 +55,17 @@ def test_chunks_cover_a_document_and_are_what_search_finds(http_daemon: RunningD
     assert pages == whole["chunks"]
 
     for each in whole["chunks"][:3]:
-        _, held = call(http_daemon, "GET", f"collections/default/chunks/{each['position']}/terms?document={document}")
+        _, held = call(plant, "GET", f"collections/plant/chunks/{each['position']}/terms?document={document}")
         assert held["left_out"] == 0
         assert all(term["indexed"] for term in held["terms"])
         words = [term["word"] for term in held["terms"]]
         assert all(word in each["text"] or word in " ".join(each["headings"]) for word in words)
 
 
-def test_chunks_of_a_document_that_is_not_there(http_daemon: RunningDaemon) -> None:
-    status, found = call(http_daemon, "GET", "collections/default/chunks?document=nothing.md")
+def test_chunks_of_a_document_that_is_not_there(plant: RunningDaemon) -> None:
+    status, found = call(plant, "GET", "collections/plant/chunks?document=nothing.md")
     assert (status, found["error"]["code"]) == (404, "document_not_found")
-    status, found = call(http_daemon, "GET", "collections/default/chunks/9999/terms?document=parts-list.md")
+    status, found = call(plant, "GET", "collections/plant/chunks/9999/terms?document=parts-list.md")
     assert (status, found["error"]["param"]) == (400, "position")
 
 
