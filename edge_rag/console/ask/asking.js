@@ -57,7 +57,8 @@ export async function ask(turn, { signal, on }) {
     turn.state = 'done';
     return null;
   } catch (error) {
-    if (signal.aborted) {
+    // A refused token ends the view before its error arrives here.
+    if (signal.aborted && !(error instanceof ApiError)) {
       turn.state = 'stopped';
       return null;
     }

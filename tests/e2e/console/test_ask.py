@@ -82,6 +82,25 @@ def test_a_first_visit_shows_what_can_be_asked(page: Page, axe: Axe, screenshot:
     screenshot("ask-first-visit")
 
 
+def test_a_box_without_documents_or_language_model_says_so(open_page: Pages, axe: Axe, screenshot: Screenshot) -> None:
+    page = open_page(None)
+    known = {"collections": [{"name": "a", "documents": 0, "settings": {"title": "", "description": ""}}]}
+    page.route("**/api/v1/collections", lambda route: route.fulfill(json=known))
+    page.goto("/")
+    expect(page.get_by_text("This box has no documents yet")).to_be_visible()
+    expect(page.get_by_role("link", name="Add documents")).to_have_attribute("href", "#/documents")
+    expect(field(page)).to_be_hidden()
+    axe(page)
+    screenshot("ask-no-documents", page)
+    page.unroute("**/api/v1/collections")
+    options = page.request.get("/api/v1/ask").json() | {"modes": ["quote"], "language_model": None}
+    page.route(ASK, lambda route: route.fulfill(json=options) if route.request.method == "GET" else route.fallback())
+    page.reload()
+    expect(page.get_by_text("need a language model")).to_be_visible()
+    assert page.get_by_label("Answer", exact=True).count() == 0
+    expect(ask(page)).to_contain_text(QUOTE)
+
+
 def test_a_question_in_the_address_is_asked_at_once_and_once_only(open_page: Pages, axe: Axe) -> None:
     page = open_page(f"/#/ask?q={QUESTION.replace('?', '%3F')}&collection=default")
     answer = page.get_by_role("article", name=QUESTION)
