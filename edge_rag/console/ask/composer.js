@@ -8,6 +8,8 @@ import { filterField } from './filter.js';
 /** Numbers of sentences that can be chosen, if the box allows them. */
 const SENTENCES = [1, 2, 3, 5, 8];
 const DRAFT = 'edge-rag.draft';
+/** Milliseconds after which a composer that lost the focus is smaller: what it moves must not move amid a click. */
+const REST_AFTER = 400;
 
 /**
  * Returns the composer.
@@ -136,6 +138,18 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
     if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     submit();
+  });
+  let resting = 0;
+  element.classList.add('resting');
+  element.addEventListener('focusin', (event) => {
+    clearTimeout(resting);
+    // A button would move away under the pointer that presses it.
+    if (event.target.matches('textarea, select, input')) element.classList.remove('resting');
+  });
+  element.addEventListener('focusout', () => {
+    clearTimeout(resting);
+    const rest = () => element.classList.toggle('resting', !element.matches(':focus-within'));
+    resting = setTimeout(rest, REST_AFTER);
   });
   text.value = sessionStorage.getItem(DRAFT) ?? '';
   showMode();
