@@ -123,6 +123,83 @@ def test_a_request_is_found_and_its_trail_told(
     expect(page.get_by_role("heading", name="Latest requests")).to_be_visible()
 
 
+def event(number: int, at_s: float, kind: str, reason: str = "", **numbers: float) -> dict[str, Any]:
+    """Returns an event of the audit log as the API tells it, ``at_s`` seconds after the first."""
+    return {
+        "number": number,
+        "at": "2026-11-23T09:00:00+00:00",
+        "monotonic_s": 1000 + at_s,
+        "kind": kind,
+        "request_id": "r1",
+        "client": "<b>ward</b>\u202e",
+        "priority": "batch",
+        "reason": reason,
+        "preempted_for": "<i>r2</i>" if kind == "preempted" else None,
+        "numbers": numbers,
+    }
+
+
+TRAILS = {
+    "preempted": (
+        [
+            event(1, 0, "stage_done", "the retriever is done", queue_s=1, compute_s=1),
+            event(2, 1, "queued", "waits for a slot", waiting_requests=3),
+            event(3, 2, "deferred", "all slots are busy", slots=8),
+            event(4, 3, "admitted", prompt_tokens=500, cached_tokens=100, waited_s=2),
+            event(5, 5, "preempted", "its slot was needed by a higher class", generated_tokens=7),
+            event(6, 9, "resumed", prompt_tokens=507, cached_tokens=500, waited_s=4),
+            event(7, 10, "finished", model_steps=12, generated_tokens=40),
+        ],
+        "finished 12 sec",
+        [
+            ("Retriever", "waited 1 sec, computed 1 sec"),
+            ("Generator", "waited 2 sec, computed 3 sec, interrupted 4 sec"),
+        ],
+        [
+            "behind 3 others",
+            "Keeps waiting: all slots are busyslots 8",
+            "(for request <i>r2</i>)",
+            "40 tokens in 12 steps",
+        ],
+    ),
+    "refused": (
+        [event(1, 0, "refused", "the queue is full", retry_after_s=2.5)],
+        "refused 0 ms",
+        [],
+        ["refused: the queue is fullretry_after 2.5 sec"],
+    ),
+    "running": (
+        [
+            event(1, 0, "queued"),
+            event(2, 4, "admitted", prompt_tokens=5, cached_tokens=0, waited_s=4),
+            event(3, 6, "novel"),
+        ],
+        "running 6 sec",
+        [("Generator", "waited 4 sec, computed 2 sec")],
+        ["novel: it is unheard of"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRAILS)
+def test_a_trail_is_drawn_and_told_whatever_happened(open_page: Pages, name: str) -> None:
+    events, total, bars, words = TRAILS[name]
+    page = open_page("/#/box/requests")
+    page.route("**/api/v1/audit?request_id=r1*", lambda route: route.fulfill(json={"events": events, "next": None}))
+    page.goto("/#/box/requests/r1")
+    expect(page.locator(".timeline-total")).to_have_text(total)
+    shown = page.locator(".timeline > li")
+    told = [tuple(row.locator(":scope > span").all_inner_texts()[::2]) for row in shown.all()]
+    assert told == bars
+    trail = page.locator(".timeline-events").inner_text()
+    assert [each for each in words if each not in trail.replace("\n", "")] == []
+    expect(page.get_by_text("<b>ward</b>⟨U+202E⟩")).to_be_visible()
+    interrupted = page.locator(".timeline .part.pause").evaluate_all(
+        "parts => parts.map(each => each.offsetLeft / each.parentElement.clientWidth)"
+    )
+    assert interrupted == ([pytest.approx(7 / 12, abs=0.02)] if name == "preempted" else [])
+
+
 def test_new_requests_are_offered_and_do_not_move_the_list(open_page: Pages, console_daemon: RunningDaemon) -> None:
     ask(console_daemon, "quote", "the-first")
     page = open_page("/#/box/requests")
