@@ -331,6 +331,21 @@ def test_chunks_tell_where_the_text_was_cut(library: DocumentLibrary) -> None:
     assert whole == text[: page.chunks[-1].end]
 
 
+def test_a_range_comes_with_the_chunks_that_it_touches_and_the_next(library: DocumentLibrary) -> None:
+    text = "\n\n".join(f"# Part {part}\n\nValve {part} is closed. Then pump {part} is started." for part in range(9))
+    info = put(library, "parts.md", text).document
+    assert info is not None
+    record, whole, every = library.get_with_chunks("manuals", info.document_id, 0, info.characters)
+    assert (record, whole) == (info, library.get("manuals", info.document_id)[1])
+    assert [chunk.headings for chunk in every] == [(f"Part {part}",) for part in range(9)]
+    for start in range(0, info.characters, 7):
+        for end in (start + 1, start + 60):
+            _, read, chunks = library.get_with_chunks("manuals", "parts.md", start, end)
+            following = [chunk for chunk in every if chunk.start >= end][:1]
+            touched = [chunk for chunk in every if chunk.end > start and chunk.start < end]
+            assert (read, list(chunks)) == (whole[start:end], touched + following)
+
+
 def test_chunks_come_in_pages(library: DocumentLibrary) -> None:
     put(library, "pump.md", "\n\n".join(f"# Part {each}\n\nIt weighs {each} kg." for each in range(5)))
     whole = library.chunks("manuals", "pump.md", None, 100, 1 << 20).chunks
