@@ -11,12 +11,12 @@ from typing import Final
 import structlog
 
 from edge_rag.access.certificates import ServerIdentity
-from edge_rag.access.pairing_file import PairedClient, PairingFile
+from edge_rag.access.pairing_file import PairedClient, PairingFile, pairing
 from edge_rag.access.tokens import Token, TokenFile, new_token
 from edge_rag.core.address import is_local_peer, network_of_peer
 from edge_rag.core.identity import Identity, Quota, local_identity
 from edge_rag.core.pairing_code import PairingCode, is_key, is_secret
-from edge_rag.errors import InvalidRequest, PermissionDenied, TokenNotFound, Unauthenticated
+from edge_rag.errors import InvalidRequest, PermissionDenied, TokenExists, TokenNotFound, Unauthenticated
 from edge_rag.service.call import Call, Credentials, Operation
 
 WHO_AM_I: Final = Operation("WhoAmI", None)
@@ -62,6 +62,28 @@ class PairingService:
             AccessError: It has no certificate.
         """
         return self._introduction()
+
+    def make(self, identity: Identity, token_days: int | None, minutes: int) -> tuple[PairingCode, datetime]:
+        """Makes a code, which is valid once; one with the same name is void from then on.
+
+        Args:
+            identity: The identity of the token that it is exchanged for.
+            token_days: Validity of that token, days; None for unlimited.
+            minutes: Validity of the code.
+
+        Returns:
+            The code, and its expiry, UTC.
+
+        Raises:
+            TokenExists: The name has a token already.
+            AccessError: There is no certificate, or a file is unusable.
+        """
+        code, now = PairingCode.make(self._introduction().sha256), datetime.now(UTC)
+        if any(token.identity.name == identity.name for token in self._tokens.tokens()):
+            raise TokenExists(identity.name)
+        expires = now + timedelta(minutes=minutes)
+        self._pairings.add(pairing(code, identity, token_days, now, expires))
+        return code, expires
 
     def is_open(self, key: str) -> bool:
         """Whether an open code has a key; cheap, because strangers may ask as often as they like.

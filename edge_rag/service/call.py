@@ -13,6 +13,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from math import ceil
 from typing import Final, ParamSpec, Protocol, TypeVar
@@ -28,6 +29,7 @@ from edge_rag.core.answer import Finished, Usage
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import RequestId, is_request_id
 from edge_rag.core.limits.thread_shares import ThreadShares
+from edge_rag.core.pairing_code import PairingCode
 from edge_rag.core.query import AnswerFormat
 from edge_rag.errors import (
     AccessError,
@@ -195,6 +197,10 @@ class Pairings(Protocol):
 
     def server_identity(self) -> ServerIdentity:
         """Returns how clients recognize the daemon."""
+        ...
+
+    def make(self, identity: Identity, token_days: int | None, minutes: int) -> tuple[PairingCode, datetime]:
+        """Makes a code; returns it and its expiry."""
         ...
 
     def is_open(self, key: str) -> bool:

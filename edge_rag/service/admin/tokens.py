@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -10,7 +11,9 @@ from functools import partial
 from typing import Any, Final
 
 from edge_rag.access.tokens import Token, checked_identity, new_token
+from edge_rag.core.address import sign_in_url
 from edge_rag.core.identity import Identity, Quota, Role
+from edge_rag.core.pairing_code import PairingCode
 from edge_rag.core.query import Priority
 from edge_rag.errors import AccessError, ConfirmationNeeded, InvalidRequest
 from edge_rag.service.admin.audit import record_change
@@ -20,6 +23,15 @@ LIST_TOKENS: Final = Operation("ListTokens", Role.ADMIN)
 CREATE_TOKEN: Final = Operation("CreateToken", Role.ADMIN)
 UPDATE_TOKEN: Final = Operation("UpdateToken", Role.ADMIN)
 REVOKE_TOKEN: Final = Operation("RevokeToken", Role.ADMIN)
+CREATE_PAIRING_CODE: Final = Operation("CreatePairingCode", Role.ADMIN)
+
+MAX_CODE_MINUTES: Final = 1440
+"""Longest validity of a pairing code, minutes."""
+
+MAX_TOKEN_DAYS: Final = 36_500
+"""Longest validity of the token of a pairing code, days."""
+
+_CONSOLE: Final = re.compile(r"https://[A-Za-z0-9.\-\[\]:]{1,255}/")
 
 _BOUNDS: Final = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
 
@@ -88,6 +100,23 @@ class TokenList:
 
     tokens: tuple[TokenInfo, ...]
     advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewPairingCode:
+    """A one-time code, which is exchanged for a token.
+
+    Attributes:
+        code: The code, for `edge-rag connect --code` and for the console; shown only here.
+        expires: When it is void, UTC.
+        url: URL that opens the console and signs in; empty if other machines do not reach the console.
+        qr: The QR code of the URL by rows, 1 for dark; empty without a URL.
+    """
+
+    code: str = field(repr=False)
+    expires: datetime
+    url: str = field(repr=False)
+    qr: tuple[str, ...] = field(repr=False)
 
 
 async def list_all(call: Call) -> TokenList:
@@ -164,6 +193,41 @@ async def revoke(call: Call, key: str, force: bool) -> TokenInfo:
         _require(force, "this revokes the token that you use")
     await _change(call, f"token {token.identity.name} was revoked", partial(tokens.remove, key))
     return _info(call, token)
+
+
+async def pair(
+    call: Call, name: str, settings: TokenSettings, days: int | None, minutes: int, console: str
+) -> NewPairingCode:
+    """Makes a one-time code; an open one of the same name is void from then on.
+
+    Args:
+        call: The call.
+        name: Name of the client.
+        settings: What its token will allow; ``expires`` must be None.
+        days: Validity of the token, days; None for unlimited.
+        minutes: Validity of the code.
+        console: URL that opens the console for the client, ``https://HOST:PORT/``; empty for none.
+
+    Raises:
+        InvalidRequest: No token may have this name or these settings, or the URL is none.
+        TokenExists: The name has a token already.
+        AccessError: There is no certificate, or a file is unusable.
+    """
+    import segno
+
+    if settings.expires is not None:
+        raise InvalidRequest("settings.expires", "begins with the pairing; give days")
+    if console and not _CONSOLE.fullmatch(console):
+        raise InvalidRequest("console", "must be https://HOST:PORT/")
+    made: list[tuple[PairingCode, datetime]] = []
+    identity, pairing = settings.identity(name), call.context.authentication.pairing
+    await _change(
+        call, f"a pairing code for {name} was made", lambda: made.append(pairing.make(identity, days, minutes))
+    )
+    ((code, expires),) = made
+    url = sign_in_url(console, code.text()) if console else ""
+    rows = segno.make(url, error="m", micro=False).matrix if url else ()
+    return NewPairingCode(code.text(), expires, url, tuple("".join(map(str, row)) for row in rows))
 
 
 async def _change(call: Call, what: str, change: Callable[[], object]) -> None:

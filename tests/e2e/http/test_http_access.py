@@ -174,6 +174,7 @@ ROWS = {
     ("POST", "/api/v1/tokens"): Row(ADMINS, 400, body={"name": "a name with spaces"}),
     ("PATCH", "/api/v1/tokens/{token}"): Row(ADMINS, 404, body={"settings": {"expires": None}}),
     ("DELETE", "/api/v1/tokens/{token}"): Row(ADMINS, 404),
+    ("POST", "/api/v1/pairing-codes"): Row(ADMINS, 400, body={"name": "a name with spaces"}),
     ("POST", "/api/v1/feedback"): Row(READERS, 400, body={"request_id": "one", "rating": "sideways"}),
     ("GET", "/api/v1/feedback"): Row(ADMINS),
     ("DELETE", "/api/v1/feedback/{feedback}"): Row(ADMINS, 404),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import sys
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,10 +68,9 @@ def pair(
     """Creates a one-time code that pairs another machine. A running daemon accepts it at once."""
     import segno
 
-    from edge_rag.access.pairing_file import pairing
     from edge_rag.bootstrap.network import pairing_file, server_identity, tls_options, token_file
-    from edge_rag.core.pairing_code import PairingCode
     from edge_rag.errors import AccessError
+    from edge_rag.service.access import PairingService
 
     identity = identity_of(name, roles, collections, priority_max, quota)
     settings = options.read_settings(config, data_dir)
@@ -80,11 +78,8 @@ def pair(
     _require_served(settings, known)
     if (served := tls_options(settings)) is not None and served.client_certificates:
         raise AccessError("tls.client_certificates requires a client certificate; make one with `edge-rag tls client`")
-    if any(token.identity.name == name for token in token_file(settings).tokens()):
-        raise AccessError(f"a token for {name} already exists; revoke it first, or choose another name")
-    code, now = PairingCode.make(known.sha256), datetime.now(UTC)
-    expires = now + timedelta(minutes=minutes)
-    pairing_file(settings).add(pairing(code, identity, days, now, expires))
+    pairing = PairingService(pairing_file(settings), token_file(settings), lambda: known, settings.discovery.box_name())
+    code, expires = pairing.make(identity, days, minutes)
     addresses = [address] if address is not None else _addresses(settings)
     link = f"edge-rag://{addresses[0]}/{code.text()}"
     url = _sign_in_url(settings, addresses[0], code.text())

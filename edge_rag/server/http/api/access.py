@@ -7,9 +7,16 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from edge_rag.errors import InvalidRequest
-from edge_rag.server.http.api.decode import Changes, Legal
+from edge_rag.server.http.api.decode import Between, Changes, Legal
 from edge_rag.service.admin import tokens
-from edge_rag.service.admin.tokens import TokenInfo, TokenList, TokenSettings
+from edge_rag.service.admin.tokens import (
+    MAX_CODE_MINUTES,
+    MAX_TOKEN_DAYS,
+    NewPairingCode,
+    TokenInfo,
+    TokenList,
+    TokenSettings,
+)
 from edge_rag.service.call import Call
 
 
@@ -100,6 +107,30 @@ class RevokedToken:
     """
 
     revoked: TokenInfo
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePairingCodeRequest:
+    """A new one-time code.
+
+    Attributes:
+        name: Name of the client.
+        settings: What its token will allow, without `expires`.
+        days: Validity of its token, days; unlimited by default.
+        minutes: Validity of the code.
+        console: URL that opens the console for the client, `https://HOST:PORT/`; none by default.
+    """
+
+    name: TokenName
+    settings: TokenSettings = field(default_factory=TokenSettings)
+    days: Annotated[int | None, Between(1, MAX_TOKEN_DAYS)] = None
+    minutes: Annotated[int, Between(1, MAX_CODE_MINUTES)] = 10
+    console: str = ""
+
+
+async def create_pairing_code(call: Call, request: CreatePairingCodeRequest) -> NewPairingCode:
+    """Makes a one-time code, which another machine exchanges for a token; with a console's URL also as a QR code."""
+    return await tokens.pair(call, request.name, request.settings, request.days, request.minutes, request.console)
 
 
 async def list_tokens(call: Call) -> TokenList:

@@ -175,6 +175,7 @@ ENDPOINTS: Final = (
     Endpoint("POST", f"{PREFIX}/tokens", tokens.CREATE_TOKEN, api_access.create_token),
     Endpoint("PATCH", f"{PREFIX}/tokens/{{token}}", tokens.UPDATE_TOKEN, api_access.update_token),
     Endpoint("DELETE", f"{PREFIX}/tokens/{{token}}", tokens.REVOKE_TOKEN, api_access.revoke_token),
+    Endpoint("POST", f"{PREFIX}/pairing-codes", tokens.CREATE_PAIRING_CODE, api_access.create_pairing_code),
     Endpoint("POST", f"{PREFIX}/feedback", GIVE_FEEDBACK, feedback.give_feedback),
     Endpoint("GET", f"{PREFIX}/feedback", LIST_FEEDBACK, feedback.list_feedback),
     Endpoint("DELETE", f"{PREFIX}/feedback/{{feedback}}", DELETE_FEEDBACK, feedback.delete_feedback),

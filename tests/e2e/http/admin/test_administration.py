@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from edge_rag.core.pairing_code import PairingCode
 from tests.e2e.http.test_http_access import request
 from tests.e2e.support.secured_daemon import Box, edge_rag
 
@@ -83,6 +84,31 @@ def test_an_administrator_keeps_its_own_way_in_unless_it_insists(box: Box) -> No
     assert refused(request(box, "PATCH", f"/api/v1/tokens/{key}", secret, demoted))[1] == "confirmation_needed"
     done(request(box, "DELETE", f"/api/v1/tokens/{key}?force=true", secret))
     assert request(box, "GET", "/api/v1/whoami", secret)[0] == 401
+
+
+def test_a_pairing_code_made_over_the_network_signs_in_once(box: Box) -> None:
+    admin, console = box.tokens["admin"], f"{box.running.http}/"
+    asked = {"name": "ward-8", "settings": {"collections": ["a"]}, "days": 7, "console": console}
+    made = done(request(box, "POST", "/api/v1/pairing-codes", admin, asked))
+    assert made["url"] == f"{console}#/sign-in/{made['code']}"
+    assert len(made["qr"]) == len(made["qr"][0]) >= 21
+    assert {symbol for row in made["qr"] for symbol in row} == {"0", "1"}
+    code = PairingCode.parse(made["code"])
+    redeemed = {"key": code.key, "secret": code.secret}
+    secret = done(request(box, "POST", "/api/v1/pair", None, redeemed))["token"]
+    assert done(request(box, "GET", "/api/v1/whoami", secret))["collections"] == ["a"]
+    assert refused(request(box, "POST", "/api/v1/pair", None, redeemed))[0] == 401
+    assert refused(request(box, "POST", "/api/v1/pairing-codes", admin, asked))[:2] == (409, "token_exists")
+    assert changes(box)[-1] == "a pairing code for ward-8 was made"
+    for wrong, param in (
+        ({"console": "http://box/"}, "console"),
+        ({"console": "https://box/#/x"}, "console"),
+        ({"settings": {"expires": "2200-01-01T00:00:00Z"}}, "settings.expires"),
+        ({"minutes": 0}, "minutes"),
+    ):
+        body = {**asked, "name": "ward-7", **wrong}
+        assert refused(request(box, "POST", "/api/v1/pairing-codes", admin, body))[2] == param
+    assert code.secret not in box.running.log.read_text()
 
 
 HOSTILE = "<script>alert(1)</script>\u202e not a note"
