@@ -1,0 +1,101 @@
+/** One document: its text or pages, what the box knows about it, and what can be done with it. */
+
+import { get, send } from '../core/api.js';
+import { button, confirm, failure, icon, notice, tabs } from '../core/controls.js';
+import { announce, h, loadStyle, replace, untrusted, visible } from '../core/dom.js';
+import { go, href, rewrite } from '../core/router.js';
+import { can } from '../core/session.js';
+import { bytes, dateTime, number, t } from '../core/text.js';
+import { picker, uploadList } from './upload_list.js';
+import { add, onUploads } from './uploads.js';
+
+/**
+ * Shows a document.
+ * @param {HTMLElement} container
+ * @param {{collection: string, document: string, query: {tab?: string, at?: string, end?: string}, signal: AbortSignal}} options
+ *     `at` and `end` are a range of the text in characters, which is marked.
+ * @returns {Promise<string>} Title of the page.
+ */
+export async function documentView(container, { collection, document: id, query, signal }) {
+  const path = `/api/v1/collections/${encodeURIComponent(collection)}/documents/${encodeURIComponent(id)}`;
+  const { document: info } = await get(path, { query: { start: 0, end: 1 }, signal });
+  const parameters = new URLSearchParams({ collection });
+  const original = `/documents/${encodeURIComponent(info.id)}/original?${parameters}`;
+  const up = t('documents.back', { name: visible(collection) });
+  const saved = { class: 'button', href: original, download: visible(info.name.split('/').at(-1)) };
+  const download = info.original && h('a', saved, icon('download'), t('documents.download'));
+  const exchange = ([given]) => {
+    if (given) add([{ file: given.file, name: info.name }], collection);
+  };
+  const drop = async () => {
+    const text = t('documents.delete_one', { name: visible(info.name) });
+    if (!(await confirm({ title: t('documents.delete'), text, action: t('documents.delete'), danger: true }))) return;
+    try {
+      await send('DELETE', path);
+      announce(t('documents.deleted', { count: 1 }));
+      go(href('documents', collection));
+    } catch (error) {
+      notice(failure(error), { kind: 'error' });
+    }
+  };
+  const change = can('writer') && [
+    picker(t('documents.replace'), { several: false, on: exchange }),
+    button(t('documents.delete'), { kind: 'danger', icon: 'trash', on: drop }),
+  ];
+  replace(
+    container,
+    h('a', { class: 'row', href: href('documents', collection) }, icon('left'), up),
+    h(
+      'div',
+      { class: 'row spread documents-head' },
+      h('h1', {}, untrusted(info.title || info.name)),
+      h('div', { class: 'row' }, download, change),
+    ),
+    info.title && h('p', { class: 'hint' }, untrusted(info.name)),
+    can('writer') && uploadList(signal),
+  );
+  const items = [
+    { id: 'text', text: t('documents.text'), show: (panel, shown) => reader(panel, collection, info, query, shown) },
+    { id: 'details', text: t('documents.details'), show: (panel) => replace(panel, details(info)) },
+  ];
+  const on = (tab) => rewrite(href('documents', collection, id, { ...query, tab: tab === 'text' ? null : tab }));
+  container.append(tabs(items, { label: t('documents.parts'), selected: query.tab, on, signal }));
+  onUploads((stored) => {
+    if (stored?.about.collection !== collection || stored.about.name !== info.name) return;
+    go(href('documents', collection, id, query), { replace: true });
+  }, signal);
+  return visible(info.title || info.name);
+}
+
+async function reader(panel, collection, info, query, signal) {
+  await loadStyle('source/source.css');
+  const { documentReader } = await import('../source/reader.js');
+  const [start, end] = [query.at, query.end].map((each) => (each ? Number(each) : undefined));
+  documentReader(panel, { collection, document: info.id, start, end, page: query.page ? Number(query.page) : null, signal });
+}
+
+function details(info) {
+  const facts = [
+    ['name', untrusted(info.name)],
+    ['title', info.title && untrusted(info.title)],
+    ['kind', untrusted(info.media_type)],
+    ['size', bytes(info.size_bytes)],
+    ['pages', info.pages === null ? null : number(info.pages)],
+    ['characters', number(info.characters)],
+    ['chunks', number(info.chunks)],
+    ['date', dateTime(info.ingested_at)],
+    ['original', t(info.original ? 'documents.kept' : 'documents.not_kept')],
+    ['id', h('code', {}, info.id)],
+    ['sha256', h('code', {}, info.sha256)],
+  ];
+  const entry = (term, value) => h('div', {}, h('dt', {}, term), h('dd', {}, value));
+  const known = facts.filter(([, value]) => value);
+  const metadata = Object.entries(info.metadata).map(([key, value]) =>
+    entry(untrusted(key), untrusted([value].flat().join(', '))),
+  );
+  return [
+    h('dl', { class: 'facts' }, known.map(([key, value]) => entry(t(`documents.column_${key}`), value))),
+    metadata.length > 0 && h('h2', {}, t('documents.metadata')),
+    metadata.length > 0 && h('dl', { class: 'facts' }, metadata),
+  ];
+}
