@@ -54,8 +54,11 @@ export async function documentView(container, { collection, document: id, query,
     info.title && h('p', { class: 'hint' }, untrusted(info.name)),
     can('writer') && uploadList(signal),
   );
+  const chunks = async (panel, shown) =>
+    (await import('./chunks.js')).chunksPanel(panel, { collection, document: info.id, signal: shown });
   const items = [
     { id: 'text', text: t('documents.text'), show: (panel, shown) => reader(panel, collection, info, query, shown) },
+    { id: 'chunks', text: t('chunks.list'), show: chunks },
     { id: 'details', text: t('documents.details'), show: (panel) => replace(panel, details(info)) },
   ];
   const on = (tab) => rewrite(href('documents', collection, id, { ...query, tab: tab === 'text' ? null : tab }));

@@ -46,9 +46,14 @@ export async function show(container, { parts, query, signal }) {
   );
   if (can('writer')) dropArea(container, { text: t('documents.drop', { name: visible(collection) }), on: upload, signal });
   const list = (panel, shown) => listPanel(panel, { collection, info, upload, signal: shown });
+  const tests = async (panel, shown) =>
+    (await import('./test_questions.js')).testQuestionsPanel(panel, { collection, signal: shown });
+  const settings = async (panel, shown) => (await import('./settings.js')).settingsPanel(panel, { collection, signal: shown });
   const items = [
     { id: 'documents', text: t('app.documents'), show: list },
     can('writer') && { id: 'jobs', text: t('documents.jobs'), show: jobs },
+    info && { id: 'tests', text: t('tests.list'), show: tests },
+    info && can('admin') && { id: 'settings', text: t('documents.settings'), show: settings },
   ].filter(Boolean);
   const on = (id) => rewrite(href('documents', collection, id === 'documents' ? {} : { tab: id }));
   container.append(tabs(items, { label: t('documents.parts'), selected: query.tab, on, signal }));
@@ -85,7 +90,8 @@ async function createCollection() {
   const text = h('textarea', { rows: '3', maxlength: '1024' });
   const nameField = field(t('documents.new_name'), name, { hint: t('documents.new_name_hint') });
   title.addEventListener('input', () => {
-    name.value = title.value.normalize('NFKD').toLowerCase().replace(/[^a-z0-9_]+/g, '-').replace(/^-+|-+$/g, '');
+    const plain = title.value.normalize('NFKD').toLowerCase().replace(/\p{M}/gu, '');
+    name.value = plain.replace(/[^a-z0-9_]+/g, '-').replace(/^-+|-+$/g, '');
   });
   const check = async () => {
     const settings = { title: title.value.trim(), description: text.value.trim() };

@@ -112,7 +112,20 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
         for number in range(MANY):
             name = f"ship {number % 40:02}/manual {number:05}.pdf"
             now = datetime.now(UTC)
-            record = (new_document_id(), "default", name, "", "application/pdf", "0" * 64, number, 4, 1, 7, now, {})
+            record: tuple[Any, ...] = (
+                new_document_id(),
+                "default",
+                name,
+                "",
+                "application/pdf",
+                "0" * 64,
+                number,
+                4,
+                1,
+                7,
+                now,
+                {},
+            )
             insert_document(connection, collection, DocumentInfo(*record), "text", {}, 120)
     with start_daemon(folder / "data", folder / "log", CONSOLE) as running:
         yield running
@@ -317,3 +330,38 @@ def test_dropped_files_are_added(open_page: Pages, console_daemon: RunningDaemon
     expect(page.get_by_text("Dateien hier ablegen")).to_be_hidden()
     assert names(console_daemon, "dropped") == {"anker.md", "kette.md"}
     assert widest_overflow(page) == 0
+
+
+def test_a_collection_and_a_document_have_their_parts(open_page: Pages, axe: Callable[[Page], None]) -> None:
+    page = open_page("/#/documents/default?tab=tests")
+    expect(page.get_by_role("tab", name="Test questions")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_text("No test questions yet.")).to_be_visible()
+    page.get_by_role("tab", name="Test questions").press("ArrowRight")
+    expect(page.get_by_role("tab", name="Settings")).to_be_focused()
+    expect(page.get_by_label("Description")).to_be_visible()
+    axe(page)
+    page.get_by_role("tab", name="Settings").press("Home")
+    page.get_by_role("link", name="Operating manual").click()
+    expect(page.locator(".source-content")).to_be_visible()
+    page.get_by_role("tab", name="Chunks").click()
+    expect(page.locator("ol.chunks > li").first).to_contain_text("pump")
+    assert "tab=chunks" in page.url
+    axe(page)
+
+
+def test_an_administrator_makes_a_collection(open_page: Pages, console_daemon: RunningDaemon) -> None:
+    page = open_page("/#/documents/default")
+    page.get_by_role("button", name="New collection").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Title").fill("Überholung der Pumpen")
+    expect(dialog.get_by_label("Name in addresses")).to_have_value("uberholung-der-pumpen")
+    dialog.get_by_label("Name in addresses").fill("default")
+    open_page.watch(page).allow(r"status of 409 \(Conflict\)")
+    dialog.get_by_role("button", name="New collection").click()
+    expect(dialog.locator(".field-error").filter(has_text="default")).to_be_visible()
+    dialog.get_by_label("Name in addresses").fill("pumpen")
+    dialog.get_by_role("button", name="New collection").click()
+    expect(page.get_by_label("Collection", exact=True)).to_have_value("pumpen")
+    expect(page.get_by_text("Nothing here yet.")).to_be_visible()
+    settings = call(console_daemon, "GET", "collections/pumpen")["collection"]["settings"]
+    assert settings["title"] == "Überholung der Pumpen"
