@@ -1,7 +1,7 @@
 /** Settings of a collection with what they do, and its end. */
 
 import { get, send } from '../core/api.js';
-import { button, checkbox, dialog, empty, errorBox, failure, field } from '../core/controls.js';
+import { button, checkbox, dialog, empty, errorBox, failure, field, freshId } from '../core/controls.js';
 import { notice, select, spinner } from '../core/controls.js';
 import { h, loadStyle, replace, untrusted, visible } from '../core/dom.js';
 import { go, href } from '../core/router.js';
@@ -56,9 +56,10 @@ function form(path, settings, signal) {
     return part(name, select(options), (from) => from[name], (value) => value);
   }
   function flag(name, hint) {
-    const element = checkbox(t(`settings.${name}`));
+    const about = h('span', { class: 'hint', id: freshId('about') }, hint && t(`settings.${hint}`));
+    const element = checkbox(t(`settings.${name}`), { 'aria-describedby': hint && about.id });
     parts.set(name, { input: element.box, write: (from) => from[name], read: (value) => value, element });
-    return h('div', {}, element, hint && h('span', { class: 'hint' }, t(`settings.${hint}`)));
+    return h('div', {}, element, hint && about);
   }
   const group = (name, ...fields) => h('fieldset', {}, h('legend', {}, t(`settings.group_${name}`)), fields);
   const recency = (from) => from.recency ?? NO_RECENCY;
@@ -169,7 +170,8 @@ function move(path, index, signal) {
       start.disabled = false;
     },
   });
-  return h('fieldset', {}, h('legend', {}, t('settings.index')), h('div', { class: 'row' }, chosen, start));
+  const text = h('p', { class: 'hint' }, t('settings.index_hint'));
+  return h('fieldset', {}, h('legend', {}, t('settings.index')), text, h('div', { class: 'row' }, chosen, start));
 }
 
 function danger(path, info) {

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 from urllib.request import Request, urlopen
 
 import pytest
@@ -24,6 +25,7 @@ SET = f"question;document;text\n{QUESTION};lubrication-schedule.md;2,000\nWhere 
 MOUNT = """async ([file, name, options]) => {
   const { [name]: panel } = await import(`${document.documentElement.dataset.base}/documents/${file}`);
   const place = document.createElement('div');
+  place.dataset.panel = name;
   document.getElementById('main').replaceChildren(place);
   await panel(place, { ...options, signal: new AbortController().signal });
 }"""
@@ -46,7 +48,7 @@ def call(daemon: RunningDaemon, method: str, path: str, body: object = None) -> 
 
 
 def mount(page: Page, file: str, name: str, **options: str) -> None:
-    expect(page.locator("main h1, main textarea, main .empty").first).to_be_visible()
+    expect(page.locator("main h1, main textarea, main .empty, main [data-panel]").first).to_be_visible()
     page.evaluate(MOUNT, [file, name, options])
 
 
@@ -175,6 +177,21 @@ def test_a_run_that_is_stopped_keeps_nothing(open_page: Pages, console_daemon: R
     expect(page.locator("#live")).to_contain_text("Stopped; nothing of this run is kept.")
     expect(page.get_by_text("Not run yet.")).to_be_visible()
     expect(page.locator(".questions > li")).to_have_count(50)
+
+
+def test_readers_see_and_run_questions_and_change_nothing(
+    open_page: Pages, console_daemon: RunningDaemon, plant: str
+) -> None:
+    call(console_daemon, "POST", f"collections/{plant}/test-questions", {"question": QUESTION, "document": "a.md"})
+    page = open_page(None)
+    identity = {**cast(dict[str, object], call(console_daemon, "GET", "whoami")), "roles": ["reader"]}
+    page.route("**/api/v1/whoami", lambda route: route.fulfill(json=identity))
+    page.goto("/")
+    mount(page, "test_questions.js", "testQuestionsPanel", collection=plant)
+    expect(page.get_by_role("list", name="Test questions").locator(":scope > li")).to_contain_text(QUESTION)
+    assert [each.text_content() for each in page.locator("main").get_by_role("button").all()] == ["Run all"]
+    mount(page, "settings.js", "settingsPanel", collection=plant)
+    expect(page.locator("main")).to_have_text("Only administrators change settings.")
 
 
 def test_settings_are_changed_with_their_effect(

@@ -350,6 +350,37 @@ def test_a_conversation_with_the_language_model_counts_in_the_quota_of_tokens(bo
     assert seen[0][1]["usage"]["total_tokens"] > 20
 
 
+def run_questions(box: Box, token: str) -> tuple[int, dict[str, Any]]:
+    """Runs the test questions of collection ``a``; returns the last event's data."""
+    status, found = request(box, "POST", "/api/v1/collections/a/test-questions/run", token)
+    if status != 200:
+        return status, found
+    *_, last = found["text"].decode().rstrip("\n").split("\n\n")
+    return status, json.loads(last.partition("data: ")[2])
+
+
+def test_test_questions_are_kept_of_writers_and_charged_to_whoever_runs_them(box: Box) -> None:
+    reader, writer, admin = (box.tokens[name] for name in ("reader-a", "writer-a", "admin"))
+    place = "/api/v1/collections/a/test-questions"
+    question = {"question": "When does the galley open?", "document": "galley.txt"}
+    status, added = request(box, "POST", place, writer, question)
+    assert status == 200
+    assert "galley" not in json.dumps(added["question"]["result"])
+    try:
+        _, finished = run_questions(box, reader)
+        assert (finished["kept"], finished["run"]["summary"]["recall_at_1"]) == (False, 1)
+        assert request(box, "GET", place, reader)[1]["run"] is None
+        _, finished = run_questions(box, admin)
+        assert finished["kept"]
+        assert request(box, "GET", place, reader)[1]["run"] == finished["run"]
+        assert request(box, "GET", place, writer)[0] == 403
+        assert request(box, "GET", "/api/v1/collections/b/test-questions", reader)[0] == 404
+        frugal = make_token("frugal-runner", box.data, "--quota", "20 tokens/min")
+        assert [run_questions(box, frugal)[0] for _ in range(2)] == [200, 429]
+    finally:
+        request(box, "DELETE", f"{place}/{added['question']['id']}", writer)
+
+
 def test_a_new_certificate_is_served_without_a_restart(box: Box) -> None:
     host, _, port = box.running.http.removeprefix("https://").rpartition(":")
     before = ssl.get_server_certificate((host, int(port)))
