@@ -10,6 +10,8 @@ const SENTENCES = [1, 2, 3, 5, 8];
 const DRAFT = 'edge-rag.draft';
 /** Milliseconds after which a composer that lost the focus is smaller: what it moves must not move amid a click. */
 const REST_AFTER = 400;
+/** CSS pixels above and below the composer. */
+const MARGIN = 24;
 
 /**
  * Returns the composer.
@@ -150,6 +152,14 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
     clearTimeout(resting);
     const rest = () => element.classList.toggle('resting', !element.matches(':focus-within'));
     resting = setTimeout(rest, REST_AFTER);
+  });
+  // What gets the focus is scrolled to where the composer does not cover it.
+  const { style } = document.documentElement;
+  const covering = new ResizeObserver(() => style.setProperty('scroll-padding-bottom', `${element.offsetHeight + MARGIN}px`));
+  covering.observe(element);
+  signal.addEventListener('abort', () => {
+    covering.disconnect();
+    style.removeProperty('scroll-padding-bottom');
   });
   text.value = sessionStorage.getItem(DRAFT) ?? '';
   showMode();

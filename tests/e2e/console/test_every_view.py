@@ -1,0 +1,103 @@
+"""Every view and every tab in it: for everybody (WCAG 2.2 AA in both themes), by keyboard, on a phone and on a wall."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from scripts.bench.http.console import QUESTIONS, ask
+from tests.e2e.console.conftest import Pages
+from tests.e2e.support.browser import widest_overflow
+from tests.e2e.support.keyboard import walk
+
+Screenshot = Callable[..., Path]
+Axe = Callable[[Page], None]
+
+VIEWS = {
+    "ask": "/#/ask",
+    "documents": "/#/documents/default",
+    "box": "/#/box",
+    "access": "/#/access",
+}
+WIDTHS = (2560, 1024, 360)
+LANGUAGES = ("de", "es", "fr")
+
+
+def is_loaded(page: Page) -> None:
+    """Waits until the view shows what it loads."""
+    main = page.get_by_role("main")
+    expect(main.get_by_role("heading", level=1).first).to_be_attached()
+    expect(main.locator(".loading:visible")).to_have_count(0)
+    expect(main.locator("[aria-busy=true]:visible")).to_have_count(0)
+
+
+def tabs(page: Page) -> Iterator[str]:
+    """Opens one tab of the view after the other and yields their names; once an empty one for a view without tabs."""
+    is_loaded(page)
+    heads = page.get_by_role("main").get_by_role("tab")
+    for number in range(heads.count()):
+        heads.nth(number).click()
+        is_loaded(page)
+        yield heads.nth(number).inner_text().lower().replace(" ", "-")
+    if heads.count() == 0:
+        yield ""
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_it_is_for_everybody_at_every_width(open_page: Pages, axe: Axe, screenshot: Screenshot, view: str) -> None:
+    page = open_page(VIEWS[view])
+    for tab in tabs(page):
+        name = "-".join(part for part in (view, tab) if part)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 1440 if width > 1280 else 800})
+            assert widest_overflow(page) == 0, (name, width)
+            screenshot(f"{name}-{width}", page)
+        axe(page)
+        page.set_viewport_size({"width": 1280, "height": 800})
+        axe(page)
+        assert "undefined" not in page.inner_text("main"), name
+        assert "NaN" not in page.inner_text("main"), name
+    page.emulate_media(color_scheme="dark")
+    screenshot(f"{view}-dark", page)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_keyboard_reaches_every_control(open_page: Pages, view: str) -> None:
+    page = open_page(VIEWS[view])
+    for tab in tabs(page):
+        walked = walk(page)
+        assert (walked.missed, walked.unmarked, walked.hidden) == ([], [], []), tab
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_an_answer_and_its_source_are_for_everybody_and_reached_by_keyboard(
+    open_page: Pages, axe: Axe, width: int
+) -> None:
+    page = open_page(width=width)
+    for question in QUESTIONS[:3]:
+        answer = ask(page, question)
+    axe(page)
+    walked = walk(page)
+    assert (walked.missed, walked.unmarked, walked.hidden) == ([], [], [])
+    answer.get_by_role("button", name="Source 1").first.click()
+    expect(page.locator("#aside mark").first).to_be_visible()
+    axe(page)
+    if width > 800:
+        walked = walk(page)
+        assert (walked.missed, walked.unmarked, walked.hidden) == ([], [], [])
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_language_breaks_the_layout(open_page: Pages, screenshot: Screenshot, language: str) -> None:
+    page = open_page(None, language=language, width=360)
+    for view, path in VIEWS.items():
+        page.goto(path)
+        for tab in tabs(page):
+            assert widest_overflow(page) == 0, (view, tab)
+            text = page.inner_text("body")
+            assert "undefined" not in text
+            assert "NaN" not in text
+        screenshot(f"{view}-{language}-360", page)
