@@ -172,7 +172,7 @@ TRAILS = {
         [
             event(1, 0, "queued"),
             event(2, 4, "admitted", prompt_tokens=5, cached_tokens=0, waited_s=4),
-            event(3, 6, "novel"),
+            event(3, 6, "novel", "it is unheard of"),
         ],
         "running 6 sec",
         [("Generator", "waited 4 sec, computed 2 sec")],
@@ -192,7 +192,7 @@ def test_a_trail_is_drawn_and_told_whatever_happened(open_page: Pages, name: str
     told = [tuple(row.locator(":scope > span").all_inner_texts()[::2]) for row in shown.all()]
     assert told == bars
     trail = page.locator(".timeline-events").inner_text()
-    assert [each for each in words if each not in trail.replace("\n", "")] == []
+    assert [each for each in words if each not in trail.replace("\n", "")] == [], trail
     expect(page.get_by_text("<b>ward</b>⟨U+202E⟩")).to_be_visible()
     interrupted = page.locator(".timeline .part.pause").evaluate_all(
         "parts => parts.map(each => each.offsetLeft / each.parentElement.clientWidth)"
