@@ -38,10 +38,11 @@ let opened = null;
  */
 export async function openSource({ citations, index = 0, trigger = document.activeElement, onShow = () => {} }) {
   await loadStyle('source/source.css');
+  const pushed = Boolean(opened?.pushed);
   end();
   const closing = new AbortController();
   const { signal } = closing;
-  opened = { closing, trigger, onShow, view: current().view };
+  opened = { closing, trigger, onShow, pushed, view: current().view };
 
   const title = h('h2', { id: freshId('source'), tabindex: '-1' });
   const place = h('p', { class: 'source-place', hidden: true });
@@ -123,7 +124,13 @@ export async function openSource({ citations, index = 0, trigger = document.acti
     },
     { signal },
   );
-  addEventListener('hashchange', () => current().view !== opened?.view && closeSource(), { signal });
+  // Going back closes a sheet, as people expect on phones.
+  if (NARROW.matches && !pushed) {
+    history.pushState(null, '');
+    opened.pushed = true;
+  }
+  addEventListener('popstate', () => opened?.pushed && leave(), { signal });
+  addEventListener('hashchange', () => current().view !== opened?.view && leave(), { signal });
   addEventListener('resize', adapt, { signal });
   show(index);
   title.focus({ preventScroll: true });
@@ -131,6 +138,12 @@ export async function openSource({ citations, index = 0, trigger = document.acti
 
 /** Closes the pane, if it is open; focus returns to what opened it. */
 export function closeSource() {
+  if (opened?.pushed) history.back();
+  leave();
+}
+
+/** Closes the pane when the history has already been left behind. */
+function leave() {
   if (opened === null) return;
   const { trigger, onShow } = opened;
   const focused = aside.contains(document.activeElement);

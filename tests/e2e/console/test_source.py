@@ -367,7 +367,13 @@ def test_on_a_phone_the_pane_is_a_sheet(
     pane.get_by_role("button", name="Next citation").click()
     assert marked(pane) == CITED
     screenshot("source-text-360", phone)
+    phone.go_back()
+    expect(pane).to_be_hidden()
+    pane = open_source(phone, cited)
+    expect(pane.locator(".page-box")).to_have_count(LINES)
     pane.get_by_role("button", name="Close the source").click()
+    expect(pane).to_be_hidden()
+    assert phone.evaluate("location.hash") == "#/ask"
     assert not phone.locator("main").evaluate("node => node.inert")
     expect(phone.locator(".brand")).to_be_focused()
 
