@@ -34,9 +34,10 @@ MOUNT = """async ([file, name, options]) => {
 
 @pytest.fixture
 def plant(console_daemon: RunningDaemon, request: pytest.FixtureRequest) -> str:
-    """Name of a collection of this test's own with the sample documents."""
+    """Name of a collection of this test's own with two of the sample documents."""
     name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:60]
-    ingest(console_daemon.address, sample_documents(), name)
+    samples = sample_documents()
+    ingest(console_daemon.address, {each: samples[each] for each in ("lubrication-schedule.md", "parts-list.md")}, name)
     return name
 
 

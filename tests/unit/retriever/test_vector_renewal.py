@@ -132,6 +132,19 @@ def test_a_stop_ends_it_and_the_next_start_goes_on(path: Path) -> None:
         assert again.texts == DOCUMENTS + 2  # only the question
 
 
+def test_a_chunk_that_has_no_vector_yet_is_listed_as_that(path: Path) -> None:
+    with closing(open_data_directory(path, HashedWords("newer", 16), renew_later=True)) as directory:
+
+        def is_indexed() -> bool:
+            (chunk,) = directory.library.chunks("default", "3.txt", None, 10, 1 << 20).chunks
+            return chunk.indexed
+
+        assert not is_indexed()
+        directory.renewal.start(lambda worked_s: None)
+        directory.renewal.wait()
+        assert is_indexed()
+
+
 def test_staying_with_the_old_model_embeds_nothing(path: Path) -> None:
     old = HashedWords()
     with closing(open_data_directory(path, old, renew_later=True)) as directory:
