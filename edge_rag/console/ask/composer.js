@@ -8,8 +8,6 @@ import { filterField } from './filter.js';
 /** Numbers of sentences that can be chosen, if the box allows them. */
 const SENTENCES = [1, 2, 3, 5, 8];
 const DRAFT = 'edge-rag.draft';
-/** Milliseconds after which a composer that lost the focus is smaller: what it moves must not move amid a click. */
-const REST_AFTER = 400;
 /** CSS pixels above and below the composer. */
 const MARGIN = 24;
 
@@ -41,7 +39,7 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
   const names = collections.map((each) => ({ value: each.name, text: each.settings.title || each.name }));
   const collection = select(names, { value: settings.collection, on: onCollection });
   const modes = options.modes.map((value) => ({ value, text: t(`ask.mode_${value}`) }));
-  const mode = select(modes, { value: settings.mode, on: showMode });
+  const mode = select(modes, { value: settings.mode, on: () => showMode() });
   const counts = SENTENCES.filter((each) => each <= options.max_sentences);
   const sentences = select(
     counts.map((each) => ({ value: String(each), text: number(each) })),
@@ -59,6 +57,11 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
   const askButton = button(t('ask.ask'), { kind: 'primary', icon: 'send', type: 'submit' });
   const stopButton = button(t('ask.stop'), { icon: 'stop', on: onStop, hidden: true });
 
+  const toggle = iconButton(t('ask.settings'), 'settings', {
+    'aria-expanded': 'false',
+    on: () => toggle.setAttribute('aria-expanded', String(element.classList.toggle('open'))),
+  });
+  toggle.classList.add('settings-toggle');
   const modeField =
     modes.length > 1
       ? field(t('ask.mode'), mode)
@@ -67,7 +70,7 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
     'form',
     { class: 'composer card', on: { submit } },
     limits,
-    h('div', { class: 'question-row' }, question, askButton, stopButton),
+    h('div', { class: 'question-row' }, question, askButton, stopButton, toggle),
     h('div', { class: 'ask-settings' }, field(t('ask.collection'), collection), modeField, sentencesField, more),
     h('p', { class: 'hint hints' }, hint, alone, following),
   );
@@ -111,6 +114,7 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
 
   function showMode() {
     replace(hint, t(`ask.mode_${mode.value}_hint`));
+    hint.hidden = false;
     sentencesField.hidden = mode.value !== 'quote';
   }
 
@@ -140,18 +144,6 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
     if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     submit();
-  });
-  let resting = 0;
-  element.classList.add('resting');
-  element.addEventListener('focusin', (event) => {
-    clearTimeout(resting);
-    // A button would move away under the pointer that presses it.
-    if (event.target.matches('textarea, select, input')) element.classList.remove('resting');
-  });
-  element.addEventListener('focusout', () => {
-    clearTimeout(resting);
-    const rest = () => element.classList.toggle('resting', !element.matches(':focus-within'));
-    resting = setTimeout(rest, REST_AFTER);
   });
   // What gets the focus is scrolled to where the composer does not cover it.
   const { style } = document.documentElement;
@@ -183,8 +175,9 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
       if (focused) (busy ? stopButton : text).focus();
     },
     showFollowing(is) {
+      element.classList.toggle('begun', is);
       following.hidden = !is;
-      alone.hidden = is;
+      alone.hidden = hint.hidden = is;
     },
     /** Shows a refused field beside it; returns whether there is one. */
     showError(error, asked) {

@@ -57,7 +57,6 @@ export function feedback(turn, changed) {
             try {
               await send('POST', '/api/v1/feedback', body(note.value.trim(), told.box.checked));
             } catch (error) {
-              if (error.status === 404) element.remove();
               replace(failed, errorBox(error));
               sending.disabled = false;
               return;

@@ -26,7 +26,8 @@ export async function show(container, { parts, query, signal }) {
     collections({ fresh: true }),
     loadStyle('ask/ask.css'),
   ]);
-  const chosen = query.collection || (await chosenCollection());
+  const named = known.some((each) => each.name === query.collection);
+  const chosen = named ? query.collection : await chosenCollection();
   new AskView(container, { options, known, chosen, parts, query, signal });
   return t('ask.title');
 }
@@ -178,7 +179,7 @@ class AskView {
       this.#withdraw(turn);
       return;
     }
-    view.ended();
+    if (!this.signal.aborted) view.ended();
     this.#save(turn);
   }
 

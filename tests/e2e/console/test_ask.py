@@ -267,6 +267,39 @@ def test_the_time_of_an_answer_is_explained_on_demand(page: Page, axe: Axe, scre
     expect(answer.locator(".timing")).to_contain_text("Retriever")
 
 
+def test_a_rating_is_kept_on_the_box_and_the_text_only_if_that_was_said(page: Page, axe: Axe) -> None:
+    def kept() -> dict[str, Any]:
+        """Returns what the box has of the last rating."""
+        found: dict[str, Any] = page.request.get("/api/v1/feedback").json()["feedback"][0]
+        return found
+
+    answer = ask(page)
+    answer.get_by_role("button", name="This helped").click()
+    expect(answer).to_contain_text("The box keeps for its operator")
+    axe(page)
+    answer.get_by_role("button", name="Send").click()
+    expect(page.get_by_text("The box has kept it").first).to_be_visible()
+    first = kept()
+    assert (first["rating"], first["note"]) == ("up", "")
+    assert (first["question"], first["answer"], first["collection"]) == ("", "", "")
+    expect(answer.get_by_role("button", name="This helped")).to_be_focused()
+
+    answer = ask(page, "Where is the control room?")
+    answer.get_by_role("button", name="This did not help").click()
+    answer.get_by_role("textbox", name="Note").fill("Which door?")
+    answer.get_by_role("checkbox").check()
+    answer.get_by_role("button", name="Send").click()
+    expect(answer.get_by_role("button", name="This did not help")).to_be_focused()
+    second = kept()
+    assert (second["rating"], second["note"]) == ("down", "Which door?")
+    assert second["question"] == "Where is the control room?"
+    assert second["collection"] == "default"
+    assert second["answer"]
+    page.reload()
+    pressed = page.get_by_role("article").last.get_by_role("button", name="This did not help")
+    expect(pressed).to_have_attribute("aria-pressed", "true")
+
+
 def test_conversations_are_kept_renamed_and_deleted_in_this_browser(page: Page, screenshot: Screenshot) -> None:
     page.get_by_label("Answer", exact=True).select_option("quote")
     ask(page)
