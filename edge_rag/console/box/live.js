@@ -56,7 +56,8 @@ export async function livePanel(container, signal) {
       }
     } catch (error) {
       if (signal.aborted) return;
-      if (!hidden.signal.aborted && error.status && error.status < 500 && error.status !== 429) throw error;
+      // An error within a stream, for example its longest duration, is no reason to stop; a refused caller is.
+      if (!hidden.signal.aborted && error.status >= 400 && error.status < 500 && error.status !== 429) throw error;
     } finally {
       document.removeEventListener('visibilitychange', stop);
     }

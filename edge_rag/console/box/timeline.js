@@ -10,25 +10,19 @@ const STAGES = ['retriever', 'reranker', 'generator'];
 const KINDS = ['deferred', 'preempted', 'paused', 'placed', 'sent', 'hedged', 'taken_over'];
 
 /**
- * @typedef {object} Part A span of a request's time in one stage.
- * @property {string} stage
- * @property {'wait'|'work'|'pause'} kind Waiting, computing, or interrupted.
- * @property {number} start Seconds since the request's first known moment.
- * @property {number} end Seconds likewise.
- */
-
-/**
  * Returns what is known of a request by its audit events.
  * @param {Array<object>} events Its events as `GET /api/v1/audit` tells them, in order.
- * @returns {{id: string, client: string, priority: string|null, at: number, outcome: string, seconds: number,
- *     parts: Part[], tokens: number|null}} `at` is when it began, in ms since 1970; `outcome` the kind of its last
- *     event, or `running`; `tokens` how many were generated, null if none were wanted or it has not finished.
+ * @returns {{id: string, client: string, priority: string|null, at: number, begin: number, outcome: string,
+ *     seconds: number, parts: Array<{stage: string, kind: 'wait'|'work'|'pause', start: number, end: number}>,
+ *     tokens: number|null}}
+ *     `at` is when it began, in ms since 1970, `begin` in seconds of the box's monotonic clock, which `seconds` and
+ *     `parts` count from; `outcome` is the kind of its last event, or `running`; `tokens` how many the model wrote,
+ *     null if it wrote none or has not finished.
  */
 export function summary(events) {
   const first = events[0];
   const last = events.at(-1);
-  const { queue_s: waited = 0, compute_s: computed = 0 } = first.numbers;
-  const lead = first.kind === 'queued' ? 0 : waited + computed;
+  const lead = first.kind === 'stage_done' ? first.numbers.queue_s + first.numbers.compute_s : 0;
   const begin = first.monotonic_s - lead;
   const parts = [];
   let open = null;
@@ -59,16 +53,16 @@ export function summary(events) {
   }
   const seconds = last.monotonic_s - begin;
   close(seconds);
-  const told = last.numbers.generated_tokens;
   return {
     id: first.request_id,
     client: last.client || first.client,
     priority: first.priority,
     at: Date.parse(first.at) - lead * 1000,
+    begin,
     outcome: ENDS[last.kind] ? last.kind : 'running',
     seconds,
     parts: parts.filter((each) => each.end > each.start),
-    tokens: last.kind === 'finished' && last.numbers.model_steps ? told : null,
+    tokens: last.kind === 'finished' && last.numbers.model_steps ? last.numbers.generated_tokens : null,
   };
 }
 
@@ -89,7 +83,6 @@ export async function requestTimeline(container, events) {
     return;
   }
   const request = summary(events);
-  const begin = events[0].monotonic_s - offset(events[0]);
   replace(
     container,
     h('p', { class: 'timeline-total' }, outcomeBadge(request.outcome), ' ', duration(request.seconds)),
@@ -98,7 +91,7 @@ export async function requestTimeline(container, events) {
       'ol',
       { class: 'timeline-events' },
       events.map((each) => {
-        const after = duration(Math.max(0, each.monotonic_s - begin));
+        const after = duration(Math.max(0, each.monotonic_s - request.begin));
         return h('li', {}, h('span', { class: 'at' }, `+${after}`), h('span', {}, words(each)));
       }),
     ),
@@ -120,10 +113,6 @@ export async function stagesTimeline(container, timings) {
     return [wait, { stage, kind: 'work', start: work, end: at }];
   });
   replace(container, h('p', { class: 'timeline-total' }, duration(at)), bars(parts, at));
-}
-
-function offset(first) {
-  return first.kind === 'queued' ? 0 : (first.numbers.queue_s ?? 0) + (first.numbers.compute_s ?? 0);
 }
 
 function stageOf(event) {

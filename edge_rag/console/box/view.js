@@ -30,17 +30,16 @@ export async function show(container, { parts, signal }) {
     panel('usage', async (into, left) => (await import('./usage.js')).usagePanel(into, left)),
     panel('backups', async (into, left) => (await import('./backups.js')).backupsPanel(into, left)),
   ];
-  let started = false;
-  const tabbed = tabs(items, {
-    selected,
-    label: title,
-    signal,
-    on: (id) => {
-      if (started) rewrite(href('box', id));
-      started = true;
-    },
-  });
+  let tabbed = null;
+  const inSight = () => tabbed.querySelector('[aria-selected=true]').scrollIntoView({ block: 'nearest' });
+  const on = (id) => {
+    if (tabbed === null) return;
+    rewrite(href('box', id));
+    inSight();
+  };
+  tabbed = tabs(items, { selected, label: title, signal, on });
   replace(container, h('h1', {}, title), tabbed);
+  inSight();
   return title;
 }
 
