@@ -44,7 +44,7 @@ export async function documentView(container, { collection, document: id, query,
   ];
   replace(
     container,
-    h('a', { class: 'row', href: href('documents', collection) }, icon('left'), up),
+    h('a', { class: 'row documents-up', href: href('documents', collection) }, icon('left'), up),
     h(
       'div',
       { class: 'row spread documents-head' },

@@ -2,11 +2,10 @@
 
 import { events, get, send, wait } from '../core/api.js';
 import { badge, confirm, empty, errorBox, failure, button, notice, progress, spinner } from '../core/controls.js';
-import { h, replace, untrusted, visible } from '../core/dom.js';
+import { h, replace, untrusted } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { bytes, dateTime, t } from '../core/text.js';
-import { waiting } from './upload_list.js';
-import { explained } from './uploads.js';
+import { reasons, waiting } from './upload_list.js';
 
 const MOST_JOBS = 50;
 const MOST_DOCUMENTS = 300; // shown of one job
@@ -122,7 +121,9 @@ function jobRow(first, signal) {
         const [only] = found.values();
         if (count !== 1 || !only) continue;
         named = true;
-        replace(heading, untrusted(only.name));
+        const address = only.document_id && href('documents', only.collection, only.document_id);
+        replace(heading, address ? h('a', { href: address }, untrusted(only.name)) : untrusted(only.name));
+        more.hidden = Boolean(address) && !only.reason;
       }
     } catch (error) {
       if (!closing.signal.aborted && !signal.aborted) replace(documents, errorBox(error, read));
@@ -149,14 +150,14 @@ function listed(found, job) {
   const shown = all.slice(0, MOST_DOCUMENTS);
   const rest = Object.values(job.documents).reduce((sum, count) => sum + count, 0) - shown.length;
   const rows = shown.map(({ collection, name, state, reason, document_id: id }) => {
-    const words = state === 'rejected' ? explained({ state, reason, code: '' }) : visible(reason);
+    const words = state === 'rejected' ? reasons({ state, reason, code: '' }) : reason && untrusted(reason);
     return h(
       'li',
       {},
       id ? h('a', { href: href('documents', collection, id) }, untrusted(name)) : untrusted(name),
       ' ',
       badge(t(`documents.state_${state}`, { count: 1 }), KINDS[state]),
-      words && h('p', { class: 'hint' }, words),
+      words && h('div', {}, words),
     );
   });
   return [h('ul', { class: 'job-documents' }, rows), rest > 0 && h('p', { class: 'hint' }, t('documents.more', { count: rest }))];

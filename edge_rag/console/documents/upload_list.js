@@ -73,7 +73,7 @@ export function uploadList(signal) {
     const total = all.reduce((sum, each) => sum + each.about.size, 0);
     const done = all.reduce((sum, each) => sum + (hasEnded(each) ? each.about.size : each.sent), 0);
     whole.set(total ? done / total : 1);
-    whole.hidden = all.every(hasEnded);
+    whole.hidden = all.filter((each) => !hasEnded(each)).length < 2;
     // What is stored is in the list of documents; only what was left out of it is worth a row.
     const plain = all.filter((each) => each.state === 'stored' && !each.reason).length;
     const rest = all.filter((each) => each.state !== 'stored' || each.reason);
@@ -156,12 +156,15 @@ function told(item) {
       const note = h('p', { class: 'hint' }, untrusted(item.reason));
       return [h('a', { href: href('documents', about.collection, document) }, t('documents.is_stored')), note];
     }
-    default: {
-      const words = explained(item);
-      const own = item.reason && words !== visible(item.reason) && h('p', { class: 'hint' }, untrusted(item.reason));
-      return [badge(t(`documents.is_${state}`), 'bad'), ' ', words, own];
-    }
+    default:
+      return [badge(t(`documents.is_${state}`), 'bad'), ' ', reasons(item)];
   }
+}
+
+/** Returns why an upload did not become a document in the user's words, and in those of the box. */
+export function reasons(item) {
+  const words = explained(item);
+  return [words, item.reason && words !== visible(item.reason) && h('p', { class: 'hint' }, untrusted(item.reason))];
 }
 
 /** Returns what the box does with a job: position and time left while it waits, else how far it is. */

@@ -231,7 +231,7 @@ function settle(item, documents) {
 
 const CAUSES = [
   ['password', /password|encrypted/i],
-  ['empty', /empty|no text|nothing/i],
+  ['empty', /empty|no text/i],
   ['large', /at most|too large|limit/i],
   ['unread', /not read|not text|not a document|unknown kind|archive/i],
   ['damaged', /damaged|not be read|cannot be read|invalid|broken/i],

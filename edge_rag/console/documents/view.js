@@ -11,6 +11,7 @@ import { dropArea, picker, uploadList } from './upload_list.js';
 import { add, onUploads, pending } from './uploads.js';
 
 const SEARCH_MS = 250;
+const RENEWAL_MS = 1000;
 const MOST_SELECTED = 500;
 const MOST_REQUESTED = 1000; // documents of a page of the API
 const NARROW = matchMedia('(max-width: 60rem)');
@@ -142,7 +143,8 @@ async function listPanel(panel, { collection, info, upload, signal }) {
   let asked = 0;
   let timer = 0;
 
-  async function reload(changes = {}) {
+  /** Reads the list anew: with changes of what is asked for from its top, else where it is. */
+  async function reload(changes = null) {
     if (!info) return void replace(place, nothing());
     Object.assign(state, changes);
     asked += 1;
@@ -181,7 +183,9 @@ async function listPanel(panel, { collection, info, upload, signal }) {
         return ready || pages.load(from, to);
       },
     });
+    const top = changes ? 0 : (place.querySelector('.virtual')?.scrollTop ?? 0);
     replace(place, head(), list.element);
+    list.element.scrollTop = top;
   }
 
   function nothing() {
@@ -259,6 +263,7 @@ async function listPanel(panel, { collection, info, upload, signal }) {
     if (done) announce(t('documents.deleted', { count: done }));
     showSelection();
     await reload();
+    search.focus();
   }
 
   search.addEventListener('input', () => {
@@ -270,13 +275,13 @@ async function listPanel(panel, { collection, info, upload, signal }) {
   let renewing = 0;
   onUploads((stored) => {
     if (stored?.about.collection !== collection || renewing) return;
-    // Of many that come at once, the list is read again once in a while.
-    renewing = setTimeout(() => {
-      renewing = 0;
-      if (signal.aborted) return;
+    // Of many that come at once, the list is read again once in a while, and not under somebody's hands.
+    renewing = setTimeout(function renew() {
+      renewing = signal.aborted || !place.contains(document.activeElement) ? 0 : setTimeout(renew, RENEWAL_MS);
+      if (renewing || signal.aborted) return;
       if (!info?.documents) go(href('documents', collection), { replace: true });
       else reload();
-    }, 1000);
+    }, RENEWAL_MS);
   }, signal);
   await reload();
 }

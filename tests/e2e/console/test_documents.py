@@ -22,6 +22,7 @@ from edge_rag.storage.statements import ensure_collection, insert_document, new_
 from tests.e2e.console.conftest import CONSOLE, Pages
 from tests.e2e.support.browser import widest_overflow
 from tests.e2e.support.running_daemon import RunningDaemon, sample_documents, start_daemon
+from tests.e2e.support.secured_daemon import Box
 
 HOSTILE = "<script>alert(1)</script> " + "x" * 900 + ".md"
 """A name that is markup and long."""
@@ -202,8 +203,8 @@ def test_of_twenty_files_nineteen_are_stored_and_one_says_why_not(
     jobs = page.locator(".jobs > li")
     expect(jobs).to_have_count(20)
     rejected = jobs.filter(has_text="rejected")
-    rejected.get_by_text("Documents of this job").click()
-    expect(rejected).to_contain_text("broken.pdf")
+    expect(rejected.get_by_role("heading")).to_have_text("broken.pdf")
+    expect(jobs.filter(has_text="sheet 18.md").get_by_role("link")).to_have_text("sheet 18.md")
     expect(rejected).to_contain_text("The file is damaged.")
     axe(page)
     screenshot("documents-jobs", page)
@@ -349,6 +350,24 @@ def test_a_collection_and_a_document_have_their_parts(open_page: Pages, axe: Cal
     axe(page)
 
 
+def test_a_reader_sees_documents_and_changes_none(box: Box, open_page: Pages) -> None:
+    page = open_page("/#/sign-in", daemon=box.running)
+    page.get_by_label("Token").fill(box.tokens["reader"])
+    page.keyboard.press("Enter")
+    expect(page.locator("#menu .who")).to_have_text("reader")
+    open_page.watch(page).allow(r"status of 401")
+    page.get_by_role("link", name="Documents").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Documents")
+    expect(page.get_by_role("tab")).to_have_text(["Documents", "Test questions"])
+    expect(page.locator(".virtual-rows > li").first.get_by_role("checkbox")).to_be_disabled()
+    for name in ("Add files", "Add a folder", "New collection"):
+        expect(page.get_by_role("button", name=name)).to_have_count(0)
+    page.locator(".virtual-rows a").first.click()
+    expect(page.get_by_role("tab", name="Text")).to_be_visible()
+    for name in ("Replace", "Delete"):
+        expect(page.get_by_role("button", name=name)).to_have_count(0)
+
+
 def test_an_administrator_makes_a_collection(open_page: Pages, console_daemon: RunningDaemon) -> None:
     page = open_page("/#/documents/default")
     page.get_by_role("button", name="New collection").click()
@@ -361,7 +380,7 @@ def test_an_administrator_makes_a_collection(open_page: Pages, console_daemon: R
     expect(dialog.locator(".field-error").filter(has_text="default")).to_be_visible()
     dialog.get_by_label("Name in addresses").fill("pumpen")
     dialog.get_by_role("button", name="New collection").click()
-    expect(page.get_by_label("Collection", exact=True)).to_have_value("pumpen")
+    expect(page.get_by_role("combobox", name="Collection")).to_have_value("pumpen")
     expect(page.get_by_text("Nothing here yet.")).to_be_visible()
     settings = call(console_daemon, "GET", "collections/pumpen")["collection"]["settings"]
     assert settings["title"] == "Überholung der Pumpen"
