@@ -1,15 +1,34 @@
 /** Settings of a collection with what they do, and its end. */
 
 import { get, send } from '../core/api.js';
-import { button, checkbox, dialog, empty, errorBox, failure, field, freshId } from '../core/controls.js';
-import { notice, select, spinner } from '../core/controls.js';
+import { button, dialog, empty, errorBox, failure, field, notice, select, spinner } from '../core/controls.js';
 import { h, loadStyle, replace, untrusted, visible } from '../core/dom.js';
 import { go, href } from '../core/router.js';
 import { can, collections } from '../core/session.js';
 import { t } from '../core/text.js';
 
-const BOOST = /^([^=]+)=(.+)\*\s*([\d.]+)$/;
+const BOOST = /^([^=]+?)\s*=\s*(.+?)\s*\*\s*([\d.]+)$/;
 const NO_RECENCY = { key: null, half_life_days: 180, weight: 0 };
+const AMOUNT = { type: 'number', step: 'any', min: '0', required: true };
+const BOX = { type: 'checkbox' };
+
+/** Settings by group, those inside another named after both: the element, then its attributes or choices. */
+const GROUPS = {
+  about: { title: ['input', { maxlength: '256' }], description: ['textarea', { maxlength: '4096' }] },
+  ingest: { chunk_tokens: ['input', { type: 'number', min: '16', max: '8192' }] },
+  search: {
+    fusion_dense: ['input', AMOUNT],
+    fusion_lexical: ['input', AMOUNT],
+    drop_duplicates: ['input', BOX],
+    merge_neighbours: ['input', BOX],
+    recency_weight: ['input', AMOUNT],
+    recency_half_life_days: ['input', AMOUNT],
+    recency_key: ['input', {}],
+    boosts: ['textarea', { rows: '3' }],
+  },
+  answers: { offload: ['select', ['never', 'redacted', 'allowed']], kv_reuse: ['select', ['exact', 'passage']] },
+};
+const HINTED = ['chunk_tokens', 'fusion_dense', 'merge_neighbours', 'recency_weight', 'recency_key', 'boosts'];
 
 /**
  * Shows the settings of a collection, which administrators may change.
@@ -38,69 +57,52 @@ export async function settingsPanel(container, { collection, signal }) {
 /** Returns the form; it sends the settings that were changed and no others. */
 function form(path, settings, signal) {
   let saved = settings;
-  const parts = new Map();
+  const fields = {};
 
-  /** Adds a control: `write` shows a setting in it, `read` returns its value, undefined for one that cannot be. */
-  function part(name, input, write, read, hint = '') {
-    const element = field(t(`settings.${name}`), input, { hint: hint && t(`settings.${hint}`) });
-    parts.set(name, { input, write, read, element });
-    return element;
+  function shown([name, [tag, given]]) {
+    const options = tag === 'select' && given.map((value) => ({ value, text: t(`settings.${name}_${value}`) }));
+    const input = options ? select(options) : h(tag, given);
+    const hint = HINTED.includes(name) ? t(`settings.${name}_hint`) : '';
+    fields[name] = { input, element: field(t(`settings.${name}`), input, { hint }) };
+    return fields[name].element;
   }
-  const text = (name, tag, most) =>
-    part(name, h(tag, { maxlength: most }), (from) => from[name], (value) => value.trim());
-  const amount = (name, get, hint, attributes = { min: '0', required: true }) =>
-    part(name, h('input', { type: 'number', step: 'any', ...attributes }), (from) => get(from) ?? '',
-      (value) => (value === '' ? null : Number(value)), hint);
-  function choice(name, values) {
-    const options = values.map((value) => ({ value, text: t(`settings.${name}_${value}`) }));
-    return part(name, select(options), (from) => from[name], (value) => value);
-  }
-  function flag(name, hint) {
-    const about = h('span', { class: 'hint', id: freshId('about') }, hint && t(`settings.${hint}`));
-    const element = checkbox(t(`settings.${name}`), { 'aria-describedby': hint && about.id });
-    parts.set(name, { input: element.box, write: (from) => from[name], read: (value) => value, element });
-    return h('div', {}, element, hint && about);
-  }
-  const group = (name, ...fields) => h('fieldset', {}, h('legend', {}, t(`settings.group_${name}`)), fields);
-  const recency = (from) => from.recency ?? NO_RECENCY;
-  const key = (input) => (input.type === 'checkbox' ? 'checked' : 'value');
-
-  const element = h('form', { novalidate: true, on: { submit } },
-    group('about', text('title', 'input', 256), text('description', 'textarea', 4096)),
-    group('ingest',
-      amount('chunk_tokens', (from) => from.chunk_tokens, 'chunk_tokens_hint', { step: '1', min: '16', max: '8192' })),
-    group('search',
-      amount('dense', (from) => from.fusion.dense, 'dense_hint'),
-      amount('lexical', (from) => from.fusion.lexical),
-      flag('drop_duplicates'),
-      flag('merge_neighbours', 'merge_neighbours_hint'),
-      amount('recency_weight', (from) => recency(from).weight, 'recency_weight_hint'),
-      amount('half_life_days', (from) => recency(from).half_life_days),
-      part('recency_key', h('input'), (from) => recency(from).key ?? '', (each) => each.trim() || null,
-        'recency_key_hint'),
-      part('boosts', h('textarea', { rows: '3' }), (from) => written(from.boosts), readBoosts, 'boosts_hint')),
-    group('answers', choice('offload', ['never', 'redacted', 'allowed']), choice('kv_reuse', ['exact', 'passage'])),
-    button(t('settings.save'), { kind: 'primary', type: 'submit' }));
 
   function write() {
-    for (const { input, write: shown } of parts.values()) input[key(input)] = shown(saved);
+    const { fusion, recency, ...rest } = saved;
+    const values = { ...rest, boosts: written(rest.boosts) };
+    Object.entries(fusion).forEach(([name, value]) => (values[`fusion_${name}`] = value));
+    Object.entries(recency ?? NO_RECENCY).forEach(([name, value]) => (values[`recency_${name}`] = value));
+    for (const [name, { input }] of Object.entries(fields)) {
+      if (input.type === 'checkbox') input.checked = values[name];
+      else input.value = values[name] ?? '';
+    }
   }
 
   /** Returns the settings as the form has them; null after saying which one cannot be. */
   function read() {
     const found = {};
-    for (const [name, { input, read: value, element: shown }] of parts) {
-      found[name] = input.validity.valid ? value(input[key(input)]) : undefined;
-      shown.setError?.(found[name] === undefined ? input.validationMessage || t('settings.boosts_hint') : '');
+    for (const [name, { input }] of Object.entries(fields)) {
+      const text = input.value.trim();
+      found[name] = { number: text ? Number(text) : null, checkbox: input.checked }[input.type];
+      if (found[name] === undefined) found[name] = text;
     }
-    const wrong = [...parts.keys()].find((name) => found[name] === undefined);
-    parts.get(wrong)?.input.focus();
+    // A boost by a date or a tag that was not edited stays of its type.
+    const boosts = found.boosts === written(saved.boosts) ? saved.boosts : parsed(found.boosts);
+    let wrong = null;
+    for (const [name, { input, element }] of Object.entries(fields)) {
+      const why = name === 'boosts' && !boosts ? t('settings.boosts_hint') : input.validationMessage;
+      element.setError(why);
+      if (why) wrong ??= input;
+    }
+    wrong?.focus();
     if (wrong) return null;
-    const { dense, lexical, recency_weight: weight, half_life_days, recency_key, ...rest } = found;
-    // A boost whose date or tag was not edited stays of its type.
-    if (written(saved.boosts) === written(rest.boosts)) rest.boosts = saved.boosts;
-    const recent = weight ? { key: recency_key, half_life_days, weight } : null;
-    return { ...rest, fusion: { ...saved.fusion, dense, lexical }, recency: recent };
+    const whole = { boosts, fusion: { ...saved.fusion }, recency: {} };
+    for (const [name, value] of Object.entries(found)) {
+      const [, outer, inner] = /^(fusion|recency)_(.*)$/.exec(name) ?? [];
+      if (outer) whole[outer][inner] = value === '' ? null : value;
+      else whole[name] ??= value;
+    }
+    return { ...whole, recency: whole.recency.weight ? whole.recency : null };
   }
 
   async function submit(event) {
@@ -119,16 +121,19 @@ function form(path, settings, signal) {
       await collections({ fresh: true });
     } catch (error) {
       if (signal.aborted) return;
-      const names = (error.param ?? '').replace('recency.weight', 'recency_weight').split(/[.[]/);
-      const refused = parts.get([...parts.keys()].find((name) => names.includes(name)));
-      refused?.element.setError?.(visible(error.message));
-      refused?.input.focus();
+      const refused = error.param?.replace('settings.', '').replace('.', '_') || '-';
+      const found = fields[Object.keys(fields).find((name) => refused.startsWith(name) || name.startsWith(refused))];
+      found?.element.setError(visible(error.message));
+      found?.input.focus();
       notice(failure(error), { kind: 'error' });
     }
   }
 
+  const groups = Object.entries(GROUPS).map(([name, parts]) =>
+    h('fieldset', {}, h('legend', {}, t(`settings.group_${name}`)), Object.entries(parts).map(shown)));
   write();
-  return element;
+  const save = button(t('settings.save'), { kind: 'primary', type: 'submit' });
+  return h('form', { novalidate: true, on: { submit } }, groups, save);
 }
 
 /** A value as text, whatever the order of its names. */
@@ -141,11 +146,11 @@ function written(boosts) {
   return boosts.map((each) => `${each.key} = ${each.value} * ${each.factor}`).join('\n');
 }
 
-function readBoosts(value) {
-  const lines = value.split('\n').map((line) => line.trim()).filter(Boolean);
-  const found = lines.map((line) => BOOST.exec(line)?.slice(1).map((each) => each.trim()));
-  if (found.some((each) => !each)) return undefined;
-  return found.map(([key, text, factor]) => ({ key, value: plain(text), factor: Number(factor) }));
+/** Returns the boosts that lines stand for; null if a line is none. */
+function parsed(lines) {
+  const found = lines.split('\n').filter((line) => line.trim()).map((line) => BOOST.exec(line.trim()));
+  if (found.includes(null)) return null;
+  return found.map(([, key, text, factor]) => ({ key, value: plain(text), factor: Number(factor) }));
 }
 
 /** A number or a truth value, where a text is one. */
@@ -157,7 +162,7 @@ function plain(text) {
 function move(path, index, signal) {
   const value = index.kind === 'milvus' ? 'milvus' : 'faiss';
   const backends = ['faiss', 'milvus'].map((each) => ({ value: each, text: t(`settings.index_${each}`) }));
-  const chosen = select(backends, { value, 'aria-label': t('settings.index') });
+  const chosen = select(backends, { value });
   const start = button(t('settings.move'), {
     on: async () => {
       start.disabled = true;
@@ -170,25 +175,22 @@ function move(path, index, signal) {
       start.disabled = false;
     },
   });
-  const text = h('p', { class: 'hint' }, t('settings.index_hint'));
-  return h('fieldset', {}, h('legend', {}, t('settings.index')), text, h('div', { class: 'row' }, chosen, start));
+  return h('fieldset', {}, field(t('settings.index'), chosen, { hint: t('settings.index_hint') }), start);
 }
 
 function danger(path, info) {
   const { name, documents: count } = info;
   async function erase() {
-    const typed = h('input', { autocomplete: 'off', spellcheck: 'false' });
-    const shown = field(t('settings.type_name', { name }), typed);
+    const typed = h('input', { autocomplete: 'off' });
+    const asked = field(t('settings.type_name', { name }), typed);
     const check = async () => {
-      shown.setError(typed.value === name ? '' : t('settings.wrong_name'));
-      if (typed.value !== name) return false;
-      const refused = await send('DELETE', path).then(() => '', failure);
-      shown.setError(refused);
-      return !refused;
+      const wrong = typed.value !== name && t('settings.wrong_name');
+      asked.setError(wrong || (await send('DELETE', path).then(() => '', failure)));
+      return typed.getAttribute('aria-invalid') === 'false';
     };
     const told = h('p', {}, t('settings.delete_text', { count }), ' ', h('strong', {}, untrusted(name)));
     const actions = [{ text: t('settings.delete'), kind: 'danger', value: true, check }];
-    if (!(await dialog({ title: t('settings.delete'), content: [told, shown], actions }))) return;
+    if (!(await dialog({ title: t('settings.delete'), content: [told, asked], actions }))) return;
     notice(t('settings.deleted', { name }));
     await collections({ fresh: true });
     go(href('documents'));
