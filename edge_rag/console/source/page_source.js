@@ -69,7 +69,7 @@ export function pageSource({ collection, info, cited, page, quote, located, fail
   signal.addEventListener('abort', () => URL.revokeObjectURL(url), { once: true });
 
   function wantedWidth() {
-    const wide = (viewport.clientWidth || 600) * zoom * devicePixelRatio;
+    const wide = sheet.clientWidth * devicePixelRatio;
     return Math.min(MOST_WIDTH, Math.ceil(wide / WIDTH_STEP) * WIDTH_STEP);
   }
 
@@ -151,11 +151,11 @@ export function pageSource({ collection, info, cited, page, quote, located, fail
       }),
     );
     replace(about, found.boxes.length && quote ? t('source.marked', { quote: visible(quote) }) : null);
-    const [mark] = boxes.children;
-    if (!mark) return;
-    const [at, around] = [mark.getBoundingClientRect(), viewport.getBoundingClientRect()];
-    viewport.scrollTop += at.top - around.top - around.height / 3;
-    viewport.scrollLeft += at.left - around.left - around.width / 8;
+    const marks = [...boxes.children].map((each) => each.getBoundingClientRect());
+    if (!marks.length) return;
+    const around = viewport.getBoundingClientRect();
+    viewport.scrollTop += marks[0].top - around.top - around.height / 3;
+    viewport.scrollLeft += Math.min(...marks.map((each) => each.left)) - around.left - around.width / 12;
   }
 
   function sync() {
@@ -177,7 +177,7 @@ export function pageSource({ collection, info, cited, page, quote, located, fail
   /** Returns the zoom at which what is marked can be read, if it cannot at the width of the view. */
   function legibleZoom({ boxes: [box], width, height }) {
     if (!box) return 1;
-    const line = (((box.bottom - box.top) * height) / width) * viewport.clientWidth;
+    const line = (((box.bottom - box.top) * height) / width) * (sheet.clientWidth / zoom);
     return line < LEGIBLE.least ? (ZOOMS.find((each) => each * line >= LEGIBLE.wanted) ?? ZOOMS.at(-1)) : 1;
   }
 

@@ -22,7 +22,8 @@ let preferred = 'page'; // how documents with pages are shown, as chosen last
  * @param {number|null} [options.page] Page on which the range is looked for first.
  * @param {string} [options.quote] The cited text, for copying.
  * @param {AbortSignal} options.signal Ends the reader.
- * @param {HTMLElement} [options.actions] Where the buttons go; above the document by default.
+ * @param {HTMLElement} [options.actions] Where the buttons go, with those that lead elsewhere; without it, those for the
+ *     view are above the document.
  * @param {HTMLElement} [options.keys] Within what keys are heard; the container by default.
  * @param {(headings: string[], page: number|null) => void} [options.onPlace] Told where in the document the range is.
  */
@@ -103,7 +104,8 @@ export function documentReader(container, { collection, document: name, start, e
         'div',
         { class: 'source-links' },
         quote !== undefined && iconButton(t('source.copy'), 'copy', { on: copy, 'aria-keyshortcuts': 'c' }),
-        original &&
+        more.actions &&
+          original &&
           link(t('source.download'), 'download', { href: original.pathname + original.search, download: true }),
         more.actions && link(t('source.open'), 'file', { href: open }),
       ),
