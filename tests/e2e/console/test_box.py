@@ -78,6 +78,47 @@ def test_live_values_change_while_questions_are_answered(
     assert page.locator("#live").inner_text() == ""
 
 
+def test_heat_short_memory_slots_and_other_machines_are_told(
+    open_page: Pages, console_daemon: RunningDaemon, screenshot: Screenshot, axe: Axe
+) -> None:
+    with urllib.request.urlopen(f"{console_daemon.http}/api/v1/status") as response:
+        status = json.load(response)
+    slot = {"request_id": "r1", "client": "<b>ward</b>\u202e", "priority": "batch", "age_s": 1.5, "prompt_tokens": 500}
+    slot |= {"cached_tokens": 0, "computed_tokens": 200, "generated_tokens": 0, "max_tokens": 64, "pages": 7}
+    writing = slot | {"request_id": "r2", "computed_tokens": 516, "generated_tokens": 16, "preemptions": 1}
+    remote = {"name": "office", "kind": "edge-rag", "address": "10.0.0.9:7421", "breaker": "open", "in_flight": 1}
+    remote |= {"answers": 20, "failures": 3, "sent_bytes": 4096, "last_problem": "it said nothing", "answer_s": 1.5}
+    status["engine"] |= {"slots_busy": 2, "sequences": [slot, writing]}
+    status["engine"]["page_map"] |= {"held": [2, 0, 0, 0], "shared": [0, 2, 0, 0], "cached": [0, 0, 2, 0]}
+    status |= {
+        "temperatures": {"cpu-thermal": 61.25},
+        "throttling": {"share": 0.5625, "causes": ["heat"], "slowdowns": [], "watts": 12.25},
+        "pressure": {"headroom_bytes": 5 << 30, "waiting": 0.125, "shed": ["prefix cache"]},
+        "remotes": [remote],
+        "state": "recovery",
+        "damage": {"problem": "a page cannot be read", "kept": 1, "rebuilt": 0, "lost": 1, "lost_documents": []},
+    }
+    page = open_page("/#/box/requests")
+    body = f"event: status\ndata: {json.dumps(status)}\n\n"
+    events = {"content-type": "text/event-stream"}
+    page.route("**/api/v1/status/events", lambda route: route.fulfill(body=body, headers=events))
+    page.get_by_role("tab", name="Live").click()
+    expect(card(page, "State")).to_contain_text("a page cannot be read")
+    heat = card(page, "Load and heat")
+    expect(heat.get_by_role("row").filter(has_text="cpu-thermal")).to_contain_text("61 °C")
+    expect(heat).to_contain_text("Throttled to 56% because of: heat. Memory is short.")
+    expect(heat).to_contain_text("12.3 W")
+    slots = card(page, "Slots")
+    expect(slots.get_by_role("row").filter(has_text="r1")).to_contain_text("<b>ward</b>⟨U+202E⟩200 of 500 tokens read")
+    expect(slots.get_by_role("row").filter(has_text="r2")).to_contain_text("16 of 64 tokens written")
+    expect(slots.get_by_role("link", name="r2")).to_have_attribute("href", "#/box/requests/r2")
+    pages = card(page, "Page map").get_by_role("img")
+    expect(pages).to_have_accessible_name("Pages of the cache: 2 held, 2 shared, 2 kept, 1,018 free")
+    expect(card(page, "Other machines")).to_contain_text("paused after failures it said nothing")
+    axe(page)
+    screenshot("box-throttled", page)
+
+
 def test_nothing_is_asked_of_the_box_while_the_page_is_hidden(open_page: Pages) -> None:
     page = open_page("/#/box")
     expect(card(page, "State")).to_contain_text("in service")
