@@ -82,7 +82,9 @@ export async function testQuestionsPanel(container, { collection, signal }) {
     const shown = (name, value) => (name === 'mrr' ? number(value, 2) : percent(value));
     replace(measures, run && MEASURES.map((name) => {
       const [value, before] = [run, previous].map((each) => each?.summary[name]);
-      const moved = previous && `${value > before ? '▲' : value < before ? '▼' : '='} ${shown(name, before)}`;
+      const rank = previous && shown(name, before);
+      const change = value > before ? 'improved' : 'worse';
+      const moved = rank && (value === before ? `= ${rank}` : t(`tests.${change}`, { rank }));
       const text = [shown(name, value), h('small', {}, moved)];
       return h('div', { class: 'card' }, h('dt', {}, t(`tests.${name}`)), h('dd', {}, text));
     }));

@@ -135,12 +135,16 @@ def test_test_questions_are_uploaded_run_and_compared(
     )
     axe(page)
     screenshot("test-questions", page)
+    page.set_viewport_size({"width": 360, "height": 800})
+    assert widest_overflow(page) == 0
+    page.set_viewport_size({"width": 1280, "height": 800})
 
     call(console_daemon, "DELETE", f"collections/{plant}/documents/lubrication-schedule.md")
     page.get_by_role("button", name="Run all").click()
     worse = items.filter(has_text=QUESTION)
     expect(worse).to_contain_text("▼ before: rank 1")
     expect(page.get_by_text("1 worse, 1 the same")).to_be_visible()
+    expect(measures.first).to_contain_text("0%▼ before: 50%")
     page.get_by_label("Show", exact=True).select_option("Worse")
     expect(items).to_have_count(1)
 
