@@ -1,7 +1,7 @@
 /** The box now: stages, slots, pages, speed, latencies, heat, memory and other machines, from one stream of events. */
 
 import { events, wait } from '../core/api.js';
-import { badge, icon, notice } from '../core/controls.js';
+import { badge, icon, notice, spinner } from '../core/controls.js';
 import { announce, h, replace, untrusted } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { bytes, duration, number, percent, t } from '../core/text.js';
@@ -41,6 +41,7 @@ export async function livePanel(container, signal) {
     if (kind === 'lost') announce(text);
   }
 
+  replace(container, spinner());
   let pause = FIRST_PAUSE_MS;
   while (!signal.aborted) {
     await shown(signal);
@@ -63,6 +64,7 @@ export async function livePanel(container, signal) {
     }
     if (hidden.signal.aborted) continue;
     tell('lost');
+    if (!all.isConnected) replace(container, link);
     await wait(pause, signal).catch(() => {});
     pause = Math.min(2 * pause, LAST_PAUSE_MS);
   }

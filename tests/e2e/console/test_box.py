@@ -101,8 +101,11 @@ def test_heat_short_memory_slots_and_other_machines_are_told(
     page = open_page("/#/box/requests")
     body = f"event: status\ndata: {json.dumps(status)}\n\n"
     events = {"content-type": "text/event-stream"}
-    page.route("**/api/v1/status/events", lambda route: route.fulfill(body=body, headers=events))
+    open_page.watch(page).allow("ERR_FAILED")
+    page.route("**/api/v1/status/events", lambda route: route.abort())
     page.get_by_role("tab", name="Live").click()
+    expect(page.get_by_role("tabpanel")).to_contain_text("connection lost")
+    page.route("**/api/v1/status/events", lambda route: route.fulfill(body=body, headers=events))
     expect(card(page, "State")).to_contain_text("a page cannot be read")
     heat = card(page, "Load and heat")
     expect(heat.get_by_role("row").filter(has_text="cpu-thermal")).to_contain_text("61 °C")
