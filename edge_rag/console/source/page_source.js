@@ -10,6 +10,7 @@ const WIDTH_STEP = 250; // pixels; pictures of few widths are found in the box's
 const ZOOMS = [0.5, 0.75, 1, 1.25, 1.5, 2, 3, 4];
 const WIDEST_GAP = 1.5; // between words of a line, heights of the line
 const LEGIBLE = { least: 9, wanted: 13 }; // height of a line, CSS pixels
+const SIDES = Object.entries({ left: Math.min, top: Math.min, right: Math.max, bottom: Math.max });
 const PAGES_TRIED = 4; // a range may begin on a page after that of its passage
 
 /**
@@ -196,11 +197,6 @@ export function pageSource({ collection, info, cited, page, quote, located, fail
   }
 
   input.addEventListener('change', () => go(Math.round(Number(input.value)) || shown));
-  viewport.addEventListener('wheel', (event) => {
-    if (!event.ctrlKey) return; // pinching on a touchpad is such a turn of the wheel
-    event.preventDefault();
-    zoomBy(event.deltaY < 0 ? 1 : -1);
-  });
 
   function onKey(key) {
     if (key === '+' || key === '=') zoomBy(1);
@@ -225,15 +221,10 @@ function joined({ boxes, width, height }) {
     const last = lines.at(-1);
     const tall = box.bottom - box.top;
     const same = last && Math.abs(box.top - last.top) < tall / 2 && Math.abs(box.bottom - last.bottom) < tall / 2;
-    const gap = same ? (box.left - last.right) * width : Infinity;
-    if (gap > -tall * height && gap < WIDEST_GAP * tall * height) {
-      lines[lines.length - 1] = {
-        left: Math.min(last.left, box.left),
-        top: Math.min(last.top, box.top),
-        right: Math.max(last.right, box.right),
-        bottom: Math.max(last.bottom, box.bottom),
-      };
-    } else lines.push(box);
+    const gap = same ? ((box.left - last.right) * width) / (tall * height) : Infinity;
+    if (gap > -1 && gap < WIDEST_GAP) {
+      for (const [side, choose] of SIDES) last[side] = choose(last[side], box[side]);
+    } else lines.push({ ...box });
   }
   return lines;
 }

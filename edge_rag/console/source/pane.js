@@ -80,6 +80,8 @@ export async function openSource({ citations, index = 0, trigger = document.acti
     replace(count, t('source.count', { position: index + 1, total: citations.length }));
     place.hidden = true;
     const shown = h('div');
+    // What has the focus goes with the source before it.
+    if (body.contains(document.activeElement)) title.focus({ preventScroll: true });
     replace(body, shown);
     documentReader(shown, {
       collection: citation.collection,
@@ -165,12 +167,9 @@ function adapt() {
   aside.style.setProperty('--top', `${document.querySelector('.top').offsetHeight}px`);
   const sheet = !aside.hidden && NARROW.matches;
   for (const each of document.querySelectorAll('body > .top, body > main, body > .skip')) each.inert = sheet;
-  if (sheet) {
-    aside.setAttribute('role', 'dialog');
-    aside.setAttribute('aria-modal', 'true');
-  } else {
-    aside.removeAttribute('role');
-    aside.removeAttribute('aria-modal');
+  for (const [name, value] of Object.entries({ role: 'dialog', 'aria-modal': 'true' })) {
+    if (sheet) aside.setAttribute(name, value);
+    else aside.removeAttribute(name);
   }
 }
 

@@ -65,7 +65,9 @@ export function documentReader(container, { collection, document: name, start, e
     } else {
       view = textSource(options);
     }
+    const focused = content.contains(document.activeElement);
     replace(content, view.element);
+    if (focused) content.querySelector('[tabindex="0"]').focus({ preventScroll: true });
   }
 
   function choose(kind) {
