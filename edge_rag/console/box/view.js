@@ -22,6 +22,7 @@ export async function show(container, { parts, signal }) {
   const panel = (id, load) => ({ id, text: t(`box.tab_${id}`), show: load });
   const items = [
     panel('live', async (into, left) => (await import('./live.js')).livePanel(into, left)),
+    panel('models', async (into, left) => (await import('./models.js')).modelsPanel(into, { signal: left })),
     panel('requests', async (into, left) => {
       const shown = first;
       first = undefined;
