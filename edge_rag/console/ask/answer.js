@@ -2,7 +2,7 @@
 
 import { get } from '../core/api.js';
 import { badge, button, errorBox, freshId, icon, iconButton, notice } from '../core/controls.js';
-import { announce, h, replace, untrusted } from '../core/dom.js';
+import { announce, h, readable, replace, untrusted } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { can } from '../core/session.js';
 import { dateTime, duration, percent, t } from '../core/text.js';
@@ -32,7 +32,7 @@ export class AnswerView {
     this.turn = turn;
     this.context = context;
     this.sentences = new Sentences(turn.language);
-    const heading = h('h2', { class: 'ask-question', id: freshId('question'), dir: 'auto' }, turn.question);
+    const heading = h('h2', { class: 'ask-question', id: freshId('question'), dir: 'auto' }, readable(turn.question));
     this.body = h('div', { class: 'answer-text', dir: 'auto' });
     this.below = h('div', { class: 'stack below' });
     this.element = h(
@@ -113,7 +113,7 @@ export class AnswerView {
     const cited = citations.map((index) => turn.citations[index]);
     const found = [...new Set(cited.map((each) => numbered.get(sourceKey(each))))];
     const language = turn.mode === 'quote' ? cited[0]?.language : turn.language;
-    const words = h('span', { lang: language || null }, text);
+    const words = h('span', { lang: language || null }, readable(text));
     if (found.length) {
       words.className = 'answer-cited';
       words.addEventListener('click', () => getSelection().isCollapsed && words.parentElement.querySelector('.ref').click());

@@ -36,6 +36,7 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
   });
   const question = field(t('ask.question'), text);
   question.classList.add('question-field');
+  question.firstElementChild.classList.add('sr-only');
   const names = collections.map((each) => ({ value: each.name, text: each.settings.title || each.name }));
   const collection = select(names, { value: settings.collection, on: onCollection });
   const modes = options.modes.map((value) => ({ value, text: t(`ask.mode_${value}`) }));

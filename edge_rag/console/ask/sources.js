@@ -1,7 +1,7 @@
 /** Sources of an answer: numbers in the text that tell and open the cited place, and lists of places. */
 
 import { freshId } from '../core/controls.js';
-import { h, replace, untrusted } from '../core/dom.js';
+import { h, readable, replace, untrusted, visible } from '../core/dom.js';
 import { number, t } from '../core/text.js';
 import { placeOf } from './export.js';
 
@@ -17,9 +17,15 @@ export async function open(collection, all, index, onShow) {
   await openSource({ citations: all.map((each) => ({ ...each, collection })), index, onShow });
 }
 
-/** Name of a place for screen readers and tips. */
-function placeName(citation) {
-  return [citation.document, ...placeOf(citation, t)].join(', ');
+/** Returns document, place and text of a citation, and the score of a passage. */
+function passage(citation) {
+  const { document: name, language, score, text } = citation;
+  const place = placeOf(citation, t).map((each) => [' · ', untrusted(each)]);
+  const scored = score !== undefined && h('span', { class: 'score' }, t('ask.score', { score: number(score, 2) }));
+  return [
+    h('span', { class: 'place-name' }, h('strong', {}, untrusted(name)), place, scored),
+    h('q', { lang: language ?? null, dir: 'auto', class: 'snippet' }, readable(text)),
+  ];
 }
 
 /**
@@ -29,7 +35,8 @@ function placeName(citation) {
  * @param {() => void} onOpen
  */
 export function reference({ number: shown, citation }, tip, onOpen) {
-  const label = t('ask.source_number', { number: shown, place: placeName(citation) });
+  const place = visible([citation.document, ...placeOf(citation, t)].join(', '));
+  const label = t('ask.source_number', { number: shown, place });
   const element = h('button', { type: 'button', class: 'ref', 'aria-label': label, data: { number: shown } }, String(shown));
   element.addEventListener('click', () => {
     tip.hide();
@@ -46,9 +53,6 @@ export function reference({ number: shown, citation }, tip, onOpen) {
  */
 export function placeList(found, onOpen) {
   const items = found.map(({ number: shown, citation }) => {
-    const place = placeOf(citation, t).map((each) => [' · ', untrusted(each)]);
-    const scored =
-      citation.score !== undefined && h('span', { class: 'score' }, t('ask.score', { score: number(citation.score, 2) }));
     return h(
       'li',
       {},
@@ -56,12 +60,7 @@ export function placeList(found, onOpen) {
         'button',
         { type: 'button', class: 'place', data: { number: shown ?? '' }, on: { click: () => onOpen(citation) } },
         shown ? h('span', { class: 'place-number' }, String(shown)) : null,
-        h(
-          'span',
-          { class: 'place-text' },
-          h('span', { class: 'place-name' }, h('strong', {}, untrusted(citation.document)), place, scored),
-          h('q', { lang: citation.language ?? null, dir: 'auto', class: 'snippet' }, citation.text),
-        ),
+        h('span', { class: 'place-text' }, passage(citation)),
       ),
     );
   });
@@ -107,12 +106,7 @@ export class Tip {
   #show(element, citation) {
     this.hide();
     this.#at = element;
-    const place = placeOf(citation, t).map((each) => [' · ', untrusted(each)]);
-    replace(
-      this.element,
-      h('p', { class: 'place-name' }, h('strong', {}, untrusted(citation.document)), place),
-      h('q', { lang: citation.language ?? null, dir: 'auto', class: 'snippet' }, citation.text),
-    );
+    replace(this.element, passage(citation));
     element.setAttribute('aria-describedby', this.element.id);
     this.element.showPopover();
     const near = element.getBoundingClientRect();

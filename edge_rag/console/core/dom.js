@@ -5,6 +5,8 @@ const SVG = 'http://www.w3.org/2000/svg';
 /** Characters without a glyph that change how the text around them is shown: controls, directions, joiners, tags. */
 const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
 
+const OVERRIDES = /[\u202a-\u202e\u2066-\u2069]/g;
+
 /** Path below which the assets of this release are served. */
 export const BASE = document.documentElement.dataset.base;
 
@@ -46,10 +48,15 @@ export function visible(text) {
   return String(text).replace(INVISIBLE, (each) => `⟨U+${each.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
 }
 
+/** Returns a text of many lines in which only what changes the direction of others is written as its code point. */
+export function readable(text) {
+  return text.replace(OVERRIDES, visible);
+}
+
 /** Has a screen reader say a whole sentence once it is silent. Foreign text is allowed. */
 export function announce(text) {
   const live = document.getElementById('live');
-  const line = h('p', {}, text);
+  const line = h('p', {}, readable(text));
   live.append(line);
   // Readers take what is added; what was read has to go, or the region grows with every answer.
   while (live.childElementCount > 20) live.firstElementChild.remove();

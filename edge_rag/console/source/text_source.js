@@ -2,7 +2,7 @@
 
 import { get } from '../core/api.js';
 import { button, errorBox, spinner } from '../core/controls.js';
-import { h, replace, visible } from '../core/dom.js';
+import { h, readable, replace } from '../core/dom.js';
 import { t } from '../core/text.js';
 
 // In characters of the stored text; the box widens each range to whole paragraphs.
@@ -12,9 +12,6 @@ const MORE = 6_000;
 const LONGEST = 16_384; // that the box gives at once
 const KEPT = 8; // ranges that are in the page at once
 const SHORT = 12; // characters of a cell that is not broken into lines
-
-/** Characters that change the direction of others: shown, so that a text reads as it is stored. */
-const OVERRIDES = /[\u202a-\u202e\u2066-\u2069]/g;
 
 /**
  * Returns a scrollable view of the text.
@@ -125,9 +122,9 @@ export function rendered(found, cited) {
   const marked = (start, end) => {
     const first = Math.max(start, cited?.start ?? end);
     const past = Math.min(end, cited?.end ?? end);
-    if (first >= past) return shown(slice(start, end));
-    const mark = h('mark', {}, shown(slice(first, past)));
-    return [shown(slice(start, first)), mark, shown(slice(past, end))].filter(Boolean);
+    if (first >= past) return readable(slice(start, end));
+    const mark = h('mark', {}, readable(slice(first, past)));
+    return [readable(slice(start, first)), mark, readable(slice(past, end))].filter(Boolean);
   };
   return found.parts.map((part) => {
     if (part.kind === 'heading') {
@@ -152,10 +149,6 @@ function slicer(text, first) {
 
 function top(node) {
   return node.getBoundingClientRect().top;
-}
-
-function shown(text) {
-  return text.replace(OVERRIDES, visible);
 }
 
 function table({ rows, columns, header }, cited, marked) {
