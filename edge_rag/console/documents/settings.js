@@ -27,8 +27,9 @@ const GROUPS = {
     boosts: ['textarea', { rows: '3' }],
   },
   answers: { offload: ['select', ['never', 'redacted', 'allowed']], kv_reuse: ['select', ['exact', 'passage']] },
+  index: { index: ['select', ['faiss', 'milvus']] },
 };
-const HINTED = ['chunk_tokens', 'fusion_dense', 'merge_neighbours', 'recency_weight', 'recency_key', 'boosts'];
+const HINTED = ['index', 'chunk_tokens', 'fusion_dense', 'merge_neighbours', 'recency_weight', 'recency_key', 'boosts'];
 
 /**
  * Shows the settings of a collection, which administrators may change.
@@ -46,9 +47,9 @@ export async function settingsPanel(container, { collection, signal }) {
   try {
     const reading = [path, '/api/v1/status'].map((each) => get(each, { signal }));
     const [{ collection: info }, status] = await Promise.all(reading);
-    const index = status.indexes.find((each) => each.collection === collection);
-    const shown = [form(path, info.settings, signal), index && move(path, index, signal), danger(path, info)];
-    replace(container, h('div', { class: 'settings' }, shown));
+    const { kind } = status.indexes.find((each) => each.collection === collection) ?? {};
+    const settings = { ...info.settings, index: kind === 'milvus' ? 'milvus' : 'faiss' };
+    replace(container, h('div', { class: 'settings' }, form(path, settings, signal), danger(path, info)));
   } catch (error) {
     if (!signal.aborted) replace(container, errorBox(error, () => settingsPanel(container, { collection, signal })));
   }
@@ -114,10 +115,18 @@ function form(path, settings, signal) {
       notice(t('settings.unchanged'));
       return;
     }
+    const { index, ...rest } = Object.fromEntries(changes);
     try {
-      saved = (await send('PATCH', path, { settings: Object.fromEntries(changes) }, { signal })).collection.settings;
-      write();
-      notice(t(changes.some(([name]) => name === 'chunk_tokens') ? 'settings.saved_later' : 'settings.saved'));
+      if (changes.length > (index ? 1 : 0)) {
+        const { collection } = await send('PATCH', path, { settings: rest }, { signal });
+        saved = { ...collection.settings, index: saved.index };
+        write();
+      }
+      if (index) {
+        await send('PUT', `${path}/index`, { backend: index }, { signal });
+        saved.index = index;
+      }
+      notice(t('chunk_tokens' in rest ? 'settings.saved_later' : 'settings.saved'));
       await collections({ fresh: true });
     } catch (error) {
       if (signal.aborted) return;
@@ -157,25 +166,6 @@ function parsed(lines) {
 function plain(text) {
   if (text === 'true' || text === 'false') return text === 'true';
   return Number.isNaN(Number(text)) ? text : Number(text);
-}
-
-function move(path, index, signal) {
-  const value = index.kind === 'milvus' ? 'milvus' : 'faiss';
-  const backends = ['faiss', 'milvus'].map((each) => ({ value: each, text: t(`settings.index_${each}`) }));
-  const chosen = select(backends, { value });
-  const start = button(t('settings.move'), {
-    on: async () => {
-      start.disabled = true;
-      try {
-        await send('PUT', `${path}/index`, { backend: chosen.value }, { signal });
-        notice(t('settings.moved'));
-      } catch (error) {
-        if (!signal.aborted) notice(failure(error), { kind: 'error' });
-      }
-      start.disabled = false;
-    },
-  });
-  return h('fieldset', {}, field(t('settings.index'), chosen, { hint: t('settings.index_hint') }), start);
 }
 
 function danger(path, info) {

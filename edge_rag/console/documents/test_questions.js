@@ -2,7 +2,7 @@
 
 import { events, get, send } from '../core/api.js';
 import { badge, button, confirm, dialog, empty, errorBox, failure, field, iconButton } from '../core/controls.js';
-import { notice, progress, select, spinner } from '../core/controls.js';
+import { notice, progress, spinner } from '../core/controls.js';
 import { announce, h, loadStyle, replace, untrusted, visible } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { can } from '../core/session.js';
@@ -12,13 +12,7 @@ import { pager } from './pages.js';
 const PAGE = 50;
 const LOADED = 250;
 const MEASURES = ['recall_at_1', 'recall_at_5', 'recall_at_10', 'mrr'];
-const SHOWN = {
-  all: () => true,
-  not_found: ({ result }) => result && result.rank === null,
-  worse: ({ result }) => result?.change === 'worse',
-  improved: ({ result }) => result?.change === 'improved',
-};
-const ORDER = ['worse', 'improved', 'new', 'same', undefined];
+const CHANGES = ['worse', 'improved', 'new', 'same'];
 
 /**
  * Shows the test questions of a collection.
@@ -33,7 +27,6 @@ export async function testQuestionsPanel(container, { collection, signal }) {
   let previous = null;
   let running = null;
   let page = 0;
-  let filter = 'all';
 
   const measures = h('dl', { class: 'measures' });
   const state = h('p', { class: 'hint' });
@@ -43,13 +36,6 @@ export async function testQuestionsPanel(container, { collection, signal }) {
   const toggle = () => (running ? running.abort() : ask());
   const start = button(t('tests.run'), { kind: 'primary', icon: 'check', on: toggle });
   const file = h('input', { type: 'file', accept: '.csv,.tsv,.jsonl', hidden: true, on: { change: upload } });
-  const chooser = select(Object.keys(SHOWN).map((value) => ({ value, text: t(`tests.show_${value}`) })), {
-    'aria-label': t('tests.show'),
-    on: (value) => {
-      filter = value;
-      draw(0);
-    },
-  });
   const pages = pager(t('tests.list'), (step) => {
     draw(page + step);
     list.focus();
@@ -67,13 +53,15 @@ export async function testQuestionsPanel(container, { collection, signal }) {
   }
 
   function draw(at) {
-    const kept = [...questions.values()].filter(SHOWN[filter]);
-    kept.sort((one, other) => ORDER.indexOf(one.result?.change) - ORDER.indexOf(other.result?.change));
+    // What was not asked yet comes first, then what became worse, of each what is not found or far behind.
+    const place = ({ result }) => (result ? 99 * CHANGES.indexOf(result.change) - (result.rank ?? 50) : -99);
+    const ordered = [...questions.values()].sort((one, other) => place(one) - place(other));
     page = at;
     const from = page * PAGE;
-    const rows = kept.slice(from, from + PAGE);
-    replace(list, rows.length ? rows.map(row) : h('li', {}, empty(questions.size ? '–' : t('tests.none'))));
-    pages.set({ from: from + 1, to: from + rows.length, count: kept.length }, page > 0, from + PAGE < kept.length);
+    const rows = ordered.slice(from, from + PAGE);
+    replace(list, rows.length ? rows.map(row) : h('li', {}, empty(t('tests.none'))));
+    const count = questions.size;
+    pages.set({ from: from + 1, to: from + rows.length, count }, page > 0, from + PAGE < count);
     start.disabled = !questions.size;
     summary();
   }
@@ -222,7 +210,7 @@ export async function testQuestionsPanel(container, { collection, signal }) {
     button(t('tests.upload'), { icon: 'upload', on: () => file.click() }),
     file,
   ];
-  const tools = h('div', { class: 'row' }, start, editing, chooser);
+  const tools = h('div', { class: 'row' }, start, editing);
   replace(container, h('p', { class: 'hint' }, t('tests.intro')), tools, bar, state, measures, list, pages);
   await first();
 }
