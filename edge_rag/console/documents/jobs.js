@@ -6,6 +6,7 @@ import { h, replace, untrusted } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { bytes, dateTime, t } from '../core/text.js';
 import { reasons, waiting } from './upload_list.js';
+import { uploads } from './uploads.js';
 
 const MOST_JOBS = 50;
 const MOST_DOCUMENTS = 300; // shown of one job
@@ -93,7 +94,8 @@ function jobRow(first, signal) {
     count = total;
     rejected = job.documents.rejected > 0;
     replace(about, `${bytes(job.size_bytes)} · ${dateTime(job.started_at)}`);
-    if (!named) replace(heading, t('documents.count', { count }));
+    const sent = uploads().find((each) => each.job?.id === job.id);
+    if (!named) replace(heading, sent ? untrusted(sent.about.name) : t('documents.count', { count }));
     replace(state, badge(t(`documents.job_${job.state}`), running ? 'warn' : ''));
     bar.hidden = !running;
     bar.set(job.size_bytes ? job.done_bytes / job.size_bytes : null);

@@ -123,8 +123,8 @@ function uploadRow(item) {
   };
 
   function draw() {
-    bar.hidden = !['sending', 'pausing', 'reading'].includes(item.state);
-    bar.set(item.state === 'reading' ? share(item.work) : item.about.size ? item.sent / item.about.size : 0);
+    bar.hidden = !(item.work || ['sending', 'pausing'].includes(item.state));
+    bar.set(item.work ? share(item.work) : item.about.size ? item.sent / item.about.size : 0);
     replace(state, told(item));
     if (drawn === item.state) return;
     drawn = item.state;

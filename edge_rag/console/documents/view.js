@@ -27,13 +27,13 @@ const ORDERS = [
 
 /** Fills the view. `parts` are a collection, and a document of it. */
 export async function show(container, { parts, query, signal }) {
-  await loadStyle('documents/documents.css');
   const [given, document] = parts;
+  const styled = loadStyle('documents/documents.css');
   if (document) {
-    const { documentView } = await import('./document.js');
+    const [{ documentView }] = await Promise.all([import('./document.js'), styled]);
     return documentView(container, { collection: given, document, query, signal });
   }
-  const known = await collections({ fresh: true });
+  const [known] = await Promise.all([collections({ fresh: true }), styled]);
   const collection = given ?? (await chosenCollection()) ?? 'default';
   const info = known.find((each) => each.name === collection);
   if (info) chooseCollection(collection);

@@ -75,7 +75,7 @@ def row(page: Page, name: str) -> Any:
     return page.locator(".virtual-rows > li", has=page.get_by_role("link", name=name, exact=True))
 
 
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", [360, 1024, 2560])
 def test_documents_are_listed_searched_and_ordered(
     open_page: Pages, screenshot: Callable[..., Path], axe: Callable[[Page], None], width: int
 ) -> None:
@@ -312,7 +312,9 @@ def test_a_document_is_replaced_and_several_are_deleted(
     assert names(console_daemon, "changes") == {"boiler.md", "keel.html"}
 
 
-def test_dropped_files_are_added(open_page: Pages, console_daemon: RunningDaemon) -> None:
+def test_dropped_files_are_added(
+    open_page: Pages, console_daemon: RunningDaemon, screenshot: Callable[..., Path]
+) -> None:
     page = open_page("/#/documents/dropped", language="de", width=360)
     expect(page.get_by_text("Noch nichts da.")).to_be_visible()
     dropped = page.evaluate_handle(
@@ -330,10 +332,13 @@ def test_dropped_files_are_added(open_page: Pages, console_daemon: RunningDaemon
     expect(page.locator(".virtual-rows > li")).to_have_count(2)
     expect(page.get_by_text("Dateien hier ablegen")).to_be_hidden()
     assert names(console_daemon, "dropped") == {"anker.md", "kette.md"}
+    screenshot("documents-dropped-360", page)
     assert widest_overflow(page) == 0
 
 
-def test_a_collection_and_a_document_have_their_parts(open_page: Pages, axe: Callable[[Page], None]) -> None:
+def test_a_collection_and_a_document_have_their_parts(
+    open_page: Pages, axe: Callable[[Page], None], screenshot: Callable[..., Path]
+) -> None:
     page = open_page("/#/documents/default?tab=tests")
     expect(page.get_by_role("tab", name="Test questions")).to_have_attribute("aria-selected", "true")
     expect(page.get_by_text("No test questions yet.")).to_be_visible()
@@ -343,11 +348,40 @@ def test_a_collection_and_a_document_have_their_parts(open_page: Pages, axe: Cal
     axe(page)
     page.get_by_role("tab", name="Settings").press("Home")
     page.get_by_role("link", name="Operating manual").click()
-    expect(page.locator(".source-content")).to_be_visible()
+    expect(page.locator(".source-content img").first).to_be_visible()
+    screenshot("document-pages", page)
     page.get_by_role("tab", name="Chunks").click()
     expect(page.locator("ol.chunks > li").first).to_contain_text("pump")
     assert "tab=chunks" in page.url
     axe(page)
+
+
+def test_reading_is_told_as_it_happens_and_can_be_cancelled(
+    own: RunningDaemon, open_page: Pages, tmp_path: Path, axe: Callable[[Page], None], screenshot: Callable[..., Path]
+) -> None:
+    page = open_page("/#/documents/default", daemon=own)
+    first, second = tmp_path / "first.md", tmp_path / "second.md"
+    for file, count in ((first, 20_000), (second, 40_000)):  # of two, the shorter one is read first
+        file.write_text("\n\n".join(f"Valve {number} of pump {number * 7} is serviced." for number in range(count)))
+    choose(page, first)
+    rows = page.locator(".uploads > li")
+    expect(rows.filter(has_text="first.md")).to_contain_text("The box computes its index.")
+    choose(page, second)
+    expect(rows.filter(has_text="second.md")).to_contain_text("Waits: 1 document before it.")
+    page.get_by_role("tab", name="Jobs").click()
+    jobs = page.locator(".jobs > li")
+    expect(jobs.filter(has_text="Running")).to_have_count(2)
+    axe(page)
+    screenshot("documents-reading", page)
+    jobs.first.get_by_role("button", name="Cancel job").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel job").click()
+    expect(rows.filter(has_text="first.md")).to_contain_text("It was cancelled.")
+    expect(rows.filter(has_text="second.md")).to_contain_text("The box computes its index.")
+    page.get_by_role("button", name="Cancel second.md").click()
+    expect(rows).to_have_count(1)
+    expect(jobs.filter(has_text="Cancelled")).to_have_count(2)
+    page.get_by_role("tab", name="Documents").click()
+    expect(page.get_by_text("Nothing here yet.")).to_be_visible()
 
 
 def test_a_reader_sees_documents_and_changes_none(box: Box, open_page: Pages) -> None:
