@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from edge_rag.client import Client
 from scripts.bench.http.console import QUESTIONS, ask
 from tests.e2e.console.conftest import Pages
 from tests.e2e.support.browser import widest_overflow
 from tests.e2e.support.keyboard import walk
+from tests.e2e.support.running_daemon import RunningDaemon
 
 Screenshot = Callable[..., Path]
 Axe = Callable[[Page], None]
@@ -19,9 +22,15 @@ Axe = Callable[[Page], None]
 VIEWS = {
     "ask": "/#/ask",
     "documents": "/#/documents/default",
+    "document": "/#/documents/default/operating-manual.pdf",
     "box": "/#/box",
     "access": "/#/access",
 }
+MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+HOSTILE_NAME = f"{MARKUP} \u200f {'x' * 900}.txt".replace("/", "∕")
+HOSTILE_TEXT = f"{MARKUP} is afraid of \u202eredaer neercs\u202c. {'y' * 10_000}"
+HOSTILE_METADATA = {"author": f"{MARKUP}\u202e\u2066", "site": "z" * 900}
+TABS = ("text", "chunks", "details")
 WIDTHS = (2560, 1024, 360)
 LANGUAGES = ("de", "es", "fr")
 
@@ -101,3 +110,31 @@ def test_no_language_breaks_the_layout(open_page: Pages, screenshot: Screenshot,
             assert "undefined" not in text
             assert "NaN" not in text
         screenshot(f"{view}-{language}-360", page)
+
+
+def test_hostile_documents_are_texts_everywhere(open_page: Pages, console_daemon: RunningDaemon) -> None:
+    page = open_page(None, width=360)
+    page.on("dialog", lambda dialog: open_page.watch(page).report(f"a dialog: {dialog.message}"))
+    with Client(console_daemon.address) as client:
+        text = BytesIO(HOSTILE_TEXT.encode())
+        client.ingest(HOSTILE_NAME, lambda: text, collection="hostile", metadata=HOSTILE_METADATA)
+        document = client.document(HOSTILE_NAME, collection="hostile").info.document_id
+    question = f"Who is {MARKUP} afraid of?"
+    for path in ("/#/documents/hostile", *(f"/#/documents/hostile/{document}?tab={tab}" for tab in TABS)):
+        page.goto(path)
+        is_loaded(page)
+        expect(page.get_by_role("main")).to_contain_text("<script>alert(1)")
+        assert widest_overflow(page) == 0, path
+    expect(page.get_by_role("main")).to_contain_text("⟨U+202E⟩")
+    page.goto("/#/ask?collection=hostile")
+    answer = ask(page, question)
+    expect(answer).to_contain_text(MARKUP)
+    answer.get_by_role("button", name="Source 1").first.click()
+    expect(page.locator("#aside mark").first).to_contain_text(MARKUP)
+    assert widest_overflow(page) == 0
+    page.goto("/#/box?tab=requests")
+    is_loaded(page)
+    # Markup that was taken for markup would have made elements.
+    assert page.locator("script").count() == 1
+    assert page.locator("img[src=x]").count() == 0
+    assert page.locator("[onclick], [onerror], [onload]").count() == 0

@@ -15,10 +15,11 @@ from edge_rag.runtime.model_folder.manifest import parse_manifest
 from edge_rag.storage.data_directory import DataDirectory
 from edge_rag.storage.database import Database
 from edge_rag.storage.statements import ensure_collection, ensure_embedder, insert_chunk, insert_document
-from tests.e2e.support.running_daemon import ROOT
+
+ROOT = Path(__file__).parents[3]
 
 EMBEDDER = ROOT / "models" / "minilm-l6"
-"""Of ``small_models``: a daemon with another one would compute all vectors anew."""
+"""A daemon with another one computes all vectors anew."""
 
 FIRST_INGEST = datetime(2026, 1, 1, tzinfo=UTC)
 
