@@ -21,6 +21,7 @@ from schemathesis.checks import (
 
 from edge_rag.server.http.api.openapi import ENDPOINTS, document
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon
+from tests.e2e.support.secured_daemon import edge_rag
 
 CHECKS: Final[list[Any]] = [
     not_a_server_error,
@@ -42,6 +43,7 @@ OPERATIONS: Final = [
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     folder = tmp_path_factory.mktemp("openapi")
     settings = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n'
+    edge_rag("tls", "init", "--host", "127.0.0.1", data=folder / "data")  # pairing codes name the certificate
     with start_daemon(folder / "data", folder / "log", settings) as running:
         ingest(running.address, {"parts.md": b"# Parts\n\nThe pump bearings are greased every 2,000 hours."})
         yield running
