@@ -27,6 +27,7 @@ import edge_rag
 from edge_rag.core.limits.limited_process import python_command
 from edge_rag.device.hardware import read_memory
 from edge_rag.errors import EdgeRagError, JobNotFound, NotReady
+from edge_rag.model_store.directory import StoreDirectory
 from edge_rag.model_store.source import AddRequest, GgufSource, ModelPrecision, parse_source
 from edge_rag.runtime.model_folder.manifest import ModelRole
 
@@ -189,7 +190,8 @@ class ModelJobs:
             job = ModelJob(number, task.kind, task.model, task.source, state, "", 0, None, "", "", began, None, 1)
             process = _start(task)
             self._latest, self._process, self._cancelled = job, process, False
-            self._thread = threading.Thread(target=self._watch, args=(process, on_end), name="model-job")
+            store = StoreDirectory(Path(task.arguments["store"]))
+            self._thread = threading.Thread(target=self._watch, args=(process, store, on_end), name="model-job")
             self._thread.start()
         self._wake()
         return job
@@ -256,7 +258,9 @@ class ModelJobs:
             raise JobNotFound(str(number))
         return self._latest
 
-    def _watch(self, process: subprocess.Popen[bytes], on_end: Callable[[ModelJob], None]) -> None:
+    def _watch(
+        self, process: subprocess.Popen[bytes], store: StoreDirectory, on_end: Callable[[ModelJob], None]
+    ) -> None:
         problem: str | None = None
         assert process.stdout is not None
         with process.stdout as reports:
@@ -271,6 +275,9 @@ class ModelJobs:
             process.stdin.close()
         if problem is None:
             problem = _ended(status)
+            # What a killed process leaves takes space; what cannot be removed now goes with the next change.
+            with contextlib.suppress(EdgeRagError, OSError), store.changing():
+                pass
         with self._lock:
             state = ModelJobState.FAILED if problem else ModelJobState.DONE
             if problem and self._cancelled:

@@ -105,11 +105,16 @@ async def test_a_cancelled_job_ends_with_its_process_and_another_can_start(runni
     running.start(running.adding(tiny))
     process = running.jobs._process
     assert process is not None
+    async with aclosing(running.jobs.follow(1, 0)) as states:
+        async for state in states:
+            if state.step and state.step != "copying":
+                break
+    assert any(path.name.startswith(".adding-") for path in running.store.directory.iterdir())
     cancelled = await asyncio.to_thread(running.jobs.cancel, 1)
     assert cancelled.state is ModelJobState.CANCELLED
     assert cancelled == running.end()
     assert process.poll() is not None
-    assert running.store.models() == []
+    assert [path.name for path in running.store.directory.iterdir()] == [".lock"]
     assert running.jobs.cancel(1) == cancelled, "it has ended"
     with pytest.raises(JobNotFound):
         running.jobs.cancel(2)
