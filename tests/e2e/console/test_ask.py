@@ -118,7 +118,9 @@ def test_every_answer_says_how_it_was_written(page: Page, mode: str, label: str)
     assert answer.get_by_text("nothing is checked").count() == (mode == "free")
 
 
-def test_sentences_are_cut_where_the_box_says_though_browsers_count_otherwise(page: Page, axe: Axe) -> None:
+def test_sentences_are_cut_where_the_box_says_though_browsers_count_otherwise(
+    page: Page, axe: Axe, screenshot: Screenshot
+) -> None:
     first, second, third = "Öl 🛢️ und 👩‍🔧 täglich.", "𝔊𝔯𝔢𝔞𝔰𝔢 weekly.", "Nobody says 🤷 this."
     text = f"{first} {second} {third}"
     begin = len(first) + len(second) + 2
@@ -133,6 +135,7 @@ def test_sentences_are_cut_where_the_box_says_though_browsers_count_otherwise(pa
             finished(),
         ),
     )
+    page.get_by_label("Answer", exact=True).select_option("cite")
     answer = ask(page)
     assert answer.locator(".answer-cited").all_inner_texts() == [first, second]
     assert answer.locator(".unsupported").all_inner_texts() == [third]
@@ -140,6 +143,7 @@ def test_sentences_are_cut_where_the_box_says_though_browsers_count_otherwise(pa
     expect(answer).to_contain_text("no passage supports this")
     assert answer.locator(".answer-text .ref").all_inner_texts() == ["1", "2"]
     axe(page)
+    screenshot("ask-unsupported")
 
 
 def test_a_quote_is_shown_to_pointer_and_keyboard_and_goes_by_escape(page: Page) -> None:
