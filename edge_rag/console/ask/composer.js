@@ -2,12 +2,12 @@
 
 import { badge, button, field, iconButton, select } from '../core/controls.js';
 import { h, replace, untrusted } from '../core/dom.js';
+import { identity } from '../core/session.js';
 import { number, t } from '../core/text.js';
 import { filterField } from './filter.js';
 
 /** Numbers of sentences that can be chosen, if the box allows them. */
 const SENTENCES = [1, 2, 3, 5, 8];
-const DRAFT = 'edge-rag.draft';
 /** CSS pixels above and below the composer. */
 const MARGIN = 24;
 
@@ -26,6 +26,8 @@ const MARGIN = 24;
  */
 export function composer({ options, collections, settings, signal, onAsk, onStop, onCollection }) {
   let only = settings.only ?? [];
+  // Who signs in next on this device gets no question of another.
+  const draft = `edge-rag.draft.${identity().name}`;
   const text = h('textarea', {
     class: 'question-text',
     rows: '1',
@@ -104,7 +106,7 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
 
   function write(next) {
     text.value = next;
-    sessionStorage.setItem(DRAFT, next);
+    sessionStorage.setItem(draft, next);
     grow();
   }
 
@@ -136,7 +138,7 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
   }
 
   text.addEventListener('input', () => {
-    sessionStorage.setItem(DRAFT, text.value);
+    sessionStorage.setItem(draft, text.value);
     question.setError('');
     grow();
   });
@@ -154,7 +156,7 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
     covering.disconnect();
     style.removeProperty('scroll-padding-bottom');
   });
-  text.value = sessionStorage.getItem(DRAFT) ?? '';
+  text.value = sessionStorage.getItem(draft) ?? '';
   showMode();
   showLimits();
   requestAnimationFrame(grow);
