@@ -41,6 +41,11 @@ def is_loaded(page: Page) -> None:
     expect(main.get_by_role("heading", level=1).first).to_be_attached()
     expect(main.locator(".loading:visible")).to_have_count(0)
     expect(main.locator("[aria-busy=true]:visible")).to_have_count(0)
+    # Rows of a list have the height that their width needs.
+    page.wait_for_function(
+        """() => [...document.querySelectorAll('.virtual-rows > li')]
+            .every(row => row.scrollHeight <= row.clientHeight + 1)"""
+    )
 
 
 def tabs(page: Page) -> Iterator[str]:
@@ -62,6 +67,7 @@ def test_it_is_for_everybody_at_every_width(open_page: Pages, axe: Axe, screensh
         name = "-".join(part for part in (view, tab) if part)
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 1440 if width > 1280 else 800})
+            is_loaded(page)
             assert widest_overflow(page) == 0, (name, width)
             screenshot(f"{name}-{width}", page)
         axe(page)
