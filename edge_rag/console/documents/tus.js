@@ -79,7 +79,7 @@ export async function sendFile(file, about, { signal, sent, pausing }) {
       if ((error.status === 404 || error.status === 410) && url !== null && begun < 3) {
         remember(about, null); // the box deleted it: all of it is sent again
         url = null;
-      } else if (!error.unreachable && ![409, 429, 502, 503, 504].includes(error.status)) {
+      } else if (!passes(error)) {
         throw error;
       }
       await readable(file);
@@ -89,6 +89,11 @@ export async function sendFile(file, about, { signal, sent, pausing }) {
       failures += 1;
     }
   }
+}
+
+/** Whether the same request may succeed later. */
+function passes({ unreachable, status, code }) {
+  return unreachable || code === 'offset_mismatch' || ([429, 502, 503, 504].includes(status) && code !== 'storage_full');
 }
 
 /** Rejects if the file was changed or removed since it was chosen, which a request cannot tell from a lost connection. */

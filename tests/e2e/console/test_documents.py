@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import pytest
+from fpdf import FPDF
 from playwright.sync_api import Page, Route, expect
 
 from edge_rag.core.documents.document import DocumentInfo
@@ -30,6 +31,9 @@ HOSTILE = "<script>alert(1)</script> " + "x" * 900 + ".md"
 TURNED = "<b onclick=alert(1)> \u202egnp.exe \u2066"
 """A title that is markup and changes the direction of text."""
 
+
+SMALL: Final = CONSOLE + "[ingest]\ndocument_mib = 16\n"
+"""Settings of a daemon that takes files up to 16 MiB."""
 
 MANY: Final = 10_000
 
@@ -92,6 +96,17 @@ def test_documents_are_listed_searched_and_ordered(
     page.get_by_label("Search documents").fill("nothing has this name")
     expect(page.get_by_text("No document matches.")).to_be_visible()
     page.get_by_label("Search documents").fill("")
+    expect(rows).to_have_count(len(sample_documents()))
+    page.get_by_label("Search documents").focus()
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.matches('.virtual-rows a')"):
+            break
+    assert page.evaluate("document.activeElement.textContent") == "Alarm list of Harrow Lane pumping station"
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Alarm list of Harrow Lane pumping station")
+    assert widest_overflow(page) == 0
+    page.go_back()
     expect(rows).to_have_count(len(sample_documents()))
     page.get_by_text("Filter by metadata").click()
     page.get_by_label("Condition").fill("year >=")
@@ -210,16 +225,40 @@ def test_of_twenty_files_nineteen_are_stored_and_one_says_why_not(
     screenshot("documents-jobs", page)
 
 
+def locked_pdf() -> bytes:
+    document = FPDF()
+    document.set_encryption(owner_password="owner", user_password="user")
+    document.add_page()
+    return bytes(document.output())
+
+
+def test_each_reason_is_in_the_words_of_people(open_page: Pages, tmp_path: Path) -> None:
+    expected = {
+        "locked.pdf": (locked_pdf(), "It is protected by a password."),
+        "nothing.md": (b"", "There is no text in it."),
+        "many.zip": (b"PK\x05\x06" + bytes(18), "The box does not read this format."),
+        "program.txt": (b"\x7fELF" + bytes(100), "The box does not read this format."),
+        "rubbish.docx": (b"PK\x03\x04" + bytes(100), "The file is damaged."),
+    }
+    for name, (content, _) in expected.items():
+        (tmp_path / name).write_bytes(content)
+    page = open_page("/#/documents/refused", width=360)
+    choose(page, *(tmp_path / name for name in expected))
+    for name, (_, reason) in expected.items():
+        expect(page.locator(".uploads > li").filter(has_text=name)).to_contain_text(reason)
+    assert widest_overflow(page) == 0
+
+
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[RunningDaemon]:
     """A daemon that a test may kill; ``again`` starts it on the same port."""
-    with start_daemon(tmp_path / "data", tmp_path / "log", CONSOLE) as running:
+    with start_daemon(tmp_path / "data", tmp_path / "log", SMALL) as running:
         yield running
 
 
 def again(daemon: RunningDaemon) -> RunningDaemon:
     port = daemon.http.rpartition(":")[2]
-    return start_daemon(daemon.data_dir, daemon.log, CONSOLE.replace(":0", f":{port}"))
+    return start_daemon(daemon.data_dir, daemon.log, SMALL.replace(":0", f":{port}"))
 
 
 def test_an_upload_goes_on_after_the_daemon_was_killed_and_after_a_reload(
@@ -360,6 +399,15 @@ def test_reading_is_told_as_it_happens_and_can_be_cancelled(
     own: RunningDaemon, open_page: Pages, tmp_path: Path, axe: Callable[[Page], None], screenshot: Callable[..., Path]
 ) -> None:
     page = open_page("/#/documents/default", daemon=own)
+    huge = tmp_path / "huge.md"
+    with huge.open("wb") as sparse:
+        sparse.truncate(17 << 20)
+    open_page.watch(page).allow(r"status of 413")
+    choose(page, huge)
+    failed = page.locator(".uploads > li").filter(has_text="huge.md")
+    expect(failed).to_contain_text("It is larger than the box takes (ingest.document_mib). Split it.")
+    expect(failed.get_by_role("button", name="Try again")).to_be_visible()
+    page.get_by_role("button", name="Clear finished").click()
     first, second = tmp_path / "first.md", tmp_path / "second.md"
     for file, count in ((first, 20_000), (second, 40_000)):  # of two, the shorter one is read first
         file.write_text("\n\n".join(f"Valve {number} of pump {number * 7} is serviced." for number in range(count)))
