@@ -21,7 +21,7 @@ from tests.e2e.support.running_daemon import RunningDaemon, start_daemon
 from tests.e2e.support.secured_daemon import Box
 
 QUESTION = "How often must the pump bearings be greased?"
-TABS = ("live", "requests", "usage", "backups")
+TABS = ("live", "models", "requests", "usage", "backups")
 
 Screenshot = Callable[..., Path]
 Axe = Callable[[Page], None]
