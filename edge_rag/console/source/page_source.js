@@ -9,8 +9,9 @@ const MOST_WIDTH = 2_000; // of a picture, pixels
 const WIDTH_STEP = 250; // pixels; pictures of few widths are found in the box's cache
 const ZOOMS = [0.5, 0.75, 1, 1.25, 1.5, 2, 3, 4];
 const WIDEST_GAP = 1.5; // between words of a line, heights of the line
-const LEGIBLE = { least: 9, wanted: 13 }; // height of a line, CSS pixels
+const LEGIBLE = { least: 8.5, wanted: 13 }; // height of a line, CSS pixels
 const SIDES = Object.entries({ left: Math.min, top: Math.min, right: Math.max, bottom: Math.max });
+const EDGE = 12; // beside what is marked, CSS pixels
 const PAGES_TRIED = 4; // a range may begin on a page after that of its passage
 
 /**
@@ -156,7 +157,10 @@ export function pageSource({ collection, info, cited, page, quote, located, fail
     if (!marks.length) return;
     const around = viewport.getBoundingClientRect();
     viewport.scrollTop += marks[0].top - around.top - around.height / 3;
-    viewport.scrollLeft += Math.min(...marks.map((each) => each.left)) - around.left - around.width / 12;
+    // From the leftmost box on, but the first one is in sight.
+    const left = Math.min(...marks.map((each) => each.left));
+    const least = marks[0].right - around.width;
+    viewport.scrollLeft += Math.min(Math.max(left, least + 2 * EDGE), marks[0].left) - around.left - EDGE;
   }
 
   function sync() {
@@ -175,11 +179,16 @@ export function pageSource({ collection, info, cited, page, quote, located, fail
     note.hidden = back.hidden && more.hidden;
   }
 
-  /** Returns the zoom at which what is marked can be read, if it cannot at the width of the view. */
-  function legibleZoom({ boxes: [box], width, height }) {
-    if (!box) return 1;
-    const line = (((box.bottom - box.top) * height) / width) * (sheet.clientWidth / zoom);
-    return line < LEGIBLE.least ? (ZOOMS.find((each) => each * line >= LEGIBLE.wanted) ?? ZOOMS.at(-1)) : 1;
+  /** Returns a zoom at which what is marked can be read, with all of it in sight if there is room. */
+  function legibleZoom({ boxes: found, width, height }) {
+    if (!found.length) return 1;
+    const paper = sheet.clientWidth / zoom;
+    const line = (((found[0].bottom - found[0].top) * height) / width) * paper;
+    if (line >= LEGIBLE.least) return 1;
+    const wide = (Math.max(...found.map((each) => each.right)) - Math.min(...found.map((each) => each.left))) * paper;
+    const legible = ZOOMS.filter((each) => each * line >= LEGIBLE.least);
+    const fitting = legible.filter((each) => each * wide + 2 * EDGE <= viewport.clientWidth);
+    return fitting.find((each) => each * line >= LEGIBLE.wanted) ?? fitting.at(-1) ?? legible[0] ?? ZOOMS.at(-1);
   }
 
   function zoomBy(by) {

@@ -142,11 +142,11 @@ def test_a_cited_range_is_marked_to_the_character_whatever_its_script(
     expect(pane.locator("mark")).to_be_in_viewport()
     expect(pane.get_by_role("heading", name="Bearings 🔩")).to_be_visible()
     expect(pane.locator(".source-place")).to_have_text("Manual 📕 › Bearings 🔩")
-    screenshot("source-text", wide)
+    screenshot("pane-text", wide)
     wide.keyboard.press("n")
     expect(pane.locator("mark")).to_have_text(ARABIC)
     assert pane.locator("p", has=wide.locator("mark")).evaluate("node => getComputedStyle(node).direction") == "rtl"
-    screenshot("source-right-to-left", wide)
+    screenshot("pane-right-to-left", wide)
     axe(wide)
 
 
@@ -212,7 +212,7 @@ def test_a_table_is_a_table_with_its_empty_cells(
     table = pane.get_by_role("table", name="Table with 2 rows")
     assert table.get_by_role("columnheader").all_text_contents() == ["Part number", "Part", "Shelf", "Price"]
     assert table.locator("tbody tr").nth(1).locator("td").all_text_contents() == ["HL-1002", "", "A1", "87.50"]
-    screenshot("source-table", wide)
+    screenshot("pane-table", wide)
     axe(wide)
 
 
@@ -255,7 +255,7 @@ def test_boxes_are_on_the_page_where_the_box_says(
     expect(pane.get_by_role("img", name="Page 2 of manual.pdf")).to_be_visible()
     expect(pane.get_by_label("Page number")).to_have_value("2")
     expect(pane.locator("figcaption")).to_contain_text(ON_PAPER)
-    screenshot("source-page", wide)
+    screenshot("pane-page", wide)
     axe(wide)
 
     zoom = pane.locator(".page-sheet").bounding_box()
@@ -277,7 +277,7 @@ def test_boxes_are_on_the_page_where_the_box_says(
         wide.keyboard.press("t")
     assert marked(pane) == ON_PAPER
     expect(pane.get_by_role("button", name="Text", exact=True)).to_have_attribute("aria-pressed", "true")
-    screenshot("source-page-as-text", wide)
+    screenshot("pane-page-as-text", wide)
 
 
 def test_a_range_over_two_pages_leads_from_one_to_the_other(wide: Page, console_daemon: RunningDaemon) -> None:
@@ -311,7 +311,7 @@ def test_what_is_not_in_the_document_any_more_is_not_marked(
     expect(pane.get_by_role("region", name="Text of the document")).to_contain_text("The second edition.")
     expect(pane.locator(".source-why")).to_contain_text(f"It was cited: “{ON_PAPER}”")
     expect(pane.locator("mark")).to_have_count(0)
-    screenshot("source-changed", wide)
+    screenshot("pane-changed", wide)
 
 
 def test_the_pane_is_reached_and_left_by_keyboard(wide: Page, console_daemon: RunningDaemon) -> None:
@@ -368,10 +368,10 @@ def test_on_a_phone_the_pane_is_a_sheet(
     assert pane.bounding_box() == {"x": 0, "y": 0, "width": 360, "height": 740}
     assert phone.locator("main").evaluate("node => node.inert")
     assert widest_overflow(phone) == 0
-    screenshot("source-page-360", phone)
+    screenshot("pane-page-360", phone)
     pane.get_by_role("button", name="Next citation").click()
     assert marked(pane) == CITED
-    screenshot("source-text-360", phone)
+    screenshot("pane-text-360", phone)
     phone.go_back()
     expect(pane).to_be_hidden()
     pane = open_source(phone, cited)
@@ -394,7 +394,7 @@ def test_hostile_names_and_texts_are_shown_as_text(
     expect(pane.locator("p", has=wide.locator("mark"))).to_contain_text(HOSTILE.replace("\u202e", "⟨U+202E⟩"))
     assert pane.locator("img, script").count() == 0
     assert pane.locator("header").evaluate("node => node.scrollWidth <= node.clientWidth")
-    screenshot("source-hostile", wide)
+    screenshot("pane-hostile", wide)
 
 
 def test_without_its_original_a_pdf_is_shown_as_text_and_says_why(
@@ -409,5 +409,5 @@ def test_without_its_original_a_pdf_is_shown_as_text_and_says_why(
         assert marked(pane) == ON_PAPER
         expect(pane.locator(".source-why")).to_contain_text("the box does not keep the original of this document")
         expect(pane.get_by_role("link", name="Download the original")).to_have_count(0)
-        screenshot("source-no-original", page)
+        screenshot("pane-no-original", page)
         page.close()
