@@ -173,12 +173,15 @@ export class AnswerView {
   #nearest() {
     const { nearest, evidence } = this.turn;
     if (!nearest.length) return h('p', { class: 'hint' }, t('ask.nothing_near'));
-    const shares = { evidence: percent(evidence, 1), needed: percent(this.context.notFoundBelow, 1) };
+    const { notFoundBelow } = this.context;
+    const shares = { evidence: percent(evidence, 1), needed: percent(notFoundBelow, 1) };
+    // With enough evidence it was the check of the written text that left nothing.
+    const why = evidence < notFoundBelow ? t('ask.why_not', shares) : t('ask.why_unsupported');
     return h(
       'section',
       { class: 'sources' },
       h('h3', {}, t('ask.nearest')),
-      h('p', { class: 'hint' }, t('ask.why_not', shares)),
+      h('p', { class: 'hint' }, why),
       placeList(nearest.map((citation) => ({ citation })), (citation) => this.#open(citation)),
     );
   }

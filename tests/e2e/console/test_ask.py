@@ -146,6 +146,20 @@ def test_sentences_are_cut_where_the_box_says_though_browsers_count_otherwise(
     screenshot("ask-unsupported")
 
 
+def test_why_there_is_no_answer_is_said_as_it_was_decided(page: Page) -> None:
+    nothing = ("text", {"text": "I could not find that."})
+    answering(page, events(passages(evidence=0.1), nothing, finished("not_found")))
+    answer = ask(page)
+    expect(answer).to_contain_text("the evidence that one is among them is 10%, and 25% is needed")
+    expect(answer.get_by_role("listitem")).to_contain_text("score 1.5")
+    page.unroute(ASK)
+    # Enough evidence, but the model's text has no support.
+    answering(page, events(passages(evidence=0.9), nothing, finished("not_found")))
+    answer = ask(page)
+    expect(answer).to_contain_text("wrote nothing that these passages support")
+    expect(answer).not_to_contain_text("90%")
+
+
 def test_a_quote_is_shown_to_pointer_and_keyboard_and_goes_by_escape(page: Page) -> None:
     page.get_by_label("Answer", exact=True).select_option("quote")
     source = ask(page).locator(".answer-text .ref").first
