@@ -10,9 +10,9 @@ import { limitsText, rightsForm } from './rights.js';
 
 const PATH = '/api/v1/tokens';
 
-/** Shows the tokens. */
-export async function tokensPanel(container, signal) {
-  const { tokens, advice } = await get(PATH, { signal });
+/** Shows the tokens, a page at a time. */
+export async function tokensPanel(container, signal, after = null) {
+  const { tokens, next, advice } = await get(PATH, { query: { after }, signal });
   const reload = () => tokensPanel(container, signal);
   const rows = tokens.map((token) => [
     h('span', { class: 'row' }, untrusted(token.identity.name), marks(token)),
@@ -43,6 +43,7 @@ export async function tokensPanel(container, signal) {
     ),
     h('p', { class: 'hint' }, t('access.about')),
     rows.length ? table({ caption: t('access.tab_tokens'), columns, rows, hideCaption: true }) : empty(t('access.none')),
+    next && button(t('access.more'), { icon: 'down', on: () => tokensPanel(container, signal, next) }),
   );
 }
 

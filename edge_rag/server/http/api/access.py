@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.api.decode import Between, Changes, Legal
+from edge_rag.server.http.api.endpoints import fitting
 from edge_rag.service.admin import tokens
 from edge_rag.service.admin.tokens import (
     MAX_CODE_MINUTES,
     MAX_TOKEN_DAYS,
     NewPairingCode,
     TokenInfo,
-    TokenList,
     TokenSettings,
 )
 from edge_rag.service.call import Call
+
+_MOST_TOKENS: Final = 1000
 
 
 def _token_key(name: str, value: str) -> str:
@@ -133,9 +135,42 @@ async def create_pairing_code(call: Call, request: CreatePairingCodeRequest) -> 
     return await tokens.pair(call, request.name, request.settings, request.days, request.minutes, request.console)
 
 
-async def list_tokens(call: Call) -> TokenList:
+@dataclass(frozen=True, slots=True)
+class ListTokensRequest:
+    """A page of the tokens.
+
+    Attributes:
+        after: Key of the last token of the page before, as ``next`` of its response; none for the first page.
+        limit: Most tokens of the page.
+    """
+
+    after: TokenKey | None = None
+    limit: Annotated[int, Between(1, _MOST_TOKENS)] = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPage:
+    """A page of the tokens.
+
+    Attributes:
+        tokens: By name, expired ones included.
+        next: Key after which the next page begins; null at the end.
+        advice: What has to be done before other machines can use tokens; empty if they can.
+    """
+
+    tokens: tuple[TokenInfo, ...]
+    next: str | None
+    advice: str
+
+
+async def list_tokens(call: Call, request: ListTokensRequest) -> TokenPage:
     """Lists the tokens with their rights, without their secrets."""
-    return await tokens.list_all(call)
+    found = await tokens.list_all(call)
+    keys = [token.key for token in found.tokens]
+    start = 0 if request.after is None else keys.index(request.after) + 1 if request.after in keys else len(keys)
+    shown = fitting(found.tokens[start : start + request.limit])
+    more = start + len(shown) < len(keys)
+    return TokenPage(shown, shown[-1].key if more else None, found.advice)
 
 
 async def create_token(call: Call, request: CreateTokenRequest) -> NewToken:

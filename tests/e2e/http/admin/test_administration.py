@@ -46,6 +46,12 @@ def test_a_token_made_over_the_network_works_at_once_and_ends_at_once(box: Box) 
     assert after in listed["tokens"]
     assert [each["identity"]["name"] for each in listed["tokens"] if each["is_own"]] == ["admin"]
     assert listed["advice"] == ""
+    assert listed["next"] is None
+    first = done(request(box, "GET", "/api/v1/tokens?limit=2", admin))
+    second = done(request(box, "GET", f"/api/v1/tokens?after={first['next']}", admin))
+    assert first["tokens"] + second["tokens"] == listed["tokens"]
+    gone = done(request(box, "GET", f"/api/v1/tokens?after={'0' * 16}", admin))
+    assert (gone["tokens"], gone["next"]) == ([], None)
     assert "ward-9" in edge_rag("token", "list", "--json", data=box.data)
 
     done(request(box, "DELETE", f"/api/v1/tokens/{key}", admin))
