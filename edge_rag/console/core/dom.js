@@ -53,6 +53,19 @@ export function readable(text) {
   return text.replace(OVERRIDES, visible);
 }
 
+/**
+ * Does what belongs to a key that is pressed alone and is not typed into a field, until the signal is aborted. An
+ * action that returns false leaves the key to the browser.
+ */
+export function shortcuts(node, actions, signal) {
+  const onKey = (event) => {
+    const { key, target, defaultPrevented, ctrlKey, metaKey, altKey } = event;
+    const used = defaultPrevented || ctrlKey || metaKey || altKey || target.matches('input, select, textarea');
+    if (!used && actions[key] && actions[key]() !== false) event.preventDefault();
+  };
+  node.addEventListener('keydown', onKey, { signal });
+}
+
 /** Has a screen reader say a whole sentence once it is silent. Foreign text is allowed. */
 export function announce(text) {
   const live = document.getElementById('live');

@@ -2,12 +2,13 @@
 
 import { get } from '../core/api.js';
 import { button, errorBox, icon, iconButton, notice, spinner } from '../core/controls.js';
-import { announce, h, loadStyle, replace, visible } from '../core/dom.js';
+import { announce, h, replace, shortcuts, visible } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { t } from '../core/text.js';
 import { pageSource } from './page_source.js';
 import { textSource } from './text_source.js';
 
+const KINDS = ['page', 'text'];
 let preferred = 'page'; // how documents with pages are shown, as chosen last
 
 /**
@@ -16,57 +17,44 @@ let preferred = 'page'; // how documents with pages are shown, as chosen last
  * @param {object} options
  * @param {string} options.collection Name of the collection.
  * @param {string} options.document Id or name of the document.
- * @param {number} [options.start] First character that is marked, in code points; without it the document is shown from
- *     its beginning.
+ * @param {number} [options.start] First character that is marked, in code points; without it, nothing is.
  * @param {number} [options.end] One past the last.
  * @param {number|null} [options.page] Page on which the range is looked for first.
- * @param {string} [options.quote] The cited text, for copying.
+ * @param {string} [options.quote] The cited text; with it there are buttons that copy it and lead to the document.
  * @param {AbortSignal} options.signal Ends the reader.
- * @param {HTMLElement} [options.actions] Where the buttons go, with those that lead elsewhere; without it, those for the
- *     view are above the document.
+ * @param {HTMLElement} [options.actions] Where the buttons go; above the document by default.
  * @param {HTMLElement} [options.keys] Within what keys are heard; the container by default.
  * @param {(headings: string[], page: number|null) => void} [options.onPlace] Told where in the document the range is.
  */
-export function documentReader(container, { collection, document: name, start, end, signal, ...more }) {
-  const { page = null, quote, keys = container, onPlace = () => {} } = more;
-  const ranged = start !== undefined && end !== undefined && end > start;
-  const range = { start: ranged ? start : 0, end: ranged ? end : 1 };
-  const actions = more.actions ?? h('div', { class: 'source-actions' });
+export function documentReader(container, { collection, document: name, start, end, page, quote, signal, ...more }) {
+  const { actions = h('div', { class: 'source-bar' }), keys = container, onPlace = () => {} } = more;
+  const range = end > start ? { start, end } : { start: 0, end: 1 };
   const why = h('p', { class: 'source-why', hidden: true });
   const content = h('div', { class: 'source-content' }, spinner());
+  const switches = KINDS.map((kind) => button(t(`source.as_${kind}`), { kind: 'quiet', on: () => choose(kind) }));
+  let cited = end > start ? range : null;
   let shown = new AbortController();
-  let view = null;
   let info = null;
-  let switches = [];
-  let changed = false; // whether the text is another one than was cited
   container.classList.add('source-reader');
-  replace(container, more.actions ? null : actions, why, content);
-  if (more.actions) replace(actions);
+  replace(actions);
+  replace(container, actions.isConnected ? null : actions, why, content);
 
   /** Shows the document as text or as pages; a reason says why it is not shown as pages. */
   function show(kind, reason = '') {
     shown.abort();
     shown = new AbortController();
-    const options = {
-      collection,
-      info,
-      cited: ranged && !changed ? range : null,
-      signal: AbortSignal.any([signal, shown.signal]),
-    };
     why.hidden = !reason;
-    replace(why, reason && icon('warning'), reason);
+    replace(why, icon('warning'), reason);
     if (reason) announce(reason);
-    for (const each of switches) each.setAttribute('aria-pressed', String(each.dataset.kind === kind));
-    if (kind === 'page') {
-      const failed = (error) => show('text', t('source.no_pages', { reason: visible(error.message) }));
-      // A passage's page is where it begins; that of the range is known when it was found.
-      const located = (found) => onPlace(info.headings, (info.page = found));
-      view = pageSource({ ...options, page: page ?? info.page ?? 1, quote, located, failed });
-    } else {
-      view = textSource(options);
-    }
+    switches.forEach((each, at) => each.setAttribute('aria-pressed', KINDS[at] === kind));
+    const options = { collection, info, cited, signal: AbortSignal.any([signal, shown.signal]) };
+    const failed = (error) => show('text', t('source.no_pages', { reason: visible(error.message) }));
+    // A passage's page is where it begins; that of the range is known when it was found.
+    const located = (found) => onPlace(info.headings, (info.page = found));
+    const ofPages = { page: page ?? info.page ?? 1, quote, keys, located, failed };
+    const view = kind === 'page' ? pageSource({ ...options, ...ofPages }) : textSource(options);
     const focused = content.contains(document.activeElement);
-    replace(content, view.element);
+    replace(content, view);
     if (focused) content.querySelector('[tabindex="0"]').focus({ preventScroll: true });
   }
 
@@ -75,78 +63,53 @@ export function documentReader(container, { collection, document: name, start, e
     show(kind);
   }
 
+  const address = () => href('documents', collection, info.id, { at: range.start, end: range.end });
+
   async function copy() {
-    const { name, headings, page: on } = info;
-    const where = [name, ...headings.slice(-1), on === null ? '' : t('source.page', { page: on })];
-    const address = new URL(href('documents', collection, info.id, { at: range.start, end: range.end }), location.href);
-    const text = `“${quote}”\n— ${where.filter(Boolean).join(', ')}\n${address}`;
-    if (await copied(text)) notice(t('source.copied'));
+    const where = [info.name, ...info.headings.slice(-1)];
+    if (info.page !== null) where.push(t('source.page', { page: info.page }));
+    if (await copied(`“${quote}”\n— ${where.join(', ')}\n${new URL(address(), location.href)}`)) notice(t('source.copied'));
     else notice(t('source.not_copied'), { kind: 'error' });
   }
 
-  function fill() {
-    const paged = info.media_type === 'application/pdf' && info.pages !== null;
-    const kinds = [
-      ['page', 'source.as_page'],
-      ['text', 'source.as_text'],
-    ];
-    switches = kinds.map(([kind, label]) =>
-      button(t(label), { kind: 'quiet', on: () => choose(kind), 'data-kind': kind, 'aria-keyshortcuts': 't' }),
-    );
-    const original = info.original_url && new URL(info.original_url);
-    const open = href('documents', collection, info.id, { at: range.start, end: range.end });
-    const link = (label, picture, props) =>
-      h('a', { class: 'button quiet icon-only', 'aria-label': label, title: label, ...props }, icon(picture));
-    replace(
-      actions,
-      paged &&
-        info.original_url &&
-        h('div', { class: 'source-switch', role: 'group', 'aria-label': t('source.shown_as') }, switches),
-      h(
-        'div',
-        { class: 'source-links' },
-        quote !== undefined && iconButton(t('source.copy'), 'copy', { on: copy, 'aria-keyshortcuts': 'c' }),
-        more.actions &&
-          original &&
-          link(t('source.download'), 'download', { href: original.pathname + original.search, download: true }),
-        more.actions && link(t('source.open'), 'file', { href: open }),
-      ),
-    );
-    onPlace(info.headings, info.page);
-    changed = quote !== undefined && !info.text.startsWith(quote);
-    if (changed) show('text', t('source.changed', { quote: visible(quote) }));
-    else if (!paged) show('text');
-    else if (!info.original_url) show('text', t('source.no_original'));
-    else show(preferred);
+  function link(label, picture, address, props) {
+    const named = { class: 'button quiet icon-only', href: address, 'aria-label': label, title: label };
+    return h('a', { ...named, ...props }, icon(picture));
   }
 
   async function load() {
-    await loadStyle('source/source.css');
     try {
-      const query = { collection, ...range };
-      info = await get(`/documents/${encodeURIComponent(name)}`, { query, signal });
-      fill();
+      info = await get(`/documents/${encodeURIComponent(name)}`, { query: { collection, ...range }, signal });
     } catch (error) {
       if (!signal.aborted) replace(content, errorBox(error, load));
+      return;
     }
+    const { media_type, pages, original_url: original, text } = info;
+    const paged = media_type === 'application/pdf' && pages !== null;
+    const keyed = {};
+    if (paged && original) {
+      actions.append(h('div', { class: 'source-switch', role: 'group', 'aria-label': t('source.shown_as') }, switches));
+      keyed.t = () => choose(switches[0].ariaPressed === 'true' ? 'text' : 'page');
+    }
+    if (quote !== undefined) {
+      keyed.c = copy;
+      const { pathname, search } = new URL(original ?? '', location);
+      const links = [
+        iconButton(t('source.copy'), 'copy', { on: copy }),
+        original && link(t('source.download'), 'download', pathname + search, { download: true }),
+        link(t('source.open'), 'file', address()),
+      ];
+      actions.append(h('div', { class: 'source-links' }, links));
+    }
+    shortcuts(keys, keyed, signal);
+    onPlace(info.headings, info.page);
+    if (quote !== undefined && !text.startsWith(quote)) {
+      cited = null; // the text is another one than was cited
+      show('text', t('source.changed', { quote: visible(quote) }));
+    } else if (paged && !original) show('text', t('source.no_original'));
+    else show(paged ? preferred : 'text');
   }
   load();
-
-  function onKey(event) {
-    if (!info || !isShortcut(event)) return;
-    if (event.key === 'c' && quote !== undefined) copy();
-    else if (event.key === 't' && switches[0]?.isConnected) {
-      choose(switches.find((each) => each.getAttribute('aria-pressed') === 'false').dataset.kind);
-    } else if (!view?.onKey?.(event.key)) return;
-    event.preventDefault();
-  }
-  keys.addEventListener('keydown', onKey, { signal });
-}
-
-/** Whether a key is pressed alone, and is not typed into a field. */
-export function isShortcut(event) {
-  const { defaultPrevented, ctrlKey, metaKey, altKey, target } = event;
-  return !(defaultPrevented || ctrlKey || metaKey || altKey || target.matches('input, select, textarea'));
 }
 
 /** Copies a text, also where browsers give no clipboard: without TLS. Resolves to whether it is copied. */
@@ -158,12 +121,12 @@ async function copied(text) {
     );
   }
   const focused = document.activeElement;
-  const area = h('textarea', { class: 'sr-only', 'aria-hidden': 'true', tabindex: '-1' });
+  const area = h('textarea', { class: 'sr-only' });
   area.value = text;
   document.body.append(area);
   area.select();
   const done = document.execCommand('copy');
   area.remove();
-  focused?.focus();
+  focused.focus();
   return done;
 }
