@@ -1,5 +1,7 @@
 /** Calls to the box: JSON, and streams of events. Nothing else in the console sends requests to its API. */
 
+import { withQuery } from './router.js';
+
 /** A call that failed. */
 export class ApiError extends Error {
   /**
@@ -25,11 +27,11 @@ export class ApiError extends Error {
   }
 }
 
-const listeners = new Set();
+let refused = () => {};
 
-/** Calls back whenever the box refuses the caller's credentials. */
+/** Sets what is called whenever the box refuses the caller's credentials. */
 export function onUnauthenticated(listener) {
-  listeners.add(listener);
+  refused = listener;
 }
 
 /**
@@ -49,8 +51,8 @@ export async function get(path, { query = {}, signal } = {}) {
  * @param {{signal?: AbortSignal, headers?: object, query?: object}} [options]
  * @returns {Promise<object|null>} The JSON of the response, null if there is none.
  */
-export async function send(method, path, body = null, { signal, headers = {}, query = {} } = {}) {
-  const response = await request(method, withQuery(path, query), { body, signal, headers });
+export async function send(method, path, body, { query = {}, ...options } = {}) {
+  const response = await request(method, withQuery(path, query), { body, ...options });
   const json = response.headers.get('content-type')?.startsWith('application/json');
   return json ? response.json() : null;
 }
@@ -62,7 +64,7 @@ export async function send(method, path, body = null, { signal, headers = {}, qu
  * @param {{body?: object|Blob|null, signal?: AbortSignal, headers?: object}} [options]
  * @returns {Promise<Response>}
  */
-export async function request(method, path, { body = null, signal, headers = {} } = {}) {
+export async function request(method, path, { body = null, signal, headers } = {}) {
   const json = body !== null && !(body instanceof Blob);
   let response;
   try {
@@ -70,7 +72,7 @@ export async function request(method, path, { body = null, signal, headers = {} 
       method,
       body: json ? JSON.stringify(body) : body,
       signal,
-      headers: { accept: 'application/json', ...(json ? { 'content-type': 'application/json' } : {}), ...headers },
+      headers: { accept: 'application/json', ...(json && { 'content-type': 'application/json' }), ...headers },
     });
   } catch (error) {
     throw lost(error, signal);
@@ -78,7 +80,7 @@ export async function request(method, path, { body = null, signal, headers = {} 
   if (response.ok) return response;
   const told = await response.json().catch(() => null);
   const failed = new ApiError(response.status, told?.error ?? { message: response.statusText }, response.headers);
-  if (failed.status === 401) listeners.forEach((each) => each(failed));
+  if (failed.status === 401) refused();
   throw failed;
 }
 
@@ -90,17 +92,17 @@ export async function request(method, path, { body = null, signal, headers = {} 
  *     is aborted.
  * @returns {AsyncGenerator<{event: string, data: any, id: string}>} An event `error` is thrown as an `ApiError`.
  */
-export async function* events(path, { method = 'GET', body = null, signal, headers = {}, after } = {}) {
+export async function* events(path, { method = 'GET', body, signal, headers, after } = {}) {
   let last = after;
   let pause = 500;
   for (;;) {
     try {
-      const sent = { ...headers, accept: 'text/event-stream', ...(last ? { 'last-event-id': String(last) } : {}) };
+      const sent = { ...headers, accept: 'text/event-stream', ...(last && { 'last-event-id': last }) };
       const response = await request(method, path, { body, signal, headers: sent });
       for await (const each of parsed(response, signal)) {
         last = each.id || last;
         pause = 500;
-        if (each.event === 'error') throw new ApiError(response.status, each.data.error ?? each.data, response.headers);
+        if (each.event === 'error') throw new ApiError(response.status, each.data.error, response.headers);
         yield each;
       }
       return;
@@ -113,19 +115,15 @@ export async function* events(path, { method = 'GET', body = null, signal, heade
 }
 
 /** Resolves after so many milliseconds; rejects when the signal is aborted. */
-export function wait(milliseconds, signal) {
-  return new Promise((resolve, reject) => {
-    const stop = () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    };
-    const timer = setTimeout(() => {
-      signal?.removeEventListener('abort', stop);
-      resolve();
-    }, milliseconds);
-    if (signal?.aborted) stop();
-    signal?.addEventListener('abort', stop, { once: true });
-  });
+export async function wait(milliseconds, signal) {
+  signal?.throwIfAborted();
+  const { promise, resolve } = Promise.withResolvers();
+  const timer = setTimeout(resolve, milliseconds);
+  signal?.addEventListener('abort', resolve);
+  await promise;
+  clearTimeout(timer);
+  signal?.removeEventListener('abort', resolve);
+  signal?.throwIfAborted();
 }
 
 async function* parsed(response, signal) {
@@ -153,10 +151,5 @@ async function* parsed(response, signal) {
 }
 
 function lost(error, signal) {
-  return signal?.aborted ? (signal.reason ?? error) : new ApiError(0, { message: String(error.message ?? error) });
-}
-
-function withQuery(path, query) {
-  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== '');
-  return given.length ? `${path}?${new URLSearchParams(given)}` : path;
+  return signal?.aborted ? signal.reason : new ApiError(0, error);
 }

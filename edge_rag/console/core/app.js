@@ -5,7 +5,7 @@ import { BASE, h, replace, untrusted } from './dom.js';
 import { errorBox, iconButton, notice, select, spinner } from './controls.js';
 import { current, go, href } from './router.js';
 import { can, forget, identity, isSignedIn, signedIn, signOut } from './session.js';
-import { language, t } from './text.js';
+import { t } from './text.js';
 
 const VIEWS = {
   ask: () => import('../ask/view.js'),
@@ -30,8 +30,7 @@ async function show() {
   shown = new AbortController();
   const { signal } = shown;
   for (const link of document.querySelectorAll('nav [data-view]')) {
-    if (link.dataset.view === view) link.setAttribute('aria-current', 'page');
-    else link.removeAttribute('aria-current');
+    link.ariaCurrent = link.dataset.view === view ? 'page' : null;
   }
   const container = h('div', { class: `view view-${view}` }, spinner());
   replace(main, container);
@@ -77,8 +76,7 @@ function menu() {
 }
 
 function applyTheme(value) {
-  if (value === 'auto') delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = value;
+  document.documentElement.dataset.theme = value;
 }
 
 /** Shows where to sign in, and afterwards what was asked for; what a view has in memory stays. */
@@ -100,7 +98,6 @@ export async function enter() {
 
 async function start() {
   applyTheme(localStorage.getItem(THEME) ?? 'auto');
-  document.documentElement.lang = language;
   onUnauthenticated(askForCredentials);
   addEventListener('hashchange', show);
   try {

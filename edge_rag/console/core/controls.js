@@ -1,7 +1,7 @@
 /** Controls that all views share. */
 
 import { ApiError } from './api.js';
-import { announce, h, replace, svg, visible } from './dom.js';
+import { announce, h, replace, shortcuts, svg, visible } from './dom.js';
 import { duration, percent, t } from './text.js';
 
 const ICONS = {
@@ -17,7 +17,6 @@ const ICONS = {
   link: 'M10 14a4 4 0 0 0 6 0l3-3a4 4 0 0 0-6-6l-1 1M14 10a4 4 0 0 0-6 0l-3 3a4 4 0 0 0 6 6l1-1',
   menu: 'M4 7h16M4 12h16M4 17h16',
   minus: 'M5 12h14',
-  page: 'M5 3h14v18H5zM8 8h8M8 12h8M8 16h5',
   right: 'M9 5l7 7-7 7',
   search: 'M11 4a7 7 0 1 0 0 14a7 7 0 0 0 0-14zM16 16l5 5',
   send: 'M4 12l16-8-6 16-3-6z',
@@ -34,7 +33,7 @@ const ICONS = {
 let names = 0;
 
 /** Returns an id that no other element has. */
-export function freshId(prefix = 'id') {
+export function freshId(prefix) {
   return `${prefix}-${++names}`;
 }
 
@@ -46,19 +45,17 @@ export function icon(name) {
 /**
  * Returns a button.
  * @param {string} text
- * @param {{on?: object|Function, kind?: 'primary'|'danger'|'quiet'|'link', icon?: string}} [options] `on` is what a click does,
- *     or listeners by event; further options are attributes.
+ * @param {{on?: Function, kind?: 'primary'|'danger'|'quiet'|'link', icon?: string}} [options] `on` is what a click does;
+ *     further options are attributes.
  */
-export function button(text, { on = {}, kind = '', icon: picture, ...attributes } = {}) {
-  const listeners = typeof on === 'function' ? { click: on } : on;
-  const props = { type: 'button', class: `button ${kind}`.trim(), on: listeners, ...attributes };
+export function button(text, { on, kind = '', icon: picture, ...attributes } = {}) {
+  const props = { type: 'button', class: `button ${kind}`, on: { click: on }, ...attributes };
   return h('button', props, picture && icon(picture), h('span', {}, text));
 }
 
 /** Returns a button with a picture, whose name is told to screen readers and shown as a tip. */
-export function iconButton(label, picture, { on = {}, kind = 'quiet', ...attributes } = {}) {
-  const listeners = typeof on === 'function' ? { click: on } : on;
-  const props = { type: 'button', class: `button icon-only ${kind}`, 'aria-label': label, title: label, on: listeners };
+export function iconButton(label, picture, { on, kind = 'quiet', ...attributes } = {}) {
+  const props = { type: 'button', class: `button icon-only ${kind}`, 'aria-label': label, title: label, on: { click: on } };
   return h('button', { ...props, ...attributes }, icon(picture));
 }
 
@@ -66,22 +63,19 @@ export function iconButton(label, picture, { on = {}, kind = 'quiet', ...attribu
  * Returns a control with its label.
  * @param {string} label
  * @param {HTMLElement} input
- * @param {{hint?: string, error?: string}} [options]
+ * @param {{hint?: string}} [options]
  * @returns {HTMLElement} With a method `setError(text)`, which shows what is wrong with the value, or nothing.
  */
-export function field(label, input, { hint = '', error = '' } = {}) {
+export function field(label, input, { hint } = {}) {
   input.id ||= freshId('field');
-  const about = h('span', { class: 'hint', id: `${input.id}-hint` }, hint);
+  const about = hint && h('span', { class: 'hint', id: `${input.id}-hint` }, hint);
   const wrong = h('span', { class: 'field-error', id: `${input.id}-error` });
-  const element = h('div', { class: 'field' }, h('label', { for: input.id }, label), input, hint && about, wrong);
+  input.setAttribute('aria-describedby', about ? `${about.id} ${wrong.id}` : wrong.id);
+  const element = h('div', { class: 'field' }, h('label', { for: input.id }, label), input, about, wrong);
   element.setError = (text) => {
-    replace(wrong, text ? [icon('warning'), text] : null);
-    input.setAttribute('aria-invalid', String(Boolean(text)));
-    const described = [hint && about.id, text && wrong.id].filter(Boolean).join(' ');
-    if (described) input.setAttribute('aria-describedby', described);
-    else input.removeAttribute('aria-describedby');
+    replace(wrong, text && [icon('warning'), text]);
+    input.ariaInvalid = Boolean(text);
   };
-  element.setError(error);
   return element;
 }
 
@@ -92,17 +86,14 @@ export function field(label, input, { hint = '', error = '' } = {}) {
  */
 export function select(options, { value, on, ...attributes } = {}) {
   const items = options.map((each) => h('option', { value: each.value }, visible(each.text)));
-  const element = h('select', attributes, items);
+  const element = h('select', { ...attributes, on: { change: () => on?.(element.value) } }, items);
   if (value !== undefined) element.value = value;
-  if (on) element.addEventListener('change', () => on(element.value));
   return element;
 }
 
-/** Returns a checkbox with its text. */
+/** Returns a checkbox, which is its `box`, with its text. */
 export function checkbox(text, { checked = false, on, ...attributes } = {}) {
-  const box = h('input', { type: 'checkbox', ...attributes });
-  box.checked = checked;
-  if (on) box.addEventListener('change', () => on(box.checked));
+  const box = h('input', { type: 'checkbox', checked, on: { change: () => on?.(box.checked) }, ...attributes });
   const element = h('label', { class: 'checkbox' }, box, h('span', {}, text));
   element.box = box;
   return element;
@@ -110,11 +101,11 @@ export function checkbox(text, { checked = false, on, ...attributes } = {}) {
 
 /**
  * Opens a modal dialog.
- * @param {{title: string, content: Node|Node[], actions?: Array<{text: string, kind?: string, value: any,
+ * @param {{title: string, content: Node|Node[], actions: Array<{text: string, kind?: string, value: any,
  *     check?: () => boolean|Promise<boolean>}>}} options An action whose `check` says no leaves it open.
  * @returns {Promise<any>} The value of the action; undefined if it was closed. Focus returns to where it was.
  */
-export function dialog({ title, content, actions = [] }) {
+export function dialog({ title, content, actions }) {
   const { promise, resolve } = Promise.withResolvers();
   const heading = h('h2', { id: freshId('dialog') }, title);
   const close = iconButton(t('controls.close'), 'close', { on: () => element.close() });
@@ -128,24 +119,24 @@ export function dialog({ title, content, actions = [] }) {
       },
     }),
   );
-  const element = h(
-    'dialog',
-    { 'aria-labelledby': heading.id },
-    h('header', {}, heading, close),
-    h('div', { class: 'dialog-content' }, content),
-    buttons.length > 0 && h('footer', {}, buttons),
-  );
-  element.addEventListener('close', () => {
+  const closed = () => {
     resolve(undefined);
     element.remove();
-  });
+  };
+  const element = h(
+    'dialog',
+    { 'aria-labelledby': heading.id, on: { close: closed } },
+    h('header', {}, heading, close),
+    h('div', { class: 'dialog-content' }, content),
+    h('footer', {}, buttons),
+  );
   document.body.append(element);
   element.showModal();
   return promise;
 }
 
 /** Asks before something is done; resolves to whether it shall be. */
-export async function confirm({ title, text, action, danger = false }) {
+export async function confirm({ title, text, action, danger }) {
   const actions = [
     { text: t('controls.cancel'), value: false },
     { text: action, kind: danger ? 'danger' : 'primary', value: true },
@@ -153,68 +144,63 @@ export async function confirm({ title, text, action, danger = false }) {
   return Boolean(await dialog({ title, content: h('p', {}, text), actions }));
 }
 
-/** Shows a sentence for some seconds, longer if it is an error, and tells it to screen readers. */
-export function notice(text, { kind = 'info' } = {}) {
+/** Shows a sentence for some seconds, longer if its kind is `error`, and tells it to screen readers. */
+export function notice(text, { kind } = {}) {
+  const wrong = kind === 'error';
   const close = iconButton(t('controls.close'), 'close', { on: () => element.remove() });
-  const element = h('div', { class: `notice ${kind}` }, kind === 'error' && icon('warning'), h('span', {}, text), close);
+  const element = h('div', { class: `notice ${kind}` }, wrong && icon('warning'), h('span', {}, text), close);
   const list = document.getElementById('notices');
   list.append(element);
   while (list.childElementCount > 4) list.firstElementChild.remove();
   announce(text);
-  setTimeout(() => element.remove(), kind === 'error' ? 15_000 : 6_000);
+  setTimeout(() => element.remove(), wrong ? 15_000 : 6_000);
 }
 
 /**
  * Returns tabs, of which one is shown; arrow keys, Home and End go between them.
  * @param {Array<{id: string, text: string, show: (panel: HTMLElement, signal: AbortSignal) => any}>} items `show` fills
  *     the panel; its signal is aborted when another tab is shown.
- * @param {{selected?: string, label: string, on?: (id: string) => void, signal: AbortSignal}} options
- * @returns {HTMLElement} With a method `choose(id)`.
+ * @param {{selected?: string, label: string, on: (id: string) => void, signal: AbortSignal}} options
+ * @returns {HTMLElement}
  */
-export function tabs(items, { selected, label, on = () => {}, signal }) {
-  const prefix = freshId('tab');
-  const panel = h('div', { role: 'tabpanel', class: 'tab-panel', tabindex: '0', id: `${prefix}-panel` });
-  let shown = new AbortController();
-  const heads = items.map(({ id, text }) =>
-    h('button', { type: 'button', role: 'tab', id: `${prefix}-${id}`, 'aria-controls': panel.id, data: { id } }, text),
+export function tabs(items, { selected, label, on, signal }) {
+  const panel = h('div', { role: 'tabpanel', tabindex: '0' });
+  const heads = items.map(({ text }, at) =>
+    h('button', { type: 'button', role: 'tab', on: { click: () => choose(at) } }, text),
   );
   const list = h('div', { role: 'tablist', 'aria-label': label, class: 'tabs' }, heads);
+  let shown = new AbortController();
+  let chosen = 0;
 
-  function choose(id, focus = false) {
-    const at = Math.max(0, items.findIndex((each) => each.id === id));
+  async function choose(at) {
+    chosen = (at + items.length) % items.length;
+    const { id, text, show } = items[chosen];
     shown.abort();
     shown = new AbortController();
+    const ending = AbortSignal.any([signal, shown.signal]);
     heads.forEach((head, index) => {
-      head.setAttribute('aria-selected', String(index === at));
-      head.tabIndex = index === at ? 0 : -1;
+      head.ariaSelected = index === chosen;
+      head.tabIndex = index === chosen ? 0 : -1;
     });
-    if (focus) heads[at].focus();
-    panel.setAttribute('aria-labelledby', heads[at].id);
+    panel.ariaLabel = text;
     const fresh = h('div', { class: 'tab-content' });
     replace(panel, fresh);
-    const shownNow = shown.signal;
-    Promise.resolve(items[at].show(fresh, shownNow)).catch((error) => {
-      if (!shownNow.aborted) replace(fresh, errorBox(error, () => choose(items[at].id)));
-    });
-    on(items[at].id);
+    on(id);
+    try {
+      await show(fresh, ending);
+    } catch (error) {
+      if (!ending.aborted) replace(fresh, errorBox(error, () => choose(chosen)));
+    }
   }
 
-  list.addEventListener('click', (event) => {
-    const head = event.target.closest('[role=tab]');
-    if (head) choose(head.dataset.id);
-  });
-  list.addEventListener('keydown', (event) => {
-    const at = heads.indexOf(document.activeElement);
-    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: heads.length - 1 }[event.key];
-    if (to === undefined || at < 0) return;
-    event.preventDefault();
-    choose(items[(to + heads.length) % heads.length].id, true);
-  });
-  signal.addEventListener('abort', () => shown.abort(), { once: true });
-  const element = h('div', { class: 'tabbed' }, list, panel);
-  element.choose = choose;
-  choose(selected);
-  return element;
+  function move(to) {
+    choose(to);
+    heads[chosen].focus();
+  }
+  const actions = { ArrowRight: () => move(chosen + 1), ArrowLeft: () => move(chosen - 1) };
+  shortcuts(list, { ...actions, Home: () => move(0), End: () => move(-1) }, signal);
+  choose(Math.max(0, items.findIndex((each) => each.id === selected)));
+  return h('div', {}, list, panel);
 }
 
 /**
@@ -222,15 +208,10 @@ export function tabs(items, { selected, label, on = () => {}, signal }) {
  * @param {{caption: string, columns: Array<{text: string, kind?: 'number'}>, rows: Array<Array<Node|string|number|null>>,
  *     hideCaption?: boolean}} options The first cell of a row is its heading.
  */
-export function table({ caption, columns, rows, hideCaption = false }) {
+export function table({ caption, columns, rows, hideCaption }) {
   const heads = columns.map(({ text, kind }) => h('th', { scope: 'col', class: kind }, text));
-  const body = rows.map((cells) =>
-    h(
-      'tr',
-      {},
-      cells.map((cell, at) => h(at ? 'td' : 'th', { scope: at ? null : 'row', class: columns[at].kind }, cell)),
-    ),
-  );
+  const cell = (content, at) => h(at ? 'td' : 'th', { scope: at ? null : 'row', class: columns[at].kind }, content);
+  const body = rows.map((cells) => h('tr', {}, cells.map(cell)));
   const id = freshId('table');
   return h(
     'div',
@@ -269,18 +250,17 @@ export function empty(text, ...actions) {
 
 /** Returns a short word on a coloured ground; `kind` is good, bad, warn or empty. */
 export function badge(text, kind = '') {
-  return h('span', { class: `badge ${kind}`.trim() }, text);
+  return h('span', { class: `badge ${kind}` }, text);
 }
 
 /** Returns a sentence about a failure: what happened and what to do. */
 export function failure(error) {
-  if (!(error instanceof ApiError)) return t('controls.failed', { error: visible(error?.message ?? error) });
+  const told = visible(error.message);
+  if (!(error instanceof ApiError)) return t('controls.failed', { error: told });
   if (error.unreachable) return t('controls.unreachable');
-  if (error.status === 403) return t('controls.forbidden', { error: visible(error.message) });
-  if (error.retryAfterMs !== null) {
-    return t('controls.busy', { error: visible(error.message), time: duration(Math.max(1, error.retryAfterMs / 1000)) });
-  }
-  return visible(error.message);
+  if (error.status === 403) return t('controls.forbidden', { error: told });
+  if (error.retryAfterMs === null) return told;
+  return t('controls.busy', { error: told, time: duration(Math.max(1, error.retryAfterMs / 1000)) });
 }
 
 /** Returns a failure in the place of what could not be shown, with a button that tries again if there is a way. */
@@ -291,6 +271,6 @@ export function errorBox(error, retry) {
     icon('warning'),
     h('p', {}, failure(error)),
     retry && button(t('controls.retry'), { on: retry }),
-    error?.requestId && h('p', { class: 'hint' }, t('controls.request', { id: error.requestId })),
+    error.requestId && h('p', { class: 'hint' }, t('controls.request', { id: error.requestId })),
   );
 }

@@ -7,7 +7,7 @@ const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u2
 
 const OVERRIDES = /[\u202a-\u202e\u2066-\u2069]/g;
 
-/** Path below which the assets of this release are served. */
+/** Path of this release's assets. */
 export const BASE = document.documentElement.dataset.base;
 
 /**
@@ -69,8 +69,7 @@ export function shortcuts(node, actions, signal) {
 /** Has a screen reader say a whole sentence once it is silent. Foreign text is allowed. */
 export function announce(text) {
   const live = document.getElementById('live');
-  const line = h('p', {}, readable(text));
-  live.append(line);
+  live.append(h('p', {}, readable(text)));
   // Readers take what is added; what was read has to go, or the region grows with every answer.
   while (live.childElementCount > 20) live.firstElementChild.remove();
 }
@@ -80,29 +79,28 @@ const styles = new Map();
 /** Loads a stylesheet of the console once; resolves when it applies. */
 export function loadStyle(path) {
   if (!styles.has(path)) {
-    styles.set(
-      path,
-      new Promise((resolve) => {
-        const link = h('link', { rel: 'stylesheet', href: `${BASE}/${path}`, on: { load: resolve, error: resolve } });
-        document.head.append(link);
-      }),
-    );
+    const { promise, resolve } = Promise.withResolvers();
+    styles.set(path, promise);
+    document.head.append(h('link', { rel: 'stylesheet', href: `${BASE}/${path}`, on: { load: resolve, error: resolve } }));
   }
   return styles.get(path);
 }
 
-function fill(node, { on, data, style, ...attributes }, children) {
+function fill(node, { on = {}, data, style = {}, ...attributes }, children) {
   for (const [name, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
-    node.setAttribute(name, value === true ? '' : value);
+    if (isGiven(value)) node.setAttribute(name, value === true ? '' : value);
   }
-  for (const [event, listener] of Object.entries(on ?? {})) node.addEventListener(event, listener);
+  for (const [event, listener] of Object.entries(on)) node.addEventListener(event, listener);
   Object.assign(node.dataset, data);
-  for (const [name, value] of Object.entries(style ?? {})) node.style.setProperty(name, value);
+  for (const [name, value] of Object.entries(style)) node.style.setProperty(name, value);
   node.append(...flat(children));
   return node;
 }
 
 function flat(children) {
-  return children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false);
+  return children.flat(Infinity).filter(isGiven);
+}
+
+function isGiven(value) {
+  return value !== null && value !== undefined && value !== false;
 }

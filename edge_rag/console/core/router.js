@@ -1,5 +1,11 @@
 /** The address after `#`, as `#/VIEW/PART/PART?name=value`. Views are in the browser's history and can be linked. */
 
+/** Returns a path with its query; values that are null, undefined or empty are left out. */
+export function withQuery(path, query) {
+  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== '');
+  return given.length ? `${path}?${new URLSearchParams(given)}` : path;
+}
+
 /**
  * Returns the address of a view.
  * @param {...(string|object)} parts Name of the view, further parts, and last the query as an object, if any.
@@ -7,9 +13,7 @@
  */
 export function href(...parts) {
   const query = typeof parts.at(-1) === 'object' ? parts.pop() : {};
-  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== '');
-  const path = parts.map((each) => encodeURIComponent(each)).join('/');
-  return `#/${path}${given.length ? `?${new URLSearchParams(given)}` : ''}`;
+  return withQuery(`#/${parts.map(encodeURIComponent).join('/')}`, query);
 }
 
 /** Goes to an address made by `href`; `replace` leaves no trace in the history. */

@@ -7,13 +7,11 @@ const CHOSEN = 'edge-rag.collection';
 
 let who = null;
 let known = null;
-const listeners = new Set();
 
 /** Learns who the caller is. Throws an `ApiError` of status 401 if the box wants credentials. */
 export async function signedIn() {
   who = await get('/api/v1/whoami');
   known = null;
-  changed();
 }
 
 /** Forgets who the caller was, after the box refused the credentials. */
@@ -59,7 +57,6 @@ export async function chosenCollection() {
 /** Chooses a collection for all views. */
 export function chooseCollection(name) {
   localStorage.setItem(CHOSEN, name);
-  changed();
 }
 
 /** Ends the session of this browser. */
@@ -67,14 +64,4 @@ export async function signOut() {
   await send('DELETE', '/api/v1/session');
   location.hash = '';
   location.reload();
-}
-
-/** Calls back when the caller or the chosen collection changes, until the signal is aborted. */
-export function onChange(listener, signal) {
-  listeners.add(listener);
-  signal?.addEventListener('abort', () => listeners.delete(listener), { once: true });
-}
-
-function changed() {
-  listeners.forEach((each) => each());
 }

@@ -7,7 +7,8 @@ export const language = document.documentElement.lang;
 
 const sections = await (await fetch(`${BASE}/locales/${language}.json`, { credentials: 'same-origin' })).json();
 const plural = new Intl.PluralRules(language);
-const formats = new Map();
+const formats = new Map(); // making one takes long
+const SPANS = Object.entries({ day: 86_400, hour: 3_600, minute: 60, second: 1 });
 
 /**
  * Returns a text.
@@ -25,13 +26,12 @@ export function t(key, values = {}) {
 
 /** Returns a number with at most so many digits after the point. */
 export function number(value, digits = 0) {
-  return format('n', digits, () => new Intl.NumberFormat(language, { maximumFractionDigits: digits })).format(value);
+  return format(Intl.NumberFormat, { maximumFractionDigits: digits }).format(value);
 }
 
 /** Returns a share, 0 to 1, in percent. */
 export function percent(share, digits = 0) {
-  const make = () => new Intl.NumberFormat(language, { style: 'percent', maximumFractionDigits: digits });
-  return format('p', digits, make).format(share);
+  return format(Intl.NumberFormat, { style: 'percent', maximumFractionDigits: digits }).format(share);
 }
 
 /** Returns a number of bytes in the unit that fits, binary as the settings count. */
@@ -46,54 +46,32 @@ export function bytes(count) {
 export function duration(seconds) {
   if (seconds < 0.9995) return unit(Math.round(seconds * 1000), 'millisecond');
   if (seconds < 59.95) return unit(seconds < 10 ? Math.round(seconds * 10) / 10 : Math.round(seconds), 'second');
-  const parts = [
-    ['day', 86400],
-    ['hour', 3600],
-    ['minute', 60],
-    ['second', 1],
-  ];
-  const first = parts.findIndex(([, size]) => seconds >= size);
-  let left = Math.round(seconds);
-  return parts
-    .slice(first, first + 2)
-    .map(([name, size]) => {
-      const count = Math.floor(left / size);
-      left -= count * size;
-      return count ? unit(count, name) : '';
-    })
-    .filter(Boolean)
-    .join(' ');
+  const whole = Math.round(seconds);
+  const [[name, size], [lesser, part]] = SPANS.slice(SPANS.findIndex(([, each]) => whole >= each));
+  const rest = Math.floor((whole % size) / part);
+  return unit(Math.floor(whole / size), name) + (rest ? ` ${unit(rest, lesser)}` : '');
 }
 
 /** Returns a date with its time of day; takes ISO 8601 or milliseconds since 1970. */
 export function dateTime(when) {
-  const make = () => new Intl.DateTimeFormat(language, { dateStyle: 'medium', timeStyle: 'short' });
-  return format('d', 0, make).format(new Date(when));
+  return format(Intl.DateTimeFormat, { dateStyle: 'medium', timeStyle: 'short' }).format(new Date(when));
 }
 
 /** Returns how long ago something was; takes what `dateTime` takes. */
 export function ago(when) {
   const seconds = (new Date(when) - Date.now()) / 1000;
-  const [name, size] = [
-    ['year', 31557600],
-    ['month', 2629800],
-    ['day', 86400],
-    ['hour', 3600],
-    ['minute', 60],
-    ['second', 1],
-  ].find(([, each]) => Math.abs(seconds) >= each) ?? ['second', 1];
-  const make = () => new Intl.RelativeTimeFormat(language, { numeric: 'auto' });
-  return format('a', 0, make).format(Math.round(seconds / size), name);
+  const all = [['year', 31_557_600], ['month', 2_629_800], ...SPANS];
+  const [name, size] = all.find(([, each]) => Math.abs(seconds) >= each) ?? SPANS.at(-1);
+  return format(Intl.RelativeTimeFormat, { numeric: 'auto' }).format(Math.round(seconds / size), name);
 }
 
 function unit(count, name) {
-  const style = { style: 'unit', unit: name, unitDisplay: name === 'millisecond' || name === 'second' ? 'short' : 'long' };
-  const make = () => new Intl.NumberFormat(language, { maximumFractionDigits: 1, ...style });
-  return format(`u${name}`, 0, make).format(count);
+  const unitDisplay = name.endsWith('second') ? 'short' : 'long';
+  return format(Intl.NumberFormat, { style: 'unit', unit: name, unitDisplay, maximumFractionDigits: 1 }).format(count);
 }
 
-function format(kind, digits, make) {
-  const key = `${kind}${digits}`;
-  if (!formats.has(key)) formats.set(key, make());
+function format(Format, options) {
+  const key = Format.name + JSON.stringify(options);
+  if (!formats.has(key)) formats.set(key, new Format(language, options));
   return formats.get(key);
 }

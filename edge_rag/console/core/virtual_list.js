@@ -1,6 +1,6 @@
 /** A list of which only what is in sight exists as elements, and whose rows are loaded when they come near. */
 
-import { h, replace } from './dom.js';
+import { h } from './dom.js';
 
 const MARGIN = 12; // rows kept above and below what is in sight
 const PAGE = 100;
@@ -14,48 +14,43 @@ const KEPT_PAGES = 40;
  * @param {(from: number, to: number) => Promise<Array>} options.load Loads rows; called for pages of 100.
  * @param {(item: any, index: number) => HTMLElement|Array} options.render Returns the content of a row.
  * @param {string} options.label What the list is, for screen readers.
- * @param {(error: Error) => void} [options.failed] Told of rows that could not be loaded.
- * @returns {{element: HTMLElement, reset: (count: number) => void, refresh: () => void, scrollTo: (index: number) => void}}
+ * @param {(error: Error) => void} options.failed Told of rows that could not be loaded.
+ * @returns {{element: HTMLElement, refresh: () => void}} `refresh` renders its rows anew.
  */
-export function virtualList({ rowHeight, count, load, render, label, failed = () => {} }) {
+export function virtualList({ rowHeight, count, load, render, label, failed }) {
   const pages = new Map(); // number of the page -> rows, or null while they are loaded; the oldest first
   const rows = new Map(); // index -> element
-  const list = h('ul', { class: 'virtual-rows', 'aria-label': label });
+  const height = { height: `${count * rowHeight}px` };
+  const list = h('ul', { class: 'virtual-rows', 'aria-label': label, style: height });
   const element = h('div', { class: 'virtual', tabindex: '0', role: 'group', 'aria-label': label }, list);
-  let generation = 0;
   let drawing = 0;
 
   function fetchPage(page) {
     if (pages.has(page)) return;
     pages.set(page, null);
-    const asked = generation;
     load(page * PAGE, Math.min(count, (page + 1) * PAGE)).then(
       (items) => {
-        if (asked !== generation) return;
         pages.set(page, items);
-        for (let index = page * PAGE; index < (page + 1) * PAGE; index++) rows.get(index)?.remove(), rows.delete(index);
+        for (let index = page * PAGE; index < (page + 1) * PAGE; index++) drop(index);
         draw();
       },
       (error) => {
-        if (asked !== generation) return;
         pages.delete(page);
         failed(error);
       },
     );
   }
 
+  function drop(index) {
+    rows.get(index)?.remove();
+    rows.delete(index);
+  }
+
   function row(index) {
     const item = pages.get(Math.floor(index / PAGE))?.[index % PAGE];
     const content = item === undefined ? h('span', { class: 'placeholder' }) : render(item, index);
-    return h(
-      'li',
-      {
-        'aria-setsize': String(count),
-        'aria-posinset': String(index + 1),
-        style: { transform: `translateY(${index * rowHeight}px)`, height: `${rowHeight}px` },
-      },
-      content,
-    );
+    const style = { transform: `translateY(${index * rowHeight}px)`, height: `${rowHeight}px` };
+    return h('li', { 'aria-setsize': count, 'aria-posinset': index + 1, style }, content);
   }
 
   function draw() {
@@ -65,10 +60,7 @@ export function virtualList({ rowHeight, count, load, render, label, failed = ()
     const end = Math.min(count, first + shown + 2 * MARGIN);
     for (const [index, node] of rows) {
       // What has the focus stays: without it the keyboard would lose its place.
-      if ((index < first || index >= end) && !node.contains(document.activeElement)) {
-        node.remove();
-        rows.delete(index);
-      }
+      if ((index < first || index >= end) && !node.contains(document.activeElement)) drop(index);
     }
     for (let page = Math.floor(first / PAGE); page * PAGE < end; page++) fetchPage(page);
     for (let index = first; index < end; index++) {
@@ -90,26 +82,11 @@ export function virtualList({ rowHeight, count, load, render, label, failed = ()
     drawing ||= requestAnimationFrame(draw);
   }
 
-  function reset(newCount) {
-    generation++;
-    count = newCount;
-    pages.clear();
-    rows.clear();
-    replace(list);
-    list.style.height = `${count * rowHeight}px`;
-    later();
-  }
-
   element.addEventListener('scroll', later, { passive: true });
   new ResizeObserver(later).observe(element);
-  reset(count);
-  return {
-    element,
-    reset,
-    refresh: () => reset(count),
-    scrollTo(index) {
-      element.scrollTop = index * rowHeight;
-      later();
-    },
+  const refresh = () => {
+    for (const index of [...rows.keys()]) drop(index);
+    draw();
   };
+  return { element, refresh };
 }
