@@ -263,6 +263,17 @@ export function failure(error) {
   return t('controls.busy', { error: told, time: duration(Math.max(1, error.retryAfterMs / 1000)) });
 }
 
+/** Does what the user asked for, and tells in a notice if it fails; resolves to whether it was done. */
+export async function attempt(work) {
+  try {
+    await work();
+    return true;
+  } catch (error) {
+    if (error.name !== 'AbortError') notice(failure(error), { kind: 'error' });
+    return false;
+  }
+}
+
 /** Returns a failure in the place of what could not be shown, with a button that tries again if there is a way. */
 export function errorBox(error, retry) {
   return h(

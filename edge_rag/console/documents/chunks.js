@@ -11,12 +11,11 @@ const PAGE = 50;
 /**
  * Shows the chunks of a document.
  * @param {HTMLElement} container
- * @param {{collection: string, document: string|{id: string}, signal: AbortSignal}} options The document or its id.
+ * @param {{collection: string, document: string, signal: AbortSignal}} options `document` is a name or an id.
  */
 export async function chunksPanel(container, { collection, document, signal }) {
   await loadStyle('documents/panels.css');
-  const place = `/api/v1/collections/${encodeURIComponent(collection)}/chunks`;
-  const about = { document: document.id ?? document };
+  const path = `/api/v1/collections/${encodeURIComponent(collection)}/chunks`;
   const begins = [null]; // position before each page up to the one shown
   let next = null;
   const facts = h('p', { class: 'hint' });
@@ -28,33 +27,33 @@ export async function chunksPanel(container, { collection, document, signal }) {
     list.focus();
   });
 
-  async function show() {
-    replace(list, h('li', {}, spinner()));
+  /** Fills an element with what is read, or tells why it cannot be. */
+  async function fill(element, tag, read) {
+    replace(element, h(tag, {}, spinner()));
     try {
-      const after = begins.at(-1);
-      const { chunks, document: info, chunk_tokens: size, next: last } = await get(place, {
-        query: { ...about, after, limit: PAGE },
-        signal,
-      });
-      next = last;
-      const count = info.chunks;
-      replace(facts, t('chunks.facts', { count }), size && `, ${t('chunks.size', { size })}`);
-      replace(list, chunks.map(row));
-      const from = (after ?? -1) + 2;
-      pages.set({ from, to: from + chunks.length - 1, count }, begins.length > 1, next !== null);
+      replace(element, await read());
     } catch (error) {
-      if (!signal.aborted) replace(list, h('li', {}, errorBox(error, show)));
+      if (!signal.aborted) replace(element, h(tag, {}, errorBox(error, () => fill(element, tag, read))));
     }
   }
 
-  function row(chunk) {
-    const { before, headings, position } = chunk;
+  const show = () => fill(list, 'li', async () => {
+    const after = begins.at(-1);
+    const found = await get(path, { query: { document, after, limit: PAGE }, signal });
+    const { chunks, document: { chunks: count }, chunk_tokens: size } = found;
+    ({ next } = found);
+    replace(facts, t('chunks.facts', { count }), size && `, ${t('chunks.size', { size })}`);
+    const from = (after ?? -1) + 2;
+    pages.set({ from, to: from + chunks.length - 1, count });
+    return chunks.map(row);
+  });
+
+  function row({ before, headings, position, page, tokens, start, end, language, indexed, text }) {
     const held = h('div', {});
-    const open = () => more.open && !held.firstChild && hold(held, position);
-    const title = h('summary', {}, t('chunks.held', { position: position + 1 }));
-    const more = h('details', { on: { toggle: open } }, title, held);
-    const facts = [chunk.page && t('chunks.page', { page: chunk.page }), t('chunks.tokens', { count: chunk.tokens }),
-      `${number(chunk.start)}–${number(chunk.end)}`, chunk.language];
+    const caption = t('chunks.held', { position: position + 1 });
+    const toggle = () => held.firstChild || fill(held, 'div', () => terms(position, caption));
+    const facts = [page && t('chunks.page', { page }), t('chunks.tokens', { count: tokens }), `${number(start)}–${number(end)}`,
+      language];
     return h(
       'li',
       { class: 'chunk' },
@@ -62,35 +61,26 @@ export async function chunksPanel(container, { collection, document, signal }) {
       h('div', { class: 'row' },
         h('strong', {}, t('chunks.number', { position: position + 1 })),
         h('span', { class: 'hint' }, facts.filter(Boolean).join(' · ')),
-        chunk.indexed ? badge(t('chunks.indexed'), 'good') : badge(t('chunks.not_indexed'), 'warn')),
-      headings.length > 0 && h('p', { class: 'hint' },
-        t('chunks.headings'), ' ', headings.map((each, at) => [at > 0 && ' › ', untrusted(each)])),
-      h('p', { class: 'chunk-text', dir: 'auto', lang: chunk.language }, chunk.text),
-      more,
+        indexed ? badge(t('chunks.indexed'), 'good') : badge(t('chunks.not_indexed'), 'warn')),
+      headings.length > 0 && h('p', { class: 'hint' }, t('chunks.headings'), ' ', untrusted(headings.join(' › '))),
+      h('p', { class: 'chunk-text', dir: 'auto', lang: language }, text),
+      h('details', { on: { toggle } }, h('summary', {}, caption), held),
     );
   }
 
-  async function hold(element, position) {
-    replace(element, spinner());
-    try {
-      const found = await get(`${place}/${position}/terms`, { query: about, signal });
-      const named = ['word', 'term', 'in_text', 'in_headings', 'in_chunks'];
-      const columns = named.map((each) => ({ text: t(`chunks.${each}`) }));
-      columns[2].kind = columns[4].kind = 'number';
-      const rows = found.terms.map((each) => [
-        untrusted(each.word),
-        each.indexed ? untrusted(each.term) : badge(t('chunks.missing'), 'bad'),
-        number(each.occurrences),
-        each.in_headings && '✓',
-        `${number(each.chunks)} / ${number(found.collection_chunks)}`,
-      ]);
-      const caption = t('chunks.held', { position: position + 1 });
-      const left = found.left_out;
-      const more = left > 0 && t('chunks.left_out', { count: left });
-      replace(element, table({ caption, columns, rows, hideCaption: true }), more);
-    } catch (error) {
-      if (!signal.aborted) replace(element, errorBox(error, () => hold(element, position)));
-    }
+  async function terms(position, caption) {
+    const found = await get(`${path}/${position}/terms`, { query: { document }, signal });
+    const columns = ['word', 'term', 'in_text', 'in_headings', 'in_chunks'].map((each) => ({ text: t(`chunks.${each}`) }));
+    columns[2].kind = columns[4].kind = 'number';
+    const rows = found.terms.map((each) => [
+      untrusted(each.word),
+      each.indexed ? untrusted(each.term) : badge(t('chunks.missing'), 'bad'),
+      number(each.occurrences),
+      each.in_headings && '✓',
+      `${number(each.chunks)} / ${number(found.collection_chunks)}`,
+    ]);
+    const count = found.left_out;
+    return [table({ caption, columns, rows, hideCaption: true }), count > 0 && t('chunks.left_out', { count })];
   }
 
   replace(container, facts, list, pages);

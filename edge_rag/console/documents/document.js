@@ -1,7 +1,7 @@
 /** One document: its text or pages, what the box knows about it, and what can be done with it. */
 
 import { get, send } from '../core/api.js';
-import { button, confirm, failure, icon, notice, tabs } from '../core/controls.js';
+import { attempt, button, confirm, icon, tabs } from '../core/controls.js';
 import { announce, h, loadStyle, replace, untrusted, visible } from '../core/dom.js';
 import { go, href, rewrite } from '../core/router.js';
 import { can } from '../core/session.js';
@@ -12,53 +12,53 @@ import { add, onUploads } from './uploads.js';
 /**
  * Shows a document.
  * @param {HTMLElement} container
- * @param {{collection: string, document: string, query: {tab?: string, at?: string, end?: string}, signal: AbortSignal}} options
- *     `at` and `end` are a range of the text in characters, which is marked.
+ * @param {{collection: string, document: string, query: {tab?: string, at?: string, end?: string, page?: string},
+ *     signal: AbortSignal}} options `at` and `end` are a range of the text in characters, which is marked.
  * @returns {Promise<string>} Title of the page.
  */
 export async function documentView(container, { collection, document: id, query, signal }) {
   const path = `/api/v1/collections/${encodeURIComponent(collection)}/documents/${encodeURIComponent(id)}`;
   const { document: info } = await get(path, { query: { start: 0, end: 1 }, signal });
-  const parameters = new URLSearchParams({ collection });
-  const original = `/documents/${encodeURIComponent(info.id)}/original?${parameters}`;
-  const up = t('documents.back', { name: visible(collection) });
+  const all = href('documents', collection);
+  const original = `/documents/${encodeURIComponent(info.id)}/original?${new URLSearchParams({ collection })}`;
   const saved = { class: 'button', href: original, download: visible(info.name.split('/').at(-1)) };
-  const download = info.original && h('a', saved, icon('download'), t('documents.download'));
-  const exchange = ([given]) => {
-    if (given) add([{ file: given.file, name: info.name }], collection);
-  };
-  const drop = async () => {
-    const text = t('documents.delete_one', { name: visible(info.name) });
-    if (!(await confirm({ title: t('documents.delete'), text, action: t('documents.delete'), danger: true }))) return;
-    try {
+  const exchange = ([given]) => given && add([{ file: given.file, name: info.name }], collection);
+  const erase = async () => {
+    const [action, text] = [t('documents.delete'), t('documents.delete_one', { name: visible(info.name) })];
+    if (!(await confirm({ title: action, text, action, danger: true }))) return;
+    await attempt(async () => {
       await send('DELETE', path);
       announce(t('documents.deleted', { count: 1 }));
-      go(href('documents', collection));
-    } catch (error) {
-      notice(failure(error), { kind: 'error' });
-    }
+      go(all);
+    });
   };
-  const change = can('writer') && [
-    picker(t('documents.replace'), { several: false, on: exchange }),
-    button(t('documents.delete'), { kind: 'danger', icon: 'trash', on: drop }),
-  ];
+  const title = info.title || info.name;
   replace(
     container,
-    h('a', { class: 'row documents-up', href: href('documents', collection) }, icon('left'), up),
+    h('a', { class: 'row documents-up', href: all }, icon('left'), t('documents.back', { name: visible(collection) })),
     h(
       'div',
       { class: 'row spread documents-head' },
-      h('h1', {}, untrusted(info.title || info.name)),
-      h('div', { class: 'row' }, download, change),
+      h('h1', {}, untrusted(title)),
+      h(
+        'div',
+        { class: 'row' },
+        info.original && h('a', saved, icon('download'), t('documents.download')),
+        can('writer') && picker(t('documents.replace'), { on: exchange }),
+        can('writer') && button(t('documents.delete'), { kind: 'danger', icon: 'trash', on: erase }),
+      ),
     ),
     info.title && h('p', { class: 'hint' }, untrusted(info.name)),
     can('writer') && uploadList(signal),
   );
-  const chunks = async (panel, shown) =>
-    (await import('./chunks.js')).chunksPanel(panel, { collection, document: info.id, signal: shown });
   const items = [
-    { id: 'text', text: t('documents.text'), show: (panel, shown) => reader(panel, collection, info, query, shown) },
-    { id: 'chunks', text: t('chunks.list'), show: chunks },
+    { id: 'text', text: t('documents.text'), show: (panel, shown) => reader(panel, collection, info.id, query, shown) },
+    {
+      id: 'chunks',
+      text: t('chunks.list'),
+      show: async (panel, shown) =>
+        (await import('./chunks.js')).chunksPanel(panel, { collection, document: info.id, signal: shown }),
+    },
     { id: 'details', text: t('documents.details'), show: (panel) => replace(panel, details(info)) },
   ];
   const on = (tab) => rewrite(href('documents', collection, id, { ...query, tab: tab === 'text' ? null : tab }));
@@ -67,38 +67,35 @@ export async function documentView(container, { collection, document: id, query,
     if (stored?.about.collection !== collection || stored.about.name !== info.name) return;
     go(href('documents', collection, id, query), { replace: true });
   }, signal);
-  return visible(info.title || info.name);
+  return visible(title);
 }
 
-async function reader(panel, collection, info, query, signal) {
+async function reader(panel, collection, document, query, signal) {
   await loadStyle('source/source.css');
   const { documentReader } = await import('../source/reader.js');
-  const [start, end] = [query.at, query.end].map((each) => (each ? Number(each) : undefined));
-  documentReader(panel, { collection, document: info.id, start, end, page: query.page ? Number(query.page) : null, signal });
+  const [start, end, page] = [query.at, query.end, query.page].map((each) => (each ? Number(each) : undefined));
+  documentReader(panel, { collection, document, start, end, page, signal });
 }
 
 function details(info) {
-  const facts = [
-    ['name', untrusted(info.name)],
-    ['title', info.title && untrusted(info.title)],
-    ['kind', untrusted(info.media_type)],
-    ['size', bytes(info.size_bytes)],
-    ['pages', info.pages === null ? null : number(info.pages)],
-    ['characters', number(info.characters)],
-    ['chunks', number(info.chunks)],
-    ['date', dateTime(info.ingested_at)],
-    ['original', t(info.original ? 'documents.kept' : 'documents.not_kept')],
-    ['id', h('code', {}, info.id)],
-    ['sha256', h('code', {}, info.sha256)],
-  ];
-  const entry = (term, value) => h('div', {}, h('dt', {}, term), h('dd', {}, value));
-  const known = facts.filter(([, value]) => value);
-  const metadata = Object.entries(info.metadata).map(([key, value]) =>
-    entry(untrusted(key), untrusted([value].flat().join(', '))),
-  );
+  const entries = (all) =>
+    h('dl', { class: 'facts' }, all.map(([term, value]) => value && h('div', {}, h('dt', {}, term), h('dd', {}, value))));
+  const facts = {
+    name: untrusted(info.name),
+    title: info.title && untrusted(info.title),
+    kind: untrusted(info.media_type),
+    size: bytes(info.size_bytes),
+    pages: info.pages && number(info.pages),
+    characters: number(info.characters),
+    chunks: number(info.chunks),
+    date: dateTime(info.ingested_at),
+    original: t(info.original ? 'documents.kept' : 'documents.not_kept'),
+    id: h('code', {}, info.id),
+    sha256: h('code', {}, info.sha256),
+  };
+  const metadata = Object.entries(info.metadata).map(([key, value]) => [untrusted(key), untrusted([value].flat().join(', '))]);
   return [
-    h('dl', { class: 'facts' }, known.map(([key, value]) => entry(t(`documents.column_${key}`), value))),
-    metadata.length > 0 && h('h2', {}, t('documents.metadata')),
-    metadata.length > 0 && h('dl', { class: 'facts' }, metadata),
+    entries(Object.entries(facts).map(([key, value]) => [t(`documents.column_${key}`), value])),
+    metadata.length > 0 && [h('h2', {}, t('documents.metadata')), entries(metadata)],
   ];
 }

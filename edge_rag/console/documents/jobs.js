@@ -1,16 +1,15 @@
 /** Jobs of the caller: what the box reads now, what waits, and what became of earlier ones. */
 
 import { events, get, send, wait } from '../core/api.js';
-import { badge, confirm, empty, errorBox, failure, button, notice, progress, spinner } from '../core/controls.js';
+import { attempt, badge, button, confirm, empty, progress, spinner } from '../core/controls.js';
 import { h, replace, untrusted } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { bytes, dateTime, t } from '../core/text.js';
-import { reasons, waiting } from './upload_list.js';
-import { uploads } from './uploads.js';
+import { keyedRows, reasons, waiting } from './upload_list.js';
 
 const MOST_JOBS = 50;
 const MOST_DOCUMENTS = 300; // shown of one job
-const POLL_MS = { running: 2000, idle: 10_000 };
+const POLL_MS = 2000;
 const KINDS = { added: 'good', replaced: 'good', unchanged: 'good', rejected: 'bad', superseded: 'warn', cancelled: 'warn' };
 
 /**
@@ -20,147 +19,108 @@ const KINDS = { added: 'good', replaced: 'good', unchanged: 'good', rejected: 'b
  */
 export async function jobsPanel(panel, { signal }) {
   const list = h('ul', { class: 'jobs stack', 'aria-label': t('documents.jobs') });
-  const rows = new Map(); // id -> row
+  const show = keyedRows(list, (job) => jobRow(job, signal));
   replace(panel, spinner());
   for (;;) {
-    let jobs = [];
     try {
-      ({ jobs } = await get('/api/v1/jobs', { query: { limit: MOST_JOBS }, signal }));
+      const { jobs } = await get('/api/v1/jobs', { query: { limit: MOST_JOBS }, signal });
+      const { running = [], ended = [] } = Object.groupBy(jobs, (each) => (each.state === 'running' ? 'running' : 'ended'));
+      const rows = show([...running.sort((a, b) => a.documents_ahead - b.documents_ahead), ...ended]);
+      if (!jobs.length) replace(panel, empty(t('documents.no_jobs')));
+      else if (!list.isConnected) replace(panel, list);
+      for (const row of rows) await row.learn();
     } catch (error) {
-      if (signal.aborted) return;
-      if (!error.unreachable || !rows.size) {
-        replace(panel, errorBox(error, () => jobsPanel(panel, { signal })));
-        return;
-      }
-      await wait(POLL_MS.running, signal).catch(() => {});
-      continue;
+      if (!error.unreachable || !list.isConnected) throw error;
     }
-    const running = jobs.filter((each) => each.state === 'running').sort((a, b) => a.documents_ahead - b.documents_ahead);
-    const ordered = [...running, ...jobs.filter((each) => each.state !== 'running')];
-    for (const [id, row] of rows) {
-      if (ordered.some((each) => each.id === id)) continue;
-      row.element.remove();
-      rows.delete(id);
-    }
-    ordered.forEach((job, at) => {
-      if (!rows.has(job.id)) rows.set(job.id, jobRow(job, signal));
-      const { element, draw } = rows.get(job.id);
-      draw(job);
-      if (list.children[at] !== element) list.insertBefore(element, list.children[at] ?? null);
-    });
-    if (!ordered.length) replace(panel, empty(t('documents.no_jobs')));
-    else if (!list.isConnected) replace(panel, list);
-    for (const { id } of ordered.filter((each) => each.state !== 'running')) await rows.get(id).learn();
-    await wait(running.length ? POLL_MS.running : POLL_MS.idle, signal).catch(() => {});
-    if (signal.aborted) return;
+    await wait(POLL_MS, signal);
   }
 }
 
-function jobRow(first, signal) {
+function jobRow(job, signal) {
+  const path = `/api/v1/jobs/${job.id}`;
   const heading = h('h2', {});
   const about = h('span', { class: 'hint' });
-  const state = h('span', {});
   const bar = progress(null, t('documents.jobs'));
   const where = h('p', { class: 'hint' });
-  const counts = h('span', { class: 'row' });
+  const states = h('span', { class: 'row' });
   const documents = h('div', {});
-  const more = h('details', {}, h('summary', {}, t('documents.job_documents')), documents);
+  const toggle = () => more.open && attempt(read);
+  const more = h('details', { on: { toggle } }, h('summary', {}, t('documents.job_documents')), documents);
   const stop = button(t('documents.job_cancel'), { kind: 'quiet', icon: 'stop', on: cancelJob });
-  const head = h('div', { class: 'row' }, heading, about, counts, state, stop);
+  const head = h('div', { class: 'row' }, heading, about, states, stop);
   const element = h('li', { class: 'card' }, head, bar, where, more);
-  let shown = '';
-  let reading = false;
   let count = 0;
-  let rejected = false;
-  let named = false;
+  let learned = ''; // the state in which the documents were read
+  let reading = false;
 
   async function cancelJob() {
-    const options = { title: t('documents.job_cancel'), text: t('documents.job_cancel_text'), action: t('documents.job_cancel') };
-    if (!(await confirm({ ...options, danger: true }))) return;
-    try {
-      draw((await send('POST', `/api/v1/jobs/${first.id}/cancel`)).job);
-    } catch (error) {
-      notice(failure(error), { kind: 'error' });
-    }
+    const action = t('documents.job_cancel');
+    const sure = await confirm({ title: action, text: t('documents.job_cancel_text'), action, danger: true });
+    if (sure) await attempt(async () => draw((await send('POST', `${path}/cancel`)).job));
   }
 
-  function draw(job) {
-    const text = JSON.stringify(job);
-    if (text === shown) return;
-    shown = text;
+  function draw(now) {
+    job = now;
     const running = job.state === 'running';
-    const known = Object.entries(job.documents).filter(([, count]) => count > 0);
-    const total = known.reduce((sum, [, count]) => sum + count, 0);
-    count = total;
-    rejected = job.documents.rejected > 0;
+    const known = Object.entries(job.documents).filter(([, each]) => each > 0);
+    count = known.reduce((sum, [, each]) => sum + each, 0);
+    if (!learned || count > 1) replace(heading, t('documents.count', { count }));
     replace(about, `${bytes(job.size_bytes)} · ${dateTime(job.started_at)}`);
-    const sent = uploads().find((each) => each.job?.id === job.id);
-    if (!named) replace(heading, sent ? untrusted(sent.about.name) : t('documents.count', { count }));
-    replace(state, badge(t(`documents.job_${job.state}`), running ? 'warn' : ''));
-    bar.hidden = !running;
+    replace(
+      states,
+      known.map(([state, each]) => badge(t(`documents.state_${state}`, { count: each }), KINDS[state])),
+      badge(t(`documents.job_${job.state}`), running ? 'warn' : ''),
+    );
+    bar.hidden = where.hidden = stop.hidden = !running;
     bar.set(job.size_bytes ? job.done_bytes / job.size_bytes : null);
-    where.hidden = !running;
-    stop.hidden = !running;
-    if (running) replace(where, waiting(job, null));
-    replace(counts, known.map(([each, count]) => badge(t(`documents.state_${each}`, { count }), KINDS[each])));
+    replace(where, waiting(job, null));
   }
 
-  /** Reads what became of each document; of a running job as it happens, until the list is closed. */
+  /** Reads what became of each document; while the list is open also as it happens. */
   async function read() {
     if (reading) return;
     reading = true;
-    const closing = new AbortController();
-    more.addEventListener('toggle', () => !more.open && closing.abort(), { signal: closing.signal });
     const found = new Map();
     try {
-      const options = { after: 0, signal: AbortSignal.any([signal, closing.signal]) };
-      for await (const { data } of events(`/api/v1/jobs/${first.id}/events`, options)) {
+      for await (const { data } of events(`${path}/events`, { after: 0, signal })) {
         for (const each of data.documents) {
           if (found.size < MOST_DOCUMENTS || each.state === 'rejected') found.set(`${each.collection}/${each.name}`, each);
         }
         const now = data.work && h('p', {}, untrusted(data.work.name), ': ', waiting(data.job, data.work));
-        replace(documents, now, listed(found, data.job));
+        replace(documents, now, listed([...found.values()], count));
         const [only] = found.values();
-        if (count !== 1 || !only) continue;
-        named = true;
-        const address = only.document_id && href('documents', only.collection, only.document_id);
-        replace(heading, address ? h('a', { href: address }, untrusted(only.name)) : untrusted(only.name));
-        more.hidden = Boolean(address) && !only.reason;
+        if (count === 1 && only) {
+          replace(heading, linked(only));
+          more.hidden = Boolean(only.document_id) && !only.reason;
+        }
+        if (!more.open) break;
       }
-    } catch (error) {
-      if (!closing.signal.aborted && !signal.aborted) replace(documents, errorBox(error, read));
     } finally {
       reading = false;
-      closing.abort();
     }
   }
 
   /** Learns the name of a job's only document, and shows what was rejected. */
   async function learn() {
-    if (named || count === 0 || (count > 1 && !rejected)) return;
-    named = true;
-    if (rejected) more.open = true;
-    else await read();
+    if (learned === job.state || count === 0) return;
+    learned = job.state;
+    if (job.documents.rejected && job.state !== 'running') more.open = true;
+    else if (count === 1) await read();
   }
 
-  more.addEventListener('toggle', () => more.open && read());
   return { element, draw, learn };
 }
 
-function listed(found, job) {
-  const all = [...found.values()].sort((a, b) => (b.state === 'rejected') - (a.state === 'rejected'));
-  const shown = all.slice(0, MOST_DOCUMENTS);
-  const rest = Object.values(job.documents).reduce((sum, count) => sum + count, 0) - shown.length;
-  const rows = shown.map(({ collection, name, state, reason, document_id: id }) => {
-    const words = state === 'rejected' ? reasons({ state, reason, code: '' }) : reason && untrusted(reason);
-    return h(
-      'li',
-      {},
-      id ? h('a', { href: href('documents', collection, id) }, untrusted(name)) : untrusted(name),
-      ' ',
-      badge(t(`documents.state_${state}`, { count: 1 }), KINDS[state]),
-      words && h('div', {}, words),
-    );
+function linked({ collection, name, document_id: id }) {
+  return id ? h('a', { href: href('documents', collection, id) }, untrusted(name)) : untrusted(name);
+}
+
+function listed(found, count) {
+  const shown = found.sort((a, b) => (b.state === 'rejected') - (a.state === 'rejected')).slice(0, MOST_DOCUMENTS);
+  const rows = shown.map((each) => {
+    const words = each.state === 'rejected' ? reasons(each) : untrusted(each.reason);
+    return h('li', {}, linked(each), ' ', badge(t(`documents.state_${each.state}`, { count: 1 }), KINDS[each.state]), ' ', words);
   });
+  const rest = count - shown.length;
   return [h('ul', { class: 'job-documents' }, rows), rest > 0 && h('p', { class: 'hint' }, t('documents.more', { count: rest }))];
 }

@@ -1,7 +1,7 @@
 /** Settings of a collection with what they do, and its end. */
 
 import { get, send } from '../core/api.js';
-import { button, dialog, empty, errorBox, failure, field, notice, select, spinner } from '../core/controls.js';
+import { button, dialog, empty, failure, field, notice, select, spinner } from '../core/controls.js';
 import { h, loadStyle, replace, untrusted, visible } from '../core/dom.js';
 import { go, href } from '../core/router.js';
 import { can, collections } from '../core/session.js';
@@ -38,102 +38,92 @@ const HINTED = ['index', 'chunk_tokens', 'fusion_dense', 'merge_neighbours', 're
  */
 export async function settingsPanel(container, { collection, signal }) {
   await loadStyle('documents/panels.css');
-  if (!can('admin')) {
-    replace(container, empty(t('settings.admins_only')));
-    return;
-  }
+  if (!can('admin')) return void replace(container, empty(t('settings.admins_only')));
   const path = `/api/v1/collections/${encodeURIComponent(collection)}`;
   replace(container, spinner());
-  try {
-    const reading = [path, '/api/v1/status'].map((each) => get(each, { signal }));
-    const [{ collection: info }, status] = await Promise.all(reading);
-    const { kind } = status.indexes.find((each) => each.collection === collection) ?? {};
-    const settings = { ...info.settings, index: kind === 'milvus' ? 'milvus' : 'faiss' };
-    replace(container, h('div', { class: 'settings' }, form(path, settings, signal), danger(path, info)));
-  } catch (error) {
-    if (!signal.aborted) replace(container, errorBox(error, () => settingsPanel(container, { collection, signal })));
-  }
+  const [{ collection: info }, status] = await Promise.all([path, '/api/v1/status'].map((each) => get(each, { signal })));
+  const { kind } = status.indexes.find((each) => each.collection === collection) ?? {};
+  const settings = { ...info.settings, index: kind === 'milvus' ? 'milvus' : 'faiss' };
+  replace(container, h('div', { class: 'settings' }, form(path, settings, signal), danger(path, info)));
 }
 
 /** Returns the form; it sends the settings that were changed and no others. */
-function form(path, settings, signal) {
-  let saved = settings;
+function form(path, saved, signal) {
+  const inputs = {};
   const fields = {};
+  const before = {};
 
   function shown([name, [tag, given]]) {
     const options = tag === 'select' && given.map((value) => ({ value, text: t(`settings.${name}_${value}`) }));
-    const input = options ? select(options) : h(tag, given);
+    inputs[name] = options ? select(options) : h(tag, given);
     const hint = HINTED.includes(name) ? t(`settings.${name}_hint`) : '';
-    fields[name] = { input, element: field(t(`settings.${name}`), input, { hint }) };
-    return fields[name].element;
+    fields[name] = field(t(`settings.${name}`), inputs[name], { hint });
+    return fields[name];
   }
 
+  const valueOf = ({ type, checked, value }) => (type === 'checkbox' ? checked : value.trim());
+
+  /** Shows the saved settings, and remembers how they look. */
   function write() {
-    const { fusion, recency, ...rest } = saved;
-    const values = { ...rest, boosts: written(rest.boosts) };
-    Object.entries(fusion).forEach(([name, value]) => (values[`fusion_${name}`] = value));
-    Object.entries(recency ?? NO_RECENCY).forEach(([name, value]) => (values[`recency_${name}`] = value));
-    for (const [name, { input }] of Object.entries(fields)) {
+    const { fusion, recency, boosts, ...values } = saved;
+    for (const [outer, inner] of Object.entries({ fusion, recency: recency ?? NO_RECENCY })) {
+      for (const [name, value] of Object.entries(inner)) values[`${outer}_${name}`] = value;
+    }
+    values.boosts = boosts.map(({ key, value, factor }) => `${key} = ${value} * ${factor}`).join('\n');
+    for (const [name, input] of Object.entries(inputs)) {
       if (input.type === 'checkbox') input.checked = values[name];
       else input.value = values[name] ?? '';
+      before[name] = valueOf(input);
     }
   }
 
-  /** Returns the settings as the form has them; null after saying which one cannot be. */
-  function read() {
-    const found = {};
-    for (const [name, { input }] of Object.entries(fields)) {
-      const text = input.value.trim();
-      found[name] = { number: text ? Number(text) : null, checkbox: input.checked }[input.type];
-      if (found[name] === undefined) found[name] = text;
-    }
-    // A boost by a date or a tag that was not edited stays of its type.
-    const boosts = found.boosts === written(saved.boosts) ? saved.boosts : parsed(found.boosts);
+  /** Returns the settings that were changed; null after saying which one cannot be. */
+  function changed() {
+    const changes = {};
     let wrong = null;
-    for (const [name, { input, element }] of Object.entries(fields)) {
-      const why = name === 'boosts' && !boosts ? t('settings.boosts_hint') : input.validationMessage;
-      element.setError(why);
+    for (const [name, input] of Object.entries(inputs)) {
+      const shown = valueOf(input);
+      let value = input.type === 'number' ? (shown ? Number(shown) : null) : shown;
+      if (name === 'boosts') value = parsed(shown);
+      if (name === 'recency_key') value = shown || null;
+      const why = name === 'boosts' && !value ? t('settings.boosts_hint') : input.validationMessage;
+      fields[name].setError(why);
       if (why) wrong ??= input;
+      if (shown === before[name]) continue;
+      const [, outer, inner] = /^(fusion|recency)_(.*)$/.exec(name) ?? [];
+      if (outer) changes[outer] = { ...(changes[outer] ?? saved[outer] ?? NO_RECENCY), [inner]: value };
+      else changes[name] = value;
     }
     wrong?.focus();
-    if (wrong) return null;
-    const whole = { boosts, fusion: { ...saved.fusion }, recency: {} };
-    for (const [name, value] of Object.entries(found)) {
-      const [, outer, inner] = /^(fusion|recency)_(.*)$/.exec(name) ?? [];
-      if (outer) whole[outer][inner] = value === '' ? null : value;
-      else whole[name] ??= value;
-    }
-    return { ...whole, recency: whole.recency.weight ? whole.recency : null };
+    if (changes.recency?.weight === 0) changes.recency = null;
+    return wrong ? null : changes;
   }
 
   async function submit(event) {
     event.preventDefault();
-    const wanted = read();
-    if (!wanted) return;
-    const changes = Object.entries(wanted).filter(([name, value]) => canonical(value) !== canonical(saved[name]));
-    if (!changes.length) {
-      notice(t('settings.unchanged'));
-      return;
-    }
-    const { index, ...rest } = Object.fromEntries(changes);
+    const changes = changed();
+    if (!changes) return;
+    const { index, ...settings } = changes;
+    const inForm = Object.keys(settings).length > 0;
+    if (!inForm && !index) return void notice(t('settings.unchanged'));
     try {
-      if (changes.length > (index ? 1 : 0)) {
-        const { collection } = await send('PATCH', path, { settings: rest }, { signal });
+      if (inForm) {
+        const { collection } = await send('PATCH', path, { settings }, { signal });
         saved = { ...collection.settings, index: saved.index };
-        write();
       }
       if (index) {
         await send('PUT', `${path}/index`, { backend: index }, { signal });
         saved.index = index;
       }
-      notice(t('chunk_tokens' in rest ? 'settings.saved_later' : 'settings.saved'));
+      write();
+      notice(t('chunk_tokens' in settings ? 'settings.saved_later' : 'settings.saved'));
       await collections({ fresh: true });
     } catch (error) {
       if (signal.aborted) return;
       const refused = error.param?.replace('settings.', '').replace('.', '_') || '-';
-      const found = fields[Object.keys(fields).find((name) => refused.startsWith(name) || name.startsWith(refused))];
-      found?.element.setError(visible(error.message));
-      found?.input.focus();
+      const name = Object.keys(fields).find((each) => refused.startsWith(each) || each.startsWith(refused));
+      fields[name]?.setError(visible(error.message));
+      inputs[name]?.focus();
       notice(failure(error), { kind: 'error' });
     }
   }
@@ -143,16 +133,6 @@ function form(path, settings, signal) {
   write();
   const save = button(t('settings.save'), { kind: 'primary', type: 'submit' });
   return h('form', { novalidate: true, on: { submit } }, groups, save);
-}
-
-/** A value as text, whatever the order of its names. */
-function canonical(value) {
-  const ordered = (_, each) => (each?.constructor === Object ? Object.fromEntries(Object.entries(each).sort()) : each);
-  return JSON.stringify(value, ordered);
-}
-
-function written(boosts) {
-  return boosts.map((each) => `${each.key} = ${each.value} * ${each.factor}`).join('\n');
 }
 
 /** Returns the boosts that lines stand for; null if a line is none. */
@@ -168,23 +148,23 @@ function plain(text) {
   return Number.isNaN(Number(text)) ? text : Number(text);
 }
 
-function danger(path, info) {
-  const { name, documents: count } = info;
+function danger(path, { name, documents: count }) {
+  const action = t('settings.delete');
   async function erase() {
     const typed = h('input', { autocomplete: 'off' });
     const asked = field(t('settings.type_name', { name }), typed);
     const check = async () => {
-      const wrong = typed.value !== name && t('settings.wrong_name');
-      asked.setError(wrong || (await send('DELETE', path).then(() => '', failure)));
-      return typed.getAttribute('aria-invalid') === 'false';
+      const wrong = typed.value === name ? await send('DELETE', path).then(() => '', failure) : t('settings.wrong_name');
+      asked.setError(wrong);
+      return !wrong;
     };
     const told = h('p', {}, t('settings.delete_text', { count }), ' ', h('strong', {}, untrusted(name)));
-    const actions = [{ text: t('settings.delete'), kind: 'danger', value: true, check }];
-    if (!(await dialog({ title: t('settings.delete'), content: [told, asked], actions }))) return;
+    const actions = [{ text: action, kind: 'danger', value: true, check }];
+    if (!(await dialog({ title: action, content: [told, asked], actions }))) return;
     notice(t('settings.deleted', { name }));
     await collections({ fresh: true });
     go(href('documents'));
   }
   return h('section', { class: 'danger-zone' }, h('p', {}, t('settings.danger_hint')),
-    button(t('settings.delete'), { kind: 'danger', icon: 'trash', on: erase }));
+    button(action, { kind: 'danger', icon: 'trash', on: erase }));
 }

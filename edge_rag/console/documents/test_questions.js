@@ -1,7 +1,7 @@
 /** Own test questions of a collection: write or upload them, run them, and see what search finds, and found before. */
 
 import { events, get, send } from '../core/api.js';
-import { badge, button, confirm, dialog, empty, errorBox, failure, field, iconButton } from '../core/controls.js';
+import { attempt, badge, button, confirm, dialog, empty, failure, field, iconButton } from '../core/controls.js';
 import { notice, progress, spinner } from '../core/controls.js';
 import { announce, h, loadStyle, replace, untrusted, visible } from '../core/dom.js';
 import { href } from '../core/router.js';
@@ -33,8 +33,7 @@ export async function testQuestionsPanel(container, { collection, signal }) {
   const bar = progress(0, t('tests.list'));
   bar.hidden = true;
   const list = h('ol', { class: 'questions', tabindex: '-1', 'aria-label': t('tests.list') });
-  const toggle = () => (running ? running.abort() : ask());
-  const start = button(t('tests.run'), { kind: 'primary', icon: 'check', on: toggle });
+  const start = button(t('tests.run'), { kind: 'primary', icon: 'check', on: () => (running ? running.abort() : ask()) });
   const file = h('input', { type: 'file', accept: '.csv,.tsv,.jsonl', hidden: true, on: { change: upload } });
   const pages = pager(t('tests.list'), (step) => {
     draw(page + step);
@@ -46,8 +45,7 @@ export async function testQuestionsPanel(container, { collection, signal }) {
     for (let after = ''; after !== null; ) {
       const found = await get(path, { query: { after, limit: LOADED }, signal });
       found.questions.forEach((each) => questions.set(each.id, each));
-      ({ run, previous } = found);
-      after = found.next;
+      ({ run, previous, next: after } = found);
     }
     draw(0);
   }
@@ -58,36 +56,32 @@ export async function testQuestionsPanel(container, { collection, signal }) {
     const ordered = [...questions.values()].sort((one, other) => place(one) - place(other));
     page = at;
     const from = page * PAGE;
-    const rows = ordered.slice(from, from + PAGE);
-    replace(list, rows.length ? rows.map(row) : h('li', {}, empty(t('tests.none'))));
-    const count = questions.size;
-    pages.set({ from: from + 1, to: from + rows.length, count }, page > 0, from + PAGE < count);
+    const rows = ordered.slice(from, from + PAGE).map(row);
+    replace(list, rows.length ? rows : h('li', {}, empty(t('tests.none'))));
+    pages.set({ from: from + 1, to: from + rows.length, count: questions.size });
     start.disabled = !questions.size;
-    summary();
+    replace(measures, run && MEASURES.map(measure));
+    if (running) return;
+    const count = (change) => ordered.filter(({ result }) => result?.change === change).length;
+    const changes = { improved: count('improved'), worse: count('worse'), same: count('same') };
+    const told = run && [t('tests.last_run', { ago: ago(run.finished_at) }), previous && ` ${t('tests.compared', changes)}`];
+    replace(state, told ?? t('tests.never_run'));
   }
 
-  function summary() {
-    const shown = (name, value) => (name === 'mrr' ? number(value, 2) : percent(value));
-    replace(measures, run && MEASURES.map((name) => {
-      const [value, before] = [run, previous].map((each) => each?.summary[name]);
-      const rank = previous && shown(name, before);
-      const change = value > before ? 'improved' : 'worse';
-      const moved = rank && (value === before ? `= ${rank}` : t(`tests.${change}`, { rank }));
-      const text = [shown(name, value), h('small', {}, moved)];
-      return h('div', { class: 'card' }, h('dt', {}, t(`tests.${name}`)), h('dd', {}, text));
-    }));
-    if (running) return;
-    const count = (change) => [...questions.values()].filter(({ result }) => result?.change === change).length;
-    const changes = { improved: count('improved'), worse: count('worse'), same: count('same') };
-    const compared = previous && ` ${t('tests.compared', changes)}`;
-    replace(state, run ? [t('tests.last_run', { ago: ago(run.finished_at) }), compared] : t('tests.never_run'));
+  function measure(name) {
+    const shown = (value) => (name === 'mrr' ? number(value, 2) : percent(value));
+    const value = run.summary[name];
+    const before = previous?.summary[name];
+    const rank = previous && shown(before);
+    const moved = value === before ? `= ${rank}` : rank && t(`tests.${value > before ? 'improved' : 'worse'}`, { rank });
+    return h('div', { class: 'card' }, h('dt', {}, t(`tests.${name}`)), h('dd', {}, shown(value), h('small', {}, moved)));
   }
 
   function row(each) {
     const { result } = each;
     const was = (rank) => (rank === null ? t('tests.not_found') : t('tests.rank', { rank }));
     const change = { worse: 'bad', improved: 'good' }[result?.change];
-    const quality = !result || result.rank === null ? 'bad' : result.rank === 1 ? 'good' : 'warn';
+    const quality = { null: 'bad', 1: 'good' }[result?.rank] ?? 'warn';
     return h(
       'li',
       { class: 'card question' },
@@ -106,11 +100,10 @@ export async function testQuestionsPanel(container, { collection, signal }) {
   function hits(found) {
     const most = Math.max(...found.map((each) => each.lexical_score ?? 0), 1e-9);
     return h('ol', { class: 'hits' }, found.map((hit, at) => {
-      const place = { at: hit.start, end: hit.end };
-      const link = href('documents', collection, hit.document_id, place);
-      const name = hit.document && h('a', { href: link }, untrusted(hit.document));
+      const link = href('documents', collection, hit.document_id, { at: hit.start, end: hit.end });
+      const name = hit.document ? h('a', { href: link }, untrusted(hit.document)) : t('tests.deleted');
       return h('li', { class: hit.matches ? 'expected' : null },
-        h('p', {}, `${at + 1}. `, name ?? t('tests.deleted'), hit.page && ` · ${t('chunks.page', { page: hit.page })}`,
+        h('p', {}, `${at + 1}. `, name, hit.page && ` · ${t('chunks.page', { page: hit.page })}`,
           hit.matches && [' ', badge(t('tests.is_expected'), 'good')]),
         opinion(t('tests.meaning'), hit.dense_rank, hit.dense_score, hit.dense_score),
         opinion(t('tests.words'), hit.lexical_rank, hit.lexical_score, hit.lexical_score / most),
@@ -119,23 +112,15 @@ export async function testQuestionsPanel(container, { collection, signal }) {
     }));
   }
 
-  /** What a ranking says of a passage: as a bar, and in words. */
-  function opinion(name, rank, score, share) {
-    const width = `${Math.round(100 * Math.max(0, Math.min(1, rank ? share : 0)))}%`;
-    const words = rank ? t('tests.ranked', { rank, score: number(score, 2) }) : t('tests.not_found');
-    const drawn = h('div', { class: 'bar', 'aria-hidden': 'true' }, h('span', { style: { '--share': width } }));
-    return h('div', { class: 'signal' }, h('span', {}, name), drawn, h('span', {}, words));
-  }
-
   async function ask() {
-    const stopped = new AbortController();
-    running = stopped;
+    running = new AbortController();
+    const stopped = running.signal;
     let end = null;
     replace(start.lastChild, t('tests.stop'));
     bar.hidden = false;
     bar.set(0);
     try {
-      const either = AbortSignal.any([signal, stopped.signal]);
+      const either = AbortSignal.any([signal, stopped]);
       for await (const { event, data } of events(`${path}/run`, { method: 'POST', signal: either })) {
         if (event === 'result') {
           questions.set(data.question.id, data.question);
@@ -149,68 +134,68 @@ export async function testQuestionsPanel(container, { collection, signal }) {
       notice(t(end.kept ? 'tests.done' : 'tests.done_not_kept', { share: percent(run.summary.recall_at_1) }));
     } catch (error) {
       if (signal.aborted) return;
-      if (stopped.signal.aborted) announce(t('tests.stopped'));
+      if (stopped.aborted) announce(t('tests.stopped'));
       else notice(failure(error), { kind: 'error' });
     } finally {
       running = null;
-      replace(start.lastChild, t('tests.run'));
       bar.hidden = true;
+      replace(start.lastChild, t('tests.run'));
     }
     // Of a run that did not end nothing is kept: what is shown is again the last one that did.
     if (end) draw(0);
-    else await first();
+    else await attempt(load);
   }
 
-  async function changed(method, address, body, headers = {}) {
-    try {
-      await send(method, address, body, { signal, headers });
-      await load();
-      return true;
-    } catch (error) {
-      if (!signal.aborted) notice(failure(error), { kind: 'error' });
-      return false;
-    }
-  }
+  const changed = (method, address, body, headers = {}) => attempt(async () => {
+    await send(method, address, body, { signal, headers });
+    await load();
+  });
 
   async function add() {
     const inputs = { question: h('textarea', { rows: '2' }), document: h('input'), text: h('input') };
     const fields = Object.entries(inputs).map(([name, input]) => field(t(`tests.${name}`), input));
     const check = () => {
-      const missing = [inputs.question, inputs.document].map((each) => !each.value.trim());
-      missing.forEach((each, at) => fields[at].setError(each ? t('tests.required') : ''));
-      const values = Object.entries(inputs).map(([name, input]) => [name, input.value]);
-      return !missing.includes(true) && changed('POST', path, Object.fromEntries(values));
+      const values = Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, input.value.trim()]));
+      fields[0].setError(values.question ? '' : t('tests.required'));
+      fields[1].setError(values.document ? '' : t('tests.required'));
+      return values.question !== '' && values.document !== '' && changed('POST', path, values);
     };
-    const actions = [{ text: t('tests.add'), kind: 'primary', value: true, check }];
-    await dialog({ title: t('tests.add'), content: fields, actions });
+    const title = t('tests.add');
+    await dialog({ title, content: fields, actions: [{ text: title, kind: 'primary', value: true, check }] });
   }
 
   async function upload() {
     const [chosen] = file.files;
     file.value = '';
     const name = visible(chosen.name);
-    const told = { title: t('tests.replace'), text: t('tests.replace_hint', { name }), action: t('tests.replace') };
-    if (questions.size && !(await confirm(told))) return;
+    const action = t('tests.replace');
+    if (questions.size && !(await confirm({ title: action, text: t('tests.replace_hint', { name }), action }))) return;
     const type = name.endsWith('.jsonl') ? 'application/jsonl' : 'text/csv';
     const done = await changed('PUT', path, chosen, { 'content-type': type });
     if (done) notice(t('tests.uploaded', { count: questions.size }));
   }
 
-  async function remove(each) {
-    const told = { title: t('tests.delete'), text: visible(each.question), action: t('tests.delete'), danger: true };
-    if ((await confirm(told)) && (await changed('DELETE', `${path}/${each.id}`))) list.focus();
+  async function remove({ id, question }) {
+    const action = t('tests.delete');
+    if (!(await confirm({ title: action, text: visible(question), action, danger: true }))) return;
+    if (await changed('DELETE', `${path}/${id}`)) list.focus();
   }
 
-  const first = async () => {
-    replace(list, h('li', {}, spinner()));
-    await load().catch((error) => signal.aborted || replace(list, h('li', {}, errorBox(error, first))));
-  };
   const editing = can('writer') && [
     button(t('tests.add'), { icon: 'add', on: add }),
     button(t('tests.upload'), { icon: 'upload', on: () => file.click() }),
     file,
   ];
+  replace(container, spinner());
+  await load();
   const tools = h('div', { class: 'row' }, start, editing);
   replace(container, h('p', { class: 'hint' }, t('tests.intro')), tools, bar, state, measures, list, pages);
-  await first();
+}
+
+/** What a ranking says of a passage: as a bar, and in words. */
+function opinion(name, rank, score, share) {
+  const width = `${Math.round(100 * Math.max(0, Math.min(1, rank ? share : 0)))}%`;
+  const words = rank ? t('tests.ranked', { rank, score: number(score, 2) }) : t('tests.not_found');
+  const drawn = h('div', { class: 'bar', 'aria-hidden': 'true' }, h('span', { style: { '--share': width } }));
+  return h('div', { class: 'signal' }, h('span', {}, name), drawn, h('span', {}, words));
 }

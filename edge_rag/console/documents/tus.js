@@ -2,14 +2,12 @@
 
 import { ApiError, request, wait } from '../core/api.js';
 
-const PATH = '/api/v1/uploads';
 const VERSION = { 'tus-resumable': '1.0.0' };
-const PIECE = { least: 256 << 10, most: 8 << 20 }; // bytes
-const PIECE_MS = { short: 700, long: 4000 }; // a piece that takes less gets larger, one that takes more smaller
+const PIECE_BYTES = 1 << 20;
 const PAUSE_MS = { least: 500, most: 10_000 };
+const MOST_BEGINNINGS = 3; // of one file, if the box deletes what it has of it
 const KEPT = 'edge-rag.uploads';
 const KEPT_MS = 24 * 3600 * 1000; // the box deletes an upload that gets no byte for so long
-const MOST_KEPT = 500;
 
 /**
  * What is sent.
@@ -18,15 +16,12 @@ const MOST_KEPT = 500;
 
 /** Returns what was begun here and not ended, as `About`s: their files have to be chosen again after a reload. */
 export function unfinished() {
-  return Object.keys(kept()).map((key) => {
-    const [collection, name, size, lastModified] = JSON.parse(key);
-    return { collection, name, size, lastModified };
-  });
+  return Object.keys(kept()).map((key) => JSON.parse(key));
 }
 
 /** Forgets where an upload is, and has the box forget it if it knows it. */
 export async function discard(about) {
-  const url = kept()[keyOf(about)]?.url;
+  const url = kept()[JSON.stringify(about)]?.url;
   remember(about, null);
   if (url) await request('DELETE', url, { headers: VERSION });
 }
@@ -35,56 +30,52 @@ export async function discard(about) {
  * Sends a file, or the rest of it if it was begun before. Waits while the box cannot be reached.
  * @param {File} file
  * @param {About} about
- * @param {{signal: AbortSignal, sent: (bytes: number) => void, pausing: (reason: Error|null) => void}} options `sent` is told
- *     how many bytes are on the box's disk, `pausing` why nothing is sent now, and null when it goes on.
+ * @param {{signal: AbortSignal, on: (change: {state: 'sending'|'pausing', sent?: number}) => void}} options `sent` is how
+ *     many bytes are on the box's disk.
  * @returns {Promise<string>} Id of the job that reads it.
  */
-export async function sendFile(file, about, { signal, sent, pausing }) {
-  let url = kept()[keyOf(about)]?.url ?? null;
+export async function sendFile(file, about, { signal, on }) {
+  let url = kept()[JSON.stringify(about)]?.url ?? null;
   let at = null; // null while the box has not said how much it has
-  let piece = PIECE.least;
   let failures = 0;
-  let begun = 0;
+  let beginnings = 0;
+
+  function piece() {
+    const headers = { ...VERSION, 'upload-offset': String(at), 'content-type': 'application/offset+octet-stream' };
+    return request('PATCH', url, { signal, headers, body: file.slice(at, at + PIECE_BYTES) });
+  }
+
   for (;;) {
     try {
+      let response;
       if (url === null) {
-        begun += 1;
-        const created = await request('POST', PATH, { signal, headers: { ...VERSION, ...described(file, about) } });
-        url = new URL(created.headers.get('location'), location.href).pathname;
-        at = 0;
-        if (file.size === 0) return jobOf(created);
+        beginnings += 1;
+        const headers = { ...VERSION, 'upload-length': String(file.size), 'upload-metadata': metadata(about) };
+        response = await request('POST', '/api/v1/uploads', { signal, headers });
+        url = new URL(response.headers.get('location'), location.href).pathname;
         remember(about, url);
-      }
-      if (at === null) {
-        const found = await request('HEAD', url, { signal, headers: VERSION });
-        at = offset(found);
-        if (at === file.size) return ended(about, found);
-      }
-      pausing(null);
-      sent(at);
-      for (;;) {
-        const began = performance.now();
-        const headers = { ...VERSION, 'upload-offset': String(at), 'content-type': 'application/offset+octet-stream' };
-        const taken = await request('PATCH', url, { signal, headers, body: file.slice(at, at + piece) });
-        const took = performance.now() - began;
-        at = offset(taken);
+      } else if (at === null) {
+        response = await request('HEAD', url, { signal, headers: VERSION });
+      } else {
+        response = await piece();
         failures = 0;
-        sent(at);
-        if (at === file.size) return ended(about, taken);
-        if (took < PIECE_MS.short) piece = Math.min(2 * piece, PIECE.most);
-        if (took > PIECE_MS.long) piece = Math.max(piece / 2, PIECE.least);
       }
+      at = Number(response.headers.get('upload-offset'));
+      on({ state: 'sending', sent: at });
+      if (at < file.size) continue;
+      remember(about, null);
+      return response.headers.get('edge-rag-job');
     } catch (error) {
       if (signal.aborted || !(error instanceof ApiError)) throw error;
-      if ((error.status === 404 || error.status === 410) && url !== null && begun < 3) {
-        remember(about, null); // the box deleted it: all of it is sent again
+      if ([404, 410].includes(error.status) && url !== null && beginnings < MOST_BEGINNINGS) {
+        remember(about, null);
         url = null;
       } else if (!passes(error)) {
         throw error;
       }
       await readable(file);
       at = null;
-      pausing(error);
+      on({ state: 'pausing' });
       await wait(error.retryAfterMs ?? Math.min(PAUSE_MS.least * 2 ** failures, PAUSE_MS.most), signal);
       failures += 1;
     }
@@ -105,31 +96,9 @@ async function readable(file) {
   }
 }
 
-function described(file, { collection, name }) {
-  const about = { filename: name, collection };
-  const pairs = Object.entries(about).map(([key, text]) => `${key} ${base64(text)}`);
-  return { 'upload-length': String(file.size), 'upload-metadata': pairs.join(',') };
-}
-
-function base64(text) {
-  return btoa(String.fromCharCode(...new TextEncoder().encode(text)));
-}
-
-function offset(response) {
-  return Number(response.headers.get('upload-offset'));
-}
-
-function ended(about, response) {
-  remember(about, null);
-  return jobOf(response);
-}
-
-function jobOf(response) {
-  return response.headers.get('edge-rag-job');
-}
-
-function keyOf({ collection, name, size, lastModified }) {
-  return JSON.stringify([collection, name, size, lastModified]);
+function metadata({ name, collection }) {
+  const base64 = (text) => btoa(String.fromCharCode(...new TextEncoder().encode(text)));
+  return `filename ${base64(name)},collection ${base64(collection)}`;
 }
 
 function kept() {
@@ -138,8 +107,8 @@ function kept() {
 }
 
 function remember(about, url) {
-  const { [keyOf(about)]: old, ...others } = kept();
-  const entries = Object.entries(others).slice(-MOST_KEPT + 1);
-  if (url !== null) entries.push([keyOf(about), { url, at: Date.now() }]);
-  localStorage.setItem(KEPT, JSON.stringify(Object.fromEntries(entries)));
+  const all = kept();
+  if (url) all[JSON.stringify(about)] = { url, at: Date.now() };
+  else delete all[JSON.stringify(about)];
+  localStorage.setItem(KEPT, JSON.stringify(all));
 }

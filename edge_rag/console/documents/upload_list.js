@@ -1,10 +1,10 @@
 /** What the documents view has for uploads: buttons, an area to drop files on, and the list of what is on its way. */
 
-import { badge, button, failure, iconButton, notice, progress } from '../core/controls.js';
+import { attempt, badge, button, iconButton, notice, progress } from '../core/controls.js';
 import { h, replace, untrusted, visible } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { bytes, duration, t } from '../core/text.js';
-import { cancel, clear, explained, hasEnded, onUploads, retry, uploads } from './uploads.js';
+import { cancel, clear, enqueue, explained, hasEnded, onUploads, uploads } from './uploads.js';
 
 const MOST_ROWS = 60;
 const MOST_FILES = 10_000; // of one choice
@@ -13,152 +13,129 @@ const ORDER = ['failed', 'rejected', 'missing', 'reading', 'sending', 'pausing',
 /**
  * Returns a button that has files chosen.
  * @param {string} text
- * @param {{folder?: boolean, several?: boolean, kind?: string, on: (files: Array<{file: File, name: string}>) => void}} options
+ * @param {{on: (files: Array<{file: File, name: string}>) => void, kind?: string}} options Further ones are attributes of
+ *     the input.
  * @returns {HTMLElement}
  */
-export function picker(text, { folder = false, several = true, kind = '', on }) {
-  const input = h('input', { type: 'file', hidden: true, multiple: several, webkitdirectory: folder, 'aria-label': text });
-  input.addEventListener('change', () => {
-    const chosen = [...input.files].map((file) => ({ file, name: file.webkitRelativePath || file.name }));
+export function picker(text, { on, kind = '', ...attributes }) {
+  const change = () => {
+    const files = [...input.files].map((file) => ({ file, name: file.webkitRelativePath || file.name }));
     input.value = '';
-    on(chosen.filter(({ name }) => !isHidden(name)).slice(0, MOST_FILES));
-  });
+    on(files.filter(({ name }) => !name.split('/').some(isHidden)).slice(0, MOST_FILES));
+  };
+  const input = h('input', { type: 'file', hidden: true, 'aria-label': text, on: { change }, ...attributes });
   return h('span', {}, button(text, { icon: 'upload', kind, on: () => input.click() }), input);
 }
 
 /** Takes files and folders that are dropped anywhere on an element. */
 export function dropArea(element, { text, on, signal }) {
   const cover = h('div', { class: 'drop-cover', hidden: true }, h('p', {}, text));
-  let depth = 0;
-  const listen = (event, act) =>
-    element.addEventListener(
-      event,
-      (happened) => {
-        if (!happened.dataTransfer?.types.includes('Files')) return;
-        happened.preventDefault();
-        act(happened);
-        cover.hidden = depth <= 0;
-      },
-      { signal },
-    );
-  listen('dragenter', () => (depth += 1));
-  listen('dragleave', () => (depth -= 1));
-  listen('dragover', (event) => (event.dataTransfer.dropEffect = 'copy'));
-  listen('drop', (event) => {
-    depth = 0;
+  const listen = (name, isOver, act) => {
+    const happened = (event) => {
+      if (!event.dataTransfer?.types.includes('Files')) return;
+      event.preventDefault();
+      cover.hidden = !isOver(event);
+      act?.(event);
+    };
+    element.addEventListener(name, happened, { signal });
+  };
+  listen('dragenter', () => true);
+  listen('dragover', () => true);
+  listen('dragleave', (event) => element.contains(event.relatedTarget));
+  listen('drop', () => false, ({ dataTransfer: { items, files } }) => attempt(async () => {
     // Entries have to be taken before the event is over.
-    const entries = [...event.dataTransfer.items].map((each) => each.webkitGetAsEntry?.()).filter(Boolean);
-    const plain = [...event.dataTransfer.files].map((file) => ({ file, name: file.name }));
-    if (!entries.some((each) => each.isDirectory)) on(plain.slice(0, MOST_FILES));
-    else walked(entries).then(on, (error) => notice(failure(error), { kind: 'error' }));
-  });
+    const entries = [...items].map((each) => each.webkitGetAsEntry()).filter(Boolean);
+    const plain = [...files].map((file) => ({ file, name: file.name })).slice(0, MOST_FILES);
+    on(entries.some((each) => each.isDirectory) ? await walk(entries) : plain);
+  }));
   element.append(cover);
 }
 
 /** Returns the list of uploads, which is hidden while there are none. */
 export function uploadList(signal) {
   const list = h('ul', { class: 'uploads' });
-  const whole = progress(0, t('documents.uploads'));
-  const heading = h('h2', {}, t('documents.uploads'));
   const tidy = button(t('documents.tidy'), { kind: 'quiet', on: clear });
-  const element = h('section', { class: 'card upload-card', 'aria-label': t('documents.uploads') });
-  const rows = new Map(); // id -> row
   const more = h('p', { class: 'hint' });
-  replace(element, h('div', { class: 'row spread' }, heading, tidy), whole, list, more);
-
-  function draw() {
-    const all = [...uploads()].sort((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || a.id - b.id);
+  const head = h('div', { class: 'row spread' }, h('h2', {}, t('documents.uploads')), tidy);
+  const element = h('section', { class: 'card upload-card', 'aria-label': t('documents.uploads') }, head, list, more);
+  const show = keyedRows(list, uploadRow);
+  const draw = () => {
+    const all = uploads().toSorted((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || a.id - b.id);
+    const rest = all.length - MOST_ROWS;
     element.hidden = all.length === 0;
     tidy.hidden = !all.some(hasEnded);
-    const total = all.reduce((sum, each) => sum + each.about.size, 0);
-    const done = all.reduce((sum, each) => sum + (hasEnded(each) ? each.about.size : each.sent), 0);
-    whole.set(total ? done / total : 1);
-    whole.hidden = all.filter((each) => !hasEnded(each)).length < 2;
-    // What is stored is in the list of documents; only what was left out of it is worth a row.
-    const plain = all.filter((each) => each.state === 'stored' && !each.reason).length;
-    const rest = all.filter((each) => each.state !== 'stored' || each.reason);
-    const shown = rest.slice(0, MOST_ROWS);
-    replace(
-      more,
-      rest.length > shown.length && t('documents.more', { count: rest.length - shown.length }),
-      ' ',
-      plain > 0 && t('documents.sum_stored', { count: plain }),
-    );
-    for (const [id, row] of rows) {
-      if (shown.some((each) => each.id === id)) continue;
-      row.element.remove();
-      rows.delete(id);
-    }
-    shown.forEach((item, at) => {
-      if (!rows.has(item.id)) rows.set(item.id, uploadRow(item));
-      const { element: row, draw: redraw } = rows.get(item.id);
-      redraw();
-      if (list.children[at] !== row) list.insertBefore(row, list.children[at] ?? null);
-    });
-  }
+    replace(more, rest > 0 && t('documents.more', { count: rest }));
+    show(all.slice(0, MOST_ROWS));
+  };
   onUploads(draw, signal);
   draw();
   return element;
 }
 
+/**
+ * Keeps the rows of a list those of its items, in their order; the row of an item stays the same element.
+ * @param {HTMLElement} list
+ * @param {(item: {id: any}) => {element: HTMLElement, draw: (item: object) => void}} make Makes a row.
+ * @returns {(items: object[]) => object[]} Shows items; returns their rows.
+ */
+export function keyedRows(list, make) {
+  let rows = new Map();
+  return (items) => {
+    const kept = new Map(items.map((each) => [each.id, rows.get(each.id) ?? make(each)]));
+    rows.forEach((row, id) => kept.has(id) || row.element.remove());
+    rows = kept;
+    return items.map((item, at) => {
+      const row = rows.get(item.id);
+      row.draw(item);
+      if (list.children[at] !== row.element) list.insertBefore(row.element, list.children[at] ?? null);
+      return row;
+    });
+  };
+}
+
 function uploadRow(item) {
-  const { name, size } = item.about;
+  const { name, size, lastModified } = item.about;
   const state = h('div', { class: 'upload-state' });
   const bar = progress(0, t('documents.progress_of', { name: visible(name) }));
   const actions = h('div', { class: 'row' });
   const title = h('div', { class: 'upload-name' }, untrusted(name), ' ', h('span', { class: 'hint' }, bytes(size)));
-  const element = h('li', {}, title, actions, bar, state);
   let drawn = '';
 
-  const stop = () => cancel(item).catch((error) => notice(failure(error), { kind: 'error' }));
-  const again = (files) => {
-    const { file } = files[0] ?? {};
-    if (!file) return;
-    if (file.size !== size || file.lastModified !== item.about.lastModified) {
-      notice(t('documents.other_file'), { kind: 'error' });
-      return;
-    }
-    item.file = file;
-    retry(item);
+  const stop = () => attempt(() => cancel(item));
+  const again = ([given]) => {
+    if (!given) return;
+    const { file } = given;
+    if (file.size === size && file.lastModified === lastModified) enqueue(item, file);
+    else notice(t('documents.other_file'), { kind: 'error' });
   };
 
   function draw() {
-    bar.hidden = !(item.work || ['sending', 'pausing'].includes(item.state));
-    bar.set(item.work ? share(item.work) : item.about.size ? item.sent / item.about.size : 0);
+    const { work } = item;
+    bar.hidden = !(work || ['sending', 'pausing'].includes(item.state));
+    if (work) bar.set(work.chunks ? work.chunks_done / work.chunks : null);
+    else bar.set(size ? item.sent / size : 0);
     replace(state, told(item));
-    if (drawn === item.state) return;
+    if (drawn === item.state) return; // the buttons keep the focus
     drawn = item.state;
-    const label = { name: visible(name) };
     replace(
       actions,
-      item.state === 'missing' && picker(t('documents.choose_again'), { several: false, on: again }),
-      item.state === 'failed' && item.file && button(t('controls.retry'), { on: () => retry(item) }),
-      !hasEnded(item) && iconButton(t('documents.cancel', label), 'close', { on: stop }),
+      drawn === 'missing' && picker(t('documents.choose_again'), { on: again }),
+      drawn === 'failed' && item.file && button(t('controls.retry'), { on: () => enqueue(item) }),
+      !hasEnded(item) && iconButton(t('documents.cancel', { name: visible(name) }), 'close', { on: stop }),
     );
   }
-  return { element, draw };
+  return { element: h('li', {}, title, actions, bar, state), draw };
 }
 
 function told(item) {
-  const { state, about, job, document } = item;
-  switch (state) {
-    case 'missing':
-      return t('documents.is_missing');
-    case 'waiting':
-      return t('documents.is_waiting');
-    case 'sending':
-      return t('documents.is_sending', { sent: bytes(item.sent), size: bytes(about.size) });
-    case 'pausing':
-      return t('documents.is_pausing');
-    case 'reading':
-      return waiting(job, item.work);
-    case 'stored': {
-      const note = h('p', { class: 'hint' }, untrusted(item.reason));
-      return [h('a', { href: href('documents', about.collection, document) }, t('documents.is_stored')), note];
-    }
-    default:
-      return [badge(t(`documents.is_${state}`), 'bad'), ' ', reasons(item)];
+  const { state, about, job, document, reason } = item;
+  if (state === 'reading') return waiting(job, item.work);
+  if (state === 'stored') {
+    const link = h('a', { href: href('documents', about.collection, document) }, t('documents.is_stored'));
+    return [link, h('p', { class: 'hint' }, untrusted(reason))];
   }
+  if (hasEnded(item)) return [badge(t(`documents.is_${state}`), 'bad'), ' ', reasons(item)];
+  return t(`documents.is_${state}`, { sent: bytes(item.sent), size: bytes(about.size) });
 }
 
 /** Returns why an upload did not become a document in the user's words, and in those of the box. */
@@ -168,32 +145,26 @@ export function reasons(item) {
 }
 
 /** Returns what the box does with a job: position and time left while it waits, else how far it is. */
-export function waiting(job, work) {
-  const left = job?.time_left_s ?? null;
-  const time = left === null ? '' : t('documents.time_left', { time: duration(Math.max(1, left)) });
+export function waiting({ documents_ahead: count, time_left_s: left }, work) {
   if (work?.problem) return visible(work.problem);
-  const ahead = job?.documents_ahead ?? 0;
-  const what = !work && ahead > 0 ? t('documents.ahead', { count: ahead }) : t(`documents.phase_${work?.phase ?? 'parsing'}`);
-  return time ? `${what} ${time}` : what;
+  const what = !work && count > 0 ? t('documents.ahead', { count }) : t(`documents.phase_${work?.phase ?? 'parsing'}`);
+  return left == null ? what : `${what} ${t('documents.time_left', { time: duration(Math.max(1, left)) })}`;
 }
 
-function share(work) {
-  return work?.chunks ? work.chunks_done / work.chunks : null;
+function isHidden(name) {
+  return name.startsWith('.') || name === 'Thumbs.db';
 }
 
-function isHidden(path) {
-  return path.split('/').some((part) => part.startsWith('.') || part === 'Thumbs.db');
-}
-
-async function walked(entries) {
+/** Returns the files of dropped entries, also of those in folders. */
+async function walk(entries) {
   const found = [];
   const left = [...entries];
   while (left.length && found.length < MOST_FILES) {
     const entry = left.shift();
-    const name = entry.fullPath.replace(/^\//, '');
-    if (isHidden(name)) continue;
+    if (isHidden(entry.name)) continue;
     if (entry.isFile) {
-      found.push({ file: await new Promise((resolve, reject) => entry.file(resolve, reject)), name });
+      const file = await new Promise((resolve, reject) => entry.file(resolve, reject));
+      found.push({ file, name: entry.fullPath.slice(1) });
       continue;
     }
     const reader = entry.createReader();

@@ -23,20 +23,19 @@ import { t } from '../core/text.js';
 import { discard, sendFile, unfinished } from './tus.js';
 
 const AT_ONCE = 2;
-const MOST_ENDED = 200; // uploads that are shown after their end
-const POLL_MS = 1500;
+const POLL_MS = 1000;
 const ENDED = ['stored', 'rejected', 'failed'];
+const NEW = { file: null, state: 'missing', sent: 0, job: null, work: null, reason: '', code: '', document: null };
 
 const items = [];
 const listeners = new Set();
 const controllers = new Map(); // id -> AbortController of the sending
 let ids = 0;
 let batch = []; // uploads since the last time that none was on its way
-let polling = false;
-let following = false;
+let watching = false;
 let telling = 0;
 
-/** All uploads, in the order in which they were added. */
+/** All uploads but those that were stored as a whole, in the order in which they were added. */
 export function uploads() {
   return items;
 }
@@ -44,11 +43,6 @@ export function uploads() {
 /** Whether an upload has come to its end. */
 export function hasEnded(item) {
   return ENDED.includes(item.state);
-}
-
-/** The upload of a document's name that is on its way, or undefined. */
-export function pending(collection, name) {
-  return items.find((each) => each.about.collection === collection && each.about.name === name && !hasEnded(each));
 }
 
 /** Calls back after changes, at most ten times a second, and at once with an upload that was stored. */
@@ -63,26 +57,19 @@ export function onUploads(listener, signal) {
  * @param {string} collection
  */
 export function add(files, collection) {
-  for (const { file, name: given } of files) {
-    const name = given.normalize('NFC');
-    const about = { collection, name, size: file.size, lastModified: file.lastModified };
-    const same = items.find((each) => !hasEnded(each) && JSON.stringify(each.about) === JSON.stringify(about));
-    if (same && same.file) continue;
-    const item = same ?? fresh(about);
-    Object.assign(item, { file, state: 'waiting' });
-    if (!same) items.push(item);
-    batch.push(item);
+  const underway = new Map(items.filter((each) => !hasEnded(each)).map((each) => [JSON.stringify(each.about), each]));
+  for (const { file, name } of files) {
+    const about = { collection, name: name.normalize('NFC'), size: file.size, lastModified: file.lastModified };
+    const item = underway.get(JSON.stringify(about)) ?? fresh(about);
+    if (item.file === null) enqueue(item, file);
   }
-  next();
-  changed();
 }
 
-/** Sends an upload again that has failed. */
-export function retry(item) {
-  Object.assign(item, { state: item.file ? 'waiting' : 'missing', reason: '', code: '', job: null, work: null, sent: 0 });
+/** Sends an upload that has failed, or whose file was chosen again. */
+export function enqueue(item, file = item.file) {
+  Object.assign(item, NEW, { file, state: 'waiting' });
   batch.push(item);
   next();
-  changed();
 }
 
 /** Ends an upload that is on its way; what the box has of it is deleted. */
@@ -91,7 +78,6 @@ export async function cancel(item) {
   remove(item);
   controllers.get(item.id)?.abort();
   next();
-  changed();
   if (job) await send('POST', `/api/v1/jobs/${job.id}/cancel`);
   else await discard(item.about);
 }
@@ -104,7 +90,9 @@ export function clear() {
 
 function fresh(about) {
   ids += 1;
-  return { id: ids, about, file: null, state: 'missing', sent: 0, job: null, work: null, reason: '', code: '', document: null };
+  const item = { ...NEW, id: ids, about };
+  items.push(item);
+  return item;
 }
 
 function remove(item) {
@@ -113,69 +101,56 @@ function remove(item) {
 }
 
 function next() {
-  const sending = items.filter((each) => each.state === 'sending' || each.state === 'pausing').length;
-  items
-    .filter((each) => each.state === 'waiting')
-    .slice(0, Math.max(0, AT_ONCE - sending))
-    .forEach(begin);
+  const free = Math.max(0, AT_ONCE - controllers.size);
+  items.filter((each) => each.state === 'waiting').slice(0, free).forEach(begin);
+  changed();
 }
 
 async function begin(item) {
   const controller = new AbortController();
-  const { signal } = controller;
   controllers.set(item.id, controller);
   item.state = 'sending';
+  const on = (change) => {
+    Object.assign(item, change);
+    changed();
+  };
   try {
-    const job = await sendFile(item.file, item.about, {
-      signal,
-      sent(bytes) {
-        item.sent = bytes;
-        changed();
-      },
-      pausing(reason) {
-        item.state = reason === null ? 'sending' : 'pausing';
-        changed();
-      },
-    });
-    Object.assign(item, { state: 'reading', sent: item.about.size, job: { id: job, documents_ahead: 0, time_left_s: null } });
-    poll();
-    follow();
+    const id = await sendFile(item.file, item.about, { signal: controller.signal, on });
+    Object.assign(item, { state: 'reading', job: { id } });
+    watch();
   } catch (error) {
-    if (!signal.aborted) end(item, 'failed', error.message, error.code ?? '');
+    if (!controller.signal.aborted) end(item, 'failed', error.message, error.code ?? '');
   } finally {
     controllers.delete(item.id);
     next();
-    changed();
   }
 }
 
-function end(item, state, reason = '', code = '', document = null) {
+function end(item, state, reason, code = '', document = null) {
   if (hasEnded(item) || !items.includes(item)) return;
-  Object.assign(item, { state, reason, code, document, work: null, job: null, file: state === 'failed' ? item.file : null });
+  Object.assign(item, { state, reason, code, document, work: null, job: null });
   listeners.forEach((each) => each(state === 'stored' ? item : null));
-  items.filter((each) => each.state === 'stored').slice(0, -MOST_ENDED).forEach((each) => items.splice(items.indexOf(each), 1));
-  if (batch.some((each) => !hasEnded(each))) return;
+  // What is stored is in the list of documents; only what was left out of it is told here as well.
+  if (state === 'stored' && !reason) items.splice(items.indexOf(item), 1);
+  if (!batch.length || !batch.every(hasEnded)) return;
   const count = batch.filter((each) => each.state === 'stored').length;
   const failed = batch.length - count;
-  if (batch.length) {
-    const told = [t('documents.sum_stored', { count }), failed > 0 && t('documents.sum_failed', { count: failed })];
-    notice(told.filter(Boolean).join(' '), { kind: failed ? 'error' : 'info' });
-  }
+  const told = [t('documents.sum_stored', { count }), failed > 0 && t('documents.sum_failed', { count: failed })];
+  notice(told.filter(Boolean).join(' '), { kind: failed ? 'error' : 'info' });
   batch = [];
 }
 
-/** Learns position and time left of all that the box reads, and which of it has ended. */
-async function poll() {
-  if (polling) return;
-  polling = true;
+/** Learns position and time left of all that the box reads, the progress of the first, and how they ended. */
+async function watch() {
+  if (watching) return;
+  watching = true;
   for (let reading; (reading = items.filter((each) => each.state === 'reading')).length > 0; ) {
     try {
       const { jobs } = await get('/api/v1/jobs', { query: { limit: Math.min(1000, 20 + 2 * reading.length) } });
-      const known = new Map(jobs.map((job) => [job.id, job]));
-      for (const item of reading.filter((each) => each.job)) {
-        const job = known.get(item.job.id);
+      for (const item of reading) {
+        const job = jobs.find((each) => each.id === item.job.id);
         if (job?.state === 'running') item.job = job;
-        else await conclude(item);
+        if (job?.state !== 'running' || job.documents_ahead === 0) await look(item);
       }
     } catch {
       // The box cannot be reached, or is busy: it is asked again.
@@ -183,34 +158,15 @@ async function poll() {
     changed();
     await wait(POLL_MS);
   }
-  polling = false;
+  watching = false;
 }
 
-/** Follows the events of the first job that the box reads, for its progress. */
-async function follow() {
-  if (following) return;
-  following = true;
-  for (let item; (item = items.find((each) => each.state === 'reading' && each.job)); ) {
-    try {
-      for await (const { data } of events(`/api/v1/jobs/${item.job.id}/events`)) {
-        if (item.state !== 'reading') break;
-        Object.assign(item, { job: data.job, work: data.work });
-        settle(item, data.documents);
-        changed();
-      }
-    } catch {
-      await wait(POLL_MS);
-    }
-    if (item.state === 'reading' && item.job?.state !== 'running') await wait(POLL_MS);
-  }
-  following = false;
-}
-
-/** Learns how a job ended that runs no more. */
-async function conclude(item) {
+/** Reads what a job does now, or how it ended. */
+async function look(item) {
   try {
     for await (const { data } of events(`/api/v1/jobs/${item.job.id}/events`)) {
-      settle(item, data.documents);
+      item.work = data.work;
+      data.documents.forEach((each) => settle(item, each));
       if (hasEnded(item) || data.job.state === 'running') return;
     }
   } catch (error) {
@@ -219,16 +175,15 @@ async function conclude(item) {
   end(item, 'failed', '', 'forgotten');
 }
 
-function settle(item, documents) {
-  for (const { state, reason, document_id: document } of documents) {
-    if (['added', 'replaced', 'unchanged'].includes(state)) end(item, 'stored', reason, '', document);
-    else if (state === 'rejected') {
-      end(item, 'rejected', reason);
-      announce(t('documents.told_rejected', { name: visible(item.about.name), reason: explained(item) }));
-    } else if (state !== 'queued') end(item, 'failed', reason, state);
-  }
+function settle(item, { state, reason, document_id: document }) {
+  if (['added', 'replaced', 'unchanged'].includes(state)) end(item, 'stored', reason, '', document);
+  else if (state === 'rejected') {
+    end(item, 'rejected', reason);
+    announce(t('documents.told_rejected', { name: visible(item.about.name), reason: explained(item) }));
+  } else if (state !== 'queued') end(item, 'failed', reason, state);
 }
 
+const CODES = ['document_too_large', 'storage_full', 'file_changed', 'forgotten', 'superseded', 'cancelled'];
 const CAUSES = [
   ['password', /password|encrypted/i],
   ['empty', /empty|no text/i],
@@ -239,9 +194,7 @@ const CAUSES = [
 
 /** Returns why an upload did not become a document, and what to do. */
 export function explained({ state, reason, code }) {
-  if (['document_too_large', 'storage_full', 'file_changed', 'forgotten', 'superseded', 'cancelled'].includes(code)) {
-    return t(`documents.why_${code}`);
-  }
+  if (CODES.includes(code)) return t(`documents.why_${code}`);
   const cause = state === 'rejected' && CAUSES.find(([, pattern]) => pattern.test(reason));
   return cause ? t(`documents.why_${cause[0]}`) : visible(reason);
 }
@@ -255,17 +208,16 @@ function changed() {
 }
 
 function showBackground() {
-  const underway = batch.filter((each) => !hasEnded(each)).length;
   const place = document.getElementById('background');
-  if (!underway) return replace(place);
-  const text = t('documents.background', { done: batch.length - underway, total: batch.length });
-  const link = place.querySelector('a') ?? h('a', { class: 'badge', href: href('documents') });
-  if (!link.isConnected) replace(place, link);
-  return replace(link, text);
+  const done = batch.filter(hasEnded).length;
+  if (done === batch.length) return void replace(place);
+  // The link stays the same element, so that it keeps the focus.
+  const link = place.firstChild ?? place.appendChild(h('a', { class: 'badge', href: href('documents') }));
+  replace(link, t('documents.background', { done, total: batch.length }));
 }
 
 addEventListener('beforeunload', (event) => {
   if (controllers.size > 0) event.preventDefault();
 });
 
-for (const about of unfinished()) items.push(fresh(about));
+unfinished().forEach(fresh);
