@@ -55,7 +55,7 @@ from edge_rag.core.documents.jobs import IngestPhase, IngestWork, Job, JobDocume
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.ids import Unrecognized
 from edge_rag.core.monitoring.event import AuditEntry, AuditEvent, AuditEventKind
-from edge_rag.core.monitoring.metrics import ClientUsage, Latency, LatencyMetric, UsageReport
+from edge_rag.core.monitoring.metrics import ClientUsage, Latency, LatencyMetric, QuotaUse, UsageReport
 from edge_rag.core.monitoring.resources import (
     MemoryItem,
     MemoryPlanReport,
@@ -66,6 +66,9 @@ from edge_rag.core.monitoring.resources import (
     Throttling,
 )
 from edge_rag.core.monitoring.status import (
+    BackupWay,
+    CertificateInUse,
+    CompletedBackup,
     DaemonState,
     DaemonStatus,
     DeviceUse,
@@ -109,10 +112,12 @@ __all__ = [
     "AuditEvent",
     "AuditEventKind",
     "BackendKind",
+    "BackupWay",
     "BuiltinField",
     "Busy",
     "CallStatus",
     "Cancelled",
+    "CertificateInUse",
     "Citation",
     "Client",
     "ClientError",
@@ -121,6 +126,7 @@ __all__ = [
     "CollectionSettings",
     "Comparator",
     "Comparison",
+    "CompletedBackup",
     "Credentials",
     "DaemonState",
     "DaemonStatus",
@@ -177,6 +183,7 @@ __all__ = [
     "Priority",
     "Provider",
     "Quota",
+    "QuotaUse",
     "RecencyBoost",
     "RejectionCause",
     "RemoteInUse",
