@@ -10,7 +10,7 @@ const PATH = '/api/v1/feedback';
 const PAGE = 50;
 
 /** Shows feedback, a page at a time. */
-export async function feedbackPanel(container, signal) {
+export async function show(container, signal) {
   const list = h('div', { class: 'stack' });
   let rating = '';
   const choice = select(

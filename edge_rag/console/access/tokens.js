@@ -11,9 +11,9 @@ import { limitsText, rightsForm } from './rights.js';
 const PATH = '/api/v1/tokens';
 
 /** Shows the tokens, a page at a time. */
-export async function tokensPanel(container, signal, after = null) {
+export async function show(container, signal, after = null) {
   const { tokens, next, advice } = await get(PATH, { query: { after }, signal });
-  const reload = () => tokensPanel(container, signal);
+  const reload = () => show(container, signal);
   const rows = tokens.map((token) => [
     h('span', { class: 'row' }, untrusted(token.identity.name), marks(token)),
     token.identity.roles.map((role) => t(`box.role_${role}`)).join(', '),
@@ -43,7 +43,7 @@ export async function tokensPanel(container, signal, after = null) {
     ),
     h('p', { class: 'hint' }, t('access.about')),
     rows.length ? table({ caption: t('access.tab_tokens'), columns, rows, hideCaption: true }) : empty(t('access.none')),
-    next && button(t('access.more'), { icon: 'down', on: () => tokensPanel(container, signal, next) }),
+    next && button(t('access.more'), { icon: 'down', on: () => show(container, signal, next) }),
   );
 }
 

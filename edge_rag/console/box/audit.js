@@ -1,7 +1,7 @@
 /** The latest requests, and the trail of one of them. */
 
 import { events, get } from '../core/api.js';
-import { button, empty, errorBox, field, icon, select, table } from '../core/controls.js';
+import { attempt, button, columns, empty, field, icon, select, table } from '../core/controls.js';
 import { h, replace, untrusted } from '../core/dom.js';
 import { go, href } from '../core/router.js';
 import { dateTime, duration, t } from '../core/text.js';
@@ -13,83 +13,61 @@ const MOST_ROWS = 200;
 const PAUSE_MS = 1000; // between two looks at what is new
 const OUTCOMES = ['running', 'finished', 'refused', 'cancelled', 'expired', 'failed'];
 
-/**
- * Shows the latest requests, or the trail of one.
- * @param {HTMLElement} container
- * @param {{request?: string, signal: AbortSignal}} options
- */
-export async function auditPanel(container, { request, signal }) {
-  if (request) await showRequest(container, request, signal);
+/** Shows the latest requests, or the trail of the one with an id. */
+export async function show(container, signal, id) {
+  if (id) await showRequest(container, signal, id);
   else await showRequests(container, signal);
 }
 
-async function showRequest(container, id, signal) {
-  const trail = h('div', { class: 'card' });
+async function showRequest(container, signal, id) {
   const { events: found } = await get('/api/v1/audit', { query: { request_id: id, limit: PAGE }, signal });
   const heading = h('h2', { tabindex: '-1' }, t('audit.request'), ' ', untrusted(id));
-  const list = href('box', 'requests');
-  const back = h('a', { class: 'button quiet', href: list }, icon('left'), h('span', {}, t('audit.back')));
-  let about = null;
+  const back = h('a', { class: 'button quiet', href: href('box', 'requests') }, icon('left'), t('audit.back'));
+  const again = button(t('audit.refresh'), { on: () => showRequest(container, signal, id) });
+  const about = h('p', { class: 'hint' });
+  const trail = h('div', { class: 'card' });
   if (found.length > 0) {
     const { client, at, priority } = summary(found);
-    const rank = priority && ` · ${t(`audit.priority_${priority}`)}`;
-    about = h('p', { class: 'hint' }, dateTime(at), ' · ', untrusted(client), rank);
+    replace(about, dateTime(at), ' · ', untrusted(client), priority && ` · ${t(`audit.priority_${priority}`)}`);
+    await requestTimeline(trail, found);
+  } else {
+    replace(trail, t('audit.not_kept'));
   }
-  await requestTimeline(trail, found);
-  const again = button(t('audit.refresh'), { on: () => showRequest(container, id, signal) });
   replace(container, h('div', { class: 'row spread' }, back, again), heading, about, trail);
   heading.focus({ preventScroll: true });
 }
 
 async function showRequests(container, signal) {
-  const kept = new Map(); // number -> event, in order
-  const known = { next: null, dropped: 0 };
-  const wanted = { client: '', outcome: '', id: '' };
-  const list = h('div');
-  const fresh = button('', { hidden: true, on: () => draw() });
-  const older = button(t('audit.older'), { hidden: true, on: () => more().catch(failed) });
+  let kept = new Map(); // number -> event, in order
+  let before = null; // number of the event that earlier ones are before
   let shownUpTo = 0;
-
-  function failed(error) {
-    if (!signal.aborted) replace(list, errorBox(error, () => showRequests(container, signal)));
-  }
+  const list = h('div');
+  const offer = button('', { hidden: true, on: draw });
+  const older = button(t('audit.older'), { on: () => attempt(more) });
+  const client = h('input', { type: 'search', on: { input: draw } });
+  const id = h('input', { type: 'search', on: { input: draw } });
+  const outcomes = OUTCOMES.map((value) => ({ value, text: t(`audit.outcome_${value}`) }));
+  const outcome = select([{ value: '', text: t('audit.any') }, ...outcomes], { on: draw });
 
   async function more() {
-    const query = { limit: PAGE, before: known.next };
-    const page = await get('/api/v1/audit', { query, signal });
-    const later = [...kept];
-    kept.clear();
-    for (const each of [...page.events.map((event) => [event.number, event]), ...later]) kept.set(...each);
-    known.next = kept.size < MOST_EVENTS ? page.next : null;
+    const page = await get('/api/v1/audit', { query: { limit: PAGE, before }, signal });
+    kept = new Map([...page.events.map((each) => [each.number, each]), ...kept]);
+    before = page.next;
     draw();
   }
 
-  function requests() {
-    const found = new Map();
-    for (const each of kept.values()) {
-      if (each.request_id === null) continue;
-      if (!found.has(each.request_id)) found.set(each.request_id, []);
-      found.get(each.request_id).push(each);
-    }
-    return [...found.values()].map(summary).sort((one, other) => other.at - one.at);
-  }
-
   function draw() {
-    shownUpTo = [...kept.keys()].at(-1) ?? 0;
-    fresh.hidden = true;
-    older.hidden = known.next === null;
-    const all = requests();
-    const part = (text, of) => text.toLowerCase().includes(of.trim().toLowerCase());
-    const found = all.filter(
-      (each) =>
-        part(each.client, wanted.client) &&
-        part(each.id, wanted.id) &&
-        (!wanted.outcome || each.outcome === wanted.outcome),
-    );
-    if (found.length === 0) {
-      replace(list, empty(t('audit.none')));
-      return;
-    }
+    const all = [...kept.values()];
+    shownUpTo = all.at(-1)?.number ?? 0;
+    offer.hidden = true;
+    older.hidden = before === null || kept.size >= MOST_EVENTS;
+    const part = (text, input) => text.toLowerCase().includes(input.value.trim().toLowerCase());
+    const trails = Map.groupBy(all.filter((each) => each.request_id !== null), (each) => each.request_id);
+    const found = [...trails.values()]
+      .map(summary)
+      .filter((each) => part(each.client, client) && part(each.id, id))
+      .filter((each) => !outcome.value || each.outcome === outcome.value)
+      .sort((one, other) => other.at - one.at);
     const rows = found.slice(0, MOST_ROWS).map((each) => [
       h('a', { class: 'when', href: href('box', 'requests', each.id) }, dateTime(each.at)),
       outcomeBadge(each.outcome),
@@ -99,51 +77,45 @@ async function showRequests(container, signal) {
       each.priority && t(`audit.priority_${each.priority}`),
       h('code', {}, untrusted(each.id)),
     ]);
-    const columns = ['time', 'outcome', 'took', 'answer', 'client', 'priority', 'id'].map((name) => ({
-      text: t(`audit.${name}`),
-      kind: name === 'took' ? 'number' : undefined,
-    }));
-    replace(list, table({ caption: t('audit.title'), columns, rows, hideCaption: true }));
+    const names = ['time', 'outcome', 'took', 'answer', 'client', 'priority', 'id'];
+    const heads = columns(names.map((name) => `audit.${name}`));
+    const shown = { caption: t('audit.title'), columns: heads, rows, hideCaption: true };
+    replace(list, rows.length ? table(shown) : empty(t('audit.none')));
   }
 
   async function follow() {
-    let told = 0;
+    let waiting = null;
+    const look = () => {
+      waiting = null;
+      const later = [...kept.values()].filter((each) => each.number > shownUpTo && each.request_id !== null);
+      const { size: count } = new Set(later.map((each) => each.request_id));
+      offer.hidden = count === 0;
+      replace(offer, t('audit.new', { count }));
+    };
     for await (const { event, data } of events(`/api/v1/audit/events?after=${shownUpTo}`, { signal })) {
       if (event !== 'event') continue;
       kept.set(data.number, data);
       if (kept.size > MOST_EVENTS) kept.delete(kept.keys().next().value);
-      if (Date.now() - told < PAUSE_MS) continue;
-      told = Date.now();
-      setTimeout(offer, PAUSE_MS);
+      waiting ??= setTimeout(look, PAUSE_MS);
     }
   }
 
-  function offer() {
-    if (document.hidden) return;
-    const later = [...kept.values()].filter((each) => each.number > shownUpTo && each.request_id !== null);
-    const count = new Set(later.map((each) => each.request_id)).size;
-    fresh.hidden = count === 0;
-    fresh.querySelector('span').textContent = t('audit.new', { count });
-  }
-
-  const text = (name) => {
-    const input = h('input', { type: 'search', on: { input: () => ((wanted[name] = input.value), draw()) } });
-    return field(t(`audit.${name}`), input);
-  };
-  const outcomes = OUTCOMES.map((value) => ({ value, text: t(`audit.outcome_${value}`) }));
-  outcomes.unshift({ value: '', text: t('audit.any') });
-  const outcome = select(outcomes, { on: (value) => ((wanted.outcome = value), draw()) });
-  const filters = h(
-    'form',
-    { class: 'filters', role: 'search', on: { submit: (event) => event.preventDefault() } },
-    text('client'),
-    field(t('audit.outcome'), outcome),
-    text('id'),
-  );
-  const reload = button(t('audit.refresh'), { on: () => go(href('box', 'requests'), { replace: true }) });
-  const head = h('div', { class: 'row spread' }, h('h2', {}, t('audit.title')), reload);
-  replace(container, head, filters, fresh, list, older);
   await more();
+  const reload = button(t('audit.refresh'), { on: () => go(href('box', 'requests'), { replace: true }) });
+  replace(
+    container,
+    h('div', { class: 'row spread' }, h('h2', {}, t('audit.title')), reload),
+    h(
+      'form',
+      { class: 'filters', role: 'search', on: { submit: (event) => event.preventDefault() } },
+      field(t('audit.client'), client),
+      field(t('audit.outcome'), outcome),
+      field(t('audit.id'), id),
+    ),
+    offer,
+    list,
+    older,
+  );
   // The stream ends with the daemon; then the list stays as it is until it is refreshed.
   follow().catch(() => {});
 }

@@ -5,8 +5,9 @@ import { h, loadStyle, replace, untrusted } from '../core/dom.js';
 import { duration, number, t } from '../core/text.js';
 
 const ENDS = { finished: 'good', refused: 'bad', cancelled: 'warn', expired: 'bad', failed: 'bad' };
+/** What the generator does with a request after an event. */
+const BEGINNINGS = { queued: 'wait', admitted: 'work', resumed: 'work', preempted: 'pause', paused: 'pause' };
 const LEAST_S = 0.0005; // less is shown as 0 ms, and not worth a word
-const STAGES = ['retriever', 'reranker', 'generator'];
 const KINDS = ['deferred', 'preempted', 'paused', 'placed', 'sent', 'hedged', 'taken_over'];
 
 /**
@@ -24,35 +25,23 @@ export function summary(events) {
   const last = events.at(-1);
   const lead = first.kind === 'stage_done' ? first.numbers.queue_s + first.numbers.compute_s : 0;
   const begin = first.monotonic_s - lead;
+  const seconds = last.monotonic_s - begin;
   const parts = [];
   let open = null;
-  const close = (at) => {
-    if (open && at > open.start) parts.push({ ...open, end: at });
-    open = null;
-  };
   for (const each of events) {
     const at = each.monotonic_s - begin;
+    const beginning = BEGINNINGS[each.kind];
     if (each.kind === 'stage_done') {
-      const { queue_s: wait = 0, compute_s: work = 0 } = each.numbers;
-      const stage = stageOf(each);
-      parts.push({ stage, kind: 'wait', start: Math.max(0, at - work - wait), end: at - work });
-      parts.push({ stage, kind: 'work', start: Math.max(0, at - work), end: at });
-    } else if (each.kind === 'queued') {
-      open = { stage: 'generator', kind: 'wait', start: at };
-    } else if (each.kind === 'admitted' || each.kind === 'resumed') {
-      close(at);
-      open = { stage: 'generator', kind: 'work', start: at };
-    } else if (each.kind === 'preempted' || each.kind === 'paused') {
-      close(at);
-      open = { stage: 'generator', kind: 'pause', start: at };
-    } else if (ENDS[each.kind]) {
+      const { queue_s: wait, compute_s: work } = each.numbers;
+      parts.push(...waitAndWork(stageOf(each), at - work - wait, at - work, at));
+    } else if (beginning || ENDS[each.kind]) {
       // What is quoted needs no slot: its time in the generator is work.
       if (open?.kind === 'wait' && each.kind === 'finished') open.kind = 'work';
-      close(at);
+      if (open) parts.push({ ...open, end: at });
+      open = beginning && { stage: 'generator', kind: beginning, start: at };
     }
   }
-  const seconds = last.monotonic_s - begin;
-  close(seconds);
+  if (open) parts.push({ ...open, end: seconds });
   return {
     id: first.request_id,
     client: last.client || first.client,
@@ -74,27 +63,20 @@ export function outcomeBadge(outcome) {
 /**
  * Shows where the time of a request went: a bar for each stage, then what was decided about it, with reasons.
  * @param {HTMLElement} container Its content is replaced.
- * @param {Array<object>} events As for `summary`; none shows that nothing is kept.
+ * @param {Array<object>} events As for `summary`.
  */
 export async function requestTimeline(container, events) {
   await loadStyle('box/box.css');
-  if (events.length === 0) {
-    replace(container, h('p', { class: 'hint' }, t('audit.not_kept')));
-    return;
-  }
-  const request = summary(events);
+  const { outcome, seconds, begin, parts } = summary(events);
+  const items = events.map((each) => {
+    const after = duration(Math.max(0, each.monotonic_s - begin));
+    return h('li', {}, h('span', { class: 'at' }, `+${after}`), h('span', {}, words(each)));
+  });
   replace(
     container,
-    h('p', { class: 'timeline-total' }, outcomeBadge(request.outcome), ' ', duration(request.seconds)),
-    bars(request.parts, request.seconds),
-    h(
-      'ol',
-      { class: 'timeline-events' },
-      events.map((each) => {
-        const after = duration(Math.max(0, each.monotonic_s - request.begin));
-        return h('li', {}, h('span', { class: 'at' }, `+${after}`), h('span', {}, words(each)));
-      }),
-    ),
+    h('p', { class: 'timeline-total' }, outcomeBadge(outcome), ' ', duration(seconds)),
+    bars(parts, seconds),
+    h('ol', { class: 'timeline-events' }, items),
   );
 }
 
@@ -106,46 +88,38 @@ export async function requestTimeline(container, events) {
 export async function stagesTimeline(container, timings) {
   await loadStyle('box/box.css');
   let at = 0;
-  const parts = timings.stages.flatMap(({ stage, queue_s, compute_s }) => {
-    const work = at + queue_s;
-    const wait = { stage, kind: 'wait', start: at, end: work };
-    at = work + compute_s;
-    return [wait, { stage, kind: 'work', start: work, end: at }];
+  const parts = timings.stages.flatMap(({ stage, queue_s: wait, compute_s: work }) => {
+    const start = at;
+    at += wait + work;
+    return waitAndWork(stage, start, start + wait, at);
   });
   replace(container, h('p', { class: 'timeline-total' }, duration(at)), bars(parts, at));
 }
 
-function stageOf(event) {
-  return STAGES.find((each) => event.reason.includes(each)) ?? event.reason;
+function waitAndWork(stage, queued, begun, end) {
+  return [{ stage, kind: 'wait', start: queued, end: begun }, { stage, kind: 'work', start: begun, end }];
 }
 
-function stageName(stage) {
-  return STAGES.includes(stage) ? t(`audit.stage_${stage}`) : untrusted(stage);
+function stageOf(event) {
+  return event.reason.includes('reranker') ? 'reranker' : 'retriever';
 }
 
 /** A bar for each stage, all on one scale of time. The same is told in words beside it. */
 function bars(parts, seconds) {
-  const stages = [...new Set(parts.map((each) => each.stage))];
   const share = (span) => `${(100 * span) / (seconds || 1)}%`;
-  const rows = stages.map((stage) => {
-    const own = parts.filter((each) => each.stage === stage);
-    const sum = (kind) =>
-      own.filter((each) => each.kind === kind).reduce((all, each) => all + each.end - each.start, 0);
-    const told = ['wait', 'work', 'pause']
-      .filter((kind) => sum(kind) >= LEAST_S)
-      .map((kind) => t(`audit.${kind}`, { time: duration(sum(kind)) }));
+  const rows = Object.entries(Object.groupBy(parts, (each) => each.stage)).map(([stage, own]) => {
+    const spent = { wait: 0, work: 0, pause: 0 };
+    for (const { kind, start, end } of own) spent[kind] += end - start;
+    const told = Object.entries(spent).filter(([, time]) => time >= LEAST_S);
+    const track = own.map(({ kind, start, end }) =>
+      h('span', { class: `part ${kind}`, style: { '--from': share(start), '--size': share(end - start) } }),
+    );
     return h(
       'li',
       {},
-      h('span', { class: 'stage' }, stageName(stage)),
-      h(
-        'span',
-        { class: 'track', 'aria-hidden': 'true' },
-        own.map(({ kind, start, end }) =>
-          h('span', { class: `part ${kind}`, style: { '--from': share(start), '--size': share(end - start) } }),
-        ),
-      ),
-      h('span', { class: 'told' }, told.join(', ')),
+      h('span', { class: 'stage' }, t(`audit.stage_${stage}`)),
+      h('span', { class: 'track', 'aria-hidden': 'true' }, track),
+      h('span', { class: 'told' }, told.map(([kind, time]) => t(`audit.${kind}`, { time: duration(time) })).join(', ')),
     );
   });
   return h('ul', { class: 'timeline' }, rows);
@@ -154,31 +128,30 @@ function bars(parts, seconds) {
 /** A decision in words. What the daemon says itself is English, and marked as that. */
 function words(event) {
   const { kind, numbers: of } = event;
-  const time = (name) => duration(of[name] ?? 0);
+  const given = Object.entries(of).filter(([, value]) => value !== null);
   switch (kind) {
     case 'stage_done': {
-      const spent = t('audit.stage_done', { wait: time('queue_s'), work: time('compute_s') });
-      return [stageName(stageOf(event)), ': ', spent];
+      const spent = t('audit.stage_done', { wait: duration(of.queue_s), work: duration(of.compute_s) });
+      return `${t(`audit.stage_${stageOf(event)}`)}: ${spent}`;
     }
     case 'queued':
       return t('audit.queued', { others: of.waiting_requests ?? 0 });
     case 'admitted':
-    case 'resumed': {
-      const given = { time: time('waited_s'), tokens: of.prompt_tokens ?? 0, cached: of.cached_tokens ?? 0 };
-      return t('audit.admitted', given);
-    }
+    case 'resumed':
+      return t('audit.admitted', { time: duration(of.waited_s), tokens: of.prompt_tokens, cached: of.cached_tokens });
     case 'finished':
       return of.model_steps
         ? t('audit.finished', { tokens: of.generated_tokens, steps: of.model_steps })
         : t('audit.finished_quoted');
     case 'prefetched':
-      return t('audit.prefetched', { tokens: of.computed_tokens ?? 0 });
+      return t('audit.prefetched', { tokens: of.computed_tokens });
     default:
       return [
-        h('span', {}, wordOf(kind), ': '),
+        wordOf(kind),
+        ': ',
         h('bdi', { lang: 'en' }, event.reason),
         event.preempted_for && [' (', t('audit.preempted_for'), ' ', untrusted(event.preempted_for), ')'],
-        numbersOf(event),
+        h('span', { class: 'numbers', lang: 'en' }, given.map(told).join(' · ')),
       ];
   }
 }
@@ -189,12 +162,7 @@ function wordOf(kind) {
   return KINDS.includes(kind) ? t(`audit.kind_${kind}`) : kind;
 }
 
-/** The numbers behind a decision that has no words of its own, as the box names them. */
-function numbersOf({ numbers }) {
-  const found = Object.entries(numbers).filter(([, value]) => value !== null);
-  if (found.length === 0) return null;
-  const told = found.map(([name, value]) =>
-    name.endsWith('_s') ? `${name.slice(0, -2)} ${duration(value)}` : `${name} ${number(value, 2)}`,
-  );
-  return h('span', { class: 'numbers', lang: 'en' }, told.join(' · '));
+/** A number behind a decision that has no words of its own, as the box names it. */
+function told([name, value]) {
+  return name.endsWith('_s') ? `${name.slice(0, -2)} ${duration(value)}` : `${name} ${number(value, 2)}`;
 }

@@ -1,11 +1,11 @@
 /** How the box is: live, its models, requests, usage, backups and certificates. */
 
 import { get } from '../core/api.js';
-import { badge, tabs } from '../core/controls.js';
+import { tabbedView } from '../core/controls.js';
 import { h, loadStyle, replace, untrusted } from '../core/dom.js';
-import { href, rewrite } from '../core/router.js';
 import { can, collections, identity } from '../core/session.js';
 import { number, t } from '../core/text.js';
+import { facts, stateBadge } from './facts.js';
 
 const LIMITS = ['requests_per_minute', 'tokens_per_minute', 'concurrent_requests'];
 
@@ -13,34 +13,17 @@ const LIMITS = ['requests_per_minute', 'tokens_per_minute', 'concurrent_requests
 export async function show(container, { parts, signal }) {
   await loadStyle('box/box.css');
   const title = t('app.box');
-  if (!can('admin')) {
+  if (can('admin')) {
+    tabbedView(container, { view: 'box', title, parts, signal }, [
+      { id: 'live', text: t('box.tab_live'), load: () => import('./live.js') },
+      { id: 'models', text: t('box.tab_models'), load: () => import('./models.js') },
+      { id: 'requests', text: t('box.tab_requests'), load: () => import('./audit.js') },
+      { id: 'usage', text: t('box.tab_usage'), load: () => import('./usage.js') },
+      { id: 'backups', text: t('box.tab_backups'), load: () => import('./backups.js') },
+    ]);
+  } else {
     replace(container, h('h1', {}, title), await whatOthersSee(signal));
-    return title;
   }
-  const [selected = 'live', request] = parts;
-  let first = request;
-  const panel = (id, load) => ({ id, text: t(`box.tab_${id}`), show: load });
-  const items = [
-    panel('live', async (into, left) => (await import('./live.js')).livePanel(into, left)),
-    panel('models', async (into, left) => (await import('./models.js')).modelsPanel(into, { signal: left })),
-    panel('requests', async (into, left) => {
-      const shown = first;
-      first = undefined;
-      await (await import('./audit.js')).auditPanel(into, { request: shown, signal: left });
-    }),
-    panel('usage', async (into, left) => (await import('./usage.js')).usagePanel(into, left)),
-    panel('backups', async (into, left) => (await import('./backups.js')).backupsPanel(into, left)),
-  ];
-  let tabbed = null;
-  const inSight = () => tabbed.querySelector('[aria-selected=true]').scrollIntoView({ block: 'nearest' });
-  const on = (id) => {
-    if (tabbed === null) return;
-    rewrite(href('box', id));
-    inSight();
-  };
-  tabbed = tabs(items, { selected, label: title, signal, on });
-  replace(container, h('h1', {}, title), tabbed);
-  inSight();
   return title;
 }
 
@@ -48,25 +31,20 @@ export async function show(container, { parts, signal }) {
 async function whatOthersSee(signal) {
   const who = identity();
   const [{ status }, found] = await Promise.all([get('/healthz', { signal }), collections()]);
-  const limits = LIMITS.filter((name) => who[name] !== null);
+  const limits = LIMITS.filter((name) => who[name] !== null).map((name) => [name, number(who[name])]);
   const each = ({ name, documents }) => h('li', {}, untrusted(name), ': ', t('box.documents', { count: documents }));
-  return h(
-    'div',
-    { class: 'stack' },
-    h('p', {}, badge(t(`box.is_${status}`), status === 'serving' ? 'good' : 'warn')),
+  return [
+    h('p', {}, stateBadge(status)),
     h('p', {}, t('box.for_admins')),
-    h('section', { class: 'card' }, h('h2', {}, untrusted(who.name)), h('dl', { class: 'facts' }, [
-      fact(t('box.roles'), who.roles.map((role) => t(`box.role_${role}`)).join(', ')),
-      limits.map((name) => fact(t(`box.${name}`), number(who[name]))),
-      fact(
-        t('box.collections'),
-        h('ul', {}, found.map(each)),
-      ),
-    ])),
-  );
-}
-
-/** A term and what it is, in a list of facts. */
-function fact(term, value) {
-  return [h('dt', {}, term), h('dd', {}, value)];
+    h(
+      'section',
+      { class: 'card' },
+      h('h2', {}, untrusted(who.name)),
+      facts({
+        roles: who.roles.map((role) => t(`box.role_${role}`)).join(', '),
+        ...Object.fromEntries(limits),
+        collections: h('ul', {}, found.map(each)),
+      }),
+    ),
+  ];
 }

@@ -2,6 +2,7 @@
 
 import { ApiError } from './api.js';
 import { announce, h, replace, shortcuts, svg, visible } from './dom.js';
+import { href, rewrite } from './router.js';
 import { duration, percent, t } from './text.js';
 
 const ICONS = {
@@ -204,6 +205,31 @@ export function tabs(items, { selected, label, on, signal }) {
 }
 
 /**
+ * Fills a view with its title and with tabs that the address names.
+ * @param {HTMLElement} container
+ * @param {{view: string, title: string, parts: string[], signal: AbortSignal}} options
+ * @param {Array<{id: string, text: string, load: () => Promise<{show: Function}>}>} items Their modules export
+ *     `show(container, signal, part)`; `part` is what the address has behind the name of the tab, at first.
+ */
+export function tabbedView(container, { view, title, parts: [selected, part], signal }, items) {
+  let first = true;
+  const panels = items.map(({ id, text, load }) => ({
+    id,
+    text,
+    show: async (panel, ending) => {
+      const given = first ? part : undefined;
+      first = false;
+      const module = await load();
+      await module.show(panel, ending, given);
+    },
+  }));
+  const on = (id) => first || rewrite(href(view, id));
+  const list = tabs(panels, { selected, label: title, signal, on });
+  replace(container, h('h1', {}, title), list);
+  list.querySelector('[aria-selected=true]').scrollIntoView({ block: 'nearest' });
+}
+
+/**
  * Returns a table that scrolls sideways within itself where it is too wide.
  * @param {{caption: string, columns: Array<{text: string, kind?: 'number'}>, rows: Array<Array<Node|string|number|null>>,
  *     hideCaption?: boolean}} options The first cell of a row is its heading.
@@ -212,18 +238,26 @@ export function table({ caption, columns, rows, hideCaption }) {
   const heads = columns.map(({ text, kind }) => h('th', { scope: 'col', class: kind }, text));
   const cell = (content, at) => h(at ? 'td' : 'th', { scope: at ? null : 'row', class: columns[at].kind }, content);
   const body = rows.map((cells) => h('tr', {}, cells.map(cell)));
-  const id = freshId('table');
   return h(
     'div',
-    { class: 'table-scroll', tabindex: '0', role: 'region', 'aria-labelledby': id },
+    { class: 'table-scroll', tabindex: '0', role: 'region', 'aria-label': caption },
     h(
       'table',
       {},
-      h('caption', { id, class: hideCaption ? 'sr-only' : null }, caption),
+      h('caption', { class: hideCaption ? 'sr-only' : null }, caption),
       h('thead', {}, h('tr', {}, heads)),
       h('tbody', {}, body),
     ),
   );
+}
+
+/**
+ * Returns the columns of a table.
+ * @param {string[]} texts Keys of the headings.
+ * @param {string[]} [numbers] Keys of further headings, of columns of numbers.
+ */
+export function columns(texts, numbers = []) {
+  return [...texts.map((key) => ({ text: t(key) })), ...numbers.map((key) => ({ text: t(key), kind: 'number' }))];
 }
 
 /** Returns a progress bar; `share` is 0 to 1, or null while nobody knows. It has a method `set(share)`. */

@@ -33,6 +33,25 @@ export function replace(node, ...children) {
   return node;
 }
 
+/** Makes a node what a fresh one is, but leaves what is alike in place: focus, selection and scrolling stay. */
+export function patch(node, fresh) {
+  if (node.isEqualNode(fresh)) return;
+  if (!isSameElement(node, fresh)) {
+    node.replaceWith(fresh);
+    return;
+  }
+  const children = [...fresh.childNodes];
+  while (node.childNodes.length > children.length) node.lastChild.remove();
+  children.forEach((child, at) => (node.childNodes[at] ? patch(node.childNodes[at], child) : node.append(child)));
+}
+
+function isSameElement(node, fresh) {
+  if (node.nodeName !== fresh.nodeName || node.nodeType !== Node.ELEMENT_NODE) return false;
+  const names = node.getAttributeNames();
+  if (names.length !== fresh.attributes.length) return false;
+  return names.every((name) => node.getAttribute(name) === fresh.getAttribute(name));
+}
+
 /**
  * Returns foreign text of one line, such as a name, isolated from the direction of its surroundings. Characters that
  * are invisible or change the direction are shown as their code points.

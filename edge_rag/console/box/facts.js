@@ -1,0 +1,22 @@
+/** How the panels of the box show a fact, a number and a state. */
+
+import { badge } from '../core/controls.js';
+import { h } from '../core/dom.js';
+import { t } from '../core/text.js';
+
+/** Returns a list of facts: their values by their texts in the section `box`. */
+export function facts(values) {
+  const items = Object.entries(values).map(([name, value]) => [h('dt', {}, t(`box.${name}`)), h('dd', {}, value)]);
+  return h('dl', { class: 'facts' }, items);
+}
+
+/** Returns the text of a number with a bar, which is full at a share of 1. */
+export function meter(text, share) {
+  const width = `${Math.min(100, 100 * share).toFixed(1)}%`;
+  return h('span', { class: 'meter' }, text, h('span', { class: 'bar', 'aria-hidden': 'true', style: { '--share': width } }));
+}
+
+/** Returns a state of the daemon. */
+export function stateBadge(state) {
+  return badge(t(`box.is_${state}`), state === 'serving' ? 'good' : 'warn');
+}
