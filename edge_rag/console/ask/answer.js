@@ -1,15 +1,14 @@
 /** One question with its answer: the text with its sources as it arrives, and what can be done with it. */
 
 import { get } from '../core/api.js';
-import { badge, button, errorBox, freshId, icon, iconButton, notice } from '../core/controls.js';
+import { attempt, badge, button, expander, freshId, icon, iconButton, notice } from '../core/controls.js';
 import { announce, h, readable, replace, untrusted } from '../core/dom.js';
-import { href } from '../core/router.js';
 import { can } from '../core/session.js';
 import { dateTime, duration, percent, t } from '../core/text.js';
-import { turnMarkdown } from './export.js';
+import { ending, turnMarkdown } from './export.js';
 import { feedback } from './feedback.js';
-import { GrowingText, parts, Sentences, sourceKey, sources } from './ranges.js';
-import { open, placeList, reference } from './sources.js';
+import { parts, Sentences, sources } from './ranges.js';
+import { placeList, reference } from './sources.js';
 
 const MODE_KINDS = { quote: 'good', cite: 'good', free: 'warn' };
 /** Documents that a follow-up can be limited to with one click. */
@@ -17,231 +16,179 @@ const MOST_ONLY = 3;
 /** Decisions about a request that its timeline shows. */
 const MOST_DECISIONS = 200;
 
-/** The element of a turn. */
-export class AnswerView {
-  #text = new GrowingText();
-  #keys = [];
-  #frame = 0;
-
-  /**
-   * @param {import('./conversation.js').Turn} turn Shown as it is; `received` and `ended` show what has changed.
-   * @param {{tip: import('./sources.js').Tip, notFoundBelow: number, again: () => void, only: (names: string[]) => void,
-   *     changed: () => void}} context
-   */
-  constructor(turn, context) {
-    this.turn = turn;
-    this.context = context;
-    this.sentences = new Sentences(turn.language);
-    const heading = h('h2', { class: 'ask-question', id: freshId('question'), dir: 'auto' }, readable(turn.question));
-    this.body = h('div', { class: 'answer-text', dir: 'auto' });
-    this.below = h('div', { class: 'stack below' });
-    this.element = h(
-      'article',
-      { class: 'turn', 'aria-labelledby': heading.id },
-      heading,
-      h('div', { class: 'card answer' }, this.#about(), this.body, this.below),
-    );
-    this.#text.append(turn.answer);
-    if (turn.state === 'asking') this.#wait();
-    else this.#complete();
+/**
+ * Returns what shows a turn.
+ * @param {import('./conversation.js').Turn} turn
+ * @param {{tip: object, notFoundBelow: number, again: () => void, only: (name: string) => void, changed: () => void}}
+ *     context
+ * @returns {{element: HTMLElement, received: (event: string, data: object) => void, ended: () => void}} `received`
+ *     shows an event that the turn already has, `ended` the end.
+ */
+export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
+  const told = new Sentences();
+  let drawn = [];
+  let frame = 0;
+  const heading = h('h2', { class: 'ask-question', id: freshId('question'), dir: 'auto' }, readable(turn.question));
+  const body = h('div', { class: 'answer-text', dir: 'auto' });
+  const below = h('div', { class: 'stack below' });
+  const card = h('div', { class: 'card answer' }, about(), body, below);
+  const element = h('article', { class: 'turn', 'aria-labelledby': heading.id }, heading, card);
+  if (turn.state === 'asking') {
+    body.ariaBusy = 'true';
+    replace(body, h('span', { class: 'waiting' }, t('ask.searching')));
+  } else {
+    complete();
   }
 
-  /** Shows an event of the answer that the turn already has. */
-  received(event, data) {
-    if (event === 'text') {
-      this.#text.append(data.text);
-      // Quoted and checked text comes by whole sentences, other text by words.
-      this.#say(data.text, this.turn.mode !== 'free');
-    }
-    if (event === 'passages') this.sentences = new Sentences(this.turn.language);
-    if (event === 'passages' || event === 'finished') return;
-    this.#frame ||= requestAnimationFrame(() => this.#draw());
+  function received(event, data) {
+    // Quoted and checked text comes by whole sentences, other text by words.
+    if (event === 'text') told.append(data.text, turn.mode !== 'free').forEach(announce);
+    if (event !== 'passages') frame ||= requestAnimationFrame(draw);
   }
 
-  /** Shows the end of the answer. */
-  ended() {
-    cancelAnimationFrame(this.#frame);
-    this.#say('', true);
-    this.#complete();
-    const { state, error, finish_reason: reason, citations } = this.turn;
-    if (state === 'failed') announce(error);
-    else if (state === 'stopped') announce(t('ask.stopped'));
-    else if (reason !== 'not_found') announce(t('ask.complete', { count: sources(citations).length }));
+  function ended() {
+    cancelAnimationFrame(frame);
+    told.append('', true).forEach(announce);
+    complete();
+    const count = sources(turn.citations).places.length;
+    if (turn.state !== 'done') announce(ending(turn));
+    else if (turn.finish_reason !== 'not_found') announce(t('ask.complete', { count }));
   }
 
-  #say(text, ends) {
-    this.sentences.append(text, ends).forEach(announce);
-  }
-
-  #about() {
-    const { mode, collection, filter, only, at } = this.turn;
-    const hint = badge(t(`ask.mode_${mode}`), MODE_KINDS[mode]);
-    hint.title = t(`ask.mode_${mode}_hint`);
-    const filtered = [filter && h('code', {}, untrusted(filter)), only.map((name) => [' ', untrusted(name)])];
+  function about() {
+    const limits = [turn.filter, ...turn.only].filter(Boolean).map((each) => [' ', untrusted(each)]);
     return h(
       'p',
       { class: 'about' },
-      hint,
-      h('span', {}, untrusted(collection)),
-      (filter || only.length > 0) && h('span', { class: 'limited' }, t('ask.limited_to'), ' ', filtered),
-      h('time', { datetime: new Date(at).toISOString() }, dateTime(at)),
+      badge(t(`ask.mode_${turn.mode}`), MODE_KINDS[turn.mode]),
+      untrusted(turn.collection),
+      limits.length > 0 && h('span', {}, t('ask.limited_to'), limits),
+      h('span', {}, dateTime(turn.at)),
     );
-  }
-
-  #wait() {
-    this.body.setAttribute('aria-busy', 'true');
-    replace(this.body, h('span', { class: 'waiting' }, t('ask.searching')));
   }
 
   /** Draws what has changed of the text: parts that are as before stay, and with them the focus. */
-  #draw() {
-    this.#frame = 0;
-    const { turn, body } = this;
-    const found = parts(this.#text, turn.citations, turn.unsupported);
+  function draw() {
+    frame = 0;
+    const found = parts(turn.answer, turn.citations, turn.unsupported);
     const keys = found.map((each) => JSON.stringify(each));
     let same = 0;
-    while (same < keys.length && keys[same] === this.#keys[same]) same++;
-    if (!this.#keys.length) replace(body);
+    while (same < keys.length && keys[same] === drawn[same]) same++;
     while (body.childElementCount > same) body.lastElementChild.remove();
-    const numbered = new Map(sources(turn.citations).map((each) => [sourceKey(each.citation), each]));
-    for (const part of found.slice(same)) body.append(this.#part(part, numbered));
-    this.#keys = keys;
+    const { places, numbers } = sources(turn.citations);
+    for (const each of found.slice(same)) body.append(part(each, places, numbers));
+    drawn = keys;
   }
 
-  #part({ text, citations, unsupported }, numbered) {
-    const { turn } = this;
-    const cited = citations.map((index) => turn.citations[index]);
-    const found = [...new Set(cited.map((each) => numbered.get(sourceKey(each))))];
-    const language = turn.mode === 'quote' ? cited[0]?.language : turn.language;
-    const words = h('span', { lang: language || null }, readable(text));
-    if (found.length) {
+  function part({ text, citations, unsupported }, places, numbers) {
+    const language = turn.mode === 'quote' ? turn.citations[citations[0]]?.language : turn.language;
+    const cited = [...new Set(citations.map((index) => numbers[index]))];
+    const references = cited.map((number) => reference(number, places[number - 1], tip, () => open(number - 1)));
+    const words = h('span', { lang: language }, readable(text));
+    const element = h('span', { class: 'answer-part' }, words);
+    if (cited.length) {
       words.className = 'answer-cited';
-      words.addEventListener('click', () => getSelection().isCollapsed && words.parentElement.querySelector('.ref').click());
+      words.addEventListener('click', () => getSelection().isCollapsed && references[0].click());
+    } else if (unsupported && text.trim()) {
+      words.className = 'unsupported';
+      element.append(h('span', { class: 'unsupported-note' }, icon('warning'), t('ask.unsupported')));
     }
-    if (unsupported && text.trim()) words.className = 'unsupported';
-    return h(
-      'span',
-      { class: 'answer-part' },
-      words,
-      unsupported && text.trim() && h('span', { class: 'unsupported-note' }, icon('warning'), t('ask.unsupported')),
-      found.map((each) => reference(each, this.context.tip, () => this.#open(each.citation))),
+    element.append(...references);
+    return element;
+  }
+
+  /** Opens a source, or one of the nearest passages, in the pane, which goes on to the others. */
+  function open(index) {
+    const all = turn.finish_reason === 'not_found' ? turn.nearest : sources(turn.citations).places;
+    const citations = all.map((each) => ({ ...each, collection: turn.collection }));
+    const onShow = (shown) => {
+      for (const each of element.querySelectorAll('[data-number]')) {
+        each.ariaCurrent = Number(each.dataset.number) - 1 === shown ? 'true' : null;
+      }
+    };
+    attempt(async () => {
+      const { openSource } = await import('../source/pane.js');
+      await openSource({ citations, index, onShow });
+    });
+  }
+
+  function complete() {
+    body.ariaBusy = null;
+    draw();
+    const { places } = sources(turn.citations);
+    replace(
+      below,
+      problem(),
+      turn.finish_reason === 'not_found' && nearest(),
+      turn.mode === 'free' && turn.answer && h('p', { class: 'hint' }, t('ask.mode_free_hint')),
+      places.length > 0 && section('ask.sources', placeList(places, open), onlyIn(places)),
+      actions(),
     );
   }
 
-  #open(citation) {
-    const { turn, element } = this;
-    const cited = sources(turn.citations).map((each) => each.citation);
-    const all = turn.finish_reason === 'not_found' ? turn.nearest : cited;
-    const index = all.findIndex((each) => sourceKey(each) === sourceKey(citation));
-    const onShow = (at) => {
-      for (const each of element.querySelectorAll('[data-number]')) {
-        if (at !== null && each.dataset.number === String(at + 1)) each.setAttribute('aria-current', 'true');
-        else each.removeAttribute('aria-current');
-      }
-    };
-    open(turn.collection, all, index, onShow).catch((error) => notice(error.message, { kind: 'error' }));
+  function problem() {
+    if (turn.state === 'failed') return h('div', { class: 'error-box' }, icon('warning'), h('p', {}, turn.error));
+    return ending(turn) && h('p', { class: 'ending' }, ending(turn));
   }
 
-  #complete() {
-    const { turn } = this;
-    this.body.removeAttribute('aria-busy');
-    if (turn.answer) this.#draw();
-    else replace(this.body);
-    const found = sources(turn.citations);
-    const parts = [this.#problem()];
-    if (turn.finish_reason === 'not_found') parts.push(this.#nearest());
-    if (turn.mode === 'free' && turn.answer) parts.push(h('p', { class: 'hint' }, t('ask.mode_free_hint')));
-    if (found.length) {
-      const list = placeList(found, (citation) => this.#open(citation));
-      parts.push(h('section', { class: 'sources' }, h('h3', {}, t('ask.sources')), list, this.#only(found)));
-    }
-    parts.push(this.#actions());
-    replace(this.below, parts);
-  }
-
-  #problem() {
-    const { state, error, finish_reason: reason } = this.turn;
-    if (state === 'failed') {
-      const again = button(t('ask.again'), { kind: 'primary', on: this.context.again });
-      return h('div', { class: 'error-box' }, icon('warning'), h('p', {}, error), again);
-    }
-    if (state === 'stopped') return h('p', { class: 'ending' }, t('ask.stopped'));
-    if (reason === 'stop' || reason === 'not_found') return null;
-    return h('p', { class: 'ending' }, reason === 'length' ? t('ask.finish_length') : t('ask.finish_other', { reason }));
-  }
-
-  #nearest() {
-    const { nearest, evidence } = this.turn;
-    if (!nearest.length) return h('p', { class: 'hint' }, t('ask.nothing_near'));
-    const { notFoundBelow } = this.context;
+  function nearest() {
+    const { evidence } = turn;
+    if (!turn.nearest.length) return h('p', { class: 'hint' }, t('ask.nothing_near'));
     const shares = { evidence: percent(evidence, 1), needed: percent(notFoundBelow, 1) };
     // With enough evidence it was the check of the written text that left nothing.
     const why = evidence < notFoundBelow ? t('ask.why_not', shares) : t('ask.why_unsupported');
-    return h(
-      'section',
-      { class: 'sources' },
-      h('h3', {}, t('ask.nearest')),
-      h('p', { class: 'hint' }, why),
-      placeList(nearest.map((citation) => ({ citation })), (citation) => this.#open(citation)),
-    );
+    return section('ask.nearest', h('p', { class: 'hint' }, why), placeList(turn.nearest, open));
   }
 
-  #only(found) {
-    const names = [...new Set(found.map((each) => each.citation.document))];
-    const offered = [...names.slice(0, MOST_ONLY).map((each) => [each]), ...(names.length > 1 ? [names] : [])];
-    const chips = offered.map((each) => {
-      const text = each.length > 1 ? t('ask.only_these') : t('ask.only');
-      const chip = button(text, { kind: 'chip', on: () => this.context.only(each) });
-      if (each.length === 1) chip.lastElementChild.append(' ', untrusted(each[0]));
-      return chip;
-    });
+  function onlyIn(places) {
+    const names = [...new Set(places.map((each) => each.document))].slice(0, MOST_ONLY);
+    const chips = names.map((name) =>
+      button([t('ask.only'), ' ', untrusted(name)], { kind: 'chip', on: () => only(name) }),
+    );
     return h('div', { class: 'row chips', role: 'group', 'aria-label': t('ask.follow_up') }, chips);
   }
 
-  #actions() {
-    const { turn } = this;
-    const shared = new URL(href('ask', { q: turn.question, collection: turn.collection }), location.href);
-    const markdown = () => turnMarkdown(turn, { t, dateTime });
-    const copy = (text) => () =>
-      navigator.clipboard.writeText(text()).then(
-        () => notice(t('ask.copied')),
-        () => notice(t('ask.not_copied'), { kind: 'error' }),
-      );
+  function actions() {
     return h(
       'div',
       { class: 'row actions' },
-      turn.answer && iconButton(t('ask.copy'), 'copy', { on: copy(markdown) }),
-      iconButton(t('ask.share'), 'link', { on: copy(() => shared.href) }),
-      turn.state !== 'failed' && button(t('ask.again'), { kind: 'quiet', on: this.context.again }),
-      turn.state === 'done' && feedback(turn, this.context.changed),
-      turn.timings && this.#timing(),
+      turn.answer && iconButton(t('ask.copy'), 'copy', { on: copy }),
+      button(t('ask.again'), { kind: turn.state === 'failed' ? 'primary' : 'quiet', on: again }),
+      turn.state === 'done' && [feedback(turn, changed), timing()],
+    );
+  }
+
+  function copy() {
+    navigator.clipboard.writeText(turnMarkdown(turn)).then(
+      () => notice(t('ask.copied')),
+      () => notice(t('ask.not_copied'), { kind: 'error' }),
     );
   }
 
   /** The time of an answer, and on demand where it went. */
-  #timing() {
+  function timing() {
     const panel = h('div', { id: freshId('time'), class: 'timing', hidden: true });
-    const total = this.turn.timings.stages.reduce((sum, each) => sum + each.queue_s + each.compute_s, 0);
-    const toggle = button(t('ask.took', { time: duration(total) }), {
-      kind: 'quiet',
-      'aria-expanded': 'false',
-      'aria-controls': panel.id,
-      on: () => {
-        panel.hidden = !panel.hidden;
-        toggle.setAttribute('aria-expanded', String(!panel.hidden));
-        if (panel.hidden || panel.childElementCount) return;
-        this.#timeline(panel).catch((error) => replace(panel, errorBox(error)));
-      },
-    });
-    return [toggle, panel];
+    const seconds = turn.timings.stages.reduce((sum, each) => sum + each.queue_s + each.compute_s, 0);
+    const toggle = button(t('ask.took', { time: duration(seconds) }), { kind: 'quiet', 'aria-controls': panel.id });
+    const show = (shown) => {
+      panel.hidden = !shown;
+      if (shown) attempt(() => timeline(panel));
+    };
+    return [expander(toggle, show), panel];
   }
 
   /** Shows the decisions about the request to those who may read them, and to others what the answer itself tells. */
-  async #timeline(panel) {
+  async function timeline(panel) {
     const { requestTimeline, stagesTimeline } = await import('../box/timeline.js');
-    const query = { request_id: this.turn.id, limit: MOST_DECISIONS };
+    const query = { request_id: turn.id, limit: MOST_DECISIONS };
     const found = can('admin') ? await get('/api/v1/audit', { query }) : { events: [] };
     if (found.events.length) await requestTimeline(panel, found.events);
-    else await stagesTimeline(panel, this.turn.timings);
+    else await stagesTimeline(panel, turn.timings);
   }
+
+  return { element, received, ended };
+}
+
+function section(title, ...content) {
+  return h('section', { class: 'sources' }, h('h3', {}, t(title)), content);
 }

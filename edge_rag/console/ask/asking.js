@@ -3,7 +3,6 @@
 import { ApiError, events } from '../core/api.js';
 import { failure } from '../core/controls.js';
 import { t } from '../core/text.js';
-import { limited } from './filter.js';
 
 /** Passages that are kept of an answer that was not found, and the characters that are kept of each. */
 const NEAREST = { passages: 5, characters: 600 };
@@ -11,43 +10,29 @@ const NEAREST = { passages: 5, characters: 600 };
 /**
  * Returns a turn that has not been asked yet.
  * @param {{question: string, collection: string, mode: string, filter: string, only: string[], sentences: number}} asked
+ *     What is asked, or a turn that asked it before.
  * @returns {import('./conversation.js').Turn}
  */
-export function newTurn({ question, collection, mode, filter = '', only = [], sentences = 1 }) {
-  return {
-    id: crypto.randomUUID(),
-    question,
-    collection,
-    mode,
-    filter,
-    only,
-    sentences,
-    at: Date.now(),
-    state: 'asking',
-    answer: '',
-    citations: [],
-    unsupported: [],
-    nearest: [],
-    evidence: null,
-    language: '',
-    finish_reason: '',
-    timings: null,
-    error: '',
-    rating: '',
-  };
+export function newTurn({ question, collection, mode, filter, only, sentences }) {
+  const asked = { id: crypto.randomUUID(), at: Date.now(), question, collection, mode, filter, only, sentences };
+  return { ...asked, state: 'asking', answer: '', citations: [], unsupported: [], nearest: [], rating: '' };
 }
 
 /**
  * Asks a turn's question and fills the turn, event by event.
  * @param {import('./conversation.js').Turn} turn
  * @param {{signal: AbortSignal, on: (event: string, data: object) => void}} options `on` is called after each event.
- * @returns {Promise<Error|null>} Why it failed; null if it did not, or was stopped.
+ * @returns {Promise<Error|undefined>} Why it failed, if it did and was not stopped.
  */
 export async function ask(turn, { signal, on }) {
+  const { id, question, collection, mode } = turn;
+  const filter = limited(turn) || undefined;
+  const body = { question, collection, mode, filter, stream: true };
+  if (mode === 'quote') body.max_sentences = turn.sentences;
   let passages = [];
   try {
-    const headers = { 'x-request-id': turn.id };
-    for await (const { event, data } of events('/api/v1/ask', { method: 'POST', body: request(turn), headers, signal })) {
+    const options = { method: 'POST', body, headers: { 'x-request-id': id }, signal };
+    for await (const { event, data } of events('/api/v1/ask', options)) {
       if (event === 'passages') passages = data.passages;
       apply(turn, passages, event, data);
       on(event, data);
@@ -55,42 +40,34 @@ export async function ask(turn, { signal, on }) {
     // A proxy or a stopped box can end the stream as if it were complete.
     if (!turn.finish_reason) throw new ApiError(0, { message: '' });
     turn.state = 'done';
-    return null;
   } catch (error) {
     // A refused token ends the view before its error arrives here.
-    if (signal.aborted && !(error instanceof ApiError)) {
-      turn.state = 'stopped';
-      return null;
-    }
-    turn.state = 'failed';
+    const stopped = signal.aborted && !(error instanceof ApiError);
+    turn.state = stopped ? 'stopped' : 'failed';
+    if (stopped) return undefined;
     turn.error = explain(turn, error);
     return error;
   }
 }
 
-function request({ question, collection, mode, filter, only, sentences }) {
-  const condition = limited(filter, only);
-  return {
-    question,
-    collection,
-    mode,
-    stream: true,
-    ...(mode === 'quote' ? { max_sentences: sentences } : {}),
-    ...(condition ? { filter: condition } : {}),
-  };
+/** Returns a filter that both holds as typed and is limited to the documents of some names. */
+function limited({ filter, only }) {
+  if (!only.length) return filter;
+  const limit = `name in (${only.map((each) => JSON.stringify(each)).join(', ')})`;
+  return filter ? `${limit} and (${filter})` : limit;
 }
 
 function apply(turn, passages, event, data) {
   if (event === 'passages') {
     turn.evidence = data.evidence;
-    turn.language = data.question_language ?? '';
+    turn.language = data.question_language;
   } else if (event === 'text') {
     turn.answer += data.text;
   } else if (event === 'citation') {
-    const { document_id: id, context } = passages[data.passage] ?? {};
-    turn.citations.push({ ...data, document_id: id, section: context?.at(-1) ?? '' });
+    const { document_id, context } = passages[data.passage];
+    turn.citations.push({ ...data, document_id, section: context.at(-1) });
   } else if (event === 'unsupported') {
-    turn.unsupported.push({ start: data.start, end: data.end });
+    turn.unsupported.push(data);
   } else if (event === 'finished') {
     turn.finish_reason = data.finish_reason;
     turn.timings = data.timings;
@@ -99,12 +76,11 @@ function apply(turn, passages, event, data) {
 }
 
 function nearest({ document_id, document, page, start, end, text, score, context }) {
-  const short = [...text.slice(0, 2 * NEAREST.characters)].slice(0, NEAREST.characters).join('');
-  return { document_id, document, page, start, end, text: short, score, section: context.at(-1) ?? '' };
+  const begin = [...text].slice(0, NEAREST.characters).join('');
+  return { document_id, document, page, start, end, text: begin, score, section: context.at(-1) };
 }
 
 function explain(turn, error) {
   if (error.unreachable) return t(turn.answer ? 'ask.broken_off' : 'ask.no_connection');
-  if (error.status === 401) return t('ask.signed_out');
-  return failure(error);
+  return error.status === 401 ? t('ask.signed_out') : failure(error);
 }

@@ -1,10 +1,10 @@
 /** Where a question is written, with what goes with it: collection, mode, number of sentences, filter. */
 
-import { badge, button, field, iconButton, select } from '../core/controls.js';
+import { button, expander, field, icon, iconButton, select } from '../core/controls.js';
 import { h, replace, untrusted } from '../core/dom.js';
 import { identity } from '../core/session.js';
 import { number, t } from '../core/text.js';
-import { filterField } from './filter.js';
+import { conditions } from './filter.js';
 
 /** Numbers of sentences that can be chosen, if the box allows them. */
 const SENTENCES = [1, 2, 3, 5, 8];
@@ -15,17 +15,16 @@ const MARGIN = 24;
  * Returns the composer.
  * @param {object} context
  * @param {object} context.options What `GET /api/v1/ask` tells.
- * @param {Array<{name: string, documents: number, settings: {title: string}}>} context.collections
+ * @param {Array<{name: string, settings: {title: string}}>} context.collections
  * @param {object} context.settings Collection, mode, filter, only and sentences at the beginning.
  * @param {AbortSignal} context.signal
  * @param {(settings: object) => void} context.onAsk Called with the settings and `question`.
  * @param {() => void} context.onStop
  * @param {(collection: string) => void} context.onCollection
- * @returns {{element: HTMLElement, set: (settings: object) => void, showBusy: (busy: boolean) => void,
- *     showFollowing: (following: boolean) => void, showError: (error: Error) => boolean, focus: () => void}}
  */
 export function composer({ options, collections, settings, signal, onAsk, onStop, onCollection }) {
-  let only = settings.only ?? [];
+  let { only } = settings;
+  let busy = false;
   // Who signs in next on this device gets no question of another.
   const draft = `edge-rag.draft.${identity().name}`;
   const text = h('textarea', {
@@ -35,67 +34,65 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
     maxlength: String(options.question_characters),
     placeholder: t('ask.placeholder'),
     enterkeyhint: 'send',
+    on: { input: written, keydown: pressed },
   });
   const question = field(t('ask.question'), text);
   question.classList.add('question-field');
-  question.firstElementChild.classList.add('sr-only');
+  question.firstElementChild.className = 'sr-only';
   const names = collections.map((each) => ({ value: each.name, text: each.settings.title || each.name }));
   const collection = select(names, { value: settings.collection, on: onCollection });
   const modes = options.modes.map((value) => ({ value, text: t(`ask.mode_${value}`) }));
-  const mode = select(modes, { value: settings.mode, on: () => showMode() });
+  const mode = select(modes, { value: settings.mode, on: showMode });
   const counts = SENTENCES.filter((each) => each <= options.max_sentences);
   const sentences = select(
     counts.map((each) => ({ value: String(each), text: number(each) })),
     { value: String(settings.sentences) },
   );
-  const hint = h('span');
-  const alone = h('span', {}, options.modes.length > 1 ? null : ` ${t('ask.no_model')}`);
   const sentencesField = field(t('ask.sentences'), sentences);
-  const filter = filterField({ collection: () => collection.value, signal, on: showLimits });
-  filter.value = settings.filter ?? '';
-  const more = h('details', { class: 'more' }, h('summary', {}, t('ask.filter')), filter);
-  more.open = Boolean(filter.value);
+  const filter = h('input', { class: 'filter-text', spellcheck: 'false', dir: 'ltr', on: { input: showLimits } });
+  const filterField = field(t('ask.filter'), filter, { hint: t('ask.filter_hint') });
+  const builder = conditions({ collection: () => collection.value, signal, on: limit });
+  const more = h('details', { class: 'more' }, h('summary', {}, t('ask.filter')), filterField, builder);
   const limits = h('div', { class: 'row limits' });
-  const following = h('span', { hidden: true }, ` ${t('ask.no_memory')}`);
-  const askButton = button(t('ask.ask'), { kind: 'primary', icon: 'send', type: 'submit' });
-  const stopButton = button(t('ask.stop'), { icon: 'stop', on: onStop, hidden: true });
-
-  const toggle = iconButton(t('ask.settings'), 'settings', {
-    'aria-expanded': 'false',
-    on: () => toggle.setAttribute('aria-expanded', String(element.classList.toggle('open'))),
-  });
-  toggle.classList.add('settings-toggle');
-  const modeField =
-    modes.length > 1
-      ? field(t('ask.mode'), mode)
-      : h('div', { class: 'field' }, h('span', { class: 'label' }, t('ask.mode')), badge(modes[0].text, 'good'));
+  const hints = h('p', { class: 'hint hints' });
+  const action = button('', { type: 'submit' });
+  const toggle = expander(iconButton(t('ask.settings'), 'settings', { kind: 'quiet settings-toggle' }));
   const element = h(
     'form',
     { class: 'composer card', on: { submit } },
     limits,
-    h('div', { class: 'question-row' }, question, askButton, stopButton, toggle),
-    h('div', { class: 'ask-settings' }, field(t('ask.collection'), collection), modeField, sentencesField, more),
-    h('p', { class: 'hint hints' }, hint, alone, following),
+    h('div', { class: 'question-row' }, question, action, toggle),
+    h(
+      'div',
+      { class: 'ask-settings' },
+      field(t('ask.collection'), collection),
+      modes.length > 1 && field(t('ask.mode'), mode),
+      sentencesField,
+      more,
+    ),
+    hints,
   );
 
   function submit(event) {
-    event?.preventDefault();
-    if (!stopButton.hidden) return;
-    const written = text.value.trim();
-    if (!written) {
+    event.preventDefault();
+    if (busy) onStop();
+    else send();
+  }
+
+  function send() {
+    const asked = current();
+    if (busy || !asked.question) {
       text.focus();
       return;
     }
-    question.setError('');
-    filter.setError('');
-    const asked = current(written);
+    filterField.setError('');
     write('');
     onAsk(asked);
   }
 
-  function current(written) {
+  function current() {
     return {
-      question: written,
+      question: text.value.trim(),
       collection: collection.value,
       mode: mode.value,
       filter: filter.value.trim(),
@@ -106,92 +103,90 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
 
   function write(next) {
     text.value = next;
-    sessionStorage.setItem(draft, next);
-    grow();
+    written();
   }
 
-  function grow() {
-    text.style.height = 'auto';
-    text.style.height = `${text.scrollHeight + 2}px`;
+  function written() {
+    sessionStorage.setItem(draft, text.value);
+    question.setError('');
+  }
+
+  function pressed(event) {
+    // While an input method composes, Enter takes its proposal.
+    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    send();
   }
 
   function showMode() {
-    replace(hint, t(`ask.mode_${mode.value}_hint`));
-    hint.hidden = false;
     sentencesField.hidden = mode.value !== 'quote';
+    replace(hints, t(`ask.mode_${mode.value}_hint`), modes.length === 1 && ` ${t('ask.no_model')}`);
+  }
+
+  function limit(condition) {
+    filter.value = [filter.value.trim(), condition].filter(Boolean).join(' and ');
+    filterField.setError('');
+    showLimits();
   }
 
   function showLimits() {
     const chips = only.map((name) => {
-      const chip = iconButton(t('ask.not_only', { name }), 'close', { on: () => setOnly(only.filter((each) => each !== name)) });
-      return h('span', { class: 'chip' }, t('ask.only'), ' ', untrusted(name), chip);
+      const others = only.filter((each) => each !== name);
+      const without = iconButton(t('ask.not_only', { name }), 'close', { on: () => setOnly(others) });
+      return h('span', { class: 'chip' }, t('ask.only'), ' ', untrusted(name), without);
     });
     replace(limits, chips);
-    limits.hidden = chips.length === 0;
     more.classList.toggle('in-use', Boolean(filter.value.trim()));
   }
 
+  /** Limits questions to the documents of some names, or to none. */
   function setOnly(next) {
     only = next;
     showLimits();
     text.focus();
   }
 
-  text.addEventListener('input', () => {
-    sessionStorage.setItem(draft, text.value);
-    question.setError('');
-    grow();
-  });
-  text.addEventListener('keydown', (event) => {
-    // While an input method composes, Enter takes its proposal.
-    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
-    event.preventDefault();
-    submit();
-  });
+  function showBusy(is) {
+    busy = is;
+    replace(action, icon(busy ? 'stop' : 'send'), h('span', {}, t(busy ? 'ask.stop' : 'ask.ask')));
+    action.classList.toggle('primary', !busy);
+  }
+
   // What gets the focus is scrolled to where the composer does not cover it.
-  const { style } = document.documentElement;
-  const covering = new ResizeObserver(() => style.setProperty('scroll-padding-bottom', `${element.offsetHeight + MARGIN}px`));
-  covering.observe(element);
-  signal.addEventListener('abort', () => {
-    covering.disconnect();
-    style.removeProperty('scroll-padding-bottom');
-  });
+  new ResizeObserver(() => {
+    const covered = element.offsetHeight && element.offsetHeight + MARGIN;
+    document.documentElement.style.scrollPaddingBottom = covered ? `${covered}px` : '';
+  }).observe(element);
   text.value = sessionStorage.getItem(draft) ?? '';
-  showMode();
+  filter.value = settings.filter;
+  more.open = Boolean(settings.filter);
+  showBusy(false);
   showLimits();
-  requestAnimationFrame(grow);
 
   return {
     element,
-    set({ question: next, only: names, collection: name }) {
-      if (name !== undefined) collection.value = name;
-      if (next !== undefined) write(next);
-      if (names !== undefined) setOnly(names);
+    current,
+    setOnly,
+    showBusy,
+    focus: () => text.focus(),
+    choose(name) {
+      collection.value = name;
     },
-    settings: () => current(''),
-    showBusy(busy) {
-      // Focus stays on what can be pressed: the button that goes takes it along.
-      const going = busy ? askButton : stopButton;
-      const focused = document.activeElement === going;
-      askButton.hidden = busy;
-      stopButton.hidden = !busy;
-      if (focused) (busy ? stopButton : text).focus();
-    },
-    showFollowing(is) {
+    /** Shows whether a conversation has begun. */
+    showBegun(is) {
       element.classList.toggle('begun', is);
-      following.hidden = !is;
-      alone.hidden = hint.hidden = is;
+      showMode();
+      if (is) replace(hints, t('ask.no_memory'));
     },
     /** Shows a refused field beside it; returns whether there is one. */
     showError(error, asked) {
-      const at = { filter, question }[error.param];
+      const [at, input] = { filter: [filterField, filter], question: [question, text] }[error.param] ?? [];
       if (error.status !== 400 || !at) return false;
       write(asked.question);
-      if (at === filter) more.open = true;
+      more.open ||= at === filterField;
       at.setError(error.message);
-      (at === filter ? filter : text).focus();
+      input.focus();
       return true;
     },
-    focus: () => text.focus(),
   };
 }

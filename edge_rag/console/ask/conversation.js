@@ -1,6 +1,6 @@
 /**
- * Conversations: kept in this browser only, by user, within bounds. The functions over plain values are pure; `Store`
- * keeps one entry a conversation, so that two windows do not overwrite each other's.
+ * Conversations: kept in this browser only, by user, within bounds. `Store` keeps one entry a conversation, so that two
+ * windows do not overwrite each other's.
  */
 
 /** Bounds of what a browser keeps; beyond them the oldest goes first. `characters` are those of the JSON. */
@@ -12,126 +12,93 @@ export const TITLE_CHARACTERS = 80;
 const PREFIX = 'edge-rag.conversation.';
 
 /**
- * @typedef {object} Turn A question and its answer; texts are empty and lists without elements until they are known.
+ * @typedef {object} Turn A question and its answer, with what the events of the answer told.
  * @property {string} id The request's id on the box.
  * @property {string[]} only Names of the documents that the question is limited to; empty for all.
  * @property {number} at Milliseconds since 1970.
  * @property {'asking'|'done'|'stopped'|'failed'} state
  * @property {object[]} citations As the box sends them, with `document_id` and `section`.
  * @property {object[]} nearest Best passages of an answer that was not found.
- * @property {string} error What went wrong, for people.
+ * @property {string} [error] What went wrong, for people.
  * @property {''|'up'|'down'} rating
  */
 
 /** Returns an empty conversation. */
-export function newConversation(owner, now = Date.now()) {
-  return { id: crypto.randomUUID(), owner, title: '', updated: now, turns: [], dropped: 0 };
+export function newConversation(owner) {
+  return { id: crypto.randomUUID(), owner, title: '', updated: Date.now(), turns: [], dropped: 0 };
 }
 
 /** Returns a conversation with a turn added or, by its id, replaced; it is named after its first question. */
-export function withTurn(conversation, turn, now = Date.now()) {
+export function withTurn(conversation, turn) {
   const at = conversation.turns.findIndex((each) => each.id === turn.id);
   const turns = at < 0 ? [...conversation.turns, turn] : conversation.turns.with(at, turn);
-  const extra = Math.max(0, turns.length - BOUNDS.answers);
-  const title = conversation.title || [...turn.question.trim().replace(/\s+/gu, ' ')].slice(0, TITLE_CHARACTERS).join('');
-  return { ...conversation, title, updated: now, turns: turns.slice(extra), dropped: conversation.dropped + extra };
+  const title = conversation.title || [...turn.question.replace(/\s+/gu, ' ')].slice(0, TITLE_CHARACTERS).join('');
+  const [kept] = bounded([{ ...conversation, title, updated: Date.now(), turns }]);
+  return kept;
 }
 
 /**
  * Chooses what is kept: the latest conversations within the bounds. Only of the latest one the oldest turns go, if it
  * alone is over them.
- * @param {object[]} conversations
- * @param {typeof BOUNDS} [bounds]
  * @returns {object[]} The latest first.
  */
-export function bounded(conversations, bounds = BOUNDS) {
+export function bounded(conversations, { conversations: most, answers, characters } = BOUNDS) {
+  const fits = (each) => each.turns.length <= answers && JSON.stringify(each).length <= characters;
   const kept = [];
-  let { answers, characters } = bounds;
-  for (const each of conversations.toSorted((a, b) => b.updated - a.updated).slice(0, bounds.conversations)) {
-    const fitting = kept.length ? each : shortened(each, answers, characters);
-    answers -= fitting.turns.length;
-    characters -= size(fitting);
-    if (kept.length && (answers < 0 || characters < 0)) break;
-    kept.push(fitting);
+  for (let each of latestFirst(conversations).slice(0, most)) {
+    while (!kept.length && each.turns.length && !fits(each)) {
+      each = { ...each, turns: each.turns.slice(1), dropped: each.dropped + 1 };
+    }
+    if (kept.length && !fits(each)) break;
+    answers -= each.turns.length;
+    characters -= JSON.stringify(each).length;
+    kept.push(each);
   }
   return kept;
 }
 
-function shortened(conversation, answers, characters) {
-  let left = characters - size({ ...conversation, turns: [] });
-  let first = conversation.turns.length;
-  while (first > 0 && conversation.turns.length - first < answers) {
-    left -= size(conversation.turns[first - 1]) + 1;
-    if (left < 0) break;
-    first--;
-  }
-  if (first === 0) return conversation;
-  return { ...conversation, turns: conversation.turns.slice(first), dropped: conversation.dropped + first };
+function latestFirst(conversations) {
+  return conversations.toSorted((a, b) => b.updated - a.updated);
 }
 
-function size(value) {
-  return JSON.stringify(value).length;
-}
-
-/** Conversations of one user in a `Storage`, such as `localStorage`. */
+/** The conversations in this browser of one user, whose name is that of the box. */
 export class Store {
-  /**
-   * @param {Storage} storage
-   * @param {string} owner Name of the user as the box knows it.
-   */
-  constructor(storage, owner) {
-    this.storage = storage;
+  constructor(owner) {
     this.owner = owner;
   }
 
   /** Returns the user's conversations, the latest first. */
   list() {
-    return this.#all()
-      .filter((each) => each.owner === this.owner)
-      .sort((a, b) => b.updated - a.updated);
+    return latestFirst(all().filter((each) => each.owner === this.owner));
   }
 
-  /** Returns a conversation of the user by its id, or null. */
+  /** Returns a conversation of the user by its id, if there is one. */
   get(id) {
-    const found = this.#read(PREFIX + id);
-    return found?.owner === this.owner ? found : null;
+    return this.list().find((each) => each.id === id);
   }
 
   /**
    * Keeps a conversation, and drops the oldest ones, of any user, that are over the bounds.
-   * @returns {boolean} Whether it is kept; the browser may have no room or allow nothing.
+   * @returns {boolean} Whether it is kept; the browser may have no room.
    */
   save(conversation) {
+    const others = all().filter((each) => each.id !== conversation.id);
+    const kept = bounded([conversation, ...others]).map((each) => each.id);
+    for (const { id } of others) if (!kept.includes(id)) this.remove(id);
     try {
-      const others = this.#all().filter((each) => each.id !== conversation.id);
-      const kept = bounded([conversation, ...others]);
-      for (const { id } of others) if (!kept.some((each) => each.id === id)) this.remove(id);
-      const own = kept.find((each) => each.id === conversation.id);
-      if (own) this.storage.setItem(PREFIX + own.id, JSON.stringify(own));
-      return Boolean(own);
+      localStorage.setItem(PREFIX + conversation.id, JSON.stringify(conversation));
+      return true;
     } catch {
       return false;
     }
   }
 
   remove(id) {
-    this.storage.removeItem(PREFIX + id);
+    localStorage.removeItem(PREFIX + id);
   }
+}
 
-  #all() {
-    const keys = Array.from({ length: this.storage.length }, (_, at) => this.storage.key(at));
-    return keys
-      .filter((each) => each.startsWith(PREFIX))
-      .map((each) => this.#read(each))
-      .filter(Boolean);
-  }
-
-  #read(key) {
-    try {
-      const found = JSON.parse(this.storage.getItem(key));
-      return Array.isArray(found?.turns) ? found : null;
-    } catch {
-      return null;
-    }
-  }
+function all() {
+  const keys = Object.keys(localStorage).filter((each) => each.startsWith(PREFIX));
+  return keys.map((each) => JSON.parse(localStorage.getItem(each)));
 }

@@ -1,7 +1,7 @@
 /** Thumbs and a note on an answer, which the box keeps for its operator. */
 
 import { send } from '../core/api.js';
-import { button, checkbox, errorBox, field, freshId, iconButton, notice } from '../core/controls.js';
+import { attempt, button, checkbox, field, iconButton, notice } from '../core/controls.js';
 import { h, replace } from '../core/dom.js';
 import { t } from '../core/text.js';
 
@@ -13,74 +13,53 @@ const NOTE_CHARACTERS = 2000;
  * @param {() => void} changed Called when the turn has been rated.
  */
 export function feedback(turn, changed) {
-  const panel = h('div', { id: freshId('feedback'), hidden: true });
-  const thumbs = [thumb('up', 'thumbs_up', 'ask.helped'), thumb('down', 'thumbs_down', 'ask.did_not_help')];
-  const group = h('div', { class: 'row', role: 'group', 'aria-label': t('ask.feedback') }, thumbs);
-  const element = h('div', { class: 'feedback' }, group, panel);
-  let rating = turn.rating;
+  const panel = h('div', { class: 'feedback-panel' });
+  const thumbs = {
+    up: iconButton(t('ask.helped'), 'thumbs_up', { on: () => show('up', form('up')) }),
+    down: iconButton(t('ask.did_not_help'), 'thumbs_down', { on: () => show('down', form('down')) }),
+  };
 
-  function thumb(value, picture, key) {
-    return iconButton(t(key), picture, {
-      'aria-pressed': String(turn.rating === value),
-      'aria-controls': panel.id,
-      on: () => choose(value),
-      data: { rating: value },
-    });
+  function show(pressed, shown) {
+    for (const [rating, thumb] of Object.entries(thumbs)) thumb.setAttribute('aria-pressed', String(rating === pressed));
+    replace(panel, shown);
   }
 
-  function choose(value) {
-    const again = rating === value && !panel.hidden;
-    rating = again ? turn.rating : value;
-    show();
-    panel.hidden = again;
-    if (!again) replace(panel, form());
+  function close(rating) {
+    show(turn.rating);
+    thumbs[rating].focus();
   }
 
-  function show() {
-    for (const each of thumbs) each.setAttribute('aria-pressed', String(each.dataset.rating === rating));
-  }
-
-  function form() {
+  function form(rating) {
     const note = h('textarea', { rows: '2', maxlength: String(NOTE_CHARACTERS), dir: 'auto' });
-    const told = checkbox(t('ask.feedback_with_text'));
-    const kept = h('p', { class: 'hint' }, t('ask.feedback_keeps'));
-    const failed = h('div');
+    const withText = checkbox(t('ask.feedback_with_text'));
     const sending = button(t('ask.feedback_send'), { kind: 'primary', type: 'submit' });
+
+    async function submit(event) {
+      event.preventDefault();
+      sending.disabled = true;
+      const { id, question, answer, collection } = turn;
+      const body = { request_id: id, rating, note: note.value.trim() };
+      if (withText.box.checked) Object.assign(body, { question, answer, collection });
+      const done = await attempt(() => send('POST', '/api/v1/feedback', body));
+      sending.disabled = false;
+      if (!done) return;
+      turn.rating = rating;
+      changed();
+      close(rating);
+      notice(t('ask.feedback_sent'));
+    }
+
     return h(
       'form',
-      {
-        class: 'feedback-form',
-        on: {
-          submit: async (event) => {
-            event.preventDefault();
-            sending.disabled = true;
-            try {
-              await send('POST', '/api/v1/feedback', body(note.value.trim(), told.box.checked));
-            } catch (error) {
-              replace(failed, errorBox(error));
-              sending.disabled = false;
-              return;
-            }
-            turn.rating = rating;
-            changed();
-            panel.hidden = true;
-            thumbs.find((each) => each.dataset.rating === rating).focus();
-            notice(t('ask.feedback_sent'));
-          },
-        },
-      },
+      { class: 'feedback-form', on: { submit } },
       field(t('ask.note'), note),
-      kept,
-      told,
-      failed,
-      h('div', { class: 'row' }, sending, button(t('controls.cancel'), { on: () => choose(rating) })),
+      h('p', { class: 'hint' }, t('ask.feedback_keeps')),
+      withText,
+      h('div', { class: 'row' }, sending, button(t('controls.cancel'), { on: () => close(rating) })),
     );
   }
 
-  function body(note, withText) {
-    const { id, question, answer, collection } = turn;
-    return { request_id: id, rating, note, ...(withText ? { question, answer, collection } : {}) };
-  }
-
-  return element;
+  show(turn.rating);
+  const group = h('div', { class: 'row', role: 'group', 'aria-label': t('ask.feedback') }, Object.values(thumbs));
+  return [group, panel];
 }

@@ -1,6 +1,6 @@
 /** The conversations of this browser: a list to go back to, rename and delete them. */
 
-import { button, confirm, dialog, field, freshId, iconButton } from '../core/controls.js';
+import { button, confirm, dialog, expander, field, freshId, iconButton } from '../core/controls.js';
 import { h, replace, untrusted } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { ago, t } from '../core/text.js';
@@ -16,37 +16,27 @@ import { BOUNDS, TITLE_CHARACTERS } from './conversation.js';
  * @returns {HTMLElement} With a method `update()`.
  */
 export function history({ store, shown, onRename, onDelete }) {
-  const list = h('ul', { id: freshId('conversations') });
-  const toggle = button(t('ask.conversations'), {
-    icon: 'menu',
-    class: 'button quiet history-toggle',
-    'aria-expanded': 'false',
-    'aria-controls': list.id,
-    on: () => toggle.setAttribute('aria-expanded', String(element.classList.toggle('open'))),
-  });
-  const fresh = h('a', { class: 'button', href: href('ask', 'new') }, t('ask.new'));
+  const list = h('ul');
   const kept = h('p', { class: 'hint' }, t('ask.kept_here', { count: BOUNDS.conversations }));
-  const element = h(
-    'nav',
-    { class: 'history', 'aria-label': t('ask.conversations') },
-    h('div', { class: 'row spread' }, toggle, fresh),
-    list,
-    kept,
-  );
+  const folded = h('div', { class: 'folded', id: freshId('conversations') }, list, kept);
+  const controls = { kind: 'quiet history-toggle', icon: 'menu', 'aria-controls': folded.id };
+  const toggle = expander(button(t('ask.conversations'), controls));
+  const fresh = h('a', { class: 'button', href: href('ask', 'new') }, t('ask.new'));
+  const head = h('div', { class: 'row spread' }, toggle, fresh);
+  const element = h('nav', { class: 'history', 'aria-label': t('ask.conversations') }, head, folded);
 
   element.update = () => {
     const items = store.list().map((each) => {
-      const name = each.title;
-      const link = h(
-        'a',
-        { href: href('ask', each.id), 'aria-current': each.id === shown() ? 'page' : null },
-        h('span', { class: 'history-title' }, untrusted(name)),
-        h('span', { class: 'hint' }, ago(each.updated)),
-      );
+      const { id, title: name, updated } = each;
       return h(
         'li',
         {},
-        link,
+        h(
+          'a',
+          { href: href('ask', id), 'aria-current': id === shown() && 'page' },
+          h('span', { class: 'history-title' }, untrusted(name)),
+          h('span', { class: 'hint' }, ago(updated)),
+        ),
         iconButton(t('ask.rename', { name }), 'edit', { on: () => rename(each) }),
         iconButton(t('ask.delete', { name }), 'trash', { on: () => remove(each) }),
       );
@@ -60,7 +50,7 @@ export function history({ store, shown, onRename, onDelete }) {
     const saved = await dialog({
       title: t('ask.rename', { name: title }),
       content: field(t('ask.name'), input),
-      actions: [{ text: t('ask.save'), kind: 'primary', value: true, check: () => Boolean(input.value.trim()) }],
+      actions: [{ text: t('ask.save'), kind: 'primary', value: true, check: () => input.value.trim() }],
     });
     if (saved) onRename(id, input.value.trim());
   }
@@ -70,6 +60,5 @@ export function history({ store, shown, onRename, onDelete }) {
     if (await confirm({ ...asked, action: t('ask.delete_action'), danger: true })) onDelete(id);
   }
 
-  element.update();
   return element;
 }

@@ -5,114 +5,85 @@ import { h, readable, replace, untrusted, visible } from '../core/dom.js';
 import { number, t } from '../core/text.js';
 import { placeOf } from './export.js';
 
-/**
- * Opens a place beside the answer, from where the pane goes on to the others.
- * @param {string} collection
- * @param {object[]} all Citations or passages, in order.
- * @param {number} index Position of the one that is opened.
- * @param {(index: number|null) => void} onShow Told which one is shown, null when the pane closes.
- */
-export async function open(collection, all, index, onShow) {
-  const { openSource } = await import('../source/pane.js');
-  await openSource({ citations: all.map((each) => ({ ...each, collection })), index, onShow });
-}
-
 /** Returns document, place and text of a citation, and the score of a passage. */
 function passage(citation) {
   const { document: name, language, score, text } = citation;
-  const place = placeOf(citation, t).map((each) => [' · ', untrusted(each)]);
+  const place = placeOf(citation).map((each) => [' · ', untrusted(each)]);
   const scored = score !== undefined && h('span', { class: 'score' }, t('ask.score', { score: number(score, 2) }));
   return [
     h('span', { class: 'place-name' }, h('strong', {}, untrusted(name)), place, scored),
-    h('q', { lang: language ?? null, dir: 'auto', class: 'snippet' }, readable(text)),
+    h('q', { lang: language, dir: 'auto', class: 'snippet' }, readable(text)),
   ];
 }
 
 /**
  * Returns the number of a source in the text; it shows quote and place when pointed at or focused, and opens them.
- * @param {{number: number, citation: object}} source
- * @param {Tip} tip
+ * @param {number} at Number of the source.
+ * @param {object} citation
+ * @param {ReturnType<typeof sourceTip>} tip
  * @param {() => void} onOpen
  */
-export function reference({ number: shown, citation }, tip, onOpen) {
-  const place = visible([citation.document, ...placeOf(citation, t)].join(', '));
-  const label = t('ask.source_number', { number: shown, place });
-  const element = h('button', { type: 'button', class: 'ref', 'aria-label': label, data: { number: shown } }, String(shown));
-  element.addEventListener('click', () => {
-    tip.hide();
-    onOpen();
-  });
+export function reference(at, citation, tip, onOpen) {
+  const place = visible([citation.document, ...placeOf(citation)].join(', '));
+  const label = t('ask.source_number', { number: at, place });
+  const props = { type: 'button', class: 'ref', 'aria-label': label, data: { number: at }, on: { click: onOpen } };
+  const element = h('button', props, String(at));
   tip.attach(element, citation);
   return element;
 }
 
-/**
- * Returns the list of sources below an answer, or of nearest passages.
- * @param {Array<{number?: number, citation: object}>} found
- * @param {(citation: object) => void} onOpen
- */
-export function placeList(found, onOpen) {
-  const items = found.map(({ number: shown, citation }) => {
-    return h(
-      'li',
-      {},
-      h(
-        'button',
-        { type: 'button', class: 'place', data: { number: shown ?? '' }, on: { click: () => onOpen(citation) } },
-        shown ? h('span', { class: 'place-number' }, String(shown)) : null,
-        h('span', { class: 'place-text' }, passage(citation)),
-      ),
-    );
+/** Returns the list of sources below an answer, or of nearest passages; `onOpen` is called with a position in it. */
+export function placeList(citations, onOpen) {
+  const items = citations.map((citation, at) => {
+    const props = { type: 'button', class: 'place', data: { number: at + 1 }, on: { click: () => onOpen(at) } };
+    const mark = h('span', { class: 'place-number' }, String(at + 1));
+    return h('li', {}, h('button', props, mark, h('span', { class: 'place-text' }, passage(citation))));
   });
   return h('ol', { class: 'places' }, items);
 }
 
 /**
- * A tip with the quote of a source. It stays while the pointer is on it, and Escape closes it (WCAG 1.4.13).
+ * Returns a tip with the quote of a source: its `element`, and `attach`, which has it shown for a button. It stays while
+ * the pointer is on it, and Escape closes it (WCAG 1.4.13).
+ * @param {AbortSignal} signal Ends it.
  */
-export class Tip {
-  #at = null;
-  #timer = 0;
+export function sourceTip(signal) {
+  let target = null;
+  let timer = 0;
+  const hideSoon = () => (timer = setTimeout(hide, 200));
+  const stay = { pointerenter: () => clearTimeout(timer), pointerleave: hideSoon };
+  const tip = h('div', { class: 'tip card', role: 'tooltip', id: freshId('tip'), popover: 'manual', on: stay });
+  addEventListener('keydown', (event) => event.key === 'Escape' && hide(), { signal });
+  addEventListener('scroll', hide, { signal, passive: true });
 
-  /** @param {AbortSignal} signal Ends it. */
-  constructor(signal) {
-    const stay = { pointerenter: () => clearTimeout(this.#timer), pointerleave: () => this.#hideSoon() };
-    this.element = h('div', { class: 'tip card', role: 'tooltip', id: freshId('tip'), popover: 'manual', on: stay });
-    const close = (event) => event.key === 'Escape' && this.#at && this.hide();
-    addEventListener('keydown', close, { signal });
-    addEventListener('scroll', () => this.hide(), { signal, passive: true });
+  function hide() {
+    clearTimeout(timer);
+    target?.removeAttribute('aria-describedby');
+    target = null;
+    tip.hidePopover();
   }
 
-  /** Shows the quote of a citation while an element is pointed at or focused. */
-  attach(element, citation) {
-    element.addEventListener('pointerenter', (event) => event.pointerType === 'mouse' && this.#show(element, citation));
-    element.addEventListener('pointerleave', () => this.#hideSoon());
-    element.addEventListener('focus', () => element.matches(':focus-visible') && this.#show(element, citation));
-    element.addEventListener('blur', () => this.hide());
-  }
-
-  hide() {
-    clearTimeout(this.#timer);
-    this.#at?.removeAttribute('aria-describedby');
-    this.#at = null;
-    if (this.element.matches(':popover-open')) this.element.hidePopover();
-  }
-
-  #hideSoon() {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.hide(), 200);
-  }
-
-  #show(element, citation) {
-    this.hide();
-    this.#at = element;
-    replace(this.element, passage(citation));
-    element.setAttribute('aria-describedby', this.element.id);
-    this.element.showPopover();
+  function show(element, citation) {
+    hide();
+    target = element;
+    replace(tip, passage(citation));
+    element.setAttribute('aria-describedby', tip.id);
+    tip.showPopover();
     const near = element.getBoundingClientRect();
-    const own = this.element.getBoundingClientRect();
-    const below = near.bottom + own.height + 8 < innerHeight || near.top < own.height + 8;
-    this.element.style.left = `${Math.max(8, Math.min(near.left, innerWidth - own.width - 8))}px`;
-    this.element.style.top = `${below ? near.bottom + 4 : near.top - own.height - 4}px`;
+    const { width, height } = tip.getBoundingClientRect();
+    const below = near.bottom + height + 8 < innerHeight || near.top < height + 8;
+    tip.style.left = `${Math.max(8, Math.min(near.left, innerWidth - width - 8))}px`;
+    tip.style.top = `${below ? near.bottom + 4 : near.top - height - 4}px`;
   }
+
+  function attach(element, citation) {
+    const on = (type, listener) => element.addEventListener(type, listener);
+    on('pointerenter', (event) => event.pointerType === 'mouse' && show(element, citation));
+    on('pointerleave', hideSoon);
+    on('focus', () => element.matches(':focus-visible') && show(element, citation));
+    on('blur', hide);
+    on('click', hide);
+  }
+
+  return { element: tip, attach };
 }

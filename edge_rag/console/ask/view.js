@@ -5,17 +5,19 @@ import { button, empty, iconButton, notice } from '../core/controls.js';
 import { h, loadStyle, replace, untrusted } from '../core/dom.js';
 import { href, rewrite } from '../core/router.js';
 import { can, chooseCollection, chosenCollection, collections, identity, isSignedIn } from '../core/session.js';
-import { ago, dateTime, t } from '../core/text.js';
-import { AnswerView } from './answer.js';
+import { ago, t } from '../core/text.js';
+import { answerView } from './answer.js';
 import { ask, newTurn } from './asking.js';
 import { composer } from './composer.js';
 import { newConversation, Store, withTurn } from './conversation.js';
-import { conversationMarkdown, fileName } from './export.js';
+import { conversationMarkdown } from './export.js';
 import { history } from './history.js';
-import { Tip } from './sources.js';
+import { sourceTip } from './sources.js';
 
 /** Answers that the page holds at first, and how many more a click shows. */
 const SHOWN = 30;
+/** Most characters of the name of a downloaded file. */
+const FILE_NAME_CHARACTERS = 60;
 const CURRENT = 'edge-rag.conversation';
 const SETTINGS = 'edge-rag.ask';
 
@@ -26,130 +28,116 @@ export async function show(container, { parts, query, signal }) {
     collections({ fresh: true }),
     loadStyle('ask/ask.css'),
   ]);
-  const named = known.some((each) => each.name === query.collection);
-  const chosen = named ? query.collection : await chosenCollection();
-  new AskView(container, { options, known, chosen, parts, query, signal });
+  const names = known.map((each) => each.name);
+  const chosen = names.includes(query.collection) ? query.collection : await chosenCollection();
+  const store = new Store(isSignedIn() ? identity().name : '');
+  let conversation = opened(store, parts[0] ?? (query.q ? 'new' : sessionStorage.getItem(CURRENT)));
+  let running = null;
+  /** Views of the answers that the page holds, by the id of their turn. */
+  const views = new Map();
+
+  const tip = sourceTip(signal);
+  const head = h('div', { class: 'row spread thread-head' });
+  const welcome = h('div');
+  const earlier = h('div', { class: 'earlier' });
+  const thread = h('div', { class: 'thread stack' });
+  const kept = history({ store, shown: () => conversation.id, onRename: rename, onDelete: remove });
+  const writing = composer({
+    options,
+    collections: known,
+    settings: settings(),
+    signal,
+    onAsk: askAgain,
+    onStop: () => running.abort(),
+    onCollection: chooseCollection,
+  });
+  const column = h('div', { class: 'column' }, head, welcome, thread, writing.element);
+  replace(container, h('div', { class: 'ask' }, kept, column), tip.element);
+  signal.addEventListener('abort', () => running?.abort());
+  draw(SHOWN);
+  if (query.q && names.length) askAgain({ ...writing.current(), question: query.q });
+  else if (matchMedia('(hover: hover)').matches && document.activeElement === document.body) writing.focus();
   return t('ask.title');
-}
-
-class AskView {
-  #running = null;
-  #views = new Map();
-
-  constructor(container, { options, known, chosen, parts, query, signal }) {
-    this.options = options;
-    this.known = known;
-    this.signal = signal;
-    this.store = new Store(localStorage, isSignedIn() ? identity().name : '');
-    this.conversation = this.#opened(parts[0], query.q);
-    this.tip = new Tip(signal);
-    this.thread = h('div', { class: 'thread stack' });
-    this.earlier = h('div', { class: 'earlier' });
-    this.head = h('div', { class: 'row spread thread-head' });
-    this.history = history({
-      store: this.store,
-      shown: () => this.conversation.id,
-      onRename: (id, title) => this.#rename(id, title),
-      onDelete: (id) => this.#delete(id),
-    });
-    const last = this.conversation.turns.at(-1);
-    this.composer = composer({
-      options,
-      collections: known,
-      settings: this.#settings(last, chosen),
-      signal,
-      onAsk: (asked) => this.#ask(asked),
-      onStop: () => this.#running?.abort(),
-      onCollection: chooseCollection,
-    });
-    this.welcome = h('div', { class: 'welcome' });
-    this.column = h('div', { class: 'column' }, this.head, this.welcome, this.thread, this.composer.element);
-    replace(container, h('div', { class: 'ask' }, this.history, this.column), this.tip.element);
-    signal.addEventListener('abort', () => this.#running?.abort(), { once: true });
-    this.#draw();
-    if (query.q && known.length) this.#ask({ ...this.composer.settings(), question: query.q });
-    else if (matchMedia('(hover: hover)').matches && document.activeElement === document.body) this.composer.focus();
-  }
-
-  #opened(id, question) {
-    const wanted = id ?? (question ? 'new' : sessionStorage.getItem(CURRENT));
-    const found = wanted && wanted !== 'new' ? this.store.get(wanted) : null;
-    if (!found) {
-      sessionStorage.removeItem(CURRENT);
-      return newConversation(this.store.owner);
-    }
-    sessionStorage.setItem(CURRENT, found.id);
-    // The page was closed while one was answered.
-    for (const each of found.turns) if (each.state === 'asking') each.state = 'stopped';
-    return found;
-  }
 
   /** What the composer begins with: what the last question of the conversation had, or what was chosen last. */
-  #settings(last, chosen) {
-    const kept = JSON.parse(localStorage.getItem(SETTINGS) ?? '{}');
-    const { mode, sentences } = { mode: this.options.default_mode, sentences: 1, ...kept };
-    const begun = last ?? { collection: chosen, mode, sentences, filter: '', only: [] };
-    const names = this.known.map((each) => each.name);
+  function settings() {
+    const last = JSON.parse(localStorage.getItem(SETTINGS) ?? '{}');
+    const first = { collection: chosen, mode: options.default_mode, sentences: 1, filter: '', only: [], ...last };
+    const begun = conversation.turns.at(-1) ?? first;
     return {
       ...begun,
-      mode: this.options.modes.includes(begun.mode) ? begun.mode : this.options.modes[0],
+      mode: options.modes.includes(begun.mode) ? begun.mode : options.modes[0],
       collection: names.includes(begun.collection) ? begun.collection : chosen,
     };
   }
 
-  #draw(shown = SHOWN) {
-    this.#views = new Map(this.conversation.turns.slice(-shown).map((turn) => [turn.id, this.#viewOf(turn)]));
-    replace(this.thread, this.earlier, [...this.#views.values()].map((each) => each.element));
-    this.#around();
+  function draw(most) {
+    views.clear();
+    for (const turn of conversation.turns.slice(-most)) views.set(turn.id, viewOf(turn));
+    replace(thread, earlier, [...views.values()].map((each) => each.element));
+    drawAround();
   }
 
-  #viewOf(turn) {
-    return new AnswerView(turn, {
-      tip: this.tip,
-      notFoundBelow: this.options.not_found_below,
-      again: () => this.#ask(turn),
-      only: (names) => this.composer.set({ only: names }),
-      changed: () => this.#save(turn),
+  function viewOf(turn) {
+    return answerView(turn, {
+      tip,
+      notFoundBelow: options.not_found_below,
+      again: () => askAgain(turn),
+      only: (name) => writing.setOnly([name]),
+      changed: () => save(turn),
     });
   }
 
   /** Shows what stands around the answers. */
-  #around() {
-    const { title, turns, dropped } = this.conversation;
+  function drawAround() {
+    const { title, turns, dropped } = conversation;
     const begun = turns.length > 0;
-    const folded = turns.length - this.#views.size;
-    const showMore = { icon: 'up', on: () => this.#draw(this.#views.size + SHOWN) };
-    const more = folded > 0 && button(t('ask.earlier', { count: folded }), showMore);
-    const lost = !folded && dropped > 0 && h('p', { class: 'hint' }, t('ask.dropped', { count: dropped }));
-    replace(this.earlier, more, lost);
-    const download = iconButton(t('ask.download'), 'download', { on: () => this.#download() });
+    const folded = turns.length - views.size;
+    const showMore = { icon: 'up', on: () => draw(views.size + SHOWN) };
+    replace(
+      earlier,
+      folded > 0 && button(t('ask.earlier', { count: folded }), showMore),
+      !folded && dropped > 0 && h('p', { class: 'hint' }, t('ask.dropped', { count: dropped })),
+    );
     // The name of a conversation is its first question, which stands below it at first.
     const named = turns.length > 1 || (begun && !turns[0].question.startsWith(title));
-    const heading = h('h1', { class: named ? 'conversation-title' : 'sr-only' }, named ? untrusted(title) : t('ask.title'));
-    replace(this.head, heading, begun && download);
-    replace(this.welcome, !begun && this.#welcome());
-    this.composer.element.hidden = !begun && this.known.every((each) => each.documents === 0);
-    this.composer.showFollowing(begun);
-    this.column.classList.toggle('begun', begun);
-    this.history.update();
+    replace(
+      head,
+      h('h1', { class: named ? 'conversation-title' : 'sr-only' }, named ? untrusted(title) : t('ask.title')),
+      begun && iconButton(t('ask.download'), 'download', { on: download }),
+    );
+    replace(welcome, !begun && beginning());
+    writing.element.hidden = !begun && known.every((each) => each.documents === 0);
+    writing.showBegun(begun);
+    column.classList.toggle('begun', begun);
+    kept.update();
   }
 
   /** What can be asked, before the first question. */
-  #welcome() {
-    const filled = this.known.filter((each) => each.documents > 0);
-    const add = h('a', { class: 'button primary', href: href('documents') }, t('ask.add_documents'));
-    if (!filled.length) return empty(t(can('writer') ? 'ask.no_documents' : 'ask.no_documents_reader'), can('writer') && add);
-    const cards = filled.map((each) => {
-      const { title, description } = each.settings;
-      const when = each.ingested_at && h('span', { class: 'hint' }, t('ask.newest', { ago: ago(each.ingested_at) }));
-      const parts = [
-        h('strong', {}, untrusted(title || each.name)),
-        description && h('span', { class: 'hint' }, untrusted(description)),
-        h('span', {}, t('ask.documents', { count: each.documents })),
-        when,
-      ];
-      const choose = { click: () => this.#pick(each.name) };
-      return h('li', {}, h('button', { type: 'button', class: 'card collection', on: choose }, parts));
+  function beginning() {
+    const filled = known.filter((each) => each.documents > 0);
+    if (!filled.length) {
+      const add = h('a', { class: 'button primary', href: href('documents') }, t('ask.add_documents'));
+      return can('writer') ? empty(t('ask.no_documents'), add) : empty(t('ask.no_documents_reader'));
+    }
+    const cards = filled.map(({ name, documents, ingested_at: newest, settings: { title, description } }) => {
+      const choose = () => {
+        chooseCollection(name);
+        writing.choose(name);
+        writing.focus();
+      };
+      return h(
+        'li',
+        {},
+        h(
+          'button',
+          { type: 'button', class: 'card collection', on: { click: choose } },
+          h('strong', {}, untrusted(title || name)),
+          description && h('span', { class: 'hint' }, untrusted(description)),
+          h('span', {}, t('ask.documents', { count: documents })),
+          newest && h('span', { class: 'hint' }, t('ask.newest', { ago: ago(newest) })),
+        ),
+      );
     });
     return [
       h('h2', { class: 'welcome-title' }, t('ask.welcome')),
@@ -158,85 +146,92 @@ class AskView {
     ];
   }
 
-  #pick(name) {
-    chooseCollection(name);
-    this.composer.set({ collection: name });
-    this.composer.focus();
-  }
-
-  async #ask(asked) {
-    if (this.#running) return;
-    const turn = newTurn({ ...asked });
-    const running = new AbortController();
-    this.#running = running;
+  /** Asks a question, or once more that of a turn. */
+  async function askAgain(asked) {
+    if (running) return;
+    running = new AbortController();
+    const turn = newTurn(asked);
     localStorage.setItem(SETTINGS, JSON.stringify({ mode: turn.mode, sentences: turn.sentences }));
-    const view = this.#add(turn);
-    this.composer.showBusy(true);
-    const error = await ask(turn, { signal: running.signal, on: (event, data) => view.received(event, data) });
-    this.#running = null;
-    this.composer.showBusy(false);
-    if (error && this.composer.showError(error, turn)) {
-      this.#withdraw(turn);
+    const view = add(turn);
+    writing.showBusy(true);
+    const error = await ask(turn, { signal: running.signal, on: view.received });
+    running = null;
+    writing.showBusy(false);
+    if (error && writing.showError(error, turn)) {
+      withdraw(turn);
       return;
     }
-    if (!this.signal.aborted) view.ended();
-    this.#save(turn);
+    if (!signal.aborted) view.ended();
+    save(turn);
   }
 
-  #add(turn) {
-    this.conversation = withTurn(this.conversation, turn);
-    sessionStorage.setItem(CURRENT, this.conversation.id);
-    rewrite(href('ask', this.conversation.id));
-    const view = this.#viewOf(turn);
-    this.#views.set(turn.id, view);
-    this.thread.append(view.element);
+  function add(turn) {
+    conversation = withTurn(conversation, turn);
+    sessionStorage.setItem(CURRENT, conversation.id);
+    rewrite(href('ask', conversation.id));
+    const view = viewOf(turn);
+    views.set(turn.id, view);
+    thread.append(view.element);
     // The oldest answers leave the page; they come back by a click.
-    for (const [id, each] of [...this.#views].slice(0, -SHOWN)) {
-      each.element.remove();
-      this.#views.delete(id);
-    }
-    this.#save(turn);
-    this.#around();
+    for (const id of [...views.keys()].slice(0, -SHOWN)) takeAway(id);
+    save(turn);
+    drawAround();
     const still = matchMedia('(prefers-reduced-motion: reduce)').matches;
-    view.element.scrollIntoView({ block: 'start', behavior: still ? 'auto' : 'smooth' });
+    view.element.scrollIntoView({ behavior: still ? 'auto' : 'smooth' });
     return view;
   }
 
+  function takeAway(id) {
+    views.get(id).element.remove();
+    views.delete(id);
+  }
+
   /** Takes back a question of which the box refused a field. */
-  #withdraw(turn) {
-    const turns = this.conversation.turns.filter((each) => each.id !== turn.id);
-    this.conversation = { ...this.conversation, turns, title: turns.length ? this.conversation.title : '' };
-    if (turns.length) this.store.save(this.conversation);
-    else this.store.remove(this.conversation.id);
-    this.#views.get(turn.id).element.remove();
-    this.#views.delete(turn.id);
-    this.#around();
+  function withdraw({ id }) {
+    const turns = conversation.turns.filter((each) => each.id !== id);
+    conversation = { ...conversation, turns, title: turns.length ? conversation.title : '' };
+    if (turns.length) store.save(conversation);
+    else store.remove(conversation.id);
+    takeAway(id);
+    drawAround();
   }
 
-  #save(turn) {
-    this.conversation = withTurn(this.conversation, turn);
-    if (!this.store.save(this.conversation)) notice(t('ask.not_kept'), { kind: 'error' });
-    if (!this.signal.aborted) this.history.update();
+  function save(turn) {
+    conversation = withTurn(conversation, turn);
+    if (!store.save(conversation)) notice(t('ask.not_kept'), { kind: 'error' });
+    if (!signal.aborted) kept.update();
   }
 
-  #rename(id, title) {
-    const found = this.store.get(id);
-    if (!found) return;
-    this.store.save({ ...found, title });
-    if (id === this.conversation.id) this.conversation = { ...this.conversation, title };
-    this.#around();
+  function rename(id, title) {
+    store.save({ ...store.get(id), title });
+    if (id === conversation.id) conversation = { ...conversation, title };
+    drawAround();
   }
 
-  #delete(id) {
-    this.store.remove(id);
-    if (id === this.conversation.id) location.hash = href('ask', 'new');
-    else this.history.update();
+  function remove(id) {
+    store.remove(id);
+    if (id === conversation.id) location.hash = href('ask', 'new');
+    else kept.update();
   }
 
-  #download() {
-    const text = conversationMarkdown(this.conversation, { t, dateTime });
-    const address = URL.createObjectURL(new Blob([text], { type: 'text/markdown' }));
-    h('a', { href: address, download: fileName(this.conversation.title, 'md') }).click();
+  function download() {
+    const words = conversation.title.match(/[\p{L}\p{N}]+/gu) ?? [t('ask.title')];
+    const name = [...words.join('-')].slice(0, FILE_NAME_CHARACTERS).join('');
+    const address = URL.createObjectURL(new Blob([conversationMarkdown(conversation)], { type: 'text/markdown' }));
+    h('a', { href: address, download: `${name}.md` }).click();
     setTimeout(() => URL.revokeObjectURL(address), 60_000);
   }
+}
+
+/** Returns a conversation by its id, or a new one. */
+function opened(store, id) {
+  const found = store.get(id);
+  if (!found) {
+    sessionStorage.removeItem(CURRENT);
+    return newConversation(store.owner);
+  }
+  sessionStorage.setItem(CURRENT, id);
+  // The page was closed while one was answered.
+  for (const each of found.turns) if (each.state === 'asking') each.state = 'stopped';
+  return found;
 }

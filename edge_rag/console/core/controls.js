@@ -61,6 +61,21 @@ export function iconButton(label, picture, { on, kind = 'quiet', ...attributes }
 }
 
 /**
+ * Makes a button tell whether what it opens is shown.
+ * @param {HTMLButtonElement} element
+ * @param {(shown: boolean) => void} [on] Called at every change; styles can go by the attribute instead.
+ */
+export function expander(element, on = () => {}) {
+  element.ariaExpanded = 'false';
+  element.addEventListener('click', () => {
+    const shown = element.ariaExpanded === 'false';
+    element.ariaExpanded = String(shown);
+    on(shown);
+  });
+  return element;
+}
+
+/**
  * Returns a control with its label.
  * @param {string} label
  * @param {HTMLElement} input
