@@ -8,11 +8,7 @@ import { pager } from './pages.js';
 
 const PAGE = 50;
 
-/**
- * Shows the chunks of a document.
- * @param {HTMLElement} container
- * @param {{collection: string, document: string, signal: AbortSignal}} options `document` is a name or an id.
- */
+/** Shows the chunks of a document, which is given by its name or id. */
 export async function chunksPanel(container, { collection, document, signal }) {
   await loadStyle('documents/panels.css');
   const path = `/api/v1/collections/${encodeURIComponent(collection)}/chunks`;
@@ -52,8 +48,8 @@ export async function chunksPanel(container, { collection, document, signal }) {
     const held = h('div', {});
     const caption = t('chunks.held', { position: position + 1 });
     const toggle = () => held.firstChild || fill(held, 'div', () => terms(position, caption));
-    const facts = [page && t('chunks.page', { page }), t('chunks.tokens', { count: tokens }), `${number(start)}–${number(end)}`,
-      language];
+    const range = `${number(start)}–${number(end)}`;
+    const facts = [page && t('chunks.page', { page }), t('chunks.tokens', { count: tokens }), range, language];
     return h(
       'li',
       { class: 'chunk' },
@@ -70,7 +66,8 @@ export async function chunksPanel(container, { collection, document, signal }) {
 
   async function terms(position, caption) {
     const found = await get(`${path}/${position}/terms`, { query: { document }, signal });
-    const columns = ['word', 'term', 'in_text', 'in_headings', 'in_chunks'].map((each) => ({ text: t(`chunks.${each}`) }));
+    const named = ['word', 'term', 'in_text', 'in_headings', 'in_chunks'];
+    const columns = named.map((each) => ({ text: t(`chunks.${each}`) }));
     columns[2].kind = columns[4].kind = 'number';
     const rows = found.terms.map((each) => [
       untrusted(each.word),

@@ -36,29 +36,20 @@ export async function documentView(container, { collection, document: id, query,
   replace(
     container,
     h('a', { class: 'row documents-up', href: all }, icon('left'), t('documents.back', { name: visible(collection) })),
-    h(
-      'div',
-      { class: 'row spread documents-head' },
+    h('div', { class: 'row spread documents-head' },
       h('h1', {}, untrusted(title)),
-      h(
-        'div',
-        { class: 'row' },
+      h('div', { class: 'row' },
         info.original && h('a', saved, icon('download'), t('documents.download')),
         can('writer') && picker(t('documents.replace'), { on: exchange }),
-        can('writer') && button(t('documents.delete'), { kind: 'danger', icon: 'trash', on: erase }),
-      ),
-    ),
+        can('writer') && button(t('documents.delete'), { kind: 'danger', icon: 'trash', on: erase }))),
     info.title && h('p', { class: 'hint' }, untrusted(info.name)),
     can('writer') && uploadList(signal),
   );
+  const chunks = async (panel, shown) =>
+    (await import('./chunks.js')).chunksPanel(panel, { collection, document: info.id, signal: shown });
   const items = [
     { id: 'text', text: t('documents.text'), show: (panel, shown) => reader(panel, collection, info.id, query, shown) },
-    {
-      id: 'chunks',
-      text: t('chunks.list'),
-      show: async (panel, shown) =>
-        (await import('./chunks.js')).chunksPanel(panel, { collection, document: info.id, signal: shown }),
-    },
+    { id: 'chunks', text: t('chunks.list'), show: chunks },
     { id: 'details', text: t('documents.details'), show: (panel) => replace(panel, details(info)) },
   ];
   const on = (tab) => rewrite(href('documents', collection, id, { ...query, tab: tab === 'text' ? null : tab }));
@@ -93,7 +84,8 @@ function details(info) {
     id: h('code', {}, info.id),
     sha256: h('code', {}, info.sha256),
   };
-  const metadata = Object.entries(info.metadata).map(([key, value]) => [untrusted(key), untrusted([value].flat().join(', '))]);
+  const words = (value) => untrusted([value].flat().join(', '));
+  const metadata = Object.entries(info.metadata).map(([key, value]) => [untrusted(key), words(value)]);
   return [
     entries(Object.entries(facts).map(([key, value]) => [t(`documents.column_${key}`), value])),
     metadata.length > 0 && [h('h2', {}, t('documents.metadata')), entries(metadata)],

@@ -12,11 +12,7 @@ const MOST_DOCUMENTS = 300; // shown of one job
 const POLL_MS = 2000;
 const KINDS = { added: 'good', replaced: 'good', unchanged: 'good', rejected: 'bad', superseded: 'warn', cancelled: 'warn' };
 
-/**
- * Fills a panel with the jobs, running ones first, until the signal is aborted.
- * @param {HTMLElement} panel
- * @param {{signal: AbortSignal}} options
- */
+/** Fills a panel with the jobs, running ones first, until the signal is aborted. */
 export async function jobsPanel(panel, { signal }) {
   const list = h('ul', { class: 'jobs stack', 'aria-label': t('documents.jobs') });
   const show = keyedRows(list, (job) => jobRow(job, signal));
@@ -24,8 +20,9 @@ export async function jobsPanel(panel, { signal }) {
   for (;;) {
     try {
       const { jobs } = await get('/api/v1/jobs', { query: { limit: MOST_JOBS }, signal });
-      const { running = [], ended = [] } = Object.groupBy(jobs, (each) => (each.state === 'running' ? 'running' : 'ended'));
-      const rows = show([...running.sort((a, b) => a.documents_ahead - b.documents_ahead), ...ended]);
+      const isRunning = (each) => each.state === 'running';
+      const running = jobs.filter(isRunning).sort((a, b) => a.documents_ahead - b.documents_ahead);
+      const rows = show([...running, ...jobs.filter((each) => !isRunning(each))]);
       if (!jobs.length) replace(panel, empty(t('documents.no_jobs')));
       else if (!list.isConnected) replace(panel, list);
       for (const row of rows) await row.learn();
@@ -84,7 +81,8 @@ function jobRow(job, signal) {
     try {
       for await (const { data } of events(`${path}/events`, { after: 0, signal })) {
         for (const each of data.documents) {
-          if (found.size < MOST_DOCUMENTS || each.state === 'rejected') found.set(`${each.collection}/${each.name}`, each);
+          const isShown = found.size < MOST_DOCUMENTS || each.state === 'rejected';
+          if (isShown) found.set(`${each.collection}/${each.name}`, each);
         }
         const now = data.work && h('p', {}, untrusted(data.work.name), ': ', waiting(data.job, data.work));
         replace(documents, now, listed([...found.values()], count));
@@ -119,8 +117,10 @@ function listed(found, count) {
   const shown = found.sort((a, b) => (b.state === 'rejected') - (a.state === 'rejected')).slice(0, MOST_DOCUMENTS);
   const rows = shown.map((each) => {
     const words = each.state === 'rejected' ? reasons(each) : untrusted(each.reason);
-    return h('li', {}, linked(each), ' ', badge(t(`documents.state_${each.state}`, { count: 1 }), KINDS[each.state]), ' ', words);
+    const state = badge(t(`documents.state_${each.state}`, { count: 1 }), KINDS[each.state]);
+    return h('li', {}, linked(each), ' ', state, ' ', words);
   });
   const rest = count - shown.length;
-  return [h('ul', { class: 'job-documents' }, rows), rest > 0 && h('p', { class: 'hint' }, t('documents.more', { count: rest }))];
+  const more = rest > 0 && h('p', { class: 'hint' }, t('documents.more', { count: rest }));
+  return [h('ul', { class: 'job-documents' }, rows), more];
 }

@@ -13,7 +13,8 @@ import { t } from '../core/text.js';
 export function pager(label, go) {
   const where = h('span', { class: 'hint' });
   // What cannot be done stays reachable, so that the focus is not lost at the last page.
-  const step = (text, icon, by) => button(text, { icon, on: (event) => event.currentTarget.ariaDisabled === 'false' && go(by) });
+  const step = (text, icon, by) =>
+    button(text, { icon, on: (event) => event.currentTarget.ariaDisabled === 'false' && go(by) });
   const back = step(t('chunks.back'), 'left', -1);
   const next = step(t('chunks.next'), 'right', 1);
   const element = h('nav', { class: 'row spread', 'aria-label': label, hidden: true }, back, where, next);

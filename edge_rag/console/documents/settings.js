@@ -31,11 +31,7 @@ const GROUPS = {
 };
 const HINTED = ['index', 'chunk_tokens', 'fusion_dense', 'merge_neighbours', 'recency_weight', 'recency_key', 'boosts'];
 
-/**
- * Shows the settings of a collection, which administrators may change.
- * @param {HTMLElement} container
- * @param {{collection: string, signal: AbortSignal}} options
- */
+/** Shows the settings of a collection, which administrators may change. */
 export async function settingsPanel(container, { collection, signal }) {
   await loadStyle('documents/panels.css');
   if (!can('admin')) return void replace(container, empty(t('settings.admins_only')));

@@ -14,11 +14,7 @@ const LOADED = 250;
 const MEASURES = ['recall_at_1', 'recall_at_5', 'recall_at_10', 'mrr'];
 const CHANGES = ['worse', 'improved', 'new', 'same'];
 
-/**
- * Shows the test questions of a collection.
- * @param {HTMLElement} container
- * @param {{collection: string, signal: AbortSignal}} options
- */
+/** Shows the test questions of a collection. */
 export async function testQuestionsPanel(container, { collection, signal }) {
   await loadStyle('documents/panels.css');
   const path = `/api/v1/collections/${encodeURIComponent(collection)}/test-questions`;

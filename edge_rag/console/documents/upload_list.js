@@ -10,13 +10,7 @@ const MOST_ROWS = 60;
 const MOST_FILES = 10_000; // of one choice
 const ORDER = ['failed', 'rejected', 'missing', 'reading', 'sending', 'pausing', 'waiting', 'stored'];
 
-/**
- * Returns a button that has files chosen.
- * @param {string} text
- * @param {{on: (files: Array<{file: File, name: string}>) => void, kind?: string}} options Further ones are attributes of
- *     the input.
- * @returns {HTMLElement}
- */
+/** Returns a button that has files chosen, and gives them to `on` as `[{file, name}]`; further options are attributes. */
 export function picker(text, { on, kind = '', ...attributes }) {
   const change = () => {
     const files = [...input.files].map((file) => ({ file, name: file.webkitRelativePath || file.name }));
@@ -73,10 +67,9 @@ export function uploadList(signal) {
 }
 
 /**
- * Keeps the rows of a list those of its items, in their order; the row of an item stays the same element.
+ * Returns what shows items in a list and returns their rows; the row of an item stays the same element.
  * @param {HTMLElement} list
- * @param {(item: {id: any}) => {element: HTMLElement, draw: (item: object) => void}} make Makes a row.
- * @returns {(items: object[]) => object[]} Shows items; returns their rows.
+ * @param {(item: {id: any}) => {element: HTMLElement, draw: (item: object) => void}} make
  */
 export function keyedRows(list, make) {
   let rows = new Map();

@@ -3,15 +3,12 @@
  * left; the element `background` of the page tells how far it is.
  *
  * @typedef {object} Upload
- * @property {number} id
  * @property {import('./tus.js').About} about
  * @property {File|null} file Null after a reload: it has to be chosen again.
  * @property {'missing'|'waiting'|'sending'|'pausing'|'reading'|'stored'|'rejected'|'failed'} state
  * @property {number} sent Bytes that the box has.
- * @property {object|null} job The job that reads it, as `GET /api/v1/jobs/ID` tells.
- * @property {object|null} work What is being done to it, as events of its job tell.
- * @property {string} reason Why it was rejected or has failed; also what was left out of a stored one.
- * @property {string} code Class of a failure.
+ * @property {object|null} job The job that reads it, and `work` what it does now, as the API tells.
+ * @property {string} reason Why it is no document, or what was left out of one; `code` is the class of a failure.
  * @property {string|null} document Id of the stored document.
  */
 
@@ -51,11 +48,7 @@ export function onUploads(listener, signal) {
   signal.addEventListener('abort', () => listeners.delete(listener), { once: true });
 }
 
-/**
- * Adds files; one that was begun before goes on where it was.
- * @param {Array<{file: File, name: string}>} files
- * @param {string} collection
- */
+/** Adds files, as `[{file, name}]`, to a collection; one that was begun before goes on where it was. */
 export function add(files, collection) {
   const underway = new Map(items.filter((each) => !hasEnded(each)).map((each) => [JSON.stringify(each.about), each]));
   for (const { file, name } of files) {

@@ -45,28 +45,15 @@ export async function show(container, { parts: [given, document], query, signal 
   );
   if (can('writer')) dropArea(container, { text: t('documents.drop', { name: visible(collection) }), on: upload, signal });
   const items = [
-    {
-      id: 'documents',
-      text: t('app.documents'),
-      show: (panel, shown) => listPanel(panel, { collection, info, upload, signal: shown }),
-    },
-    can('writer') && {
-      id: 'jobs',
-      text: t('documents.jobs'),
-      show: async (panel, shown) => (await import('./jobs.js')).jobsPanel(panel, { signal: shown }),
-    },
-    info && {
-      id: 'tests',
-      text: t('tests.list'),
-      show: async (panel, shown) =>
-        (await import('./test_questions.js')).testQuestionsPanel(panel, { collection, signal: shown }),
-    },
-    info && can('admin') && {
-      id: 'settings',
-      text: t('documents.settings'),
-      show: async (panel, shown) => (await import('./settings.js')).settingsPanel(panel, { collection, signal: shown }),
-    },
-  ].filter(Boolean);
+    ['documents', 'app.documents', () => (panel, options) => listPanel(panel, { ...options, info, upload })],
+    can('writer') && ['jobs', 'documents.jobs', async () => (await import('./jobs.js')).jobsPanel],
+    info && ['tests', 'tests.list', async () => (await import('./test_questions.js')).testQuestionsPanel],
+    info && can('admin') && ['settings', 'documents.settings', async () => (await import('./settings.js')).settingsPanel],
+  ].filter(Boolean).map(([id, key, load]) => ({
+    id,
+    text: t(key),
+    show: async (panel, shown) => (await load())(panel, { collection, signal: shown }),
+  }));
   const on = (id) => rewrite(href('documents', collection, id === 'documents' ? {} : { tab: id }));
   container.append(tabs(items, { label: t('documents.parts'), selected: query.tab, on, signal }));
   return t('app.documents');
@@ -74,10 +61,8 @@ export async function show(container, { parts: [given, document], query, signal 
 
 function chooser(known, collection) {
   const all = known.some((each) => each.name === collection) ? known : [{ name: collection, documents: 0 }, ...known];
-  const options = all.map(({ name, settings, documents }) => ({
-    value: name,
-    text: `${settings?.title || name} (${number(documents)})`,
-  }));
+  const shown = ({ name, settings, documents }) => `${settings?.title || name} (${number(documents)})`;
+  const options = all.map((each) => ({ value: each.name, text: shown(each) }));
   const chosen = select(options, { value: collection, on: (name) => go(href('documents', name)) });
   const create = can('admin') && button(t('documents.create'), { icon: 'add', on: createCollection });
   const label = h('label', {}, t('documents.collection'), ' ', chosen);
@@ -120,8 +105,8 @@ async function listPanel(panel, { collection, info, upload, signal }) {
   ];
   if (!info?.documents) {
     replace(panel, h('div', { class: 'row documents-tools' }, pick), nothing());
-    const again = (stored) => stored?.about.collection === collection && go(href('documents', collection), { replace: true });
-    onUploads(again, signal);
+    const again = () => go(href('documents', collection), { replace: true });
+    onUploads((stored) => stored?.about.collection === collection && again(), signal);
     return;
   }
   const path = `/api/v1/collections/${encodeURIComponent(collection)}/documents`;
@@ -132,30 +117,18 @@ async function listPanel(panel, { collection, info, upload, signal }) {
   let typed = 0;
   let renewing = 0;
 
-  const search = h('input', {
-    type: 'search',
-    maxlength: '256',
-    placeholder: t('documents.search_hint'),
-    'aria-label': t('documents.search'),
-    on: {
-      input: () => {
-        clearTimeout(typed);
-        typed = setTimeout(() => reload({ search: search.value.trim() }), SEARCH_MS);
-      },
-    },
-  });
-  const filter = h('input', {
-    maxlength: '4096',
-    autocomplete: 'off',
-    spellcheck: 'false',
-    on: { change: () => reload({ filter: filter.value.trim() }) },
-  });
+  const input = () => {
+    clearTimeout(typed);
+    typed = setTimeout(() => reload({ search: search.value.trim() }), SEARCH_MS);
+  };
+  const names = { placeholder: t('documents.search_hint'), 'aria-label': t('documents.search') };
+  const search = h('input', { type: 'search', maxlength: '256', ...names, on: { input } });
+  const change = () => reload({ filter: filter.value.trim() });
+  const filter = h('input', { maxlength: '4096', autocomplete: 'off', spellcheck: 'false', on: { change } });
   const filterField = field(t('documents.filter'), filter, { hint: t('documents.filter_hint') });
   const orders = Object.keys(ORDERS).map((value) => ({ value, text: t(`documents.order_${value}`) }));
-  const order = select(orders, {
-    'aria-label': t('documents.order'),
-    on: (id) => reload({ descending: null, ...ORDERS[id] }),
-  });
+  const reorder = (id) => reload({ descending: null, ...ORDERS[id] });
+  const order = select(orders, { 'aria-label': t('documents.order'), on: reorder });
   const found = h('p', { class: 'hint', role: 'status' });
   const count = h('span', {});
   const none = () => {
@@ -163,13 +136,9 @@ async function listPanel(panel, { collection, info, upload, signal }) {
     showSelection();
     list.refresh();
   };
-  const selection = h(
-    'div',
-    { class: 'row selection', hidden: true },
-    count,
+  const selection = h('div', { class: 'row selection', hidden: true }, count,
     button(t('documents.delete'), { kind: 'danger', icon: 'trash', on: erase }),
-    button(t('documents.select_none'), { kind: 'quiet', on: none }),
-  );
+    button(t('documents.select_none'), { kind: 'quiet', on: none }));
   const place = h('div', {});
   replace(
     panel,
@@ -283,10 +252,7 @@ function nothing() {
   return h('div', { class: 'empty drop-here' }, icon('upload'), h('p', {}, t('documents.empty')), formats);
 }
 
-/**
- * Returns what reads a list page by page, also from its middle. Pages begin after documents, so that none is lost or
- * repeated.
- */
+/** Returns what reads a list, also from its middle. Pages begin after documents, so that none is lost or repeated. */
 function pager(path, query, signal) {
   const cursors = new Map([[0, null]]); // by the position of the page that begins there
   return async (from, to) => {
