@@ -1,7 +1,7 @@
 /** What people think of answers, the newest first. */
 
 import { get, send } from '../core/api.js';
-import { badge, button, confirm, empty, failure, icon, notice, select } from '../core/controls.js';
+import { attempt, badge, button, confirm, empty, icon, select } from '../core/controls.js';
 import { h, replace, untrusted, visible } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { ago, dateTime, t } from '../core/text.js';
@@ -12,20 +12,21 @@ const PAGE = 50;
 /** Shows feedback, a page at a time. */
 export async function show(container, signal) {
   const list = h('div', { class: 'stack' });
-  let rating = '';
+  const choose = () => attempt(() => page(null));
   const choice = select(
     ['', 'down', 'up'].map((value) => ({ value, text: t(`feedback.only_${value || 'all'}`) })),
-    { 'aria-label': t('feedback.show'), on: (value) => ((rating = value), page(null)) },
+    { 'aria-label': t('feedback.show'), on: choose },
   );
 
   async function page(after) {
-    const found = await get(PATH, { query: { rating, after, limit: PAGE }, signal });
+    const found = await get(PATH, { query: { rating: choice.value, after, limit: PAGE }, signal });
     const reload = () => page(after);
     const { up = 0, down = 0 } = found.counts;
+    const items = found.feedback.map((each) => item(each, reload));
     replace(
       list,
       h('p', {}, t('feedback.counts', { up, down })),
-      found.feedback.length ? h('ul', { class: 'stack' }, found.feedback.map((each) => item(each, reload))) : none(after),
+      items.length ? h('ul', { class: 'stack' }, items) : empty(t(after ? 'feedback.no_more' : 'feedback.none')),
       h(
         'p',
         { class: 'row' },
@@ -36,25 +37,21 @@ export async function show(container, signal) {
   }
 
   async function turn(after) {
-    await page(after);
+    await attempt(() => page(after));
     container.scrollIntoView({ block: 'start' });
     list.querySelector('button')?.focus({ preventScroll: true });
   }
 
   await page(null);
-  replace(container, h('p', { class: 'row' }, choice), list);
-}
-
-function none(after) {
-  return empty(after ? t('feedback.no_more') : t('feedback.none'));
+  replace(container, h('p', {}, choice), list);
 }
 
 function item(given, reload) {
   const liked = given.rating === 'up';
-  const text = [
-    given.question && part('feedback.question', given.question),
-    given.answer && part('feedback.answer', given.answer),
-  ].filter(Boolean);
+  const text = ['question', 'answer'].filter((name) => given[name]).map((name) => [
+    h('dt', {}, t(`feedback.${name}`)),
+    h('dd', { dir: 'auto' }, lines(given[name])),
+  ]);
   return h(
     'li',
     { class: 'card feedback-item' },
@@ -82,10 +79,6 @@ function item(given, reload) {
   );
 }
 
-function part(key, text) {
-  return [h('dt', {}, t(key)), h('dd', { dir: 'auto' }, lines(text))];
-}
-
 /** Returns a text of several lines in which nothing invisible is left to change what the others look like. */
 function lines(text) {
   return text.split('\n').map(visible).join('\n');
@@ -94,10 +87,8 @@ function lines(text) {
 async function remove(given, reload) {
   const asked = { title: t('feedback.delete_title'), text: t('feedback.delete_text'), action: t('feedback.delete') };
   if (!(await confirm({ ...asked, danger: true }))) return;
-  try {
+  await attempt(async () => {
     await send('DELETE', `${PATH}/${given.id}`);
     await reload();
-  } catch (error) {
-    notice(failure(error), { kind: 'error' });
-  }
+  });
 }

@@ -1,7 +1,8 @@
 /** What a token allows, as a form: its name, roles, collections, limits and life. */
 
-import { checkbox, failure, field, select } from '../core/controls.js';
+import { checkbox, dialog, failure, field, select } from '../core/controls.js';
 import { h, replace, untrusted } from '../core/dom.js';
+import { collections } from '../core/session.js';
 import { dateTime, number, t } from '../core/text.js';
 
 const ROLES = ['reader', 'writer', 'peer', 'admin'];
@@ -9,49 +10,59 @@ const PRIORITIES = ['interactive', 'normal', 'batch'];
 const DAYS = [7, 30, 90, 365];
 const DAY_MS = 86_400_000;
 
-/** Names of the limits, as in the API. */
-export const LIMITS = ['requests_per_minute', 'tokens_per_minute', 'concurrent_requests'];
+const LIMITS = ['requests_per_minute', 'tokens_per_minute', 'concurrent_requests'];
 
 /**
- * Returns the form of a token.
- * @param {Array<{name: string}>} collections Those of the box.
- * @param {object|null} token The token that is changed, as the API tells it; null for a new one.
- * @returns {{content: HTMLElement, name: () => string, settings: () => object, days: () => number|null,
- *     refused: (error: Error) => void}} `refused` shows why the box did not take it, beside the field if it names one.
+ * Asks for what a token shall allow, until the box takes it.
+ * @param {string} title
+ * @param {string} action
+ * @param {(form: {name: () => string, settings: () => object, days: () => number|null}) => Promise<object>} take
+ * @param {{token?: object, more?: HTMLElement}} [options] The token that is changed; what else is asked for.
+ * @returns {Promise<object|undefined>} What the box answered; undefined if the user gave up.
  */
-export function rightsForm(collections, token = null) {
+export async function askForRights(title, action, take, { token, more } = {}) {
+  const form = rightsForm(await collections({ fresh: true }), token);
+  let taken;
+  const check = async () => {
+    try {
+      taken = await take(form);
+      return true;
+    } catch (error) {
+      form.refused(error);
+      return false;
+    }
+  };
+  const actions = [{ text: t('controls.cancel') }, { text: action, kind: 'primary', check }];
+  await dialog({ title, content: [form.content, more], actions });
+  return taken;
+}
+
+function rightsForm(known, token) {
   const now = token?.identity ?? { name: '', roles: ['reader'], collections: null, priority_max: 'interactive' };
   const name = h('input', { name: 'name', required: true, maxlength: '64', autocomplete: 'off', spellcheck: 'false' });
   const named = field(t('access.name'), name, { hint: t('access.name_hint') });
-  const roles = ROLES.map((role) =>
-    checkbox([h('strong', {}, t(`box.role_${role}`)), ' ', h('span', { class: 'hint' }, t(`access.role_${role}_hint`))], {
-      checked: now.roles.includes(role),
-      value: role,
-    }),
-  );
-  const names = [...new Set([...collections.map((each) => each.name), ...(now.collections ?? [])])].sort();
-  const each = names.map((value) =>
-    checkbox(untrusted(value), { checked: now.collections?.includes(value) ?? false, value }),
-  );
-  const list = h('div', { class: 'choices', hidden: now.collections === null }, each);
-  const all = checkbox(t('access.all_collections'), {
-    checked: now.collections === null,
-    on: (checked) => (list.hidden = checked),
+  const roles = ROLES.map((value) => {
+    const hint = h('span', { class: 'hint' }, t(`access.role_${value}_hint`));
+    return checkbox([h('strong', {}, t(`box.role_${value}`)), ' ', hint], { checked: now.roles.includes(value), value });
   });
+  const names = new Set([...known.map((each) => each.name), ...(now.collections ?? [])]);
+  const each = [...names].sort().map((value) =>
+    checkbox(untrusted(value), { checked: now.collections?.includes(value), value }),
+  );
+  const isForAll = now.collections === null;
+  const list = h('div', { class: 'choices', hidden: isForAll }, each);
+  const all = checkbox(t('access.all_collections'), { checked: isForAll, on: (checked) => (list.hidden = checked) });
   const limits = LIMITS.map((limit) => h('input', { type: 'number', min: '1', max: '999999999', value: now[limit] }));
   const priority = select(
     PRIORITIES.map((value) => ({ value, text: t(`access.priority_${value}`) })),
     { value: now.priority_max },
   );
   const kept = token?.expires ? [{ value: 'keep', text: t('access.until', { time: dateTime(token.expires) }) }] : [];
-  const ends = [...kept, { value: '', text: t('access.never') }];
-  for (const count of DAYS) ends.push({ value: String(count), text: t('access.days', { count }) });
-  const expires = select(ends, { value: ends[0].value });
+  const lives = DAYS.map((count) => ({ value: String(count), text: t('access.days', { count }) }));
+  const expires = select([...kept, { value: '', text: t('access.never') }, ...lives]);
   const problem = h('p', { class: 'field-error', role: 'alert' });
-  const content = h(
-    'div',
-    {},
-    token ? null : named,
+  const content = [
+    !token && named,
     h('fieldset', {}, h('legend', {}, t('access.roles')), roles),
     h('fieldset', {}, h('legend', {}, t('access.collections')), all, list),
     h('p', { class: 'hint' }, t('access.limits_hint')),
@@ -61,7 +72,7 @@ export function rightsForm(collections, token = null) {
       field(t('access.expires'), expires),
     ]),
     problem,
-  );
+  ];
   const chosen = (boxes) => boxes.filter(({ box }) => box.checked).map(({ box }) => box.value);
   const days = () => Number(expires.value) || null;
   return {
@@ -79,10 +90,10 @@ export function rightsForm(collections, token = null) {
       };
     },
     refused(error) {
-      const ofName = error.param === 'name' || error.code === 'token_exists';
-      named.setError(ofName ? failure(error) : '');
-      replace(problem, ofName ? null : failure(error));
-      if (ofName) name.focus();
+      const isOfName = error.param === 'name' || error.code === 'token_exists';
+      named.setError(isOfName && failure(error));
+      replace(problem, !isOfName && failure(error));
+      if (isOfName) name.focus();
     },
   };
 }

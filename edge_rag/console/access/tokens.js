@@ -1,12 +1,12 @@
 /** The tokens of the box: listed, made, changed and revoked. */
 
 import { get, send } from '../core/api.js';
-import { badge, button, confirm, dialog, empty, failure, icon, iconButton, notice, table } from '../core/controls.js';
+import { attempt, badge, button, columns, confirm, empty, icon, iconButton, notice, table } from '../core/controls.js';
 import { h, replace, untrusted, visible } from '../core/dom.js';
 import { collections } from '../core/session.js';
 import { dateTime, t } from '../core/text.js';
-import { pairDevice, shownOnce } from './pairing.js';
-import { limitsText, rightsForm } from './rights.js';
+import { pairDevice, showOnce, shownOnce } from './pairing.js';
+import { askForRights, limitsText } from './rights.js';
 
 const PATH = '/api/v1/tokens';
 
@@ -14,24 +14,30 @@ const PATH = '/api/v1/tokens';
 export async function show(container, signal, after = null) {
   const { tokens, next, advice } = await get(PATH, { query: { after }, signal });
   const reload = () => show(container, signal);
-  const rows = tokens.map((token) => [
-    h('span', { class: 'row' }, untrusted(token.identity.name), marks(token)),
-    token.identity.roles.map((role) => t(`box.role_${role}`)).join(', '),
-    named(token.identity.collections),
-    limitsText(token.identity),
-    token.expires ? dateTime(token.expires) : t('access.never'),
-    h(
-      'span',
-      { class: 'row' },
-      iconButton(t('access.change_of', { name: visible(token.identity.name) }), 'edit', { on: () => change(token, reload) }),
-      iconButton(t('access.revoke_of', { name: visible(token.identity.name) }), 'trash', {
-        on: () => revoke(token, reload),
-      }),
-    ),
-  ]);
-  const columns = ['client', 'roles', 'collections', 'limits', 'expires', 'actions'].map((name) => ({
-    text: t(`access.${name}`),
-  }));
+  const rows = tokens.map((token) => {
+    const name = visible(token.identity.name);
+    return [
+      h(
+        'span',
+        { class: 'row' },
+        untrusted(token.identity.name),
+        token.is_own && badge(t('access.own'), 'good'),
+        token.is_expired && badge(t('access.expired'), 'bad'),
+      ),
+      token.identity.roles.map((role) => t(`box.role_${role}`)).join(', '),
+      named(token.identity.collections),
+      limitsText(token.identity),
+      token.expires ? dateTime(token.expires) : t('access.never'),
+      h(
+        'span',
+        { class: 'row' },
+        iconButton(t('access.change_of', { name }), 'edit', { on: () => change(token, reload) }),
+        iconButton(t('access.revoke_of', { name }), 'trash', { on: () => revoke(token, reload) }),
+      ),
+    ];
+  });
+  const texts = ['access.name', 'access.roles', 'access.collections', 'access.limits', 'access.expires', 'access.actions'];
+  const shown = { caption: t('access.tab_tokens'), columns: columns(texts), rows, hideCaption: true };
   replace(
     container,
     advice && h('p', { class: 'advice' }, icon('warning'), h('span', {}, advice)),
@@ -42,16 +48,9 @@ export async function show(container, signal, after = null) {
       button(t('access.make'), { icon: 'add', on: () => make(reload) }),
     ),
     h('p', { class: 'hint' }, t('access.about')),
-    rows.length ? table({ caption: t('access.tab_tokens'), columns, rows, hideCaption: true }) : empty(t('access.none')),
+    rows.length ? table(shown) : empty(t('access.none')),
     next && button(t('access.more'), { icon: 'down', on: () => show(container, signal, next) }),
   );
-}
-
-function marks(token) {
-  return [
-    token.is_own && badge(t('access.own'), 'good'),
-    token.is_expired && badge(t('access.expired'), 'bad'),
-  ];
 }
 
 function named(found) {
@@ -60,38 +59,19 @@ function named(found) {
 }
 
 async function make(reload) {
-  const form = rightsForm(await collections({ fresh: true }));
-  let made;
-  const check = async () => {
-    try {
-      made = await send('POST', PATH, { name: form.name(), settings: form.settings() });
-      return true;
-    } catch (error) {
-      form.refused(error);
-      return false;
-    }
-  };
-  const actions = [{ text: t('controls.cancel') }, { text: t('access.make'), kind: 'primary', value: true, check }];
-  if (!(await dialog({ title: t('access.make'), content: form.content, actions }))) return;
-  const shown = await shownOnce(t('access.secret_title'), t('access.secret_text'), made.secret);
-  await dialog({ title: t('access.secret_title'), content: shown, actions: [{ text: t('access.done'), kind: 'primary' }] });
+  const made = await askForRights(t('access.make'), t('access.make'), (form) =>
+    send('POST', PATH, { name: form.name(), settings: form.settings() }),
+  );
+  if (!made) return;
+  await showOnce(t('access.secret_title'), shownOnce(t('access.secret_title'), t('access.secret_text'), made.secret));
   await reload();
 }
 
 async function change(token, reload) {
-  const form = rightsForm(await collections({ fresh: true }), token);
-  const check = async () => {
-    try {
-      await insisting((force) => send('PATCH', `${PATH}/${token.key}`, { settings: form.settings(), force }));
-      return true;
-    } catch (error) {
-      form.refused(error);
-      return false;
-    }
-  };
   const title = t('access.change_of', { name: visible(token.identity.name) });
-  const actions = [{ text: t('controls.cancel') }, { text: t('access.save'), kind: 'primary', value: true, check }];
-  if (await dialog({ title, content: form.content, actions })) await reload();
+  const save = (form) =>
+    insisting((force) => send('PATCH', `${PATH}/${token.key}`, { settings: form.settings(), force }));
+  if (await askForRights(title, t('access.save'), save, { token })) await reload();
 }
 
 async function revoke(token, reload) {
@@ -99,14 +79,11 @@ async function revoke(token, reload) {
   const title = t('access.revoke_of', { name });
   const text = t('access.revoke_text', { name });
   if (!(await confirm({ title, text, action: t('access.revoke'), danger: true }))) return;
-  try {
+  await attempt(async () => {
     await insisting((force) => send('DELETE', `${PATH}/${token.key}`, null, { query: { force: force || null } }));
-  } catch (error) {
-    notice(failure(error), { kind: 'error' });
-    return;
-  }
-  notice(t('access.revoked', { name }));
-  await reload();
+    notice(t('access.revoked', { name }));
+    await reload();
+  });
 }
 
 /** Does what may take the caller's own access, once more with `force` if the caller insists. */
