@@ -6,14 +6,13 @@ import { withQuery } from './router.js';
 export class ApiError extends Error {
   /**
    * @param {number} status HTTP status; 0 if the box could not be reached.
-   * @param {{message: string, code?: string, param?: string}} error What the box said.
+   * @param {{message: string, code?: string, param?: string}} error What the box said; `param` is the refused field.
    * @param {Headers} [headers] Headers of the response.
    */
   constructor(status, error, headers) {
     super(error.message);
     this.status = status;
     this.code = error.code ?? '';
-    /** Name of the field that was refused, or empty. */
     this.param = error.param ?? '';
     this.requestId = headers?.get('x-request-id') ?? '';
     const retry = headers?.get('retry-after-ms');
@@ -34,23 +33,12 @@ export function onUnauthenticated(listener) {
   refused = listener;
 }
 
-/**
- * Reads JSON.
- * @param {string} path
- * @param {{query?: object, signal?: AbortSignal}} [options] Values of `query` that are null or undefined are left out.
- */
+/** Reads JSON. */
 export async function get(path, { query = {}, signal } = {}) {
   return (await request('GET', withQuery(path, query), { signal })).json();
 }
 
-/**
- * Sends a request that changes something.
- * @param {string} method
- * @param {string} path
- * @param {object|Blob|null} [body] An object is sent as JSON, a Blob as it is.
- * @param {{signal?: AbortSignal, headers?: object, query?: object}} [options]
- * @returns {Promise<object|null>} The JSON of the response, null if there is none.
- */
+/** Sends what changes something, as `request` does. Resolves to the JSON of the response, null if it has none. */
 export async function send(method, path, body, { query = {}, ...options } = {}) {
   const response = await request(method, withQuery(path, query), { body, ...options });
   const json = response.headers.get('content-type')?.startsWith('application/json');
@@ -59,10 +47,7 @@ export async function send(method, path, body, { query = {}, ...options } = {}) 
 
 /**
  * Sends any request and returns its response, whatever its media type; failures are `ApiError`s.
- * @param {string} method
- * @param {string} path
- * @param {{body?: object|Blob|null, signal?: AbortSignal, headers?: object}} [options]
- * @returns {Promise<Response>}
+ * @param {{body?: object|Blob|null, signal?: AbortSignal, headers?: object}} [options] An object is sent as JSON.
  */
 export async function request(method, path, { body = null, signal, headers } = {}) {
   const json = body !== null && !(body instanceof Blob);
@@ -85,12 +70,9 @@ export async function request(method, path, { body = null, signal, headers } = {
 }
 
 /**
- * Reads a stream of events.
- * @param {string} path
- * @param {{method?: string, body?: object, signal?: AbortSignal, headers?: object, after?: string|number}} [options] With
- *     `after`, the id of the last event seen (0 for none), a lost connection is opened again from there, until `signal`
- *     is aborted.
- * @returns {AsyncGenerator<{event: string, data: any, id: string}>} An event `error` is thrown as an `ApiError`.
+ * Reads a stream of events, of which `error` is thrown as an `ApiError`. With `after`, the id of the last event seen
+ * (0 for none), a lost connection is opened again from there, until `signal` is aborted.
+ * @returns {AsyncGenerator<{event: string, data: any, id: string}>}
  */
 export async function* events(path, { method = 'GET', body, signal, headers, after } = {}) {
   let last = after;

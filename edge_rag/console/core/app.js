@@ -59,24 +59,18 @@ async function isOutdated() {
 }
 
 function menu() {
-  const theme = localStorage.getItem(THEME) ?? 'auto';
   const themes = ['auto', 'light', 'dark'].map((value) => ({ value, text: t(`app.theme_${value}`) }));
-  const chooser = select(themes, {
-    value: theme,
-    'aria-label': t('app.theme'),
-    on: (value) => {
-      localStorage.setItem(THEME, value);
-      applyTheme(value);
-    },
-  });
+  const chooser = select(themes, { value: applyTheme(), 'aria-label': t('app.theme'), on: applyTheme });
   const name = isSignedIn() ? identity().name : null;
   const out = name && iconButton(t('app.sign_out'), 'close', { on: () => signOut().catch((error) => notice(error.message)) });
   replace(document.getElementById('menu'), chooser, name && h('span', { class: 'who' }, untrusted(name)), out);
   document.querySelector('nav [data-view=access]').closest('li').hidden = !can('admin');
 }
 
-function applyTheme(value) {
+function applyTheme(value = localStorage.getItem(THEME) ?? 'auto') {
+  localStorage.setItem(THEME, value);
   document.documentElement.dataset.theme = value;
+  return value;
 }
 
 /** Shows where to sign in, and afterwards what was asked for; what a view has in memory stays. */
@@ -97,7 +91,7 @@ export async function enter() {
 }
 
 async function start() {
-  applyTheme(localStorage.getItem(THEME) ?? 'auto');
+  applyTheme();
   onUnauthenticated(askForCredentials);
   addEventListener('hashchange', show);
   try {

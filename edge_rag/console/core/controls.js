@@ -46,8 +46,8 @@ export function icon(name) {
 /**
  * Returns a button.
  * @param {string} text
- * @param {{on?: Function, kind?: 'primary'|'danger'|'quiet'|'link', icon?: string}} [options] `on` is what a click does;
- *     further options are attributes.
+ * @param {{on?: Function, kind?: 'primary'|'danger'|'quiet'|'link', icon?: string}} [options] `on` is what a click
+ *     does; further options are attributes.
  */
 export function button(text, { on, kind = '', icon: picture, ...attributes } = {}) {
   const props = { type: 'button', class: `button ${kind}`, on: { click: on }, ...attributes };
@@ -56,8 +56,8 @@ export function button(text, { on, kind = '', icon: picture, ...attributes } = {
 
 /** Returns a button with a picture, whose name is told to screen readers and shown as a tip. */
 export function iconButton(label, picture, { on, kind = 'quiet', ...attributes } = {}) {
-  const props = { type: 'button', class: `button icon-only ${kind}`, 'aria-label': label, title: label, on: { click: on } };
-  return h('button', { ...props, ...attributes }, icon(picture));
+  const props = { type: 'button', class: `button icon-only ${kind}`, on: { click: on } };
+  return h('button', { ...props, 'aria-label': label, title: label, ...attributes }, icon(picture));
 }
 
 /**
@@ -75,13 +75,7 @@ export function expander(element, on = () => {}) {
   return element;
 }
 
-/**
- * Returns a control with its label.
- * @param {string} label
- * @param {HTMLElement} input
- * @param {{hint?: string}} [options]
- * @returns {HTMLElement} With a method `setError(text)`, which shows what is wrong with the value, or nothing.
- */
+/** Returns a control with its label. Its method `setError(text)` shows what is wrong with the value, if anything. */
 export function field(label, input, { hint } = {}) {
   input.id ||= freshId('field');
   const about = hint && h('span', { class: 'hint', id: `${input.id}-hint` }, hint);
@@ -95,11 +89,7 @@ export function field(label, input, { hint } = {}) {
   return element;
 }
 
-/**
- * Returns a select.
- * @param {Array<{value: string, text: string}>} options
- * @param {{value?: string, on?: (value: string) => void}} [settings] Further settings are attributes.
- */
+/** Returns a select of `{value, text}`; `on` is told the value that is chosen. */
 export function select(options, { value, on, ...attributes } = {}) {
   const items = options.map((each) => h('option', { value: each.value }, visible(each.text)));
   const element = h('select', { ...attributes, on: { change: () => on?.(element.value) } }, items);
@@ -177,7 +167,6 @@ export function notice(text, { kind } = {}) {
  * @param {Array<{id: string, text: string, show: (panel: HTMLElement, signal: AbortSignal) => any}>} items `show` fills
  *     the panel; its signal is aborted when another tab is shown.
  * @param {{selected?: string, label: string, on: (id: string) => void, signal: AbortSignal}} options
- * @returns {HTMLElement}
  */
 export function tabs(items, { selected, label, on, signal }) {
   const panel = h('div', { role: 'tabpanel', tabindex: '0' });

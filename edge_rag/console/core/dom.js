@@ -12,11 +12,9 @@ export const BASE = document.documentElement.dataset.base;
 
 /**
  * Builds an element.
- * @param {string} tag Name of the element.
  * @param {object} [props] Attributes; `on` has listeners by event, `data` the data attributes, `style` CSS properties.
  *     A value that is null or false leaves its attribute out, true sets it without a value.
- * @param {...(Node|string|number|null|undefined|Array)} children Nodes, and texts, which are not parsed.
- * @returns {HTMLElement}
+ * @param {...(Node|string|number|null|undefined|false|Array)} children Nodes, and texts, which are not parsed.
  */
 export function h(tag, props = {}, ...children) {
   return fill(document.createElement(tag), props, children);
@@ -52,17 +50,12 @@ function isSameElement(node, fresh) {
   return names.every((name) => node.getAttribute(name) === fresh.getAttribute(name));
 }
 
-/**
- * Returns foreign text of one line, such as a name, isolated from the direction of its surroundings. Characters that
- * are invisible or change the direction are shown as their code points.
- * @param {string} text
- * @returns {HTMLElement}
- */
+/** Returns an element of foreign text of one line, such as a name: as `visible` shows it, with its own direction. */
 export function untrusted(text) {
   return h('bdi', {}, visible(text));
 }
 
-/** Returns a text in which invisible characters are written as their code points, as in `untrusted`. */
+/** Returns a text in which characters that are invisible or change the direction are written as their code points. */
 export function visible(text) {
   return String(text).replace(INVISIBLE, (each) => `⟨U+${each.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
 }
@@ -100,7 +93,8 @@ export function loadStyle(path) {
   if (!styles.has(path)) {
     const { promise, resolve } = Promise.withResolvers();
     styles.set(path, promise);
-    document.head.append(h('link', { rel: 'stylesheet', href: `${BASE}/${path}`, on: { load: resolve, error: resolve } }));
+    const on = { load: resolve, error: resolve };
+    document.head.append(h('link', { rel: 'stylesheet', href: `${BASE}/${path}`, on }));
   }
   return styles.get(path);
 }

@@ -9,7 +9,6 @@ export function withQuery(path, query) {
 /**
  * Returns the address of a view.
  * @param {...(string|object)} parts Name of the view, further parts, and last the query as an object, if any.
- * @returns {string}
  */
 export function href(...parts) {
   const query = typeof parts.at(-1) === 'object' ? parts.pop() : {};

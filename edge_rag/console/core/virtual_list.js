@@ -68,9 +68,7 @@ export function virtualList({ rowHeight, count, load, render, label, failed }) {
       const node = row(index);
       rows.set(index, node);
       // Elements stay in the order of their rows, so that Tab goes from one to the next.
-      let before = null;
-      for (let after = index + 1; after < end && before === null; after++) before = rows.get(after) ?? null;
-      list.insertBefore(node, before);
+      list.insertBefore(node, [...list.children].find((each) => each.ariaPosInSet > index) ?? null);
     }
     for (const page of [...pages.keys()]) {
       if (pages.size <= KEPT_PAGES) break;

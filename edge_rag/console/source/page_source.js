@@ -20,7 +20,7 @@ const PAGES_TRIED = 4; // a range may begin on a page after that of its passage
  * @param {object} options.info The document as `GET /documents/ID` tells.
  * @param {{start: number, end: number}|null} options.cited What is in boxes, in code points.
  * @param {number} options.page Page on which it is looked for first.
- * @param {string} [options.quote] Its text, for screen readers.
+ * @param {string} [options.quote] The cited text, for screen readers.
  * @param {HTMLElement} options.keys Within what keys are heard.
  * @param {(page: number) => void} options.located Told on which page the range begins.
  * @param {(error: Error) => void} options.failed Told why a page cannot be shown.
@@ -117,7 +117,8 @@ export function pageSource({ collection, info, cited, page, quote, keys, located
       return h('div', { class: 'page-box', style });
     });
     if (!marks.length) return;
-    sheet.append(...marks, h('figcaption', { class: 'sr-only' }, quote && t('source.marked', { quote: visible(quote) })));
+    const about = quote && t('source.marked', { quote: visible(quote) });
+    sheet.append(...marks, h('figcaption', { class: 'sr-only' }, about));
     const [first, ...others] = marks.map((each) => each.getBoundingClientRect());
     const around = viewport.getBoundingClientRect();
     viewport.scrollTop += first.top - around.top - around.height / 3;

@@ -1,16 +1,4 @@
-/**
- * The source pane: where an answer's citations lead. A column beside the view on wide screens, a sheet over it on
- * narrow ones.
- *
- * @typedef {object} Source A citation of the JSON API, with its collection.
- * @property {string} collection Name of the collection.
- * @property {string} [document_id] Id of the document, as its passage has it; without it the name is taken.
- * @property {string} document Name of the document.
- * @property {number|null} page 1-based page on which the passage starts.
- * @property {number} start First character in the stored text, counted in code points.
- * @property {number} end One past the last.
- * @property {string} text The cited text.
- */
+/** The source pane, where citations lead: a column beside the view on wide screens, a sheet over it on narrow ones. */
 
 import { announce, h, loadStyle, replace, shortcuts, untrusted, visible } from '../core/dom.js';
 import { freshId, iconButton } from '../core/controls.js';
@@ -28,10 +16,9 @@ let opened = null;
 
 /**
  * Opens the pane, or shows another source in it. Focus moves into it.
- * @param {object} options
- * @param {Source[]} options.citations The sources, in the order of the answer.
- * @param {number} options.index Position of the one that is shown first.
- * @param {(index: number|null) => void} options.onShow Told which source is shown, and null when the pane closes.
+ * @param {{citations: object[], index: number, onShow: (index: number|null) => void}} options Citations or passages
+ *     as the JSON API has them, each with its `collection`; which one is shown first; what is told which one is shown,
+ *     and null when the pane closes.
  */
 export async function openSource({ citations, index, onShow }) {
   const trigger = document.activeElement;
@@ -160,8 +147,8 @@ function handle(signal) {
   };
   const props = { class: 'source-edge', role: 'separator', tabindex: '0', 'aria-orientation': 'vertical', on };
   const edge = h('div', { ...props, 'aria-label': t('source.width'), 'aria-valuemin': LEAST_WIDTH });
-  const by = (step) => () => set(aside.offsetWidth + step);
-  shortcuts(edge, { ArrowLeft: by(STEP), ArrowRight: by(-STEP) }, signal);
+  const grow = (by) => set(aside.offsetWidth + by);
+  shortcuts(edge, { ArrowLeft: () => grow(STEP), ArrowRight: () => grow(-STEP) }, signal);
   addEventListener('resize', fit, { signal });
   fit();
   return edge;

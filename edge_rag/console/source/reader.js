@@ -13,11 +13,11 @@ let preferred = 'page'; // how documents with pages are shown, as chosen last
 
 /**
  * Shows a document in a container.
- * @param {HTMLElement} container Filled by the reader.
+ * @param {HTMLElement} container
  * @param {object} options
- * @param {string} options.collection Name of the collection.
- * @param {string} options.document Id or name of the document.
- * @param {number} [options.start] First character that is marked, in code points; without it, nothing is.
+ * @param {string} options.collection
+ * @param {string} options.document Id or name.
+ * @param {number} [options.start] First character that is marked, in code points.
  * @param {number} [options.end] One past the last.
  * @param {number|null} [options.page] Page on which the range is looked for first.
  * @param {string} [options.quote] The cited text; with it there are buttons that copy it and lead to the document.
@@ -68,7 +68,8 @@ export function documentReader(container, { collection, document: name, start, e
   async function copy() {
     const where = [info.name, ...info.headings.slice(-1)];
     if (info.page !== null) where.push(t('source.page', { page: info.page }));
-    if (await copied(`“${quote}”\n— ${where.join(', ')}\n${new URL(address(), location.href)}`)) notice(t('source.copied'));
+    const cite = `“${quote}”\n— ${where.join(', ')}\n${new URL(address(), location.href)}`;
+    if (await copied(cite)) notice(t('source.copied'));
     else notice(t('source.not_copied'), { kind: 'error' });
   }
 

@@ -12,15 +12,7 @@ const MORE = 6_000;
 const LONGEST = 16_384; // that the box gives at once
 const KEPT = 8; // ranges that are in the page at once
 
-/**
- * Returns a scrollable view of the text.
- * @param {object} options
- * @param {string} options.collection
- * @param {object} options.info The document as `GET /documents/ID` tells.
- * @param {{start: number, end: number}|null} options.cited What is marked, in code points.
- * @param {AbortSignal} options.signal
- * @returns {HTMLElement}
- */
+/** Returns a scrollable view of the text; its options are some of `pageSource`'s. */
 export function textSource({ collection, info, cited, signal }) {
   const ranges = []; // in order, each {start, end, element}
   const up = button(t('source.earlier'), { kind: 'quiet', hidden: true, on: () => extend(true) });
