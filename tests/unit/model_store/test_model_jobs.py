@@ -70,7 +70,9 @@ async def test_a_model_is_added_by_a_process_and_verified_by_the_next(running: R
         seen = [state async for state in states]
     assert seen[-1] == running.end() == running.jobs.latest()
     assert (seen[-1].state, seen[-1].problem) == (ModelJobState.DONE, "")
-    assert {"copying", "syncing it to the disk"} <= {state.step for state in seen}
+    # A follower that is slower than a step sees the next one.
+    assert seen[-1].step == "syncing it to the disk"
+    assert len({state.step for state in seen} - {""}) > 1
     assert [state.change for state in seen] == sorted({state.change for state in seen})
     assert running.store.manifest("tiny").source.startswith("Tiny.gguf, SHA-256 ")
 
