@@ -7,6 +7,7 @@ import hashlib
 import http.client
 import io
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ SENTENCE = "Sluice gate {} is raised by {} turns of the crank.\n"
 CONTENT = (" " * 4000 + "\n").join(SENTENCE.format(number, number + 2) for number in range(30)).encode()
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 PIECE = "application/offset+octet-stream"
+WITHIN_S = 60.0
 
 
 def encoded(**metadata: str) -> str:
@@ -128,9 +130,11 @@ def test_what_came_before_a_cut_is_kept_and_a_dead_connection_stops_nobody(http_
     dead.endheaders()
     dead.send(CONTENT[:70_000])
     path = http_daemon.data_dir / "files" / upload.rpartition("/")[2]
-    while not offset_of(http_daemon, upload):  # ends the request once it has written a piece
-        pass
+    until = time.monotonic() + WITHIN_S
+    while not (path.exists() and path.stat().st_size):  # to ask for the offset before would end the request
+        assert time.monotonic() < until, "nothing was written"
     at = offset_of(http_daemon, upload)
+    assert at
     assert path.read_bytes()[:at] == CONTENT[:at]
     status, headers, _ = call(http_daemon, "PATCH", upload, CONTENT[at:], content_type=PIECE, upload_offset=str(at))
     assert (status, headers["upload-offset"]) == (204, str(len(CONTENT)))
