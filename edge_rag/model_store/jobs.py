@@ -6,7 +6,6 @@ kernel kills it first. This module runs in it too, as a program.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -16,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
@@ -25,6 +24,7 @@ from typing import IO, Any, Final
 
 import edge_rag
 from edge_rag.core.limits.limited_process import python_command
+from edge_rag.core.monitoring.followers import Followers
 from edge_rag.device.hardware import read_memory
 from edge_rag.errors import EdgeRagError, JobNotFound, NotReady
 from edge_rag.model_store.directory import StoreDirectory
@@ -162,7 +162,7 @@ class ModelJobs:
         self._thread: threading.Thread | None = None
         self._cancelled = False
         self._closed = False
-        self._listeners: list[Callable[[], None]] = []
+        self._followers = Followers()
 
     def latest(self) -> ModelJob | None:
         """Returns the running or last job; None before the first."""
@@ -193,7 +193,7 @@ class ModelJobs:
             store = StoreDirectory(Path(task.arguments["store"]))
             self._thread = threading.Thread(target=self._watch, args=(process, store, on_end), name="model-job")
             self._thread.start()
-        self._wake()
+        self._followers.wake()
         return job
 
     def cancel(self, number: int) -> ModelJob:
@@ -222,15 +222,8 @@ class ModelJobs:
         Raises:
             JobNotFound: It is not the running or last one.
         """
-        changed = asyncio.Event()
-        loop = asyncio.get_running_loop()
-
-        def wake() -> None:
-            with contextlib.suppress(RuntimeError):  # the follower's event loop is gone
-                loop.call_soon_threadsafe(changed.set)
-
         self._known(number)
-        with self._listening(wake):
+        with self._followers.follow() as changed:
             while True:
                 changed.clear()
                 closed, job = self._closed, self._latest
@@ -251,7 +244,7 @@ class ModelJobs:
             thread = self._thread
         if thread is not None:
             thread.join()
-        self._wake()
+        self._followers.wake()
 
     def _known(self, number: int) -> ModelJob:
         if self._latest is None or self._latest.number != number:
@@ -292,23 +285,7 @@ class ModelJobs:
         with self._lock:
             assert self._latest is not None
             self._latest = replace(self._latest, change=self._latest.change + 1, **values)
-        self._wake()
-
-    def _wake(self) -> None:
-        with self._lock:
-            listeners = tuple(self._listeners)
-        for wake in listeners:
-            wake()
-
-    @contextlib.contextmanager
-    def _listening(self, wake: Callable[[], None]) -> Iterator[None]:
-        with self._lock:
-            self._listeners.append(wake)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._listeners.remove(wake)
+        self._followers.wake()
 
 
 def _start(task: ModelTask) -> subprocess.Popen[bytes]:

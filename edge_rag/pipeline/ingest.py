@@ -10,9 +10,8 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,6 +33,7 @@ from edge_rag.core.documents.jobs import (
 )
 from edge_rag.core.ids import require_recognized
 from edge_rag.core.limits.fair_share import may_hold_more
+from edge_rag.core.monitoring.followers import Followers
 from edge_rag.core.monitoring.status import StageSnapshot
 from edge_rag.errors import EdgeRagError, NotReady, Overloaded, RequestCancelled, StorageError
 from edge_rag.pipeline.ingest_forecast import forecast
@@ -117,8 +117,8 @@ class Ingest:
         self._last_collection: dict[str, str] = {}
         self._backlog: tuple[float, tuple[JobBacklog, ...]] | None = None
         self._draining = self._closed = False
-        self._wakers: list[Callable[[], None]] = []
-        self._scheduler = IngestScheduler(limits, pause, self._wake_followers, observer.on_charged, clock)
+        self._followers = Followers()
+        self._scheduler = IngestScheduler(limits, pause, self._followers.wake, observer.on_charged, clock)
         self._scheduler.start(self)
 
     async def ingest(self, upload: Upload, trace: CallTrace = UNTRACED) -> IngestOutcome:
@@ -213,7 +213,7 @@ class Ingest:
             JobNotFound: There is no such job.
             NotReady: The daemon is shutting down.
         """
-        with self._wakeup() as woken:
+        with self._followers.follow() as woken:
             last: JobPage | None = None
             while True:
                 woken.clear()
@@ -382,28 +382,4 @@ class Ingest:
 
     def _notify(self) -> None:
         self._scheduler.wake()
-        self._wake_followers()
-
-    def _wake_followers(self) -> None:
-        with self._lock:
-            wakers = tuple(self._wakers)
-        for wake in wakers:
-            wake()
-
-    @contextmanager
-    def _wakeup(self) -> Iterator[asyncio.Event]:
-        """Yields an event of the running loop that is set at every change."""
-        woken = asyncio.Event()
-        loop = asyncio.get_running_loop()
-
-        def wake() -> None:
-            with suppress(RuntimeError):  # the follower's event loop is gone
-                loop.call_soon_threadsafe(woken.set)
-
-        with self._lock:
-            self._wakers.append(wake)
-        try:
-            yield woken
-        finally:
-            with self._lock:
-                self._wakers.remove(wake)
+        self._followers.wake()

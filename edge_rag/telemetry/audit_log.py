@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -21,6 +19,7 @@ import structlog
 
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.event import AuditEntry, AuditEvent
+from edge_rag.core.monitoring.followers import Followers
 from edge_rag.core.shapes.encoder import encode
 from edge_rag.core.visible_text import escape_invisible_json
 from edge_rag.errors import ConfigurationError
@@ -61,7 +60,7 @@ class AuditLog:
         self._clock = clock
         self._lock = threading.Lock()
         self._last = 0
-        self._listeners: list[Callable[[], None]] = []
+        self._followers = Followers()
         self._closed = False
 
     def record(self, event: AuditEvent) -> None:
@@ -72,9 +71,7 @@ class AuditLog:
             self._entries.append(entry)
             if self._write is not None:
                 self._write(entry)
-            listeners = tuple(self._listeners)
-        for wake in listeners:
-            wake()
+        self._followers.wake()
 
     def entries(
         self, request_id: RequestId | None = None, after: int = 0, limit: int | None = None, before: int | None = None
@@ -108,14 +105,7 @@ class AuditLog:
         Yields:
             Pages with entries, or with dropped entries if the follower is slower than the recording.
         """
-        changed = asyncio.Event()
-        loop = asyncio.get_running_loop()
-
-        def wake() -> None:
-            with suppress(RuntimeError):  # the follower's event loop is gone
-                loop.call_soon_threadsafe(changed.set)
-
-        with self._listening(wake):
+        with self._followers.follow() as changed:
             while True:
                 changed.clear()
                 closed = self._closed
@@ -132,19 +122,7 @@ class AuditLog:
         """Ends all followers; recording and reading continue."""
         with self._lock:
             self._closed = True
-            listeners = tuple(self._listeners)
-        for wake in listeners:
-            wake()
-
-    @contextmanager
-    def _listening(self, wake: Callable[[], None]) -> Iterator[None]:
-        with self._lock:
-            self._listeners.append(wake)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._listeners.remove(wake)
+        self._followers.wake()
 
 
 MAX_QUEUED_LINES: Final = 10_000
