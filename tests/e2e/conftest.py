@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -69,8 +68,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
         "frugal-peer": token("frugal-peer", data, "--roles", "peer", "--quota", "500 tokens/min"),
     }
     config = f'local_listen = "unix:{folder}/socket"\n[tls]\nalways = true\n'
-    if find_spec("uvicorn") is not None and find_spec("starlette") is not None:
-        config += '[http]\nenabled = true\naddress = "127.0.0.1:0"\n'
+    config += '[http]\nenabled = true\naddress = "127.0.0.1:0"\n'
     with start_daemon(data, folder / "log", config) as running:
         ingest(f"unix:{folder}/socket", {"galley.txt": OPEN.encode()}, "a")
         ingest(f"unix:{folder}/socket", {"reactor.txt": SECRET.encode()}, "b")

@@ -8,7 +8,6 @@ import json
 import shutil
 import urllib.request
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 import grpc
 import pytest
@@ -33,8 +32,7 @@ FEW = rag_pb2.Sampling(max_tokens=8)
 @pytest.fixture(scope="module")
 def quoting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     folder = tmp_path_factory.mktemp("quoting")
-    config = '[http]\naddress = "127.0.0.1:0"\n' if find_spec("uvicorn") is not None else ""
-    with start_daemon(folder / "data", folder / "log", config, models={}) as running:
+    with start_daemon(folder / "data", folder / "log", '[http]\naddress = "127.0.0.1:0"\n', models={}) as running:
         ingest(running.address, sample_documents())
         ingest(running.address, {name: text.encode() for name, text in MANY_LANGUAGES.items()}, "languages")
         yield running
@@ -122,7 +120,6 @@ def test_what_a_model_would_write_is_refused_with_what_to_do(
     assert "edge-rag models use generator NAME" in details
 
 
-@pytest.mark.skipif(find_spec("uvicorn") is None, reason="needs the extra http")
 def test_what_cannot_be_asked_is_not_offered(quoting: RunningDaemon) -> None:
     with urllib.request.urlopen(f"{quoting.http}/api/v1/ask", timeout=60) as response:
         options = json.load(response)

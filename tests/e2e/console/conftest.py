@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.e2e.support.browser import CHROMIUM, Watch, browser_page, chromium, keep_screenshot, violations
+from tests.e2e.support.browser import Watch, browser_page, chromium, keep_screenshot, violations
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents, start_daemon
 
 _HERE = Path(__file__).parent
@@ -28,8 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(_HERE):
             item.add_marker(pytest.mark.browser)
-            if CHROMIUM is None:
-                item.add_marker(pytest.mark.skip(reason="Chromium is missing: apt-get install chromium"))
 
 
 @pytest.fixture(scope="session")

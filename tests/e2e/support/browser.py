@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Reque
 from tests.e2e.support.running_daemon import ROOT
 
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-"""None where there is none; ``scripts/test --all`` installs it."""
+"""None where there is none; ``scripts/test --all`` installs it, or leaves out what needs it and says so."""
 
 MOST_WAIT_MS: Final = 60_000
 """For anything the page is to show: two cores may run the tests of two daemons."""
@@ -35,6 +35,7 @@ THEMES: Final[tuple[Theme, ...]] = ("light", "dark")
 @contextmanager
 def chromium(playwright: Playwright) -> Iterator[Browser]:
     """Starts Chromium without a window, cut off from every host but this machine."""
+    assert CHROMIUM is not None, "Chromium is missing: apt-get install chromium"
     this_machine = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"
     expect.set_options(timeout=MOST_WAIT_MS)
     browser = playwright.chromium.launch(
