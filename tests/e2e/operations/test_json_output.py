@@ -83,7 +83,6 @@ def test_a_shape_can_be_read_and_its_command_exists(command: str) -> None:
         ("search", ("--limit", "2", "--explain", "bearings")),
         ("status", ()),
         ("usage", ()),
-        ("audit", ("--limit", "1")),
         ("docs list", ()),
         ("docs show", ("parts-list.md",)),
         ("collections list", ()),
@@ -94,6 +93,11 @@ def test_a_shape_can_be_read_and_its_command_exists(command: str) -> None:
 )
 def test_a_command_prints_its_shape(daemon: RunningDaemon, command: str, arguments: tuple[str, ...]) -> None:
     check(parsed(SHAPES[command]), printed(*command.split(), *arguments, server=daemon.address), command)
+
+
+def test_the_audit_log_prints_its_shape(daemon: RunningDaemon) -> None:
+    printed("ask", "How often must the pump bearings be greased?", server=daemon.address)
+    check(parsed(SHAPES["audit"]), printed("audit", "--limit", "1", server=daemon.address), "audit")
 
 
 def test_commands_without_a_daemon_print_their_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
