@@ -85,7 +85,7 @@ from edge_rag.core.monitoring.status import (
 )
 from edge_rag.core.passage import Duplicate, FoundPassage, HitExplanation, MergedPart
 from edge_rag.core.placement import ModelStage, OffloadRule, Placement, Precision, Provider
-from edge_rag.core.query import AnswerMode, KvReuse, Priority
+from edge_rag.core.query import AnswerMode, KvReuse, Priority, Turn, TurnSource
 from edge_rag.wire.types import (
     AskEvent,
     AskOptions,
@@ -203,6 +203,8 @@ __all__ = [
     "ThrottleCause",
     "Throttling",
     "TransientError",
+    "Turn",
+    "TurnSource",
     "Unauthenticated",
     "Unavailable",
     "Unrecognized",

@@ -25,11 +25,14 @@ class PassagesFound:
         passages: Best first; citations refer to them by position.
         evidence: Evidence that an answer is among them, 0 to 1.
         question_language: Language of the question, a BCP 47 tag; None if it is not sure.
+        standalone_question: The question with what it leaves to earlier turns, which was searched for as well; None if
+            it leaves nothing to them.
     """
 
     passages: tuple[RankedPassage, ...]
     evidence: float
     question_language: str | None = None
+    standalone_question: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from edge_rag.core.answer import AnswerEvent, Citation, FinishReason, TextDelta,
 from edge_rag.core.ids import RequestId
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.placement import OffloadRule
-from edge_rag.core.query import AnswerFormat, AnswerMode, KvReuse, Priority, Sampling
+from edge_rag.core.query import AnswerFormat, AnswerMode, KvReuse, Priority, Sampling, Turn
 from edge_rag.errors import EdgeRagError
 
 
@@ -18,7 +18,7 @@ class GenerationRequest:
 
     Attributes:
         request_id: Id of the request.
-        question: The question.
+        question: The question, in its most complete wording.
         passages: Best first; without passages the answer is the not-found answer.
         evidence: Evidence that an answer is among the passages, 0 to 1.
         mode: How freely the answer is written.
@@ -32,6 +32,7 @@ class GenerationRequest:
         epoch: Epoch of the collection when the passages were read; cached KV is shared only within one epoch.
         offload: Which text of the collection may leave the box.
         kv_reuse: Which KV of other prompts is reused.
+        turns: Earlier turns of the conversation, oldest first.
     """
 
     request_id: RequestId
@@ -49,6 +50,7 @@ class GenerationRequest:
     epoch: int = 0
     offload: OffloadRule = OffloadRule.NEVER
     kv_reuse: KvReuse = KvReuse.EXACT
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from edge_rag.core.documents.filters import Filter
 from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.placement import OffloadRule
-from edge_rag.core.query import NO_CONTEXT, KvReuse, RequestContext
+from edge_rag.core.query import NO_CONTEXT, KvReuse, RequestContext, Turn, Wordings
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class HitPart:
         chunk_id: Id of the chunk in the index.
         start: First character in the document's stored text.
         end: One past the last character.
-        dense_rank: 1-based rank in the vector search; None if it is not in it.
-        lexical_rank: 1-based rank in BM25; None if it is not in it.
-        fused_score: Sum over the rankings of weight / (k + rank).
+        dense_rank: 1-based rank in the vector search, the best one of all wordings; None if it is not in it.
+        lexical_rank: 1-based rank in BM25, likewise; None if it is not in it.
+        fused_score: Sum over the rankings of weight / (k + rank), as ``retriever.fusion.fuse`` says.
     """
 
     chunk_id: ChunkId
@@ -89,13 +89,14 @@ class Hit:
     Attributes:
         passage: The passage.
         score: Fused score times boost; larger is better, comparable within one result only.
-        dense_rank: 1-based rank in the vector search; None if it is not in it.
-        lexical_rank: 1-based rank in BM25; None if it is not in it.
-        fused_score: Sum over the rankings of weight / (k + rank).
+        dense_rank: 1-based rank in the vector search, the best one of all wordings; None if it is not in it.
+        lexical_rank: 1-based rank in BM25, likewise; None if it is not in it.
+        fused_score: Sum over the rankings of weight / (k + rank), as ``retriever.fusion.fuse`` says.
         boost: Factor from the collection's boosts, above 0.
         parts: Its chunks, in order of the text.
-        dense_score: Cosine similarity to the question; None unless requested, or if it is not in the vector search.
-        lexical_score: BM25 score, larger is better; None unless requested, or if it is not in BM25.
+        dense_score: Cosine similarity to the question, the largest one of its wordings; None unless requested, or if it
+            is not in the vector search.
+        lexical_score: BM25 score, larger is better, likewise; None unless requested, or if it is not in BM25.
     """
 
     passage: Passage
@@ -120,6 +121,7 @@ class RetrievalRequest:
         filter: Which passages may be found; all if None.
         explain: Whether hits carry similarity scores.
         context: The request that it is part of.
+        turns: Earlier turns of the conversation, oldest first.
     """
 
     question: str
@@ -128,6 +130,20 @@ class RetrievalRequest:
     filter: Filter | None = None
     explain: bool = False
     context: RequestContext = NO_CONTEXT
+    turns: tuple[Turn, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OtherWording:
+    """What is read of a wording besides the main one.
+
+    Attributes:
+        text: What encoders read of it.
+        term_weights: Weights of its words, as those of ``Retrieved``.
+    """
+
+    text: str
+    term_weights: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +152,17 @@ class Retrieved:
 
     Attributes:
         hits: Best first.
-        term_weights: Inverse document frequency in the collection, natural log, of the content words of the question
-            that are searched for (lower case, as written; in scripts without spaces, runs of two or three characters).
-            A word that is not in the collection has the largest weight.
+        term_weights: Inverse document frequency in the collection, natural log, of the content words of the main
+            wording that are searched for (lower case, as written; in scripts without spaces, runs of two or three
+            characters). A word that is not in the collection has the largest weight.
         epoch: Epoch of the collection when the text was read; text of an earlier epoch may have been removed since.
         offload: The collection's offload rule when the passages were read.
         kv_reuse: Which KV of other prompts is reused for prompts over the collection.
-        excerpt: What encoders read of the question: all of a short one, of a long one the parts that carry it. Empty if
-            the question is to be read as it is.
-        best_score: Score of a passage without boosts that every ranking of the collection has first.
+        excerpt: What encoders read of the main wording: all of a short one, of a long one the parts that carry it.
+            Empty if the question is to be read as it is.
+        best_score: Score of a passage without boosts that every ranking has first.
+        wordings: What was searched for; None if it is the question as it is.
+        others: The wordings besides the main one, the one as asked first; none if there is one wording.
     """
 
     hits: tuple[Hit, ...]
@@ -154,6 +172,8 @@ class Retrieved:
     kv_reuse: KvReuse = KvReuse.EXACT
     excerpt: str = ""
     best_score: float = 0.0
+    wordings: Wordings | None = None
+    others: tuple[OtherWording, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +260,7 @@ class RerankRequest:
     """A request to the reranker stage.
 
     Attributes:
-        question: Non-empty text.
+        question: Non-empty text; the main wording.
         retrieved: The retriever's result.
         limit: Most passages to return.
         context: The request that it is part of.
@@ -318,11 +338,11 @@ class HitExplanation:
     """The ranks and scores of a hit.
 
     Attributes:
-        dense_rank: 1-based rank in the vector search, None if not found there.
-        dense_score: Cosine similarity to the question, with ``dense_rank``.
-        lexical_rank: 1-based rank in BM25, None if not found there.
-        lexical_score: BM25 score, larger is better, with ``lexical_rank``.
-        fused_score: Sum over the rankings of weight / (k + rank).
+        dense_rank: 1-based rank in the vector search, the best one of all wordings, None if not found there.
+        dense_score: Cosine similarity to the question, the largest one of its wordings, with ``dense_rank``.
+        lexical_rank: 1-based rank in BM25, likewise, None if not found there.
+        lexical_score: BM25 score, larger is better, likewise, with ``lexical_rank``.
+        fused_score: Sum over the rankings of weight / (k + rank), at least that of the next passage by fusion.
         boost: Factor of the collection's boosts.
         retriever_rank: 1-based rank by the fused score times the boost.
         rerank_score: The reranker's score; None where the search was not reranked.

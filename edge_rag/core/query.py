@@ -83,6 +83,70 @@ AnswerFormat = JsonSchema | Regex
 
 
 @dataclass(frozen=True, slots=True)
+class TurnSource:
+    """What an earlier answer cited.
+
+    Attributes:
+        document: Name of the document.
+        section: Headings above the cited text, outermost first.
+        text: The cited text.
+    """
+
+    document: str
+    section: tuple[str, ...] = ()
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """An earlier question of a conversation and its answer, as the client remembers them.
+
+    Attributes:
+        question: The question as it was asked.
+        answer: Its answer; may be empty.
+        sources: What the answer cited.
+    """
+
+    question: str
+    answer: str = ""
+    sources: tuple[TurnSource, ...] = ()
+
+    def texts(self) -> tuple[str, ...]:
+        """Returns every text of the turn."""
+        cited = (text for source in self.sources for text in (source.document, *source.section, source.text))
+        return self.question, self.answer, *cited
+
+
+@dataclass(frozen=True, slots=True)
+class Wordings:
+    """A question as it was asked, and the other wordings of it that are searched for as well.
+
+    Attributes:
+        asked: The question as it was asked.
+        standalone: The question with what it leaves to the turns before it; None if it leaves nothing to them.
+        corrected: ``standalone``, or else ``asked``, with its words spelled as the collection spells them; None if
+            nothing is misspelled.
+        expanded: Further wordings with synonyms.
+    """
+
+    asked: str
+    standalone: str | None = None
+    corrected: str | None = None
+    expanded: tuple[str, ...] = ()
+
+    @property
+    def main(self) -> str:
+        """The most complete wording: passages are judged and answers written by it."""
+        return self.corrected or self.standalone or self.asked
+
+    @property
+    def distinct(self) -> tuple[str, ...]:
+        """All wordings, the one as asked first, each once."""
+        given = (self.asked, self.standalone, self.corrected, *self.expanded)
+        return tuple(dict.fromkeys(text for text in given if text is not None))
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A valid question.
 
@@ -99,6 +163,7 @@ class Query:
         deadline: ``time.monotonic()`` seconds after which the answer is not needed any more, or None.
         format: Format of the answer in FREE mode; None for any, and in the other modes.
         filter: Which passages may be used; all if None.
+        turns: Earlier turns of the conversation, oldest first.
     """
 
     request_id: RequestId
@@ -113,6 +178,7 @@ class Query:
     deadline: float | None
     format: AnswerFormat | None = None
     filter: Filter | None = None
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +196,7 @@ class SearchQuery:
         filter: Which passages may be found; all if None.
         explain: Whether hits carry an explanation of their rank.
         priority: Order among the client's own searches; None for NORMAL.
+        turns: Earlier turns of the conversation, oldest first.
     """
 
     request_id: RequestId
@@ -142,6 +209,7 @@ class SearchQuery:
     filter: Filter | None = None
     explain: bool = False
     priority: Priority | None = None
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

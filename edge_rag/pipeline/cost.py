@@ -38,13 +38,17 @@ def tokens(characters: int) -> int:
 
 
 def retrieval_cost(request: RetrievalRequest) -> float:
-    """Returns the cost of a retrieval: its question, its searches, its filter and the hits it reads."""
+    """Returns the cost of a retrieval: its question, its searches, its filter and the hits it reads.
+
+    Of a question with earlier turns another wording may be searched for.
+    """
     extras = _FILTER * (request.filter is not None) + _EXPLAIN * request.explain
-    return _SEARCH + _question(request.question) + extras + request.limit / _HITS_PER_TOKEN
+    wordings = 2 if request.turns else 1
+    return wordings * (_SEARCH + _question(request.question)) + extras + request.limit / _HITS_PER_TOKEN
 
 
 def rerank_cost(request: RerankRequest, unread_characters: int | None = None) -> float:
-    """Returns the cost of a reranking: its question, and the passages that are not yet encoded.
+    """Returns the cost of a reranking: the wordings of its question, and the passages that are not yet encoded.
 
     Args:
         request: The request.
@@ -52,7 +56,8 @@ def rerank_cost(request: RerankRequest, unread_characters: int | None = None) ->
     """
     hits = request.retrieved.hits
     unread = sum(len(hit.passage.text) for hit in hits) if unread_characters is None else unread_characters
-    return _question(request.question) + tokens(unread) + _PASSAGE * len(hits)
+    wordings = (request.question, *(other.text for other in request.retrieved.others))
+    return sum(map(_question, wordings)) + tokens(unread) + len(wordings) * _PASSAGE * len(hits)
 
 
 def _question(text: str) -> int:

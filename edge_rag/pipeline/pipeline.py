@@ -83,6 +83,8 @@ class SearchResult:
         explanations: How each passage got its rank; empty unless requested.
         relevances: For each passage a number of 0 to 1 that does not grow from one to the next: of a reranked search
             see ``core.passage.relevances``, else the share of the best score that fusion gives, at most 1.
+        standalone_question: The question with what it leaves to earlier turns, which was searched for as well; None if
+            it leaves nothing to them.
     """
 
     passages: tuple[RankedPassage, ...]
@@ -90,6 +92,7 @@ class SearchResult:
     candidates: tuple[Passage, ...] = ()
     explanations: tuple[Explanation, ...] = ()
     relevances: tuple[float, ...] = ()
+    standalone_question: str | None = None
 
 
 class AnswerStream:
@@ -236,20 +239,25 @@ class Pipeline:
     async def _search(self, query: SearchQuery, trace: CallTrace) -> SearchResult:
         candidates = max(query.limit, self._candidates)
         context = RequestContext(query.request_id, query.client, query.priority, query.deadline, query.collection)
-        request = RetrievalRequest(query.query, query.collection, candidates, query.filter, query.explain, context)
+        request = RetrievalRequest(
+            query.query, query.collection, candidates, query.filter, query.explain, context, query.turns
+        )
         retrieved = await self._retrieve(request, trace)
+        standalone = _standalone(retrieved.value)
         stages = [StageTime("retriever", retrieved.queue_s, retrieved.compute_s)]
         if not query.rerank:
             found = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.limit])
             best = retrieved.value.best_score
             shares = tuple(min(each.score / best, 1.0) if best > 0 else 0.0 for each in found)
-            return SearchResult(found, tuple(stages), (), _explained(query, retrieved.value, found), shares)
+            return SearchResult(found, tuple(stages), (), _explained(query, retrieved.value, found), shares, standalone)
         ranked = await self._rerank(query.query, retrieved.value, query.limit, context, trace)
         stages.append(StageTime("reranker", ranked.queue_s, ranked.compute_s))
         found = ranked.value.passages
         compared = tuple(hit.passage for hit in retrieved.value.hits)
         explained = _explained(query, retrieved.value, found)
-        return SearchResult(found, tuple(stages), compared, explained, relevances(found, ranked.value.evidence))
+        return SearchResult(
+            found, tuple(stages), compared, explained, relevances(found, ranked.value.evidence), standalone
+        )
 
     async def rerank(self, request: RerankRequest, deadline: float | None) -> Timed[Reranked]:
         """Orders the passages of another box, in the same queue as this box's questions.
@@ -289,7 +297,7 @@ class Pipeline:
         context = RequestContext(query.request_id, query.client, query.priority, query.deadline, query.collection)
         with self._recorder.failures(query, "retriever"):
             retrieval = RetrievalRequest(
-                query.question, query.collection, self._candidates, query.filter, context=context
+                query.question, query.collection, self._candidates, query.filter, context=context, turns=query.turns
             )
             retrieved = await self._retrieve(retrieval, trace)
         self._recorder.completed(query, "retriever", retrieved)
@@ -301,7 +309,8 @@ class Pipeline:
         with self._recorder.failures(query, "reranker"):
             ranked = await self._rerank(query.question, retrieved.value, query.passages, context, trace)
         self._recorder.completed(query, "reranker", ranked)
-        events.put(PassagesFound(ranked.value.passages, ranked.value.evidence))
+        standalone = _standalone(retrieved.value)
+        events.put(PassagesFound(ranked.value.passages, ranked.value.evidence, standalone_question=standalone))
         before_generator = self._clock() - started
         request = _generation_request(query, retrieved.value, ranked.value)
         with trace.stage("generator") as span:
@@ -416,7 +425,7 @@ def _span_attributes(generated: Generated) -> dict[str, AttributeValue]:
 def _generation_request(query: Query, retrieved: Retrieved, ranked: Reranked) -> GenerationRequest:
     return GenerationRequest(
         request_id=query.request_id,
-        question=query.question,
+        question=query.question if retrieved.wordings is None else retrieved.wordings.main,
         passages=ranked.passages,
         evidence=ranked.evidence,
         mode=query.mode,
@@ -430,7 +439,12 @@ def _generation_request(query: Query, retrieved: Retrieved, ranked: Reranked) ->
         epoch=retrieved.epoch,
         offload=retrieved.offload,
         kv_reuse=retrieved.kv_reuse,
+        turns=query.turns,
     )
+
+
+def _standalone(retrieved: Retrieved) -> str | None:
+    return None if retrieved.wordings is None else retrieved.wordings.standalone
 
 
 def _explained(query: SearchQuery, retrieved: Retrieved, found: Sequence[RankedPassage]) -> tuple[Explanation, ...]:

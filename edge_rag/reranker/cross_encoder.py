@@ -20,9 +20,10 @@ METHOD: Final = "cross-encoder.1"
 class CrossEncoderReranker:
     """Implements the pipeline's ``Reranker``. For one thread at a time.
 
-    The cross-encoder alone orders the passages. The evidence of sentences comes from token vectors: one encoder run
-    over the few returned passages, where a cross-encoder would have to run on every sentence. The score of a pointwise
-    request is the logistic function of the model's output.
+    The cross-encoder alone orders the passages, by the main wording of the question: each further one would cost as
+    much again. The evidence of sentences comes from token vectors: one encoder run over the few returned passages,
+    where a cross-encoder would have to run on every sentence. The score of a pointwise request is the logistic
+    function of the model's output.
     """
 
     def __init__(

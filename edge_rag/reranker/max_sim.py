@@ -14,6 +14,9 @@ Cranfield, CISI and XQuAD.
 Standardized scores are summed as in CombSUM (Fox and Shaw, Combination of Multiple Searches, TREC-2, 1994; the z-score
 as normalization: Montague and Aslam, Relevance Score Normalization for Metasearch, CIKM 2001).
 
+Of a question with several wordings, each wording scores the passages so, with its own terms, and a passage's score is
+the weighted mean: the main wording's with weight 1, that of the others together with ``OTHER_WORDINGS``.
+
 The score of a pointwise request is max-sim alone, from 0 on: it has no retriever, and the other texts do not matter.
 
 Did not help, or harmed on some sets: the cosine of mean vectors as a component, max-sim of the best
@@ -36,6 +39,7 @@ from edge_rag.core.passage import Passage, RankedPassage, Reranked, RerankReques
 from edge_rag.reranker.candidate import (
     EncodedPassage,
     PassageCache,
+    RerankCandidate,
     compare,
     in_steps,
     model_text,
@@ -62,6 +66,10 @@ RANK_CONSTANT: Final = 20.0
 
 CACHE_BYTES: Final = 64 << 20
 """Capacity of the passage cache if memory allows, bytes."""
+
+
+OTHER_WORDINGS: Final = 0.25
+"""Weight of the scores by the other wordings of a question, together, where the main wording's is 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +139,13 @@ class MaxSimReranker:
             InferenceFailed: The encoder failed.
         """
         passages, read = self._passages(requests)
-        questions = [request.question for request in requests]
+        questions = [text for request in requests for text in _wordings(request)]
         unread = [text for text in passages if text not in read]
         encoded = list(dict.fromkeys((*questions, *unread)))
         vectors = dict(zip(encoded, self._vectorizer.token_vectors(encoded), strict=True))
         read |= {text: EncodedPassage.of(passages[text], vectors[text]) for text in unread}
         self._keep(passages, read)
-        return [self._rank(request, vectors[request.question], read) for request in requests]
+        return [self._rank(request, [vectors[text] for text in _wordings(request)], read) for request in requests]
 
     def unread_characters(self, request: RerankRequest) -> int:
         """Returns the characters of the passages that are not in the cache; any thread."""
@@ -157,8 +165,7 @@ class MaxSimReranker:
             read |= {text: EncodedPassage.of(passages[text], each) for text, each in zip(step, vectors, strict=True)}
             yield
         self._keep(passages, read)
-        (question,) = self._vectorizer.token_vectors([request.question])
-        return self._rank(request, question, read)
+        return self._rank(request, self._vectorizer.token_vectors(_wordings(request)), read)
 
     def _passages(self, requests: Sequence[RerankRequest]) -> tuple[dict[str, Passage], dict[str, EncodedPassage]]:
         """Returns the passages of requests by their texts, and those of them that are in the cache."""
@@ -171,7 +178,10 @@ class MaxSimReranker:
         for text, passage in passages.items():
             self._cache.put(passage, read[text])
 
-    def _rank(self, request: RerankRequest, question: TokenVectors, read: Mapping[str, EncodedPassage]) -> Reranked:
+    def _rank(
+        self, request: RerankRequest, wordings: Sequence[TokenVectors], read: Mapping[str, EncodedPassage]
+    ) -> Reranked:
+        question = wordings[0]
         term_weights = weights_by_term(request.retrieved.term_weights)
         passages = [hit.passage for hit in request.retrieved.hits]
         encoded = [read[model_text(passage)] for passage in passages]
@@ -179,16 +189,16 @@ class MaxSimReranker:
             alone = [max_sim(question.vectors @ each.vectors.vectors.T) for each in encoded]
             return pointwise(request, np.clip(alone, 0.0, 1.0))
         candidates = compare(question, passages, encoded)
-        counts = [each.encoded.counts for each in candidates]
-        held = (sum(weight for term, weight in term_weights.items() if term in each) for each in counts)
-        if knows_words(sum(term_weights.values()), held):
-            compared = candidates
-            words = bm25(counts, [each.encoded.length for each in candidates], term_weights)
-        else:
-            compared = self._centres.compare(request.question, question, candidates)
-            words = [0.0] * len(candidates)
-        interactions = [max_sim(each.cosines) for each in compared]
-        scores = passage_scores(interactions, words, self._passage_weights) + log_boosts(request.retrieved.hits)
+        scores, compared = self._scored(request.question, question, term_weights, candidates)
+        if request.retrieved.others:
+            by_others = [
+                self._scored(
+                    other.text, vectors, weights_by_term(other.term_weights), compare(vectors, passages, encoded)
+                )[0]
+                for other, vectors in zip(request.retrieved.others, wordings[1:], strict=True)
+            ]
+            scores = (scores + OTHER_WORDINGS * np.mean(by_others, axis=0)) / (1.0 + OTHER_WORDINGS)
+        scores = scores + log_boosts(request.retrieved.hits)
         order = np.argsort(-scores, kind="stable")
         best = order[: request.limit]
         first = passages[best[0]].text if passages else ""
@@ -210,3 +220,26 @@ class MaxSimReranker:
             for index, candidate, sentences in zip(best, chosen, weighted.sentences, strict=True)
         )
         return Reranked(tuple(ranked), weighted.evidence)
+
+    def _scored(
+        self,
+        text: str,
+        question: TokenVectors,
+        term_weights: Mapping[str, float],
+        candidates: Sequence[RerankCandidate],
+    ) -> tuple[NDArray[np.float64], Sequence[RerankCandidate]]:
+        """Returns the scores of candidates by one wording, and the candidates as they were compared for them."""
+        counts = [each.encoded.counts for each in candidates]
+        held = (sum(weight for term, weight in term_weights.items() if term in each) for each in counts)
+        if knows_words(sum(term_weights.values()), held):
+            compared = candidates
+            words = bm25(counts, [each.encoded.length for each in candidates], term_weights)
+        else:
+            compared = self._centres.compare(text, question, candidates)
+            words = [0.0] * len(candidates)
+        return passage_scores([max_sim(each.cosines) for each in compared], words, self._passage_weights), compared
+
+
+def _wordings(request: RerankRequest) -> list[str]:
+    """Returns what is read of the wordings of a question, the main one first."""
+    return [request.question, *(other.text for other in request.retrieved.others)]

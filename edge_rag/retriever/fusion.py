@@ -1,23 +1,39 @@
-"""Reciprocal rank fusion of two rankings; pure."""
+"""Reciprocal rank fusion of the rankings of all wordings of a question; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from edge_rag.core.documents.collection import FusionWeights
 from edge_rag.core.ids import ChunkId
 
+_Item = TypeVar("_Item", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Rankings:
+    """What the two searches found for one wording.
+
+    Attributes:
+        dense: Chunks by vector similarity, best first, distinct.
+        bm25: Chunks by BM25, best first, distinct.
+    """
+
+    dense: Sequence[ChunkId]
+    bm25: Sequence[ChunkId]
+
 
 @dataclass(frozen=True, slots=True)
 class FusedHit:
-    """A chunk with its rank in each ranking.
+    """A chunk with its rank in each search.
 
     Attributes:
         chunk_id: The chunk.
-        score: Sum over the rankings of weight / (k + rank).
-        dense_rank: 1-based rank in the vector search; None if it is not in it.
-        lexical_rank: 1-based rank in BM25; None if it is not in it.
+        score: Sum over the rankings of weight / (k + rank), at least that of the next hit.
+        dense_rank: 1-based rank in the vector search, the best one of all wordings; None if it is not in it.
+        lexical_rank: 1-based rank in BM25, likewise; None if it is not in it.
     """
 
     chunk_id: ChunkId
@@ -26,41 +42,72 @@ class FusedHit:
     lexical_rank: int | None
 
 
-def fuse(dense: Sequence[ChunkId], bm25: Sequence[ChunkId], limit: int, weights: FusionWeights) -> tuple[FusedHit, ...]:
-    """Fuses two rankings (Cormack, Clarke and Büttcher, Reciprocal Rank Fusion, SIGIR 2009).
+def fuse(wordings: Sequence[Rankings], limit: int, weights: FusionWeights) -> tuple[FusedHit, ...]:
+    """Fuses the rankings of all wordings (Cormack, Clarke and Büttcher, Reciprocal Rank Fusion, SIGIR 2009).
+
+    What the first wording finds is not lost among the finds of others: of n wordings, its r-th hit is at place n * r or
+    above it (``with_places``). A hit that is moved there has the score of the one whose place it takes.
 
     Args:
-        dense: Chunks by vector similarity, best first, distinct.
-        bm25: Chunks by BM25, best first, distinct.
+        wordings: The rankings of each wording, at least one; the first one is the question as asked.
         limit: Most hits to return.
         weights: Weights of the rankings.
 
     Returns:
         Best first; ties by the better of the two ranks, then by id.
     """
-    dense_ranks = {chunk: rank for rank, chunk in enumerate(dense, start=1)}
-    bm25_ranks = {chunk: rank for rank, chunk in enumerate(bm25, start=1)}
-    hits = [
-        FusedHit(
-            chunk,
-            _contribution(weights.dense, weights.k, dense_ranks.get(chunk))
-            + _contribution(weights.lexical, weights.k, bm25_ranks.get(chunk)),
-            dense_ranks.get(chunk),
-            bm25_ranks.get(chunk),
-        )
-        for chunk in {**dense_ranks, **bm25_ranks}
-    ]
-    hits.sort(key=_order)
+    hits = _by_score(wordings, weights)
+    if len(wordings) > 1:
+        known = {hit.chunk_id: hit for hit in hits}
+        first = [hit.chunk_id for hit in _by_score(wordings[:1], weights)]
+        placed = [known[chunk] for chunk in with_places([hit.chunk_id for hit in hits], first, len(wordings))]
+        score = 0.0
+        for index in range(len(placed) - 1, -1, -1):
+            score = max(score, placed[index].score)
+            placed[index] = replace(placed[index], score=score)
+        hits = placed
     return tuple(hits[:limit])
 
 
-def best_score(weights: FusionWeights) -> float:
-    """Returns the score of a chunk that both rankings have first, the largest there is."""
-    return (weights.dense + weights.lexical) / (weights.k + 1)
+def best_score(weights: FusionWeights, wordings: int = 1) -> float:
+    """Returns the score of a chunk that all rankings of so many wordings have first, the largest there is."""
+    return wordings * (weights.dense + weights.lexical) / (weights.k + 1)
 
 
-def _contribution(weight: float, k: float, rank: int | None) -> float:
-    return 0.0 if rank is None else weight / (k + rank)
+def with_places(order: Sequence[_Item], kept: Sequence[_Item], every: int) -> list[_Item]:
+    """Returns items in order, except that the r-th one of another order is at place ``every * r`` or above it.
+
+    Args:
+        order: Distinct items, best first.
+        kept: Some of them in the other order, best first.
+        every: How many places there are for each kept item, at least 1.
+    """
+    placed: dict[_Item, None] = {}
+    rest = iter(order)
+    while len(placed) < len(order):
+        due, early = divmod(len(placed) + 1, every)
+        if not early and due <= len(kept) and kept[due - 1] not in placed:
+            placed[kept[due - 1]] = None
+        else:
+            placed[next(item for item in rest if item not in placed)] = None
+    return list(placed)
+
+
+def _by_score(wordings: Sequence[Rankings], weights: FusionWeights) -> list[FusedHit]:
+    scores: dict[ChunkId, float] = {}
+    dense_ranks: dict[ChunkId, int] = {}
+    bm25_ranks: dict[ChunkId, int] = {}
+    for each in wordings:
+        for ranking, weight, ranks in (
+            (each.dense, weights.dense, dense_ranks),
+            (each.bm25, weights.lexical, bm25_ranks),
+        ):
+            for rank, chunk in enumerate(ranking, start=1):
+                scores[chunk] = scores.get(chunk, 0.0) + weight / (weights.k + rank)
+                ranks[chunk] = min(rank, ranks.get(chunk, rank))
+    hits = [FusedHit(chunk, score, dense_ranks.get(chunk), bm25_ranks.get(chunk)) for chunk, score in scores.items()]
+    hits.sort(key=_order)
+    return hits
 
 
 def _order(hit: FusedHit) -> tuple[float, int, ChunkId]:

@@ -1,8 +1,11 @@
-"""Hybrid retrieval: vector search and BM25, fused by rank where BM25 knows the words of the question."""
+"""Hybrid retrieval: vector search and BM25, fused by rank where BM25 knows the words of the question.
+
+A question that leaves something to earlier turns, is misspelled or has synonyms is searched for in several wordings
+(``wordings/``), whose rankings are fused."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -13,16 +16,17 @@ from numpy.typing import NDArray
 
 from edge_rag.analysis.known_words import knows_words
 from edge_rag.core.ids import ChunkId
-from edge_rag.core.passage import Hit, RetrievalRequest, Retrieved
+from edge_rag.core.passage import Hit, OtherWording, RetrievalRequest, Retrieved
 from edge_rag.core.ports import Embedder, Embedding
-from edge_rag.core.query import Question
+from edge_rag.core.query import Question, Wordings
 from edge_rag.errors import EdgeRagError, NotFound, StorageError
 from edge_rag.index.manager import VectorIndexes
 from edge_rag.ingest.embedding import LocalEmbedding
 from edge_rag.retriever.bm25 import Bm25Index
 from edge_rag.retriever.excerpt import excerpt
-from edge_rag.retriever.fusion import best_score, fuse
+from edge_rag.retriever.fusion import Rankings, best_score, fuse
 from edge_rag.retriever.passages import PassageRanker
+from edge_rag.retriever.wordings.compose import compose
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.filter_sql import AllowedChunks, condition
 from edge_rag.storage.statements import Collection
@@ -46,18 +50,33 @@ class SearchDepth:
 
 
 @dataclass(frozen=True, slots=True)
+class _ReadWording:
+    """What is read of a wording before the search.
+
+    Attributes:
+        wording: The wording.
+        weights: Inverse document frequency of its words that are searched for.
+        excerpt: What encoders read of it.
+    """
+
+    wording: str
+    weights: Mapping[str, float]
+    excerpt: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Read:
     """What is read before the search.
 
     Attributes:
         collection: The collection, as it was before any text was read.
-        weights: Inverse document frequency of the question's words that are searched for.
-        excerpt: What encoders read of the question.
+        wordings: The wordings of the question.
+        read: What is read of each distinct one, the one as asked first.
     """
 
     collection: Collection
-    weights: Mapping[str, float]
-    excerpt: str
+    wordings: Wordings
+    read: tuple[_ReadWording, ...]
 
 
 class HybridRetriever:
@@ -93,33 +112,39 @@ class HybridRetriever:
         self._ranker = PassageRanker(store, embedder)
 
     def retrieve(self, requests: Sequence[RetrievalRequest]) -> list[Retrieved | Exception]:
-        """Answers each request, in order; all questions are embedded in one batch.
+        """Answers each request, in order; all wordings of all questions are embedded in one batch.
 
         The entry of a request that fails, for example with ``CollectionNotFound``, is its error.
         """
         read = [self._read(request) for request in requests]
-        questions = {
-            index: Question(each.excerpt, each.collection.settings.offload, request.context)
-            for index, (request, each) in enumerate(zip(requests, read, strict=True))
+        questions = [
+            Question(wording.excerpt, each.collection.settings.offload, request.context)
+            for request, each in zip(requests, read, strict=True)
             if isinstance(each, _Read)
-        }
+            for wording in each.read
+        ]
         try:
-            embedded = self._embedding.questions(tuple(questions.values())) if questions else ()
+            embedded = iter(self._embedding.questions(questions) if questions else ())
         except EdgeRagError as error:
             return [error if isinstance(each, _Read) else each for each in read]
-        vectors = dict(zip(questions, embedded, strict=True))
         return [
-            self._answer(request, each, vectors[index]) if isinstance(each, _Read) else each
-            for index, (request, each) in enumerate(zip(requests, read, strict=True))
+            self._answer(request, each, np.stack(list(islice(embedded, len(each.read)))))
+            if isinstance(each, _Read)
+            else each
+            for request, each in zip(requests, read, strict=True)
         ]
 
     def _read(self, request: RetrievalRequest) -> _Read | Exception:
-        """Reads the collection, and of the question the words that are searched for and what encoders read."""
+        """Reads the collection, and of each wording the words that are searched for and what encoders read."""
         try:
             collection = self._store.collection(request.collection)
             rough_weights = partial(self._bm25.rough_weights, collection.number)
-            read = excerpt(request.question, rough_weights, self._embedder.count_tokens)
-            return _Read(collection, self._bm25.term_weights(collection.number, read), read)
+            wordings = compose(request.question, request.turns, rough_weights)
+            read = []
+            for wording in wordings.distinct:
+                text = excerpt(wording, rough_weights, self._embedder.count_tokens)
+                read.append(_ReadWording(wording, self._bm25.term_weights(collection.number, text), text))
+            return _Read(collection, wordings, tuple(read))
         except EdgeRagError as error:
             return self._gone(request) or error
 
@@ -133,45 +158,50 @@ class HybridRetriever:
             pass
         return None
 
-    def _answer(self, request: RetrievalRequest, read: _Read, vector: NDArray[np.float32]) -> Retrieved | Exception:
+    def _answer(self, request: RetrievalRequest, read: _Read, vectors: NDArray[np.float32]) -> Retrieved | Exception:
         try:
-            return self._search(request, read, vector)
+            return self._search(request, read, vectors)
         except StorageError as error:
             return self._gone(request) or error
 
-    def _search(self, request: RetrievalRequest, read: _Read, vector: NDArray[np.float32]) -> Retrieved:
+    def _search(self, request: RetrievalRequest, read: _Read, vectors: NDArray[np.float32]) -> Retrieved:
+        """Searches with the vectors of the wordings, float32 [wordings, dimension]."""
         collection = read.collection
         within = None if request.filter is None else condition(request.filter, collection.number)
         allowed = None if within is None else self._allowed.read(collection, within)
         weights = collection.settings.fusion
         depth = max(self._depth.candidates, request.limit)
         while True:
-            dense: tuple[ChunkId, ...] = ()
-            bm25: dict[ChunkId, float] = {}
+            dense: Sequence[tuple[ChunkId, ...]] = [()] * len(read.read)
             if weights.dense > 0:
-                (dense,) = self._vectors.search(collection.number, vector[np.newaxis], depth, allowed)
-            if weights.lexical > 0:
-                bm25 = self._bm25.search(collection.number, read.weights, depth, within)
-            if dense and bm25 and not self._knows_words(collection.number, read.weights, bm25):
-                bm25 = {}
-            fused = fuse(dense, tuple(bm25), 2 * depth, weights)
-            hits = self._ranker.rank(fused, collection.settings, request.limit)
-            exhausted = max(len(dense), len(bm25)) < depth
+                dense = self._vectors.search(collection.number, vectors, depth, allowed)
+            bm25: list[dict[ChunkId, float]] = []
+            for each, similar in zip(read.read, dense, strict=True):
+                found = self._bm25.search(collection.number, each.weights, depth, within) if weights.lexical > 0 else {}
+                if similar and found and not self._knows_words(collection.number, each.weights, found):
+                    found = {}
+                bm25.append(found)
+            rankings = [Rankings(by_vector, tuple(by_words)) for by_vector, by_words in zip(dense, bm25, strict=True)]
+            hits = self._ranker.rank(fuse(rankings, 2 * depth, weights), collection.settings, request.limit)
+            exhausted = max(max(len(each.dense), len(each.bm25)) for each in rankings) < depth
             if len(hits) == request.limit or exhausted or depth >= _MAX_DEPTH:
                 break
             depth *= 4
         if request.explain:
-            hits = self._explained(hits, bm25, vector)
+            hits = self._explained(hits, bm25, vectors)
         # The settings were read before the text. A removal after that ends the epoch returned here.
         settings = collection.settings
+        main = next(each for each in read.read if each.wording == read.wordings.main)
         return Retrieved(
             hits,
-            read.weights,
+            main.weights,
             collection.epoch,
             settings.offload,
             settings.kv_reuse,
-            excerpt=read.excerpt,
-            best_score=best_score(weights),
+            excerpt=main.excerpt,
+            best_score=best_score(weights, len(read.read)),
+            wordings=read.wordings,
+            others=tuple(OtherWording(each.excerpt, each.weights) for each in read.read if each is not main),
         )
 
     def _knows_words(self, collection: int, weights: Mapping[str, float], bm25: Mapping[ChunkId, float]) -> bool:
@@ -179,16 +209,26 @@ class HybridRetriever:
         return knows_words(sum(weights.values()), self._bm25.held_weights(collection, weights, best))
 
     def _explained(
-        self, hits: Sequence[Hit], bm25: Mapping[ChunkId, float], vector: NDArray[np.float32]
+        self, hits: Sequence[Hit], bm25: Sequence[Mapping[ChunkId, float]], vectors: NDArray[np.float32]
     ) -> tuple[Hit, ...]:
-        similar = self._store.similarities([part.chunk_id for hit in hits for part in hit.parts], vector)
+        chunks = [part.chunk_id for hit in hits for part in hit.parts]
+        similar = _largest(self._store.similarities(chunks, vector) for vector in vectors)
+        by_words = _largest(bm25)
         return tuple(
             replace(
                 hit,
                 dense_score=max(
                     (similar[p.chunk_id] for p in hit.parts if p.dense_rank and p.chunk_id in similar), default=None
                 ),
-                lexical_score=max((bm25[p.chunk_id] for p in hit.parts if p.lexical_rank), default=None),
+                lexical_score=max((by_words[p.chunk_id] for p in hit.parts if p.lexical_rank), default=None),
             )
             for hit in hits
         )
+
+
+def _largest(scores: Iterable[Mapping[ChunkId, float]]) -> dict[ChunkId, float]:
+    largest: dict[ChunkId, float] = {}
+    for each in scores:
+        for chunk, score in each.items():
+            largest[chunk] = max(score, largest.get(chunk, score))
+    return largest

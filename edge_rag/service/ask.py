@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,7 @@ from edge_rag.analysis.languages import sure_language_of
 from edge_rag.core.answer import AnswerEvent, Citation, Finished, FinishReason, PassagesFound, TextDelta
 from edge_rag.core.generation import CompletionEvent, CompletionRequest
 from edge_rag.core.identity import Role
-from edge_rag.core.query import AnswerMode, Query, SearchQuery
+from edge_rag.core.query import AnswerMode, Query, SearchQuery, Turn
 from edge_rag.errors import InvalidRequest, NotReady, SlowConsumer
 from edge_rag.generator.functions import read_answer, with_functions
 from edge_rag.pipeline.pipeline import AnswerStream, SearchResult
@@ -42,8 +42,8 @@ async def ask(call: Call, query: Query) -> AsyncIterator[AsyncIterator[AnswerEve
     """
     call.check_collection(query.collection)
     await call.check_format(query.format)
-    log.debug("question", question=query.question, characters=len(query.question))
-    answer = _Answer(call, [query.question], call.backend.pipeline.ask(query, call.trace))
+    log.debug("question", question=query.question, characters=len(query.question), turns=len(query.turns))
+    answer = _Answer(call, [*_texts(query.turns), query.question], call.backend.pipeline.ask(query, call.trace))
     async with _yielded(answer) as events:
         yield events
 
@@ -114,12 +114,16 @@ async def search(call: Call, query: SearchQuery) -> SearchResult:
         EdgeRagError: The search failed.
     """
     call.check_collection(query.collection)
-    log.debug("search", question=query.query, characters=len(query.query))
-    read = [query.query]
+    log.debug("search", question=query.query, characters=len(query.query), turns=len(query.turns))
+    read = [*_texts(query.turns), query.query]
     async with call.charged(read):
         found = await call.backend.pipeline.search(query, call.trace)
         read += (model_text(passage) for passage in found.candidates)
         return found
+
+
+def _texts(turns: Sequence[Turn]) -> Iterator[str]:
+    return (text for turn in turns for text in turn.texts() if text)
 
 
 class _Answer:
@@ -127,7 +131,7 @@ class _Answer:
 
     Args:
         call: The call.
-        asked: The question, or the messages of the conversation.
+        asked: The texts of earlier turns and the question, or the messages of the conversation.
         stream: The answer.
     """
 
@@ -146,7 +150,7 @@ class _Answer:
         """Yields the events.
 
         An answer is charged the tokens of the model. One that does not finish, or that was quoted without a model, is
-        charged the question, the passages and the text sent.
+        charged the earlier turns, the question, the passages and the text sent.
         """
         async with self._call.charged(self._charged_texts):
             async for event in self.stream:

@@ -40,7 +40,10 @@ def event_to_message(event: AnswerEvent) -> rag_pb2.AskResponse:
         case PassagesFound():
             found = without_excess(map(passage_to_message, event.passages), "metadata")
             passages = rag_pb2.Passages(
-                passages=found, evidence=event.evidence, question_language=event.question_language
+                passages=found,
+                evidence=event.evidence,
+                question_language=event.question_language,
+                standalone_question=event.standalone_question,
             )
             return rag_pb2.AskResponse(passages=passages)
         case Citation():
@@ -84,7 +87,10 @@ def passage_to_message(ranked: RankedPassage) -> common_pb2.Passage:
 
 
 def search_to_message(
-    passages: Iterable[RankedPassage], stages: Iterable[StageTime], explanations: Iterable[Explanation]
+    passages: Iterable[RankedPassage],
+    stages: Iterable[StageTime],
+    explanations: Iterable[Explanation],
+    standalone_question: str | None = None,
 ) -> rag_pb2.SearchResponse:
     """Returns the result of a search as a message: as many of the best hits as fit."""
     hits = map(passage_to_message, passages)
@@ -94,6 +100,7 @@ def search_to_message(
         hits=[hit for hit, _ in pairs],
         stages=map(_STAGE_TIME.to_message, stages),
         explanations=[each for _, each in pairs if each is not None],
+        standalone_question=standalone_question,
     )
 
 

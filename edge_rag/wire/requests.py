@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -20,11 +21,22 @@ from edge_rag.core.limits.request_fields import (
     bounded_int,
     check_format,
     checked_sampling,
+    checked_turns,
     parse_text,
 )
-from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
+from edge_rag.core.query import (
+    AnswerFormat,
+    AnswerMode,
+    JsonSchema,
+    Priority,
+    Query,
+    Regex,
+    Sampling,
+    SearchQuery,
+    Turn,
+)
 from edge_rag.errors import InvalidRequest
-from edge_rag.wire.codec import EnumCodec
+from edge_rag.wire.codec import Codec, EnumCodec
 from edge_rag.wire.metadata import filter_to_message, parse_filter_message
 from edge_rag.wire.types import AskOptions, SearchOptions
 
@@ -34,6 +46,7 @@ only exceed gRPC's message limit."""
 
 _BACKENDS: Final = EnumCodec(BackendKind, admin_pb2.IndexBackendKind.DESCRIPTOR)
 _PRIORITIES: Final = EnumCodec(Priority, rag_pb2.Priority.DESCRIPTOR)
+_TURN: Final = Codec(Turn, rag_pb2.Turn)
 _MODES: Final = EnumCodec(AnswerMode, rag_pb2.AnswerMode.DESCRIPTOR)
 _SAMPLING_FIELDS: Final = ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed")
 
@@ -91,6 +104,7 @@ def parse_query(
         deadline=deadline,
         format=parse_format(request, mode, sampling),
         filter=parse_filter_message(request.filter) if request.HasField("filter") else None,
+        turns=checked_turns("turns", [*map(_TURN.from_message, request.turns)], limits.question_characters),
     )
 
 
@@ -118,6 +132,7 @@ def parse_search_query(
         deadline=deadline,
         filter=parse_filter_message(request.filter) if request.HasField("filter") else None,
         explain=request.explain,
+        turns=checked_turns("turns", [*map(_TURN.from_message, request.turns)], limits.question_characters),
     )
 
 
@@ -253,6 +268,7 @@ def ask_to_message(question: str, options: AskOptions) -> rag_pb2.AskRequest:
         ),
         priority=rag_pb2.PRIORITY_UNSPECIFIED if options.priority is None else _PRIORITIES.to_number(options.priority),
         filter=filter_to_message(options.filter),
+        turns=_turns_to_messages(options.turns),
     )
     if options.json_schema is not None:
         request.json_schema = sendable("json_schema", options.json_schema)
@@ -274,12 +290,20 @@ def search_to_message(query: str, options: SearchOptions) -> rag_pb2.SearchReque
         rerank=options.rerank,
         filter=filter_to_message(options.filter),
         explain=options.explain,
+        turns=_turns_to_messages(options.turns),
     )
 
 
 def move_index_to_message(collection: str, backend: BackendKind) -> admin_pb2.MoveIndexRequest:
     """Returns the request of ``MoveIndex``."""
     return admin_pb2.MoveIndexRequest(collection=collection, backend=_BACKENDS.to_number(backend))
+
+
+def _turns_to_messages(turns: Sequence[Turn]) -> list[rag_pb2.Turn]:
+    for number, turn in enumerate(turns):
+        for text in turn.texts():
+            sendable(f"turns[{number}]", text)
+    return [*map(_TURN.to_message, turns)]
 
 
 def sendable(field: str, text: str) -> str:

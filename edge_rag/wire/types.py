@@ -11,7 +11,7 @@ from edge_rag.core.documents.filters import Filter
 from edge_rag.core.documents.jobs import IngestWork, Job, JobDocumentState
 from edge_rag.core.ids import DocumentId, Unrecognized
 from edge_rag.core.passage import FoundPassage, HitExplanation
-from edge_rag.core.query import AnswerMode, Priority
+from edge_rag.core.query import AnswerMode, Priority, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class AskOptions:
         regex: Regular expression that the whole answer matches, likewise; not together with ``json_schema``.
         request_id: Id of the request in the daemon's log and audit log, 1 to 128 printable ASCII characters.
         filter: Condition on passages; ``parse_filter`` parses one from text.
+        turns: Earlier turns of the conversation, oldest first, at most 8: what the question leaves to them is
+            taken from them.
     """
 
     collection: str = "default"
@@ -53,6 +55,7 @@ class AskOptions:
     regex: str | None = None
     request_id: str | None = None
     filter: Filter | None = None
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class SearchOptions:
         rerank: Whether the reranker orders the hits.
         filter: Condition on passages; ``parse_filter`` parses one from text.
         explain: Whether to return the ranks and scores of each hit.
+        turns: Earlier turns of the conversation, as ``AskOptions.turns``.
     """
 
     collection: str = "default"
@@ -72,6 +76,7 @@ class SearchOptions:
     rerank: bool | None = None
     filter: Filter | None = None
     explain: bool = False
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +87,14 @@ class PassagesReceived:
         passages: Best first.
         evidence: How likely an answer is among them, 0 to 1; 0 from a daemon that does not report it.
         question_language: Language of the question, a BCP 47 tag; None if it is not sure.
+        standalone_question: The question with what it leaves to earlier turns, which was searched for as well; None if
+            it leaves nothing to them.
     """
 
     passages: tuple[FoundPassage, ...]
     evidence: float = 0.0
     question_language: str | None = None
+    standalone_question: str | None = None
 
 
 AskEvent = PassagesReceived | TextDelta | Citation | Unsupported | Finished
@@ -101,11 +109,13 @@ class SearchReply:
         hits: Best first.
         stages: Time per stage, in pipeline order.
         explanations: Ranks and scores of each hit, in order of the hits; empty unless ``SearchOptions.explain`` is set.
+        standalone_question: As in ``PassagesReceived``.
     """
 
     hits: tuple[FoundPassage, ...]
     stages: tuple[StageTime, ...]
     explanations: tuple[HitExplanation, ...] = ()
+    standalone_question: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

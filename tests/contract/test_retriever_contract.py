@@ -10,6 +10,7 @@ import pytest
 
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.passage import RetrievalRequest, Retrieved
+from edge_rag.core.query import Turn, TurnSource
 from edge_rag.errors import CollectionNotFound
 from edge_rag.pipeline.ports import Retriever
 from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
@@ -111,6 +112,62 @@ def test_an_answer_does_not_depend_on_its_neighbours_in_the_batch(retriever: Ret
     ]
 
     assert retriever.retrieve(requests) == [retriever.retrieve([request])[0] for request in requests]
+
+
+GREASING = Turn(
+    "How often must the bearings be greased?",
+    "The bearings must be greased every 2,000 hours of operation.",
+    (TurnSource("manual.md", ("Pump P-101", "Bearings"), "The bearings must be greased every 2,000 hours."),),
+)
+
+
+def follow_up(retriever: Retriever, question: str, *turns: Turn, explain: bool = False) -> Retrieved:
+    (answer,) = retriever.retrieve([RetrievalRequest(question, "site", 5, explain=explain, turns=turns)])
+    assert isinstance(answer, Retrieved)
+    return answer
+
+
+def test_what_a_question_leaves_to_earlier_turns_is_searched_for_as_well(retriever: Retriever) -> None:
+    alone, found = ask(retriever, "What happens to them?"), follow_up(retriever, "What happens to them?", GREASING)
+
+    assert found.wordings is not None and found.wordings.standalone is not None
+    assert "bearings" in found.wordings.main
+    assert "2,000 hours" in found.hits[0].passage.text
+    assert "bearings" in found.excerpt and "bearings" in found.term_weights
+    assert [other.text for other in found.others] == ["What happens to them?"]
+    assert alone.wordings is not None and alone.wordings.distinct == ("What happens to them?",)
+
+
+def test_no_hit_of_the_question_as_asked_is_lost_by_another_wording(retriever: Retriever) -> None:
+    question = "Does fire damage it?"
+    alone, found = ask(retriever, question), follow_up(retriever, question, GREASING)
+
+    assert found.others
+    places = {hit.passage.chunk_id: place for place, hit in enumerate(found.hits, start=1)}
+    for rank, hit in enumerate(alone.hits, start=1):
+        assert places[hit.passage.chunk_id] <= 2 * rank
+
+
+def test_a_question_with_two_wordings_is_explained_by_the_better_ranks_and_scores(retriever: Retriever) -> None:
+    found = follow_up(retriever, "What happens to them?", GREASING, explain=True)
+
+    best = found.hits[0]
+    assert (best.dense_rank, best.lexical_rank) == (1, 1)
+    assert best.dense_score is not None and best.lexical_score is not None
+    assert best.dense_score == max(hit.dense_score for hit in found.hits if hit.dense_score is not None)
+    assert best.fused_score <= found.best_score
+
+
+@pytest.mark.parametrize("question", ["How often must the bearings be greased?", "seal leaks"])
+def test_turns_change_nothing_of_a_question_that_leaves_nothing_to_them(retriever: Retriever, question: str) -> None:
+    asked = RetrievalRequest(question, "site", 5, explain=True)
+    (alone,) = retriever.retrieve([asked])
+    found = follow_up(retriever, question, Turn("What does one do in case of fire?"), explain=True)
+
+    assert found == alone
+    assert found.others == ()
+    best = found.hits[0]
+    assert best.fused_score == sum(1 / (20 + rank) for rank in (best.dense_rank, best.lexical_rank) if rank)
 
 
 def test_an_unknown_collection_fails_alone(retriever: Retriever) -> None:

@@ -189,6 +189,72 @@ class Sampling(_message.Message):
 Global___Sampling: _TypeAlias = Sampling  # noqa: Y015
 
 @_typing.final
+class Turn(_message.Message):
+    """An earlier question of a conversation and its answer, as the client remembers them: the server keeps nothing of a
+    conversation.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUESTION_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
+    question: _builtins.str
+    """The question as it was asked. Required, limits as for AskRequest.question."""
+    answer: _builtins.str
+    """Its answer. Default empty."""
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___TurnSource]:
+        """What the answer cited, at most 32. Default none."""
+
+    def __init__(
+        self,
+        *,
+        question: _builtins.str = ...,
+        answer: _builtins.str = ...,
+        sources: _abc.Iterable[Global___TurnSource] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "question", b"question", "sources", b"sources"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Turn: _TypeAlias = Turn  # noqa: Y015
+
+@_typing.final
+class TurnSource(_message.Message):
+    """What an earlier answer cited."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    SECTION_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    document: _builtins.str
+    """Name of the document."""
+    text: _builtins.str
+    """The cited text."""
+    @_builtins.property
+    def section(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Headings above the cited text, outermost first, at most 64."""
+
+    def __init__(
+        self,
+        *,
+        document: _builtins.str = ...,
+        section: _abc.Iterable[_builtins.str] | None = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "section", b"section", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnSource: _TypeAlias = TurnSource  # noqa: Y015
+
+@_typing.final
 class AskRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -203,6 +269,7 @@ class AskRequest(_message.Message):
     JSON_SCHEMA_FIELD_NUMBER: _builtins.int
     REGEX_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
+    TURNS_FIELD_NUMBER: _builtins.int
     question: _builtins.str
     """The question, UTF-8; white space around it is removed. Required, at most 8,192 characters unless configured
     otherwise. INVALID_ARGUMENT when empty or longer.
@@ -246,6 +313,13 @@ class AskRequest(_message.Message):
         it. Default: all of the collection. INVALID_ARGUMENT, naming the illegal part.
         """
 
+    @_builtins.property
+    def turns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Turn]:
+        """Earlier turns of the conversation, oldest first: what the question leaves to them ("how often is it tested?") is
+        taken from them, see Passages.standalone_question. At most 8, with at most 131,072 characters together. Default none.
+        INVALID_ARGUMENT when there are more.
+        """
+
     def __init__(
         self,
         *,
@@ -260,10 +334,11 @@ class AskRequest(_message.Message):
         json_schema: _builtins.str = ...,
         regex: _builtins.str = ...,
         filter: _metadata_pb2.Filter | None = ...,
+        turns: _abc.Iterable[Global___Turn] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences", "_passages", b"_passages", "filter", b"filter", "format", b"format", "json_schema", b"json_schema", "max_sentences", b"max_sentences", "passages", b"passages", "regex", b"regex", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences", "_passages", b"_passages", "collection", b"collection", "filter", b"filter", "format", b"format", "json_schema", b"json_schema", "max_sentences", b"max_sentences", "mode", b"mode", "passages", b"passages", "priority", b"priority", "question", b"question", "regex", b"regex", "request_id", b"request_id", "sampling", b"sampling"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences", "_passages", b"_passages", "collection", b"collection", "filter", b"filter", "format", b"format", "json_schema", b"json_schema", "max_sentences", b"max_sentences", "mode", b"mode", "passages", b"passages", "priority", b"priority", "question", b"question", "regex", b"regex", "request_id", b"request_id", "sampling", b"sampling", "turns", b"turns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_sentences: _TypeAlias = _typing.Literal["max_sentences"]  # noqa: Y015
     _WhichOneofArgType__max_sentences: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences"]  # noqa: Y015
@@ -339,12 +414,17 @@ class Passages(_message.Message):
     PASSAGES_FIELD_NUMBER: _builtins.int
     EVIDENCE_FIELD_NUMBER: _builtins.int
     QUESTION_LANGUAGE_FIELD_NUMBER: _builtins.int
+    STANDALONE_QUESTION_FIELD_NUMBER: _builtins.int
     evidence: _builtins.float
     """How likely an answer is among them, 0 to 1; 0 if there are none. Below the server's `generator.not_found_below` the
     answer is the not-found answer, except with ANSWER_MODE_FREE.
     """
     question_language: _builtins.str
     """Language of the question, a BCP 47 tag; absent if it is not sure."""
+    standalone_question: _builtins.str
+    """The question with what it leaves to AskRequest.turns, which was searched for as well and which the answer was judged
+    by; absent if it leaves nothing to them.
+    """
     @_builtins.property
     def passages(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Passage]:
         """Best first. Empty if none was found. Passages that would not fit into 512 KiB come without metadata."""
@@ -355,14 +435,20 @@ class Passages(_message.Message):
         passages: _abc.Iterable[_common_pb2.Passage] | None = ...,
         evidence: _builtins.float = ...,
         question_language: _builtins.str | None = ...,
+        standalone_question: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_question_language", b"_question_language", "question_language", b"question_language"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_question_language", b"_question_language", "_standalone_question", b"_standalone_question", "question_language", b"question_language", "standalone_question", b"standalone_question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_question_language", b"_question_language", "evidence", b"evidence", "passages", b"passages", "question_language", b"question_language"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_question_language", b"_question_language", "_standalone_question", b"_standalone_question", "evidence", b"evidence", "passages", b"passages", "question_language", b"question_language", "standalone_question", b"standalone_question"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__question_language: _TypeAlias = _typing.Literal["question_language"]  # noqa: Y015
     _WhichOneofArgType__question_language: _TypeAlias = _typing.Literal["_question_language", b"_question_language"]  # noqa: Y015
+    _WhichOneofReturnType__standalone_question: _TypeAlias = _typing.Literal["standalone_question"]  # noqa: Y015
+    _WhichOneofArgType__standalone_question: _TypeAlias = _typing.Literal["_standalone_question", b"_standalone_question"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__question_language) -> _WhichOneofReturnType__question_language | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__standalone_question) -> _WhichOneofReturnType__standalone_question | None: ...
 
 Global___Passages: _TypeAlias = Passages  # noqa: Y015
 
@@ -602,6 +688,7 @@ class SearchRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
+    TURNS_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The query, UTF-8. Required, limits as for AskRequest.question."""
     collection: _builtins.str
@@ -620,6 +707,10 @@ class SearchRequest(_message.Message):
     def filter(self) -> _metadata_pb2.Filter:
         """Condition on passages, as AskRequest.filter."""
 
+    @_builtins.property
+    def turns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Turn]:
+        """Earlier turns of the conversation, as AskRequest.turns."""
+
     def __init__(
         self,
         *,
@@ -630,10 +721,11 @@ class SearchRequest(_message.Message):
         request_id: _builtins.str = ...,
         filter: _metadata_pb2.Filter | None = ...,
         explain: _builtins.bool = ...,
+        turns: _abc.Iterable[Global___Turn] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_rerank", b"_rerank", "filter", b"filter", "limit", b"limit", "rerank", b"rerank"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_rerank", b"_rerank", "collection", b"collection", "explain", b"explain", "filter", b"filter", "limit", b"limit", "query", b"query", "request_id", b"request_id", "rerank", b"rerank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_rerank", b"_rerank", "collection", b"collection", "explain", b"explain", "filter", b"filter", "limit", b"limit", "query", b"query", "request_id", b"request_id", "rerank", b"rerank", "turns", b"turns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
@@ -653,6 +745,9 @@ class SearchResponse(_message.Message):
     HITS_FIELD_NUMBER: _builtins.int
     STAGES_FIELD_NUMBER: _builtins.int
     EXPLANATIONS_FIELD_NUMBER: _builtins.int
+    STANDALONE_QUESTION_FIELD_NUMBER: _builtins.int
+    standalone_question: _builtins.str
+    """As Passages.standalone_question."""
     @_builtins.property
     def hits(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Passage]:
         """Best first."""
@@ -671,12 +766,15 @@ class SearchResponse(_message.Message):
         hits: _abc.Iterable[_common_pb2.Passage] | None = ...,
         stages: _abc.Iterable[Global___StageTime] | None = ...,
         explanations: _abc.Iterable[Global___Explanation] | None = ...,
+        standalone_question: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_standalone_question", b"_standalone_question", "standalone_question", b"standalone_question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanations", b"explanations", "hits", b"hits", "stages", b"stages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_standalone_question", b"_standalone_question", "explanations", b"explanations", "hits", b"hits", "stages", b"stages", "standalone_question", b"standalone_question"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__standalone_question: _TypeAlias = _typing.Literal["standalone_question"]  # noqa: Y015
+    _WhichOneofArgType__standalone_question: _TypeAlias = _typing.Literal["_standalone_question", b"_standalone_question"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__standalone_question) -> _WhichOneofReturnType__standalone_question | None: ...
 
 Global___SearchResponse: _TypeAlias = SearchResponse  # noqa: Y015
 
@@ -739,15 +837,19 @@ class Explanation(_message.Message):
     RERANK_SCORE_FIELD_NUMBER: _builtins.int
     MERGED_FROM_FIELD_NUMBER: _builtins.int
     dense_rank: _builtins.int
-    """1-based rank in the vector search; absent if it was not among the candidates."""
+    """1-based rank in the vector search, the best one of all wordings of the question; absent if it was not among the
+    candidates.
+    """
     dense_score: _builtins.float
-    """Cosine similarity to the question, -1 to 1; present with dense_rank."""
+    """Cosine similarity to the question, -1 to 1, the largest one of its wordings; present with dense_rank."""
     lexical_rank: _builtins.int
-    """1-based rank in BM25; absent if it was not among the candidates."""
+    """1-based rank in BM25, likewise; absent if it was not among the candidates."""
     lexical_score: _builtins.float
-    """BM25 score, larger is better; present with lexical_rank."""
+    """BM25 score, larger is better, likewise; present with lexical_rank."""
     fused_score: _builtins.float
-    """Reciprocal rank fusion: the sum of weight / (k + rank)."""
+    """Reciprocal rank fusion: the sum of weight / (k + rank) over the rankings of all wordings. Where that would put a
+    passage too far below its place in the search for the question as asked, the score of the place it gets.
+    """
     boost: _builtins.float
     """Factor of the collection's boosts; 1 if none applies."""
     retriever_rank: _builtins.int

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from edge_rag.core.documents.jobs import JobId
-from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Sampling
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Sampling, Turn
 from edge_rag.errors import InvalidRequest
 
 DEFAULT_COLLECTION: Final = "default"
@@ -49,6 +49,18 @@ MAX_TOKENS: Final = 8192
 
 MAX_CONVERSATION_CHARACTERS: Final = 262_144
 """Most characters of all messages of a conversation; far more than a small model reads."""
+
+MAX_TURNS: Final = 8
+"""Most earlier turns of a question."""
+
+MAX_TURN_SOURCES: Final = 32
+"""Most sources of a turn."""
+
+MAX_TURN_HEADINGS: Final = 64
+"""Most headings above a source of a turn."""
+
+MAX_TURNS_CHARACTERS: Final = 131_072
+"""Most characters of all turns of a question: questions, answers and sources together."""
 
 _MAX_STOP_TEXTS: Final = 8
 _MAX_STOP_CHARACTERS: Final = 128
@@ -193,6 +205,45 @@ def parse_text(field: str, value: str, most: int) -> str:
     if "\x00" in text:
         raise InvalidRequest(field, "must not hold NUL characters")
     return text
+
+
+def checked_turns(field: str, turns: Sequence[Turn], question_characters: int) -> tuple[Turn, ...]:
+    """Returns the earlier turns of a question, oldest first.
+
+    Args:
+        field: Name of their field.
+        turns: Turns, oldest first.
+        question_characters: Longest question, characters.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    if len(turns) > MAX_TURNS:
+        raise InvalidRequest(field, f"has {len(turns):,} turns, at most {MAX_TURNS} are allowed; leave out the oldest")
+    checked: list[Turn] = []
+    for number, turn in enumerate(turns):
+        place = f"{field}[{number}]"
+        if len(turn.sources) > MAX_TURN_SOURCES:
+            raise InvalidRequest(
+                f"{place}.sources", f"has {len(turn.sources):,}, at most {MAX_TURN_SOURCES} are allowed"
+            )
+        for index, source in enumerate(turn.sources):
+            if len(source.section) > MAX_TURN_HEADINGS:
+                raise InvalidRequest(
+                    f"{place}.sources[{index}].section",
+                    f"has {len(source.section):,} headings, at most {MAX_TURN_HEADINGS} are allowed",
+                )
+        checked.append(replace(turn, question=parse_text(f"{place}.question", turn.question, question_characters)))
+    texts = [text for turn in checked for text in turn.texts()]
+    if any("\x00" in text for text in texts):
+        raise InvalidRequest(field, "must not hold NUL characters")
+    characters = sum(map(len, texts))
+    if characters > MAX_TURNS_CHARACTERS:
+        raise InvalidRequest(
+            field,
+            f"has {characters:,} characters, at most {MAX_TURNS_CHARACTERS:,} are allowed; leave out the oldest",
+        )
+    return tuple(checked)
 
 
 def bounded_int(field: str, value: int, least: int, most: int) -> int:

@@ -45,4 +45,6 @@ class RagService(rag_pb2_grpc.RagServicer):
                 request, call.request_id, collection, call.identity, call.deadline, self.limits
             )
             found = await search(call, query)
-            return messages.search_to_message(found.passages, found.stages, found.explanations)
+            return messages.search_to_message(
+                found.passages, found.stages, found.explanations, found.standalone_question
+            )

@@ -33,7 +33,7 @@ from edge_rag.core.documents.collection import FusionWeights
 from edge_rag.core.passage import Hit, RerankRequest, RetrievalRequest, Retrieved
 from edge_rag.errors import EdgeRagError
 from edge_rag.pipeline.ports import Reranker
-from edge_rag.retriever.fusion import fuse
+from edge_rag.retriever.fusion import Rankings, fuse
 from edge_rag.retriever.open_directory import OpenDirectory, RetrieverOptions
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
@@ -74,7 +74,7 @@ class Collection:
         for vectors, words, hits in zip(dense, bm25, product, strict=True):
             both = {hit.passage.chunk_id: hit for hit in (*vectors.hits, *words.hits)}
             by_vectors, by_words = ([hit.passage.chunk_id for hit in each.hits] for each in (vectors, words))
-            fused = [both[hit.chunk_id] for hit in fuse(by_vectors, by_words, DEPTH, weights)]
+            fused = [both[hit.chunk_id] for hit in fuse([Rankings(by_vectors, by_words)], DEPTH, weights)]
             for order, ranked in zip(orders.values(), (vectors.hits, words.hits, fused, hits.hits), strict=True):
                 order.append(documents_of(ranked))
         reranked = orders.setdefault("reranked", [])

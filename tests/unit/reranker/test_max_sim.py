@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pytest
 
 from edge_rag.core.ids import ChunkId, DocumentId
-from edge_rag.core.passage import Hit, Passage, RerankRequest, Retrieved
+from edge_rag.core.passage import Hit, OtherWording, Passage, Reranked, RerankRequest, Retrieved
 from edge_rag.reranker.candidate import EncodedPassage, RerankCandidate, compare
 from edge_rag.reranker.centring import TokenCentres, centred
 from edge_rag.reranker.max_sim import MaxSimReranker
@@ -33,13 +33,16 @@ class GivenSimilarities:
         ]
 
 
-def scores(texts: Sequence[str], term_weights: Mapping[str, float]) -> dict[str, float]:
+def scores(
+    texts: Sequence[str], term_weights: Mapping[str, float], others: tuple[OtherWording, ...] = ()
+) -> dict[str, float]:
     """Returns the score of each text, best first."""
     hits = tuple(
         Hit(Passage(ChunkId(number), DocumentId("d"), "d.txt", None, 0, len(text), text), 1.0)
         for number, text in enumerate(texts, start=1)
     )
-    (answer,) = MaxSimReranker(GivenSimilarities()).rerank([RerankRequest(QUESTION, Retrieved(hits, term_weights), 10)])
+    retrieved = Retrieved(hits, term_weights, others=others)
+    (answer,) = MaxSimReranker(GivenSimilarities()).rerank([RerankRequest(QUESTION, retrieved, 10)])
     return {ranked.passage.text: ranked.score for ranked in answer.passages}
 
 
@@ -67,6 +70,30 @@ def test_words_count_where_a_passage_holds_three_tenths_of_the_questions_term_we
     counted = scores(texts, term_weights)
     assert next(iter(counted)) == first
     assert (list(counted) == list(scores(texts, {}))) is (first == "near")
+
+
+def test_another_wording_counts_less_than_the_main_one() -> None:
+    texts, other = ["pump", "far", "away", "near"], OtherWording("other", {"pump": 1.0})
+    alone, both = scores(texts, {}), scores(texts, {}, (other,))
+
+    assert next(iter(alone)) == next(iter(both)) == "near"
+    assert both["pump"] > alone["pump"]
+    assert list(scores(texts, {}, (OtherWording(QUESTION),))) == list(alone)
+
+
+def test_a_question_is_ranked_alike_in_steps_and_at_once_in_all_its_wordings() -> None:
+    hits = tuple(
+        Hit(Passage(ChunkId(number), DocumentId("d"), "d.txt", None, 0, len(text), text), 1.0)
+        for number, text in enumerate(["pump", "far", "away", "near"], start=1)
+    )
+    request = RerankRequest(QUESTION, Retrieved(hits, others=(OtherWording("other", {"pump": 1.0}),)), 10)
+    answers: list[Reranked] = []
+
+    def steps() -> Iterator[None]:
+        answers.append((yield from MaxSimReranker(GivenSimilarities()).rerank_in_steps(request, 4)))
+
+    assert len(list(steps())) > 1
+    assert answers == MaxSimReranker(GivenSimilarities()).rerank([request])
 
 
 def test_scores_fall_in_the_order_of_the_passages() -> None:

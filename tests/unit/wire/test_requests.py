@@ -8,9 +8,10 @@ from edge_rag.api.v1 import documents_pb2, rag_pb2
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import RequestId
 from edge_rag.core.limits.request_fields import RequestLimits, parse_collection, parse_document_name
-from edge_rag.core.query import AnswerMode, JsonSchema, Priority, Query, Regex
+from edge_rag.core.query import AnswerMode, JsonSchema, Priority, Query, Regex, Turn, TurnSource
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire import requests as wire
+from edge_rag.wire.types import AskOptions, SearchOptions
 
 CALLER = Identity("ward-3", frozenset({Role.READER}), priority_ceiling=Priority.NORMAL)
 LIMITS = RequestLimits(question_characters=100, default_mode=AnswerMode.QUOTE, default_passages=4)
@@ -18,6 +19,56 @@ LIMITS = RequestLimits(question_characters=100, default_mode=AnswerMode.QUOTE, d
 
 def parse(request: rag_pb2.AskRequest) -> Query:
     return wire.parse_query(request, RequestId("r"), "default", CALLER, 10.0, LIMITS)
+
+
+def conversation(turns: int = 1, answer: str = "every day") -> list[rag_pb2.Turn]:
+    source = rag_pb2.TurnSource(document="a.md", section=["Pump", "Seal"], text="daily")
+    return [rag_pb2.Turn(question=" How often? ", answer=answer, sources=[source])] * turns
+
+
+@pytest.mark.parametrize("turns", [0, 1, 8])
+def test_the_turns_of_a_question_and_of_a_search_arrive_in_order(turns: int) -> None:
+    source = TurnSource("a.md", ("Pump", "Seal"), "daily")
+    sent = tuple(Turn(f"q{number}", f"a{number}", (source,) * number) for number in range(turns))
+    asked = wire.ask_to_message("q", AskOptions(turns=sent))
+    searched = wire.search_to_message("q", SearchOptions(turns=sent))
+
+    assert parse(asked).turns == sent
+    search = wire.parse_search_query(searched, RequestId("r"), "default", CALLER, 10.0, LIMITS)
+    assert search.turns == sent
+
+
+def test_the_question_of_a_turn_is_read_as_every_question_is() -> None:
+    (turn,) = parse(rag_pb2.AskRequest(question="q", turns=conversation())).turns
+    assert turn == Turn("How often?", "every day", (TurnSource("a.md", ("Pump", "Seal"), "daily"),))
+
+
+@pytest.mark.parametrize(
+    ("turns", "field", "problem"),
+    [
+        (conversation(9), "turns", "has 9 turns, at most 8 are allowed"),
+        (conversation(2, "x" * 65_536), "turns", "at most 131,072 are allowed; leave out the oldest"),
+        (conversation(1, "a\x00b"), "turns", "must not hold NUL"),
+        ([*conversation(), rag_pb2.Turn()], "turns[1].question", "must not be empty"),
+        ([rag_pb2.Turn(question="x" * 101)], "turns[0].question", "at most 100"),
+        ([rag_pb2.Turn(question="q", sources=[rag_pb2.TurnSource()] * 33)], "turns[0].sources", "at most 32"),
+        (
+            [rag_pb2.Turn(question="q", sources=[rag_pb2.TurnSource(section=["x"] * 65)])],
+            "turns[0].sources[0].section",
+            "at most 64",
+        ),
+    ],
+)
+def test_turns_beyond_their_bounds_are_refused_by_name(turns: list[rag_pb2.Turn], field: str, problem: str) -> None:
+    with pytest.raises(InvalidRequest, match=problem) as refused:
+        parse(rag_pb2.AskRequest(question="q", turns=turns))
+    assert refused.value.field == field
+
+
+def test_turns_that_no_server_takes_are_not_sent() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        wire.ask_to_message("q", AskOptions(turns=(Turn("q"), Turn("q", "\ud800"))))
+    assert refused.value.field == "turns[1]"
 
 
 def test_a_bare_question_gets_every_documented_default() -> None:
