@@ -130,12 +130,15 @@ def follow_up(retriever: Retriever, question: str, *turns: Turn, explain: bool =
 def test_what_a_question_leaves_to_earlier_turns_is_searched_for_as_well(retriever: Retriever) -> None:
     alone, found = ask(retriever, "What happens to them?"), follow_up(retriever, "What happens to them?", GREASING)
 
-    assert found.wordings is not None and found.wordings.standalone is not None
+    assert found.wordings is not None
+    assert found.wordings.standalone is not None
     assert "bearings" in found.wordings.main
     assert "2,000 hours" in found.hits[0].passage.text
-    assert "bearings" in found.excerpt and "bearings" in found.term_weights
+    assert "bearings" in found.excerpt
+    assert "bearings" in found.term_weights
     assert [other.text for other in found.others] == ["What happens to them?"]
-    assert alone.wordings is not None and alone.wordings.distinct == ("What happens to them?",)
+    assert alone.wordings is not None
+    assert alone.wordings.distinct == ("What happens to them?",)
 
 
 def test_no_hit_of_the_question_as_asked_is_lost_by_another_wording(retriever: Retriever) -> None:
@@ -153,7 +156,8 @@ def test_a_question_with_two_wordings_is_explained_by_the_better_ranks_and_score
 
     best = found.hits[0]
     assert (best.dense_rank, best.lexical_rank) == (1, 1)
-    assert best.dense_score is not None and best.lexical_score is not None
+    assert best.dense_score is not None
+    assert best.lexical_score is not None
     assert best.dense_score == max(hit.dense_score for hit in found.hits if hit.dense_score is not None)
     assert best.fused_score <= found.best_score
 
