@@ -1,7 +1,7 @@
 /** Pairing of a device: a one-time code, its URL and its QR code. */
 
 import { send } from '../core/api.js';
-import { button, dialog, field, select } from '../core/controls.js';
+import { button, copied, dialog, field, select } from '../core/controls.js';
 import { h, replace, svg } from '../core/dom.js';
 import { dateTime, duration, t } from '../core/text.js';
 import { askForRights } from './rights.js';
@@ -47,16 +47,13 @@ function qrCode(rows) {
   return svg('svg', props, svg('path', { d: dark.join('') }));
 }
 
-/** Returns a secret that is shown once, with a button that copies it where the browser lets a page do that. */
+/** Returns a secret that is shown once, with a button that copies it. */
 export function shownOnce(label, text, secret) {
-  const copied = h('span', { role: 'status' });
-  const copy = async () => {
-    await navigator.clipboard.writeText(secret);
-    replace(copied, t('access.copied'));
-  };
+  const said = h('span', { role: 'status' });
+  const copy = async () => replace(said, await copied(secret));
   return [
     h('p', {}, text),
     h('pre', { class: 'secret', tabindex: '0', 'aria-label': label }, h('code', {}, secret)),
-    h('p', { class: 'row' }, navigator.clipboard && button(t('access.copy'), { icon: 'copy', on: copy }), copied),
+    h('p', { class: 'row' }, button(t('access.copy'), { icon: 'copy', on: copy }), said),
   ];
 }

@@ -1,7 +1,7 @@
 /** One question with its answer: the text with its sources as it arrives, and what can be done with it. */
 
 import { get } from '../core/api.js';
-import { attempt, badge, button, expander, freshId, icon, iconButton, notice } from '../core/controls.js';
+import { attempt, badge, button, copied, expander, freshId, icon, iconButton, notice } from '../core/controls.js';
 import { announce, h, readable, replace, untrusted } from '../core/dom.js';
 import { can } from '../core/session.js';
 import { dateTime, duration, percent, t } from '../core/text.js';
@@ -11,16 +11,11 @@ import { parts, Sentences, sources } from './ranges.js';
 import { placeList, reference } from './sources.js';
 
 const MODE_KINDS = { quote: 'good', cite: 'good', free: 'warn' };
-/** Documents that a follow-up can be limited to with one click. */
-const MOST_ONLY = 3;
-/** Decisions about a request that its timeline shows. */
-const MOST_DECISIONS = 200;
+const MOST_ONLY = 3; // documents that a follow-up can be limited to with one click
 
 /**
  * Returns what shows a turn.
  * @param {import('./conversation.js').Turn} turn
- * @param {{tip: object, notFoundBelow: number, again: () => void, only: (name: string) => void, changed: () => void}}
- *     context
  * @returns {{element: HTMLElement, received: (event: string, data: object) => void, ended: () => void}} `received`
  *     shows an event that the turn already has, `ended` the end.
  */
@@ -28,14 +23,14 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
   const told = new Sentences();
   let drawn = [];
   let frame = 0;
-  const heading = h('h2', { class: 'ask-question', id: freshId('question'), dir: 'auto' }, readable(turn.question));
-  const body = h('div', { class: 'answer-text', dir: 'auto' });
-  const below = h('div', { class: 'stack below' });
-  const card = h('div', { class: 'card answer' }, about(), body, below);
-  const element = h('article', { class: 'turn', 'aria-labelledby': heading.id }, heading, card);
+  const heading = h('h2.ask-question', { id: freshId('question'), dir: 'auto' }, readable(turn.question));
+  const body = h('div.answer-text', { dir: 'auto' });
+  const below = h('div.stack.below');
+  const card = h('div.card.answer', about(), body, below);
+  const element = h('article.turn', { 'aria-labelledby': heading.id }, heading, card);
   if (turn.state === 'asking') {
     body.ariaBusy = 'true';
-    replace(body, h('span', { class: 'waiting' }, t('ask.searching')));
+    replace(body, h('span.waiting', t('ask.searching')));
   } else {
     complete();
   }
@@ -52,19 +47,18 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
     complete();
     const count = sources(turn.citations).places.length;
     if (turn.state !== 'done') announce(ending(turn));
-    else if (turn.finish_reason !== 'not_found') announce(t('ask.complete', { count }));
+    else if (isFound()) announce(t('ask.complete', { count }));
+  }
+
+  function isFound() {
+    return turn.finish_reason !== 'not_found';
   }
 
   function about() {
     const limits = [turn.filter, ...turn.only].filter(Boolean).map((each) => [' ', untrusted(each)]);
-    return h(
-      'p',
-      { class: 'about' },
-      badge(t(`ask.mode_${turn.mode}`), MODE_KINDS[turn.mode]),
-      untrusted(turn.collection),
-      limits.length > 0 && h('span', {}, t('ask.limited_to'), limits),
-      h('span', {}, dateTime(turn.at)),
-    );
+    const limited = limits.length > 0 && h('span', t('ask.limited_to'), limits);
+    const mode = badge(t(`ask.mode_${turn.mode}`), MODE_KINDS[turn.mode]);
+    return h('p.hint.about', mode, untrusted(turn.collection), limited, h('span', dateTime(turn.at)));
   }
 
   /** Draws what has changed of the text: parts that are as before stay, and with them the focus. */
@@ -85,25 +79,24 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
     const cited = [...new Set(citations.map((index) => numbers[index]))];
     const references = cited.map((number) => reference(number, places[number - 1], tip, () => open(number - 1)));
     const words = h('span', { lang: language }, readable(text));
-    const element = h('span', { class: 'answer-part' }, words);
+    let note = null;
     if (cited.length) {
       words.className = 'answer-cited';
       words.addEventListener('click', () => getSelection().isCollapsed && references[0].click());
     } else if (unsupported && text.trim()) {
       words.className = 'unsupported';
-      element.append(h('span', { class: 'unsupported-note' }, icon('warning'), t('ask.unsupported')));
+      note = h('span.badge.warn.unsupported-note', t('ask.unsupported'));
     }
-    element.append(...references);
-    return element;
+    return h('span.answer-part', words, note, references);
   }
 
   /** Opens a source, or one of the nearest passages, in the pane, which goes on to the others. */
   function open(index) {
-    const all = turn.finish_reason === 'not_found' ? turn.nearest : sources(turn.citations).places;
+    const all = isFound() ? sources(turn.citations).places : turn.nearest;
     const citations = all.map((each) => ({ ...each, collection: turn.collection }));
     const onShow = (shown) => {
       for (const each of element.querySelectorAll('[data-number]')) {
-        each.ariaCurrent = Number(each.dataset.number) - 1 === shown ? 'true' : null;
+        each.ariaCurrent = each.dataset.number - 1 === shown ? 'true' : null;
       }
     };
     attempt(async () => {
@@ -119,55 +112,45 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
     replace(
       below,
       problem(),
-      turn.finish_reason === 'not_found' && nearest(),
-      turn.mode === 'free' && turn.answer && h('p', { class: 'hint' }, t('ask.mode_free_hint')),
+      isFound() || nearest(),
+      turn.mode === 'free' && turn.answer && h('p.hint', t('ask.mode_free_hint')),
       places.length > 0 && section('ask.sources', placeList(places, open), onlyIn(places)),
       actions(),
     );
   }
 
   function problem() {
-    if (turn.state === 'failed') return h('div', { class: 'error-box' }, icon('warning'), h('p', {}, turn.error));
-    return ending(turn) && h('p', { class: 'ending' }, ending(turn));
+    if (turn.state === 'failed') return h('div.error-box', icon('warning'), h('p', turn.error));
+    return ending(turn) && h('p.ending', ending(turn));
   }
 
   function nearest() {
-    const { evidence } = turn;
-    if (!turn.nearest.length) return h('p', { class: 'hint' }, t('ask.nothing_near'));
-    const shares = { evidence: percent(evidence, 1), needed: percent(notFoundBelow, 1) };
+    if (!turn.nearest.length) return h('p.hint', t('ask.nothing_near'));
+    const shares = { evidence: percent(turn.evidence, 1), needed: percent(notFoundBelow, 1) };
     // With enough evidence it was the check of the written text that left nothing.
-    const why = evidence < notFoundBelow ? t('ask.why_not', shares) : t('ask.why_unsupported');
-    return section('ask.nearest', h('p', { class: 'hint' }, why), placeList(turn.nearest, open));
+    const why = turn.evidence < notFoundBelow ? t('ask.why_not', shares) : t('ask.why_unsupported');
+    return section('ask.nearest', h('p.hint', why), placeList(turn.nearest, open));
   }
 
   function onlyIn(places) {
     const names = [...new Set(places.map((each) => each.document))].slice(0, MOST_ONLY);
-    const chips = names.map((name) =>
-      button([t('ask.only'), ' ', untrusted(name)], { kind: 'chip', on: () => only(name) }),
-    );
-    return h('div', { class: 'row chips', role: 'group', 'aria-label': t('ask.follow_up') }, chips);
+    const chip = (name) => button([t('ask.only'), ' ', untrusted(name)], { kind: 'chip', on: () => only(name) });
+    return h('div.row.chips', { role: 'group', 'aria-label': t('ask.follow_up') }, names.map(chip));
   }
 
   function actions() {
+    const copy = async () => notice(await copied(turnMarkdown(turn)));
     return h(
-      'div',
-      { class: 'row actions' },
+      'div.row.actions',
       turn.answer && iconButton(t('ask.copy'), 'copy', { on: copy }),
       button(t('ask.again'), { kind: turn.state === 'failed' ? 'primary' : 'quiet', on: again }),
       turn.state === 'done' && [feedback(turn, changed), timing()],
     );
   }
 
-  function copy() {
-    navigator.clipboard.writeText(turnMarkdown(turn)).then(
-      () => notice(t('ask.copied')),
-      () => notice(t('ask.not_copied'), { kind: 'error' }),
-    );
-  }
-
   /** The time of an answer, and on demand where it went. */
   function timing() {
-    const panel = h('div', { id: freshId('time'), class: 'timing', hidden: true });
+    const panel = h('div.timing', { id: freshId('time'), hidden: true });
     const seconds = turn.timings.stages.reduce((sum, each) => sum + each.queue_s + each.compute_s, 0);
     const toggle = button(t('ask.took', { time: duration(seconds) }), { kind: 'quiet', 'aria-controls': panel.id });
     const show = (shown) => {
@@ -180,15 +163,14 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
   /** Shows the decisions about the request to those who may read them, and to others what the answer itself tells. */
   async function timeline(panel) {
     const { requestTimeline, stagesTimeline } = await import('../box/timeline.js');
-    const query = { request_id: turn.id, limit: MOST_DECISIONS };
-    const found = can('admin') ? await get('/api/v1/audit', { query }) : { events: [] };
-    if (found.events.length) await requestTimeline(panel, found.events);
-    else await stagesTimeline(panel, turn.timings);
+    const query = { request_id: turn.id };
+    const { events } = can('admin') ? await get('/api/v1/audit', { query }) : { events: [] };
+    await (events.length ? requestTimeline(panel, events) : stagesTimeline(panel, turn.timings));
   }
 
   return { element, received, ended };
 }
 
 function section(title, ...content) {
-  return h('section', { class: 'sources' }, h('h3', {}, t(title)), content);
+  return h('section.sources', h('h3', t(title)), content);
 }

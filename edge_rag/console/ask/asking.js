@@ -7,12 +7,7 @@ import { t } from '../core/text.js';
 /** Passages that are kept of an answer that was not found, and the characters that are kept of each. */
 const NEAREST = { passages: 5, characters: 600 };
 
-/**
- * Returns a turn that has not been asked yet.
- * @param {{question: string, collection: string, mode: string, filter: string, only: string[], sentences: number}} asked
- *     What is asked, or a turn that asked it before.
- * @returns {import('./conversation.js').Turn}
- */
+/** Returns a turn that has not been asked yet, of what the composer tells or of a turn that asked it before. */
 export function newTurn({ question, collection, mode, filter, only, sentences }) {
   const asked = { id: crypto.randomUUID(), at: Date.now(), question, collection, mode, filter, only, sentences };
   return { ...asked, state: 'asking', answer: '', citations: [], unsupported: [], nearest: [], rating: '' };
@@ -25,10 +20,9 @@ export function newTurn({ question, collection, mode, filter, only, sentences })
  * @returns {Promise<Error|undefined>} Why it failed, if it did and was not stopped.
  */
 export async function ask(turn, { signal, on }) {
-  const { id, question, collection, mode } = turn;
-  const filter = limited(turn) || undefined;
-  const body = { question, collection, mode, filter, stream: true };
-  if (mode === 'quote') body.max_sentences = turn.sentences;
+  const { id, question, collection, mode, sentences } = turn;
+  const body = { question, collection, mode, filter: limited(turn), stream: true };
+  if (mode === 'quote') body.max_sentences = sentences;
   let passages = [];
   try {
     const options = { method: 'POST', body, headers: { 'x-request-id': id }, signal };
@@ -45,14 +39,15 @@ export async function ask(turn, { signal, on }) {
     const stopped = signal.aborted && !(error instanceof ApiError);
     turn.state = stopped ? 'stopped' : 'failed';
     if (stopped) return undefined;
-    turn.error = explain(turn, error);
+    if (error.unreachable) turn.error = t(turn.answer ? 'ask.broken_off' : 'ask.no_connection');
+    else turn.error = error.status === 401 ? t('ask.signed_out') : failure(error);
     return error;
   }
 }
 
 /** Returns a filter that both holds as typed and is limited to the documents of some names. */
 function limited({ filter, only }) {
-  if (!only.length) return filter;
+  if (!only.length) return filter || undefined;
   const limit = `name in (${only.map((each) => JSON.stringify(each)).join(', ')})`;
   return filter ? `${limit} and (${filter})` : limit;
 }
@@ -78,9 +73,4 @@ function apply(turn, passages, event, data) {
 function nearest({ document_id, document, page, start, end, text, score, context }) {
   const begin = [...text].slice(0, NEAREST.characters).join('');
   return { document_id, document, page, start, end, text: begin, score, section: context.at(-1) };
-}
-
-function explain(turn, error) {
-  if (error.unreachable) return t(turn.answer ? 'ask.broken_off' : 'ask.no_connection');
-  return error.status === 401 ? t('ask.signed_out') : failure(error);
 }

@@ -2,36 +2,27 @@
 
 import { button, expander, field, icon, iconButton, select } from '../core/controls.js';
 import { h, replace, untrusted } from '../core/dom.js';
-import { identity } from '../core/session.js';
+import { chooseCollection, identity } from '../core/session.js';
 import { number, t } from '../core/text.js';
 import { conditions } from './filter.js';
 
 /** Numbers of sentences that can be chosen, if the box allows them. */
 const SENTENCES = [1, 2, 3, 5, 8];
-/** CSS pixels above and below the composer. */
-const MARGIN = 24;
+const MARGIN = 24; // above and below the composer, CSS pixels
 
 /**
- * Returns the composer.
- * @param {object} context
- * @param {object} context.options What `GET /api/v1/ask` tells.
- * @param {Array<{name: string, settings: {title: string}}>} context.collections
- * @param {object} context.settings Collection, mode, filter, only and sentences at the beginning.
- * @param {AbortSignal} context.signal
- * @param {(settings: object) => void} context.onAsk Called with the settings and `question`.
- * @param {() => void} context.onStop
- * @param {(collection: string) => void} context.onCollection
+ * Returns the composer. Its `options` are what `GET /api/v1/ask` tells, its `settings` the collection, mode, filter,
+ * only and sentences at the beginning; `onAsk` is called with such settings and the `question`.
  */
-export function composer({ options, collections, settings, signal, onAsk, onStop, onCollection }) {
+export function composer({ options, collections, settings, onAsk, onStop }) {
   let { only } = settings;
   let busy = false;
   // Who signs in next on this device gets no question of another.
   const draft = `edge-rag.draft.${identity().name}`;
-  const text = h('textarea', {
-    class: 'question-text',
+  const text = h('textarea.question-text', {
     rows: '1',
     dir: 'auto',
-    maxlength: String(options.question_characters),
+    maxlength: options.question_characters,
     placeholder: t('ask.placeholder'),
     enterkeyhint: 'send',
     on: { input: written, keydown: pressed },
@@ -40,36 +31,28 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
   question.classList.add('question-field');
   question.firstElementChild.className = 'sr-only';
   const names = collections.map((each) => ({ value: each.name, text: each.settings.title || each.name }));
-  const collection = select(names, { value: settings.collection, on: onCollection });
+  const collection = select(names, { value: settings.collection, on: chooseCollection });
   const modes = options.modes.map((value) => ({ value, text: t(`ask.mode_${value}`) }));
   const mode = select(modes, { value: settings.mode, on: showMode });
   const counts = SENTENCES.filter((each) => each <= options.max_sentences);
-  const sentences = select(
-    counts.map((each) => ({ value: String(each), text: number(each) })),
-    { value: String(settings.sentences) },
-  );
+  const numbers = counts.map((each) => ({ value: each, text: number(each) }));
+  const sentences = select(numbers, { value: settings.sentences });
   const sentencesField = field(t('ask.sentences'), sentences);
-  const filter = h('input', { class: 'filter-text', spellcheck: 'false', dir: 'ltr', on: { input: showLimits } });
+  const filter = h('input.filter-text', { spellcheck: 'false', dir: 'ltr', on: { input: showLimits } });
   const filterField = field(t('ask.filter'), filter, { hint: t('ask.filter_hint') });
-  const builder = conditions({ collection: () => collection.value, signal, on: limit });
-  const more = h('details', { class: 'more' }, h('summary', {}, t('ask.filter')), filterField, builder);
-  const limits = h('div', { class: 'row limits' });
-  const hints = h('p', { class: 'hint hints' });
+  const builder = conditions({ collection: () => collection.value, on: limit });
+  const more = h('details.more', h('summary', t('ask.filter')), filterField, builder);
+  const limits = h('div.row.limits');
+  const hints = h('p.hint.hints');
   const action = button('', { type: 'submit' });
   const toggle = expander(iconButton(t('ask.settings'), 'settings', { kind: 'quiet settings-toggle' }));
+  const modeField = modes.length > 1 && field(t('ask.mode'), mode);
   const element = h(
-    'form',
-    { class: 'composer card', on: { submit } },
+    'form.composer.card',
+    { on: { submit } },
     limits,
-    h('div', { class: 'question-row' }, question, action, toggle),
-    h(
-      'div',
-      { class: 'ask-settings' },
-      field(t('ask.collection'), collection),
-      modes.length > 1 && field(t('ask.mode'), mode),
-      sentencesField,
-      more,
-    ),
+    h('div.question-row', question, action, toggle),
+    h('div.row.ask-settings', field(t('ask.collection'), collection), modeField, sentencesField, more),
     hints,
   );
 
@@ -81,13 +64,10 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
 
   function send() {
     const asked = current();
-    if (busy || !asked.question) {
-      text.focus();
-      return;
-    }
+    if (busy || !asked.question) return text.focus();
     filterField.setError('');
     write('');
-    onAsk(asked);
+    return onAsk(asked);
   }
 
   function current() {
@@ -133,7 +113,7 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
     const chips = only.map((name) => {
       const others = only.filter((each) => each !== name);
       const without = iconButton(t('ask.not_only', { name }), 'close', { on: () => setOnly(others) });
-      return h('span', { class: 'chip' }, t('ask.only'), ' ', untrusted(name), without);
+      return h('span.chip', t('ask.only'), ' ', untrusted(name), without);
     });
     replace(limits, chips);
     more.classList.toggle('in-use', Boolean(filter.value.trim()));
@@ -148,7 +128,8 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
 
   function showBusy(is) {
     busy = is;
-    replace(action, icon(busy ? 'stop' : 'send'), h('span', {}, t(busy ? 'ask.stop' : 'ask.ask')));
+    action.ariaLabel = t(busy ? 'ask.stop' : 'ask.ask');
+    replace(action, icon(busy ? 'stop' : 'send'), h('span', action.ariaLabel));
     action.classList.toggle('primary', !busy);
   }
 
@@ -170,7 +151,8 @@ export function composer({ options, collections, settings, signal, onAsk, onStop
     showBusy,
     focus: () => text.focus(),
     choose(name) {
-      collection.value = name;
+      chooseCollection((collection.value = name));
+      text.focus();
     },
     /** Shows whether a conversation has begun. */
     showBegun(is) {

@@ -1,34 +1,28 @@
-/**
- * Conversations: kept in this browser only, by user, within bounds. `Store` keeps one entry a conversation, so that two
- * windows do not overwrite each other's.
- */
+/** Conversations: kept in this browser only, by user, within bounds. */
 
 /** Bounds of what a browser keeps; beyond them the oldest goes first. `characters` are those of the JSON. */
 export const BOUNDS = { conversations: 50, answers: 200, characters: 2_000_000 };
 
-/** Most characters of a conversation's name. */
 export const TITLE_CHARACTERS = 80;
 
+/** One entry a conversation, so that two windows do not overwrite each other's. */
 const PREFIX = 'edge-rag.conversation.';
 
 /**
  * @typedef {object} Turn A question and its answer, with what the events of the answer told.
- * @property {string} id The request's id on the box.
  * @property {string[]} only Names of the documents that the question is limited to; empty for all.
  * @property {number} at Milliseconds since 1970.
  * @property {'asking'|'done'|'stopped'|'failed'} state
  * @property {object[]} citations As the box sends them, with `document_id` and `section`.
  * @property {object[]} nearest Best passages of an answer that was not found.
- * @property {string} [error] What went wrong, for people.
  * @property {''|'up'|'down'} rating
  */
 
-/** Returns an empty conversation. */
 export function newConversation(owner) {
   return { id: crypto.randomUUID(), owner, title: '', updated: Date.now(), turns: [], dropped: 0 };
 }
 
-/** Returns a conversation with a turn added or, by its id, replaced; it is named after its first question. */
+/** Returns a conversation with a turn added or, by its id, replaced. */
 export function withTurn(conversation, turn) {
   const at = conversation.turns.findIndex((each) => each.id === turn.id);
   const turns = at < 0 ? [...conversation.turns, turn] : conversation.turns.with(at, turn);
@@ -37,11 +31,7 @@ export function withTurn(conversation, turn) {
   return kept;
 }
 
-/**
- * Chooses what is kept: the latest conversations within the bounds. Only of the latest one the oldest turns go, if it
- * alone is over them.
- * @returns {object[]} The latest first.
- */
+/** Returns what is kept: the latest conversations within the bounds, and of the very latest its latest turns. */
 export function bounded(conversations, { conversations: most, answers, characters } = BOUNDS) {
   const fits = (each) => each.turns.length <= answers && JSON.stringify(each).length <= characters;
   const kept = [];
@@ -77,10 +67,7 @@ export class Store {
     return this.list().find((each) => each.id === id);
   }
 
-  /**
-   * Keeps a conversation, and drops the oldest ones, of any user, that are over the bounds.
-   * @returns {boolean} Whether it is kept; the browser may have no room.
-   */
+  /** Keeps a conversation in the place of the oldest ones, of any user; false if the browser has no room. */
   save(conversation) {
     const others = all().filter((each) => each.id !== conversation.id);
     const kept = bounded([conversation, ...others]).map((each) => each.id);

@@ -13,14 +13,14 @@ const NOTE_CHARACTERS = 2000;
  * @param {() => void} changed Called when the turn has been rated.
  */
 export function feedback(turn, changed) {
-  const panel = h('div', { class: 'feedback-panel' });
+  const panel = h('div.feedback-panel');
   const thumbs = {
     up: iconButton(t('ask.helped'), 'thumbs_up', { on: () => show('up', form('up')) }),
     down: iconButton(t('ask.did_not_help'), 'thumbs_down', { on: () => show('down', form('down')) }),
   };
 
   function show(pressed, shown) {
-    for (const [rating, thumb] of Object.entries(thumbs)) thumb.setAttribute('aria-pressed', String(rating === pressed));
+    for (const [rating, thumb] of Object.entries(thumbs)) thumb.ariaPressed = rating === pressed;
     replace(panel, shown);
   }
 
@@ -30,7 +30,7 @@ export function feedback(turn, changed) {
   }
 
   function form(rating) {
-    const note = h('textarea', { rows: '2', maxlength: String(NOTE_CHARACTERS), dir: 'auto' });
+    const note = h('textarea', { rows: '2', maxlength: NOTE_CHARACTERS, dir: 'auto' });
     const withText = checkbox(t('ask.feedback_with_text'));
     const sending = button(t('ask.feedback_send'), { kind: 'primary', type: 'submit' });
 
@@ -38,8 +38,8 @@ export function feedback(turn, changed) {
       event.preventDefault();
       sending.disabled = true;
       const { id, question, answer, collection } = turn;
-      const body = { request_id: id, rating, note: note.value.trim() };
-      if (withText.box.checked) Object.assign(body, { question, answer, collection });
+      const text = withText.box.checked && { question, answer, collection };
+      const body = { request_id: id, rating, note: note.value.trim(), ...text };
       const done = await attempt(() => send('POST', '/api/v1/feedback', body));
       sending.disabled = false;
       if (!done) return;
@@ -49,17 +49,12 @@ export function feedback(turn, changed) {
       notice(t('ask.feedback_sent'));
     }
 
-    return h(
-      'form',
-      { class: 'feedback-form', on: { submit } },
-      field(t('ask.note'), note),
-      h('p', { class: 'hint' }, t('ask.feedback_keeps')),
-      withText,
-      h('div', { class: 'row' }, sending, button(t('controls.cancel'), { on: () => close(rating) })),
-    );
+    const keeps = h('p.hint', t('ask.feedback_keeps'));
+    const buttons = h('div.row', sending, button(t('controls.cancel'), { on: () => close(rating) }));
+    return h('form.feedback-form', { on: { submit } }, field(t('ask.note'), note), keeps, withText, buttons);
   }
 
   show(turn.rating);
-  const group = h('div', { class: 'row', role: 'group', 'aria-label': t('ask.feedback') }, Object.values(thumbs));
+  const group = h('div.row', { role: 'group', 'aria-label': t('ask.feedback') }, Object.values(thumbs));
   return [group, panel];
 }

@@ -3,8 +3,7 @@
 const SENTENCES = new Intl.Segmenter(undefined, { granularity: 'sentence' });
 
 /**
- * Returns the sources of citations in their order: equal ranges of a document are one source.
- * @param {object[]} citations As a turn has them.
+ * Returns the sources of citations: equal ranges of a document are one source.
  * @returns {{places: object[], numbers: number[]}} A citation of each source, and each citation's source, from 1 on.
  */
 export function sources(citations) {
@@ -18,11 +17,7 @@ export function sources(citations) {
 
 /**
  * Cuts an answer where citations and unsupported parts begin and end.
- * @param {string} answer
- * @param {Array<{answer_start: number, answer_end: number}>} citations
- * @param {Array<{start: number, end: number}>} unsupported
- * @returns {Array<{text: string, citations: number[], unsupported: boolean}>} The whole text in order; `citations` are
- *     positions in `citations` of those that support the part.
+ * @returns {Array<{text: string, citations: number[], unsupported: boolean}>} `citations` are positions in `citations`.
  */
 export function parts(answer, citations, unsupported) {
   const characters = [...answer];

@@ -9,25 +9,18 @@ import { placeOf } from './export.js';
 function passage(citation) {
   const { document: name, language, score, text } = citation;
   const place = placeOf(citation).map((each) => [' · ', untrusted(each)]);
-  const scored = score !== undefined && h('span', { class: 'score' }, t('ask.score', { score: number(score, 2) }));
+  const scored = score !== undefined && h('span.hint.score', t('ask.score', { score: number(score, 2) }));
   return [
-    h('span', { class: 'place-name' }, h('strong', {}, untrusted(name)), place, scored),
+    h('span.place-name', h('strong', untrusted(name)), place, scored),
     h('q', { lang: language, dir: 'auto', class: 'snippet' }, readable(text)),
   ];
 }
 
-/**
- * Returns the number of a source in the text; it shows quote and place when pointed at or focused, and opens them.
- * @param {number} at Number of the source.
- * @param {object} citation
- * @param {ReturnType<typeof sourceTip>} tip
- * @param {() => void} onOpen
- */
+/** Returns the number of a source in the text, which shows quote and place when pointed at or focused. */
 export function reference(at, citation, tip, onOpen) {
   const place = visible([citation.document, ...placeOf(citation)].join(', '));
   const label = t('ask.source_number', { number: at, place });
-  const props = { type: 'button', class: 'ref', 'aria-label': label, data: { number: at }, on: { click: onOpen } };
-  const element = h('button', props, String(at));
+  const element = h('button.ref', { 'aria-label': label, data: { number: at }, on: { click: onOpen } }, at);
   tip.attach(element, citation);
   return element;
 }
@@ -35,24 +28,22 @@ export function reference(at, citation, tip, onOpen) {
 /** Returns the list of sources below an answer, or of nearest passages; `onOpen` is called with a position in it. */
 export function placeList(citations, onOpen) {
   const items = citations.map((citation, at) => {
-    const props = { type: 'button', class: 'place', data: { number: at + 1 }, on: { click: () => onOpen(at) } };
-    const mark = h('span', { class: 'place-number' }, String(at + 1));
-    return h('li', {}, h('button', props, mark, h('span', { class: 'place-text' }, passage(citation))));
+    const content = [h('span.place-number', at + 1), h('span.place-text', passage(citation))];
+    return h('li', h('button.place', { data: { number: at + 1 }, on: { click: () => onOpen(at) } }, content));
   });
-  return h('ol', { class: 'places' }, items);
+  return h('ol.places', items);
 }
 
 /**
- * Returns a tip with the quote of a source: its `element`, and `attach`, which has it shown for a button. It stays while
- * the pointer is on it, and Escape closes it (WCAG 1.4.13).
- * @param {AbortSignal} signal Ends it.
+ * Returns a tip with the quote of a source: its `element`, and `attach`, which has it shown for a button. It stays
+ * while the pointer is on it, and Escape closes it (WCAG 1.4.13).
  */
 export function sourceTip(signal) {
   let target = null;
   let timer = 0;
   const hideSoon = () => (timer = setTimeout(hide, 200));
   const stay = { pointerenter: () => clearTimeout(timer), pointerleave: hideSoon };
-  const tip = h('div', { class: 'tip card', role: 'tooltip', id: freshId('tip'), popover: 'manual', on: stay });
+  const tip = h('div.tip.card', { role: 'tooltip', id: freshId('tip'), popover: 'manual', on: stay });
   addEventListener('keydown', (event) => event.key === 'Escape' && hide(), { signal });
   addEventListener('scroll', hide, { signal, passive: true });
 

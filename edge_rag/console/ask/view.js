@@ -4,7 +4,7 @@ import { get } from '../core/api.js';
 import { button, empty, iconButton, notice } from '../core/controls.js';
 import { h, loadStyle, replace, untrusted } from '../core/dom.js';
 import { href, rewrite } from '../core/router.js';
-import { can, chooseCollection, chosenCollection, collections, identity, isSignedIn } from '../core/session.js';
+import { can, chosenCollection, collections, identity, isSignedIn } from '../core/session.js';
 import { ago, t } from '../core/text.js';
 import { answerView } from './answer.js';
 import { ask, newTurn } from './asking.js';
@@ -16,18 +16,14 @@ import { sourceTip } from './sources.js';
 
 /** Answers that the page holds at first, and how many more a click shows. */
 const SHOWN = 30;
-/** Most characters of the name of a downloaded file. */
 const FILE_NAME_CHARACTERS = 60;
 const CURRENT = 'edge-rag.conversation';
 const SETTINGS = 'edge-rag.ask';
 
 /** Shows the view. `#/ask/ID` is a conversation, `#/ask/new` a new one, `#/ask?q=…&collection=…` asks at once. */
 export async function show(container, { parts, query, signal }) {
-  const [options, known] = await Promise.all([
-    get('/api/v1/ask', { signal }),
-    collections({ fresh: true }),
-    loadStyle('ask/ask.css'),
-  ]);
+  const reading = [get('/api/v1/ask', { signal }), collections({ fresh: true }), loadStyle('ask/ask.css')];
+  const [options, known] = await Promise.all(reading);
   const names = known.map((each) => each.name);
   const chosen = names.includes(query.collection) ? query.collection : await chosenCollection();
   const store = new Store(isSignedIn() ? identity().name : '');
@@ -37,29 +33,22 @@ export async function show(container, { parts, query, signal }) {
   const views = new Map();
 
   const tip = sourceTip(signal);
-  const head = h('div', { class: 'row spread thread-head' });
+  const head = h('div.row.spread.thread-head');
   const welcome = h('div');
-  const earlier = h('div', { class: 'earlier' });
-  const thread = h('div', { class: 'thread stack' });
+  const earlier = h('div.earlier');
+  const thread = h('div.thread.stack');
   const kept = history({ store, shown: () => conversation.id, onRename: rename, onDelete: remove });
-  const writing = composer({
-    options,
-    collections: known,
-    settings: settings(),
-    signal,
-    onAsk: askAgain,
-    onStop: () => running.abort(),
-    onCollection: chooseCollection,
-  });
-  const column = h('div', { class: 'column' }, head, welcome, thread, writing.element);
-  replace(container, h('div', { class: 'ask' }, kept, column), tip.element);
+  const onStop = () => running.abort();
+  const writing = composer({ options, collections: known, settings: settings(), onAsk: askAgain, onStop });
+  const column = h('div.column', head, welcome, thread, writing.element);
+  replace(container, h('div.ask', kept, column), tip.element);
   signal.addEventListener('abort', () => running?.abort());
   draw(SHOWN);
   if (query.q && names.length) askAgain({ ...writing.current(), question: query.q });
   else if (matchMedia('(hover: hover)').matches && document.activeElement === document.body) writing.focus();
   return t('ask.title');
 
-  /** What the composer begins with: what the last question of the conversation had, or what was chosen last. */
+  /** What the composer begins with: what the last question had, or what was chosen last. */
   function settings() {
     const last = JSON.parse(localStorage.getItem(SETTINGS) ?? '{}');
     const first = { collection: chosen, mode: options.default_mode, sentences: 1, filter: '', only: [], ...last };
@@ -88,24 +77,17 @@ export async function show(container, { parts, query, signal }) {
     });
   }
 
-  /** Shows what stands around the answers. */
   function drawAround() {
     const { title, turns, dropped } = conversation;
     const begun = turns.length > 0;
     const folded = turns.length - views.size;
     const showMore = { icon: 'up', on: () => draw(views.size + SHOWN) };
-    replace(
-      earlier,
-      folded > 0 && button(t('ask.earlier', { count: folded }), showMore),
-      !folded && dropped > 0 && h('p', { class: 'hint' }, t('ask.dropped', { count: dropped })),
-    );
+    if (folded) replace(earlier, button(t('ask.earlier', { count: folded }), showMore));
+    else replace(earlier, dropped > 0 && h('p.hint', t('ask.dropped', { count: dropped })));
     // The name of a conversation is its first question, which stands below it at first.
     const named = turns.length > 1 || (begun && !turns[0].question.startsWith(title));
-    replace(
-      head,
-      h('h1', { class: named ? 'conversation-title' : 'sr-only' }, named ? untrusted(title) : t('ask.title')),
-      begun && iconButton(t('ask.download'), 'download', { on: download }),
-    );
+    const heading = named ? h('h1.ellipsis.conversation-title', untrusted(title)) : h('h1.sr-only', t('ask.title'));
+    replace(head, heading, begun && iconButton(t('ask.download'), 'download', { on: download }));
     replace(welcome, !begun && beginning());
     writing.element.hidden = !begun && known.every((each) => each.documents === 0);
     writing.showBegun(begun);
@@ -113,42 +95,32 @@ export async function show(container, { parts, query, signal }) {
     kept.update();
   }
 
-  /** What can be asked, before the first question. */
   function beginning() {
     const filled = known.filter((each) => each.documents > 0);
     if (!filled.length) {
-      const add = h('a', { class: 'button primary', href: href('documents') }, t('ask.add_documents'));
+      const add = h('a.button.primary', { href: href('documents') }, t('ask.add_documents'));
       return can('writer') ? empty(t('ask.no_documents'), add) : empty(t('ask.no_documents_reader'));
     }
     const cards = filled.map(({ name, documents, ingested_at: newest, settings: { title, description } }) => {
-      const choose = () => {
-        chooseCollection(name);
-        writing.choose(name);
-        writing.focus();
-      };
-      return h(
-        'li',
-        {},
-        h(
-          'button',
-          { type: 'button', class: 'card collection', on: { click: choose } },
-          h('strong', {}, untrusted(title || name)),
-          description && h('span', { class: 'hint' }, untrusted(description)),
-          h('span', {}, t('ask.documents', { count: documents })),
-          newest && h('span', { class: 'hint' }, t('ask.newest', { ago: ago(newest) })),
-        ),
-      );
+      const facts = [
+        h('strong', untrusted(title || name)),
+        description && h('span.hint', untrusted(description)),
+        h('span', t('ask.documents', { count: documents })),
+        newest && h('span.hint', t('ask.newest', { ago: ago(newest) })),
+      ];
+      const choose = () => writing.choose(name);
+      return h('li', h('button.card.collection', { on: { click: choose } }, facts));
     });
     return [
-      h('h2', { class: 'welcome-title' }, t('ask.welcome')),
-      h('p', { class: 'hint' }, t('ask.welcome_hint')),
-      h('ul', { class: 'grid collections', 'aria-label': t('ask.collections') }, cards),
+      h('h2.welcome-title', t('ask.welcome')),
+      h('p.hint', t('ask.welcome_hint')),
+      h('ul.grid.collections', { 'aria-label': t('ask.collections') }, cards),
     ];
   }
 
   /** Asks a question, or once more that of a turn. */
   async function askAgain(asked) {
-    if (running) return;
+    if (running) return undefined;
     running = new AbortController();
     const turn = newTurn(asked);
     localStorage.setItem(SETTINGS, JSON.stringify({ mode: turn.mode, sentences: turn.sentences }));
@@ -157,17 +129,13 @@ export async function show(container, { parts, query, signal }) {
     const error = await ask(turn, { signal: running.signal, on: view.received });
     running = null;
     writing.showBusy(false);
-    if (error && writing.showError(error, turn)) {
-      withdraw(turn);
-      return;
-    }
+    if (error && writing.showError(error, turn)) return withdraw(turn);
     if (!signal.aborted) view.ended();
-    save(turn);
+    return save(turn);
   }
 
   function add(turn) {
     conversation = withTurn(conversation, turn);
-    sessionStorage.setItem(CURRENT, conversation.id);
     rewrite(href('ask', conversation.id));
     const view = viewOf(turn);
     views.set(turn.id, view);
@@ -176,8 +144,7 @@ export async function show(container, { parts, query, signal }) {
     for (const id of [...views.keys()].slice(0, -SHOWN)) takeAway(id);
     save(turn);
     drawAround();
-    const still = matchMedia('(prefers-reduced-motion: reduce)').matches;
-    view.element.scrollIntoView({ behavior: still ? 'auto' : 'smooth' });
+    view.element.scrollIntoView();
     return view;
   }
 
@@ -189,7 +156,7 @@ export async function show(container, { parts, query, signal }) {
   /** Takes back a question of which the box refused a field. */
   function withdraw({ id }) {
     const turns = conversation.turns.filter((each) => each.id !== id);
-    conversation = { ...conversation, turns, title: turns.length ? conversation.title : '' };
+    conversation = turns.length ? { ...conversation, turns } : { ...conversation, turns, title: '' };
     if (turns.length) store.save(conversation);
     else store.remove(conversation.id);
     takeAway(id);
@@ -215,8 +182,7 @@ export async function show(container, { parts, query, signal }) {
   }
 
   function download() {
-    const words = conversation.title.match(/[\p{L}\p{N}]+/gu) ?? [t('ask.title')];
-    const name = [...words.join('-')].slice(0, FILE_NAME_CHARACTERS).join('');
+    const name = conversation.title.replace(/[^\p{L}\p{N}]+/gu, '-').slice(0, FILE_NAME_CHARACTERS);
     const address = URL.createObjectURL(new Blob([conversationMarkdown(conversation)], { type: 'text/markdown' }));
     h('a', { href: address, download: `${name}.md` }).click();
     setTimeout(() => URL.revokeObjectURL(address), 60_000);
@@ -225,12 +191,8 @@ export async function show(container, { parts, query, signal }) {
 
 /** Returns a conversation by its id, or a new one. */
 function opened(store, id) {
-  const found = store.get(id);
-  if (!found) {
-    sessionStorage.removeItem(CURRENT);
-    return newConversation(store.owner);
-  }
-  sessionStorage.setItem(CURRENT, id);
+  const found = store.get(id) ?? newConversation(store.owner);
+  sessionStorage.setItem(CURRENT, found.id);
   // The page was closed while one was answered.
   for (const each of found.turns) if (each.state === 'asking') each.state = 'stopped';
   return found;

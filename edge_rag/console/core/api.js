@@ -7,13 +7,11 @@ export class ApiError extends Error {
   /**
    * @param {number} status HTTP status; 0 if the box could not be reached.
    * @param {{message: string, code?: string, param?: string}} error What the box said; `param` is the refused field.
-   * @param {Headers} [headers] Headers of the response.
+   * @param {Headers} [headers]
    */
-  constructor(status, error, headers) {
-    super(error.message);
-    this.status = status;
-    this.code = error.code ?? '';
-    this.param = error.param ?? '';
+  constructor(status, { message, code, param }, headers) {
+    super(message);
+    Object.assign(this, { status, code, param });
     this.requestId = headers?.get('x-request-id') ?? '';
     const retry = headers?.get('retry-after-ms');
     /** Milliseconds after which a busy box has room again, or null. */
@@ -28,7 +26,7 @@ export class ApiError extends Error {
 
 let refused = () => {};
 
-/** Sets what is called whenever the box refuses the caller's credentials. */
+/** Sets what is called when the box refuses the caller's credentials. */
 export function onUnauthenticated(listener) {
   refused = listener;
 }
@@ -50,18 +48,10 @@ export async function send(method, path, body, { query = {}, ...options } = {}) 
  * @param {{body?: object|Blob|null, signal?: AbortSignal, headers?: object}} [options] An object is sent as JSON.
  */
 export async function request(method, path, { body = null, signal, headers } = {}) {
-  const json = body !== null && !(body instanceof Blob);
-  let response;
-  try {
-    response = await fetch(path, {
-      method,
-      body: json ? JSON.stringify(body) : body,
-      signal,
-      headers: { accept: 'application/json', ...(json && { 'content-type': 'application/json' }), ...headers },
-    });
-  } catch (error) {
-    throw lost(error, signal);
-  }
+  const json = body !== null && !(body instanceof Blob) && { 'content-type': 'application/json' };
+  const sent = { accept: 'application/json', ...json, ...headers };
+  const options = { method, body: json ? JSON.stringify(body) : body, signal, headers: sent };
+  const response = await fetch(path, options).catch((error) => lost(error, signal));
   if (response.ok) return response;
   const told = await response.json().catch(() => null);
   const failed = new ApiError(response.status, told?.error ?? { message: response.statusText }, response.headers);
@@ -113,9 +103,7 @@ async function* parsed(response, signal) {
   let buffered = '';
   try {
     for (;;) {
-      const { done, value } = await reader.read().catch((error) => {
-        throw lost(error, signal);
-      });
+      const { done, value } = await reader.read().catch((error) => lost(error, signal));
       if (done) return;
       buffered += value;
       for (let end; (end = buffered.indexOf('\n\n')) >= 0; buffered = buffered.slice(end + 2)) {
@@ -133,5 +121,5 @@ async function* parsed(response, signal) {
 }
 
 function lost(error, signal) {
-  return signal?.aborted ? signal.reason : new ApiError(0, error);
+  throw signal?.aborted ? signal.reason : new ApiError(0, error);
 }

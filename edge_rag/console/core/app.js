@@ -2,7 +2,7 @@
 
 import { onUnauthenticated } from './api.js';
 import { BASE, h, replace, untrusted } from './dom.js';
-import { errorBox, iconButton, notice, select, spinner } from './controls.js';
+import { attempt, errorBox, iconButton, select, spinner } from './controls.js';
 import { current, go, href } from './router.js';
 import { can, forget, identity, isSignedIn, signedIn, signOut } from './session.js';
 import { t } from './text.js';
@@ -22,17 +22,14 @@ let started = false;
 
 async function show() {
   const { view, parts, query } = current();
-  if (!VIEWS[view]) {
-    go(href('ask'), { replace: true });
-    return;
-  }
+  if (!VIEWS[view]) return go(href('ask'), { replace: true });
   shown.abort();
   shown = new AbortController();
   const { signal } = shown;
   for (const link of document.querySelectorAll('nav [data-view]')) {
     link.ariaCurrent = link.dataset.view === view ? 'page' : null;
   }
-  const container = h('div', { class: `view view-${view}` }, spinner());
+  const container = h(`div.view.view-${view}`, spinner());
   replace(main, container);
   document.body.dataset.view = view;
   try {
@@ -62,8 +59,8 @@ function menu() {
   const themes = ['auto', 'light', 'dark'].map((value) => ({ value, text: t(`app.theme_${value}`) }));
   const chooser = select(themes, { value: applyTheme(), 'aria-label': t('app.theme'), on: applyTheme });
   const name = isSignedIn() ? identity().name : null;
-  const out = name && iconButton(t('app.sign_out'), 'close', { on: () => signOut().catch((error) => notice(error.message)) });
-  replace(document.getElementById('menu'), chooser, name && h('span', { class: 'who' }, untrusted(name)), out);
+  const out = name && iconButton(t('app.sign_out'), 'close', { on: () => attempt(signOut) });
+  replace(document.getElementById('menu'), chooser, name && h('span.who.ellipsis', untrusted(name)), out);
   document.querySelector('nav [data-view=access]').closest('li').hidden = !can('admin');
 }
 

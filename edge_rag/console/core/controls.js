@@ -15,7 +15,6 @@ const ICONS = {
   edit: 'M4 20l1-5L16 4l4 4L9 19z',
   file: 'M6 3h8l4 4v14H6zM14 3v4h4',
   left: 'M15 5l-7 7 7 7',
-  link: 'M10 14a4 4 0 0 0 6 0l3-3a4 4 0 0 0-6-6l-1 1M14 10a4 4 0 0 0-6 0l-3 3a4 4 0 0 0 6 6l1-1',
   menu: 'M4 7h16M4 12h16M4 17h16',
   minus: 'M5 12h14',
   right: 'M9 5l7 7-7 7',
@@ -45,26 +44,21 @@ export function icon(name) {
 
 /**
  * Returns a button.
- * @param {string} text
- * @param {{on?: Function, kind?: 'primary'|'danger'|'quiet'|'link', icon?: string}} [options] `on` is what a click
- *     does; further options are attributes.
+ * @param {string|Node|Array} text
+ * @param {{on?: () => void, kind?: 'primary'|'danger'|'quiet'|'link', icon?: string}} [options] Further ones are
+ *     attributes.
  */
 export function button(text, { on, kind = '', icon: picture, ...attributes } = {}) {
-  const props = { type: 'button', class: `button ${kind}`, on: { click: on }, ...attributes };
-  return h('button', props, picture && icon(picture), h('span', {}, text));
+  const props = { class: kind, on: { click: on }, ...attributes };
+  return h('button.button', props, picture && icon(picture), text && h('span', text));
 }
 
 /** Returns a button with a picture, whose name is told to screen readers and shown as a tip. */
-export function iconButton(label, picture, { on, kind = 'quiet', ...attributes } = {}) {
-  const props = { type: 'button', class: `button icon-only ${kind}`, on: { click: on } };
-  return h('button', { ...props, 'aria-label': label, title: label, ...attributes }, icon(picture));
+export function iconButton(label, picture, { kind = 'quiet', ...options } = {}) {
+  return button('', { icon: picture, kind: `icon-only ${kind}`, 'aria-label': label, title: label, ...options });
 }
 
-/**
- * Makes a button tell whether what it opens is shown.
- * @param {HTMLButtonElement} element
- * @param {(shown: boolean) => void} [on] Called at every change; styles can go by the attribute instead.
- */
+/** Makes a button tell whether what it opens is shown; `on` is told so at every change. */
 export function expander(element, on = () => {}) {
   element.ariaExpanded = 'false';
   element.addEventListener('click', () => {
@@ -75,13 +69,13 @@ export function expander(element, on = () => {}) {
   return element;
 }
 
-/** Returns a control with its label. Its method `setError(text)` shows what is wrong with the value, if anything. */
+/** Returns a control with its label; its method `setError(text)` shows what is wrong with the value, if anything. */
 export function field(label, input, { hint } = {}) {
   input.id ||= freshId('field');
-  const about = hint && h('span', { class: 'hint', id: `${input.id}-hint` }, hint);
-  const wrong = h('span', { class: 'field-error', id: `${input.id}-error` });
+  const about = hint && h('span.hint', { id: `${input.id}-hint` }, hint);
+  const wrong = h('span.field-error', { id: `${input.id}-error` });
   input.setAttribute('aria-describedby', about ? `${about.id} ${wrong.id}` : wrong.id);
-  const element = h('div', { class: 'field' }, h('label', { for: input.id }, label), input, about, wrong);
+  const element = h('div.field', h('label', { for: input.id }, label), input, about, wrong);
   element.setError = (text) => {
     replace(wrong, text && [icon('warning'), text]);
     input.ariaInvalid = Boolean(text);
@@ -90,52 +84,45 @@ export function field(label, input, { hint } = {}) {
 }
 
 /** Returns a select of `{value, text}`; `on` is told the value that is chosen. */
-export function select(options, { value, on, ...attributes } = {}) {
+export function select(options, { value, on = () => {}, ...attributes } = {}) {
   const items = options.map((each) => h('option', { value: each.value }, visible(each.text)));
-  const element = h('select', { ...attributes, on: { change: () => on?.(element.value) } }, items);
+  const element = h('select', { ...attributes, on: { change: () => on(element.value) } }, items);
   if (value !== undefined) element.value = value;
   return element;
 }
 
 /** Returns a checkbox, which is its `box`, with its text. */
-export function checkbox(text, { checked = false, on, ...attributes } = {}) {
-  const box = h('input', { type: 'checkbox', checked, on: { change: () => on?.(box.checked) }, ...attributes });
-  const element = h('label', { class: 'checkbox' }, box, h('span', {}, text));
+export function checkbox(text, { on = () => {}, ...attributes } = {}) {
+  const box = h('input', { type: 'checkbox', on: { change: () => on(box.checked) }, ...attributes });
+  const element = h('label.checkbox', box, h('span', text));
   element.box = box;
   return element;
 }
 
 /**
  * Opens a modal dialog.
- * @param {{title: string, content: Node|Node[], actions: Array<{text: string, kind?: string, value: any,
- *     check?: () => boolean|Promise<boolean>}>}} options An action whose `check` says no leaves it open.
- * @returns {Promise<any>} The value of the action; undefined if it was closed. Focus returns to where it was.
+ * @param {{title: string, content: Node|Node[], actions: Array<{text: string, kind?: string, value: any, check?:
+ *     () => boolean|Promise<boolean>}>}} options An action whose `check` says no leaves it open.
+ * @returns {Promise<any>} The value of the action; undefined if it was closed.
  */
 export function dialog({ title, content, actions }) {
   const { promise, resolve } = Promise.withResolvers();
   const heading = h('h2', { id: freshId('dialog') }, title);
   const close = iconButton(t('controls.close'), 'close', { on: () => element.close() });
-  const buttons = actions.map(({ text, kind, value, check }) =>
-    button(text, {
-      kind,
-      on: async () => {
-        if (check && !(await check())) return;
-        resolve(value);
-        element.close();
-      },
-    }),
-  );
+  const buttons = actions.map(({ text, kind, value, check = () => true }) => {
+    const on = async () => {
+      if (!(await check())) return;
+      resolve(value);
+      element.close();
+    };
+    return button(text, { kind, on });
+  });
   const closed = () => {
-    resolve(undefined);
+    resolve();
     element.remove();
   };
-  const element = h(
-    'dialog',
-    { 'aria-labelledby': heading.id, on: { close: closed } },
-    h('header', {}, heading, close),
-    h('div', { class: 'dialog-content' }, content),
-    h('footer', {}, buttons),
-  );
+  const parts = [h('header', heading, close), h('div.dialog-content', content), h('footer', buttons)];
+  const element = h('dialog', { 'aria-labelledby': heading.id, on: { close: closed } }, parts);
   document.body.append(element);
   element.showModal();
   return promise;
@@ -147,17 +134,40 @@ export async function confirm({ title, text, action, danger }) {
     { text: t('controls.cancel'), value: false },
     { text: action, kind: danger ? 'danger' : 'primary', value: true },
   ];
-  return Boolean(await dialog({ title, content: h('p', {}, text), actions }));
+  return Boolean(await dialog({ title, content: h('p', text), actions }));
+}
+
+/** Copies a text, also where a page without TLS has no clipboard; resolves to a sentence about whether it is done. */
+export async function copied(text, done = t('controls.copied')) {
+  try {
+    if (navigator.clipboard) await navigator.clipboard.writeText(text);
+    else copySelected(text);
+    return done;
+  } catch {
+    return t('controls.not_copied');
+  }
+}
+
+function copySelected(text) {
+  const focused = document.activeElement;
+  const area = h('textarea.sr-only', text);
+  // What is outside of an open dialog cannot be selected.
+  (focused.closest('dialog') ?? document.body).append(area);
+  area.select();
+  const done = document.execCommand('copy');
+  area.remove();
+  focused.focus();
+  if (!done) throw new Error();
 }
 
 /** Shows a sentence for some seconds, longer if its kind is `error`, and tells it to screen readers. */
 export function notice(text, { kind } = {}) {
   const wrong = kind === 'error';
   const close = iconButton(t('controls.close'), 'close', { on: () => element.remove() });
-  const element = h('div', { class: `notice ${kind}` }, wrong && icon('warning'), h('span', {}, text), close);
+  const element = h('div.notice', wrong && icon('warning'), h('span', text), close);
   const list = document.getElementById('notices');
   list.append(element);
-  while (list.childElementCount > 4) list.firstElementChild.remove();
+  if (list.childElementCount > 4) list.firstElementChild.remove();
   announce(text);
   setTimeout(() => element.remove(), wrong ? 15_000 : 6_000);
 }
@@ -171,7 +181,7 @@ export function notice(text, { kind } = {}) {
 export function tabs(items, { selected, label, on, signal }) {
   const panel = h('div', { role: 'tabpanel', tabindex: '0' });
   const heads = items.map(({ text }, at) =>
-    h('button', { type: 'button', role: 'tab', on: { click: () => choose(at) } }, text),
+    h('button', { role: 'tab', on: { click: () => choose(at) } }, text),
   );
   const list = h('div', { role: 'tablist', 'aria-label': label, class: 'tabs' }, heads);
   let shown = new AbortController();
@@ -188,7 +198,7 @@ export function tabs(items, { selected, label, on, signal }) {
       head.tabIndex = index === chosen ? 0 : -1;
     });
     panel.ariaLabel = text;
-    const fresh = h('div', { class: 'tab-content' });
+    const fresh = h('div.tab-content');
     replace(panel, fresh);
     on(id);
     try {
@@ -205,68 +215,53 @@ export function tabs(items, { selected, label, on, signal }) {
   const actions = { ArrowRight: () => move(chosen + 1), ArrowLeft: () => move(chosen - 1) };
   shortcuts(list, { ...actions, Home: () => move(0), End: () => move(-1) }, signal);
   choose(Math.max(0, items.findIndex((each) => each.id === selected)));
-  return h('div', {}, list, panel);
+  return h('div', list, panel);
 }
 
 /**
  * Fills a view with its title and with tabs that the address names.
- * @param {HTMLElement} container
- * @param {{view: string, title: string, parts: string[], signal: AbortSignal}} options
  * @param {Array<{id: string, text: string, load: () => Promise<{show: Function}>}>} items Their modules export
  *     `show(container, signal, part)`; `part` is what the address has behind the name of the tab, at first.
  */
 export function tabbedView(container, { view, title, parts: [selected, part], signal }, items) {
   let first = true;
-  const panels = items.map(({ id, text, load }) => ({
-    id,
-    text,
-    show: async (panel, ending) => {
+  const panels = items.map(({ load, ...item }) => {
+    const show = async (panel, ending) => {
       const given = first ? part : undefined;
       first = false;
-      const module = await load();
-      await module.show(panel, ending, given);
-    },
-  }));
+      await (await load()).show(panel, ending, given);
+    };
+    return { ...item, show };
+  });
   const on = (id) => first || rewrite(href(view, id));
   const list = tabs(panels, { selected, label: title, signal, on });
-  replace(container, h('h1', {}, title), list);
+  replace(container, h('h1', title), list);
   list.querySelector('[aria-selected=true]').scrollIntoView({ block: 'nearest' });
 }
 
-/**
- * Returns a table that scrolls sideways within itself where it is too wide.
- * @param {{caption: string, columns: Array<{text: string, kind?: 'number'}>, rows: Array<Array<Node|string|number|null>>,
- *     hideCaption?: boolean}} options The first cell of a row is its heading.
- */
+/** Returns what scrolls sideways within itself where it is too wide. */
+export function scrolling(label, content) {
+  return h('div.table-scroll', { tabindex: '0', role: 'region', 'aria-label': label }, content);
+}
+
+/** Returns a table of rows, each an array of cells of which the first is the heading. */
 export function table({ caption, columns, rows, hideCaption }) {
   const heads = columns.map(({ text, kind }) => h('th', { scope: 'col', class: kind }, text));
   const cell = (content, at) => h(at ? 'td' : 'th', { scope: at ? null : 'row', class: columns[at].kind }, content);
-  const body = rows.map((cells) => h('tr', {}, cells.map(cell)));
-  return h(
-    'div',
-    { class: 'table-scroll', tabindex: '0', role: 'region', 'aria-label': caption },
-    h(
-      'table',
-      {},
-      h('caption', { class: hideCaption ? 'sr-only' : null }, caption),
-      h('thead', {}, h('tr', {}, heads)),
-      h('tbody', {}, body),
-    ),
-  );
+  const body = rows.map((cells) => h('tr', cells.map(cell)));
+  const head = h('thead', h('tr', heads));
+  const title = h('caption', { class: hideCaption && 'sr-only' }, caption);
+  return scrolling(caption, h('table', title, head, h('tbody', body)));
 }
 
-/**
- * Returns the columns of a table.
- * @param {string[]} texts Keys of the headings.
- * @param {string[]} [numbers] Keys of further headings, of columns of numbers.
- */
+/** Returns the columns of a table by the keys of their headings, those of numbers last. */
 export function columns(texts, numbers = []) {
   return [...texts.map((key) => ({ text: t(key) })), ...numbers.map((key) => ({ text: t(key), kind: 'number' }))];
 }
 
 /** Returns a progress bar; `share` is 0 to 1, or null while nobody knows. It has a method `set(share)`. */
 export function progress(share, label) {
-  const element = h('progress', { max: '1', 'aria-label': label });
+  const element = h('progress', { 'aria-label': label });
   element.set = (value) => {
     if (value === null) element.removeAttribute('value');
     else element.value = value;
@@ -278,12 +273,12 @@ export function progress(share, label) {
 
 /** Returns what is shown while something loads. */
 export function spinner(text = t('app.loading')) {
-  return h('p', { class: 'loading' }, text);
+  return h('p.loading', text);
 }
 
 /** Returns what stands where there is nothing, with what can be done about it. */
 export function empty(text, ...actions) {
-  return h('div', { class: 'empty' }, h('p', {}, text), actions);
+  return h('div.empty', h('p', text), actions);
 }
 
 /** Returns a short word on a coloured ground; `kind` is good, bad, warn or empty. */
@@ -301,7 +296,7 @@ export function failure(error) {
   return t('controls.busy', { error: told, time: duration(Math.max(1, error.retryAfterMs / 1000)) });
 }
 
-/** Does what the user asked for, and tells in a notice if it fails; resolves to whether it was done. */
+/** Does what the user asked for, and tells if it fails; resolves to whether it was done. */
 export async function attempt(work) {
   try {
     await work();
@@ -314,12 +309,7 @@ export async function attempt(work) {
 
 /** Returns a failure in the place of what could not be shown, with a button that tries again if there is a way. */
 export function errorBox(error, retry) {
-  return h(
-    'div',
-    { class: 'error-box', role: 'alert' },
-    icon('warning'),
-    h('p', {}, failure(error)),
-    retry && button(t('controls.retry'), { on: retry }),
-    error.requestId && h('p', { class: 'hint' }, t('controls.request', { id: error.requestId })),
-  );
+  const id = error.requestId && h('p.hint', t('controls.request', { id: error.requestId }));
+  const again = retry && button(t('controls.retry'), { on: retry });
+  return h('div.error-box', { role: 'alert' }, icon('warning'), h('p', failure(error)), again, id);
 }

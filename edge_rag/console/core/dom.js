@@ -11,18 +11,24 @@ const OVERRIDES = /[\u202a-\u202e\u2066-\u2069]/g;
 export const BASE = document.documentElement.dataset.base;
 
 /**
- * Builds an element.
- * @param {object} [props] Attributes; `on` has listeners by event, `data` the data attributes, `style` CSS properties.
- *     A value that is null or false leaves its attribute out, true sets it without a value.
- * @param {...(Node|string|number|null|undefined|false|Array)} children Nodes, and texts, which are not parsed.
+ * Builds an element: `h('p.hint', { lang: 'de' }, 'Text', node)`.
+ * @param {string} name Its tag, and after points its classes.
+ * @param {...any} content Attributes, if any: `on` has listeners by event, `data` the data attributes, `style` CSS
+ *     properties; one that is null or false is left out, one that is true has no value. Then children: nodes, arrays,
+ *     null, false, and texts, which are not parsed.
  */
-export function h(tag, props = {}, ...children) {
-  return fill(document.createElement(tag), props, children);
+export function h(name, ...content) {
+  const [tag, ...classes] = name.split('.');
+  const node = document.createElement(tag);
+  if (tag === 'button') node.type = 'button'; // not one that sends a form
+  fill(node, content);
+  node.classList.add(...classes);
+  return node;
 }
 
-/** Builds an SVG element; otherwise as `h`. */
-export function svg(tag, props = {}, ...children) {
-  return fill(document.createElementNS(SVG, tag), props, children);
+/** Builds an SVG element; its content is that of `h`. */
+export function svg(tag, ...content) {
+  return fill(document.createElementNS(SVG, tag), content);
 }
 
 /** Replaces all children of a node. */
@@ -34,7 +40,7 @@ export function replace(node, ...children) {
 /** Makes a node what a fresh one is, but leaves what is alike in place: focus, selection and scrolling stay. */
 export function patch(node, fresh) {
   if (node.isEqualNode(fresh)) return;
-  if (!isSameElement(node, fresh)) {
+  if (!node.cloneNode().isEqualNode(fresh.cloneNode()) || node.nodeType !== Node.ELEMENT_NODE) {
     node.replaceWith(fresh);
     return;
   }
@@ -43,16 +49,9 @@ export function patch(node, fresh) {
   children.forEach((child, at) => (node.childNodes[at] ? patch(node.childNodes[at], child) : node.append(child)));
 }
 
-function isSameElement(node, fresh) {
-  if (node.nodeName !== fresh.nodeName || node.nodeType !== Node.ELEMENT_NODE) return false;
-  const names = node.getAttributeNames();
-  if (names.length !== fresh.attributes.length) return false;
-  return names.every((name) => node.getAttribute(name) === fresh.getAttribute(name));
-}
-
 /** Returns an element of foreign text of one line, such as a name: as `visible` shows it, with its own direction. */
 export function untrusted(text) {
-  return h('bdi', {}, visible(text));
+  return h('bdi', visible(text));
 }
 
 /** Returns a text in which characters that are invisible or change the direction are written as their code points. */
@@ -81,7 +80,7 @@ export function shortcuts(node, actions, signal) {
 /** Has a screen reader say a whole sentence once it is silent. Foreign text is allowed. */
 export function announce(text) {
   const live = document.getElementById('live');
-  live.append(h('p', {}, readable(text)));
+  live.append(h('p', readable(text)));
   // Readers take what is added; what was read has to go, or the region grows with every answer.
   while (live.childElementCount > 20) live.firstElementChild.remove();
 }
@@ -92,21 +91,23 @@ const styles = new Map();
 export function loadStyle(path) {
   if (!styles.has(path)) {
     const { promise, resolve } = Promise.withResolvers();
-    styles.set(path, promise);
     const on = { load: resolve, error: resolve };
     document.head.append(h('link', { rel: 'stylesheet', href: `${BASE}/${path}`, on }));
+    styles.set(path, promise);
   }
   return styles.get(path);
 }
 
-function fill(node, { on = {}, data, style = {}, ...attributes }, children) {
+function fill(node, content) {
+  const hasProps = content[0]?.constructor === Object;
+  const { on = {}, data, style = {}, ...attributes } = hasProps ? content.shift() : {};
   for (const [name, value] of Object.entries(attributes)) {
     if (isGiven(value)) node.setAttribute(name, value === true ? '' : value);
   }
   for (const [event, listener] of Object.entries(on)) node.addEventListener(event, listener);
   Object.assign(node.dataset, data);
   for (const [name, value] of Object.entries(style)) node.style.setProperty(name, value);
-  node.append(...flat(children));
+  node.append(...flat(content));
   return node;
 }
 

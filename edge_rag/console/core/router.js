@@ -2,14 +2,11 @@
 
 /** Returns a path with its query; values that are null, undefined or empty are left out. */
 export function withQuery(path, query) {
-  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== '');
+  const given = Object.entries(query).filter(([, value]) => (value ?? '') !== '');
   return given.length ? `${path}?${new URLSearchParams(given)}` : path;
 }
 
-/**
- * Returns the address of a view.
- * @param {...(string|object)} parts Name of the view, further parts, and last the query as an object, if any.
- */
+/** Returns the address of a view by its name, further parts, and last the query as an object, if any. */
 export function href(...parts) {
   const query = typeof parts.at(-1) === 'object' ? parts.pop() : {};
   return withQuery(`#/${parts.map(encodeURIComponent).join('/')}`, query);
@@ -17,12 +14,12 @@ export function href(...parts) {
 
 /** Goes to an address made by `href`; `replace` leaves no trace in the history. */
 export function go(address, { replace = false } = {}) {
-  if (replace) {
-    history.replaceState(null, '', address);
-    dispatchEvent(new HashChangeEvent('hashchange'));
-  } else {
+  if (!replace) {
     location.hash = address;
+    return;
   }
+  rewrite(address);
+  dispatchEvent(new HashChangeEvent('hashchange'));
 }
 
 /** Writes an address made by `href` into the address bar without showing its view again. */

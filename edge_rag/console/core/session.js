@@ -16,8 +16,7 @@ export async function signedIn() {
 
 /** Forgets who the caller was, after the box refused the credentials. */
 export function forget() {
-  who = null;
-  known = null;
+  who = known = null;
 }
 
 /** The caller as `GET /api/v1/whoami` tells, or null. */
@@ -35,10 +34,7 @@ export function can(role) {
   return Boolean(who?.roles.some((each) => ROLES.indexOf(each) >= ROLES.indexOf(role)));
 }
 
-/**
- * The collections that exist for the caller, read once.
- * @param {{fresh?: boolean}} [options] Whether to read them again.
- */
+/** The collections that exist for the caller, read once, or again if they must be `fresh`. */
 export async function collections({ fresh = false } = {}) {
   if (fresh || known === null) {
     known = get('/api/v1/collections').then((found) => found.collections);
@@ -50,8 +46,7 @@ export async function collections({ fresh = false } = {}) {
 /** Name of the chosen collection, or of the first one that there is; null without any. */
 export async function chosenCollection() {
   const names = (await collections()).map((each) => each.name);
-  const chosen = localStorage.getItem(CHOSEN);
-  return names.includes(chosen) ? chosen : names.includes('default') ? 'default' : (names[0] ?? null);
+  return [localStorage.getItem(CHOSEN), 'default'].find((each) => names.includes(each)) ?? names[0] ?? null;
 }
 
 /** Chooses a collection for all views. */

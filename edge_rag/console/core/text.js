@@ -11,8 +11,7 @@ const formats = new Map(); // making one takes long
 const SPANS = Object.entries({ day: 86_400, hour: 3_600, minute: 60, second: 1 });
 
 /**
- * Returns a text.
- * @param {string} key `section.key`. A text with plural forms is an object of them, chosen by `values.count`.
+ * Returns a text by `section.key`; one with plural forms is chosen by `values.count`.
  * @param {Object<string, string|number>} [values] What replaces `{name}`; numbers are written as the language does.
  */
 export function t(key, values = {}) {

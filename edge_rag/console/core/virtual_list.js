@@ -7,13 +7,10 @@ const PAGE = 100;
 const KEPT_PAGES = 40;
 
 /**
- * Makes a list of rows of one height, for any number of them.
+ * Makes a list of rows of one height, in CSS pixels, for any number of them.
  * @param {object} options
- * @param {number} options.rowHeight Height of a row, CSS pixels.
- * @param {number} options.count How many rows there are.
  * @param {(from: number, to: number) => Promise<Array>} options.load Loads rows; called for pages of 100.
  * @param {(item: any, index: number) => HTMLElement|Array} options.render Returns the content of a row.
- * @param {string} options.label What the list is, for screen readers.
  * @param {(error: Error) => void} options.failed Told of rows that could not be loaded.
  * @returns {{element: HTMLElement, refresh: () => void}} `refresh` renders its rows anew.
  */
@@ -21,8 +18,8 @@ export function virtualList({ rowHeight, count, load, render, label, failed }) {
   const pages = new Map(); // number of the page -> rows, or null while they are loaded; the oldest first
   const rows = new Map(); // index -> element
   const height = { height: `${count * rowHeight}px` };
-  const list = h('ul', { class: 'virtual-rows', 'aria-label': label, style: height });
-  const element = h('div', { class: 'virtual', tabindex: '0', role: 'group', 'aria-label': label }, list);
+  const list = h('ul.virtual-rows', { 'aria-label': label, style: height });
+  const element = h('div.virtual', { tabindex: '0', role: 'group', 'aria-label': label }, list);
   let drawing = 0;
 
   function fetchPage(page) {
@@ -48,7 +45,7 @@ export function virtualList({ rowHeight, count, load, render, label, failed }) {
 
   function row(index) {
     const item = pages.get(Math.floor(index / PAGE))?.[index % PAGE];
-    const content = item === undefined ? h('span', { class: 'placeholder' }) : render(item, index);
+    const content = item === undefined ? h('span.placeholder') : render(item, index);
     const style = { transform: `translateY(${index * rowHeight}px)`, height: `${rowHeight}px` };
     return h('li', { 'aria-setsize': count, 'aria-posinset': index + 1, style }, content);
   }

@@ -16,46 +16,39 @@ const PAGES_TRIED = 4; // a range may begin on a page after that of its passage
 /**
  * Returns a view of the pages.
  * @param {object} options
- * @param {string} options.collection
  * @param {object} options.info The document as `GET /documents/ID` tells.
  * @param {{start: number, end: number}|null} options.cited What is in boxes, in code points.
  * @param {number} options.page Page on which it is looked for first.
  * @param {string} [options.quote] The cited text, for screen readers.
  * @param {HTMLElement} options.keys Within what keys are heard.
  * @param {(page: number) => void} options.located Told on which page the range begins.
- * @param {(error: Error) => void} options.failed Told why a page cannot be shown.
- * @param {AbortSignal} options.signal
- * @returns {HTMLElement}
  */
 export function pageSource({ collection, info, cited, page, quote, keys, located, failed, signal }) {
   const { pages } = info;
   const base = `/documents/${encodeURIComponent(info.id)}/pages`;
   const picture = h('img', { alt: '', draggable: 'false' });
-  const sheet = h('figure', { class: 'page-sheet' });
-  const props = { class: 'page-view', tabindex: '0', role: 'region', 'aria-label': t('source.pages') };
-  const viewport = h('div', props, sheet);
+  const sheet = h('figure.page-sheet');
+  const viewport = h('div.page-view', { tabindex: '0', role: 'region', 'aria-label': t('source.pages') }, sheet);
   const entry = { type: 'number', min: '1', max: pages, 'aria-label': t('source.page_number') };
   const input = h('input', { ...entry, on: { change: () => go(Math.round(input.value)) } });
-  const zoomed = h('span', { class: 'page-zoom' });
+  const zoomed = h('span.page-zoom');
   const before = iconButton(t('source.page_before'), 'left', { on: () => go(shown - 1) });
   const after = iconButton(t('source.page_after'), 'right', { on: () => go(shown + 1) });
   const smaller = iconButton(t('source.smaller'), 'minus', { on: () => zoomBy(-1) });
   const larger = iconButton(t('source.larger'), 'add', { on: () => zoomBy(1) });
-  const back = button(t('source.to_citation'), { kind: 'link', on: () => go(citedOn) });
-  const more = button('', { kind: 'link', on: () => go(citedOn + 1) });
-  const note = h('p', { class: 'page-note', hidden: true }, back, more);
-  const looking = h('p', { class: 'page-looking', hidden: true }, t('source.looking'));
+  const lead = button('', { kind: 'link', on: () => go(shown === citedOn ? citedOn + 1 : citedOn) });
+  const note = h('p.page-note', { hidden: true }, lead);
+  const looking = h('p.page-looking', { hidden: true }, t('source.looking'));
   let shown = 0;
   let citedOn = null; // page on which the range begins
   let continues = false;
   let zoom = 1;
-  let width = 0; // of the pictures, pixels
   let drawn = '';
   let turn = new AbortController();
 
   function draw() {
     const wanted = Math.ceil((sheet.clientWidth * devicePixelRatio) / WIDTH_STEP) * WIDTH_STEP;
-    width = Math.max(width, Math.min(MOST_WIDTH, wanted));
+    const width = Math.min(MOST_WIDTH, wanted);
     const path = `${base}/${shown}?${new URLSearchParams({ collection, width })}`;
     if (path !== drawn) picture.src = drawn = path;
   }
@@ -64,9 +57,8 @@ export function pageSource({ collection, info, cited, page, quote, keys, located
     picture.alt = t('source.page_of', { page: shown, name: visible(info.name) });
     sheet.ariaBusy = 'false';
   };
-  const refused = (error) => signal.aborted || failed(error);
   // A picture does not tell why it cannot be had; the same request does.
-  picture.onerror = () => request('GET', drawn, { signal }).catch(refused);
+  picture.onerror = () => request('GET', drawn, { signal }).catch((error) => signal.aborted || failed(error));
 
   const find = (number, ending) => get(`${base}/${number}/boxes`, { query: { collection, ...cited }, signal: ending });
 
@@ -111,21 +103,16 @@ export function pageSource({ collection, info, cited, page, quote, keys, located
   }
 
   function place(found) {
-    const part = (value) => `${100 * value}%`;
     const marks = joined(found).map(({ left, top, right, bottom }) => {
-      const style = { left: part(left), top: part(top), width: part(right - left), height: part(bottom - top) };
-      return h('div', { class: 'page-box', style });
+      const inset = [top, 1 - right, 1 - bottom, left].map((each) => `${100 * each}%`).join(' ');
+      return h('div.page-box', { style: { inset } });
     });
     if (!marks.length) return;
-    const about = quote && t('source.marked', { quote: visible(quote) });
-    sheet.append(...marks, h('figcaption', { class: 'sr-only' }, about));
-    const [first, ...others] = marks.map((each) => each.getBoundingClientRect());
+    sheet.append(...marks, h('figcaption.sr-only', quote && t('source.marked', { quote: visible(quote) })));
+    const first = marks[0].getBoundingClientRect();
     const around = viewport.getBoundingClientRect();
     viewport.scrollTop += first.top - around.top - around.height / 3;
-    // From the leftmost box on, but the first one is in sight.
-    const left = Math.min(first.left, ...others.map((each) => each.left));
-    const least = first.right - around.width + 2 * EDGE;
-    viewport.scrollLeft += Math.min(Math.max(left, least), first.left) - around.left - EDGE;
+    viewport.scrollLeft += first.left - around.left - EDGE;
   }
 
   function show(number) {
@@ -144,10 +131,9 @@ export function pageSource({ collection, info, cited, page, quote, keys, located
     sheet.style.setProperty('--zoom', zoom);
     // The focus does not vanish with a button.
     if (note.contains(document.activeElement)) viewport.focus({ preventScroll: true });
-    back.hidden = citedOn === null || shown === citedOn;
-    more.hidden = !continues || shown !== citedOn;
-    more.textContent = t('source.continues', { page: citedOn + 1 });
-    note.hidden = back.hidden && more.hidden;
+    const isCited = shown === citedOn;
+    lead.textContent = isCited ? t('source.continues', { page: citedOn + 1 }) : t('source.to_citation');
+    note.hidden = citedOn === null || (isCited && !continues);
   }
 
   /** Returns the least zoom at which what is marked can be read. */
@@ -168,31 +154,15 @@ export function pageSource({ collection, info, cited, page, quote, keys, located
   }
 
   const turned = (by) => zoom <= 1 && go(shown + by);
-  const actions = {
-    '+': () => zoomBy(1),
-    '=': () => zoomBy(1),
-    '-': () => zoomBy(-1),
-    0: () => setZoom(1),
-    ArrowLeft: () => turned(-1),
-    ArrowRight: () => turned(1),
-  };
-  shortcuts(keys, actions, signal);
+  const zooms = { '+': () => zoomBy(1), '-': () => zoomBy(-1), 0: () => setZoom(1) };
+  const turns = { ArrowLeft: () => turned(-1), ArrowRight: () => turned(1) };
+  shortcuts(keys, { ...zooms, ...turns }, signal);
   // The width of the pane is known once the view is in it.
   requestAnimationFrame(() => signal.aborted || go(Math.min(Math.max(1, page), pages), locate));
-  const row = (...children) => h('span', { class: 'row' }, children);
-  return h(
-    'div',
-    { class: 'source-pages' },
-    h(
-      'div',
-      { class: 'page-bar', role: 'group', 'aria-label': t('source.pages') },
-      row(before, input, t('source.of_pages', { count: pages }), after),
-      row(smaller, zoomed, larger),
-    ),
-    note,
-    viewport,
-    looking,
-  );
+  const turning = h('span.row', before, input, t('source.of_pages', { count: pages }), after);
+  const zooming = h('span.row', smaller, zoomed, larger);
+  const bar = h('div.page-bar', { role: 'group', 'aria-label': t('source.pages') }, turning, zooming);
+  return h('div.source-pages', bar, note, viewport, looking);
 }
 
 /** Returns boxes of which the words of a line, set apart to fill it, are one. */

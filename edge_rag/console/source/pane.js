@@ -17,8 +17,7 @@ let opened = null;
 /**
  * Opens the pane, or shows another source in it. Focus moves into it.
  * @param {{citations: object[], index: number, onShow: (index: number|null) => void}} options Citations or passages
- *     as the JSON API has them, each with its `collection`; which one is shown first; what is told which one is shown,
- *     and null when the pane closes.
+ *     as the JSON API has them, each with its `collection`; `onShow` is told which one is shown, null when it closes.
  */
 export async function openSource({ citations, index, onShow }) {
   const trigger = document.activeElement;
@@ -29,27 +28,19 @@ export async function openSource({ citations, index, onShow }) {
   opened = { closing, trigger, onShow, pushed: NARROW.matches };
 
   const title = h('h2', { id: freshId('source'), tabindex: '-1' });
-  const place = h('p', { class: 'source-place' });
-  const count = h('span', { class: 'source-count' });
-  const actions = h('div', { class: 'source-actions' });
-  const body = h('div', { class: 'source-body' });
+  const place = h('p.hint.source-place');
+  const count = h('span.hint.source-count');
+  const actions = h('div.source-actions');
+  const body = h('div.source-body');
   const total = citations.length;
   const step = (by) => show((index + by + total) % total);
   const close = iconButton(t('source.close'), 'close', { on: closeSource });
-  const steps = h(
-    'div',
-    { class: 'source-steps', role: 'group', 'aria-label': t('source.citations'), hidden: total < 2 },
-    iconButton(t('source.previous'), 'up', { on: () => step(-1) }),
-    count,
-    iconButton(t('source.next'), 'down', { on: () => step(1) }),
-  );
-  const header = h(
-    'header',
-    { class: 'source-header' },
-    h('div', { class: 'source-title' }, title, close),
-    place,
-    h('div', { class: 'source-bar' }, steps, actions),
-  );
+  const previous = iconButton(t('source.previous'), 'up', { on: () => step(-1) });
+  const next = iconButton(t('source.next'), 'down', { on: () => step(1) });
+  const props = { role: 'group', 'aria-label': t('source.citations'), hidden: total < 2 };
+  const steps = h('div.source-steps', props, previous, count, next);
+  const bar = h('div.source-bar', steps, actions);
+  const header = h('header.source-header', h('div.source-title', title, close), place, bar);
   replace(aside, handle(signal), header, body);
   aside.className = 'source-pane';
   aside.setAttribute('aria-labelledby', title.id);
@@ -71,8 +62,8 @@ export async function openSource({ citations, index, onShow }) {
     replace(body, shown);
     const onPlace = (headings, found) => {
       const path = headings.map((each, at) => [at ? ' › ' : '', untrusted(each)]);
-      const on = found !== null && h('span', { class: 'source-page' }, t('source.page', { page: found }));
-      replace(place, h('span', {}, path), on);
+      const on = found !== null && h('span.source-page', t('source.page', { page: found }));
+      replace(place, h('span', path), on);
     };
     const options = { ...citation, document: id || name, page, quote, actions, keys: aside, onPlace };
     documentReader(shown, { ...options, signal: AbortSignal.any([signal, reading.signal]) });
@@ -145,8 +136,8 @@ function handle(signal) {
     },
     pointermove: (event) => edge.hasPointerCapture(event.pointerId) && set(innerWidth - event.clientX),
   };
-  const props = { class: 'source-edge', role: 'separator', tabindex: '0', 'aria-orientation': 'vertical', on };
-  const edge = h('div', { ...props, 'aria-label': t('source.width'), 'aria-valuemin': LEAST_WIDTH });
+  const props = { role: 'separator', tabindex: '0', 'aria-orientation': 'vertical', on };
+  const edge = h('div.source-edge', { ...props, 'aria-label': t('source.width'), 'aria-valuemin': LEAST_WIDTH });
   const grow = (by) => set(aside.offsetWidth + by);
   shortcuts(edge, { ArrowLeft: () => grow(STEP), ArrowRight: () => grow(-STEP) }, signal);
   addEventListener('resize', fit, { signal });

@@ -1,7 +1,7 @@
 /** A document as text or as pages, with a range of it marked; used by the source pane and by the documents view. */
 
 import { get } from '../core/api.js';
-import { button, errorBox, icon, iconButton, notice, spinner } from '../core/controls.js';
+import { button, copied, errorBox, icon, iconButton, notice, spinner } from '../core/controls.js';
 import { announce, h, replace, shortcuts, visible } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { t } from '../core/text.js';
@@ -15,22 +15,19 @@ let preferred = 'page'; // how documents with pages are shown, as chosen last
  * Shows a document in a container.
  * @param {HTMLElement} container
  * @param {object} options
- * @param {string} options.collection
  * @param {string} options.document Id or name.
- * @param {number} [options.start] First character that is marked, in code points.
- * @param {number} [options.end] One past the last.
+ * @param {number} [options.start] First character that is marked, in code points; `end` is one past the last.
  * @param {number|null} [options.page] Page on which the range is looked for first.
  * @param {string} [options.quote] The cited text; with it there are buttons that copy it and lead to the document.
- * @param {AbortSignal} options.signal Ends the reader.
  * @param {HTMLElement} [options.actions] Where the buttons go; above the document by default.
  * @param {HTMLElement} [options.keys] Within what keys are heard; the container by default.
  * @param {(headings: string[], page: number|null) => void} [options.onPlace] Told where in the document the range is.
  */
 export function documentReader(container, { collection, document: name, start, end, page, quote, signal, ...more }) {
-  const { actions = h('div', { class: 'source-bar' }), keys = container, onPlace = () => {} } = more;
+  const { actions = h('div.source-bar'), keys = container, onPlace = () => {} } = more;
   const range = end > start ? { start, end } : { start: 0, end: 1 };
-  const why = h('p', { class: 'source-why', hidden: true });
-  const content = h('div', { class: 'source-content' }, spinner());
+  const why = h('p.source-why', { hidden: true });
+  const content = h('div.source-content', spinner());
   const switches = KINDS.map((kind) => button(t(`source.as_${kind}`), { kind: 'quiet', on: () => choose(kind) }));
   let cited = end > start ? range : null;
   let shown = new AbortController();
@@ -46,7 +43,7 @@ export function documentReader(container, { collection, document: name, start, e
     why.hidden = !reason;
     replace(why, icon('warning'), reason);
     if (reason) announce(reason);
-    switches.forEach((each, at) => each.setAttribute('aria-pressed', KINDS[at] === kind));
+    switches.forEach((each, at) => (each.ariaPressed = KINDS[at] === kind));
     const options = { collection, info, cited, signal: AbortSignal.any([signal, shown.signal]) };
     const failed = (error) => show('text', t('source.no_pages', { reason: visible(error.message) }));
     // A passage's page is where it begins; that of the range is known when it was found.
@@ -69,13 +66,11 @@ export function documentReader(container, { collection, document: name, start, e
     const where = [info.name, ...info.headings.slice(-1)];
     if (info.page !== null) where.push(t('source.page', { page: info.page }));
     const cite = `“${quote}”\n— ${where.join(', ')}\n${new URL(address(), location.href)}`;
-    if (await copied(cite)) notice(t('source.copied'));
-    else notice(t('source.not_copied'), { kind: 'error' });
+    notice(await copied(cite, t('source.copied')));
   }
 
   function link(label, picture, address, props) {
-    const named = { class: 'button quiet icon-only', href: address, 'aria-label': label, title: label };
-    return h('a', { ...named, ...props }, icon(picture));
+    return h('a.button.quiet.icon-only', { href: address, 'aria-label': label, title: label, ...props }, icon(picture));
   }
 
   async function load() {
@@ -87,22 +82,20 @@ export function documentReader(container, { collection, document: name, start, e
     }
     const { media_type, pages, original_url: original, text } = info;
     const paged = media_type === 'application/pdf' && pages !== null;
-    const keyed = {};
     if (paged && original) {
-      actions.append(h('div', { class: 'source-switch', role: 'group', 'aria-label': t('source.shown_as') }, switches));
-      keyed.t = () => choose(switches[0].ariaPressed === 'true' ? 'text' : 'page');
+      actions.append(h('div.source-switch', { role: 'group', 'aria-label': t('source.shown_as') }, switches));
+      shortcuts(keys, { t: () => choose(switches[0].ariaPressed === 'true' ? 'text' : 'page') }, signal);
     }
     if (quote !== undefined) {
-      keyed.c = copy;
+      shortcuts(keys, { c: copy }, signal);
       const { pathname, search } = new URL(original ?? '', location);
       const links = [
         iconButton(t('source.copy'), 'copy', { on: copy }),
         original && link(t('source.download'), 'download', pathname + search, { download: true }),
         link(t('source.open'), 'file', address()),
       ];
-      actions.append(h('div', { class: 'source-links' }, links));
+      actions.append(h('div.source-links', links));
     }
-    shortcuts(keys, keyed, signal);
     onPlace(info.headings, info.page);
     if (quote !== undefined && !text.startsWith(quote)) {
       cited = null; // the text is another one than was cited
@@ -111,23 +104,4 @@ export function documentReader(container, { collection, document: name, start, e
     else show(paged ? preferred : 'text');
   }
   load();
-}
-
-/** Copies a text, also where browsers give no clipboard: without TLS. Resolves to whether it is copied. */
-async function copied(text) {
-  if (navigator.clipboard) {
-    return navigator.clipboard.writeText(text).then(
-      () => true,
-      () => false,
-    );
-  }
-  const focused = document.activeElement;
-  const area = h('textarea', { class: 'sr-only' });
-  area.value = text;
-  document.body.append(area);
-  area.select();
-  const done = document.execCommand('copy');
-  area.remove();
-  focused.focus();
-  return done;
 }

@@ -1,7 +1,7 @@
 /** A document's text with a range marked: headings and tables as such, further text as it is scrolled to. */
 
 import { get } from '../core/api.js';
-import { button, errorBox, failure, notice, spinner } from '../core/controls.js';
+import { attempt, button, errorBox, scrolling, spinner } from '../core/controls.js';
 import { h, readable, replace } from '../core/dom.js';
 import { t } from '../core/text.js';
 
@@ -17,9 +17,9 @@ export function textSource({ collection, info, cited, signal }) {
   const ranges = []; // in order, each {start, end, element}
   const up = button(t('source.earlier'), { kind: 'quiet', hidden: true, on: () => extend(true) });
   const down = button(t('source.later'), { kind: 'quiet', hidden: true, on: () => extend(false) });
-  const list = h('div', { class: 'source-ranges' }, spinner());
-  const props = { class: 'source-text', tabindex: '0', role: 'region', 'aria-label': t('source.text') };
-  const element = h('div', props, up, list, down);
+  const list = h('div.source-ranges', spinner());
+  const props = { tabindex: '0', role: 'region', 'aria-label': t('source.text') };
+  const element = h('div.source-text', props, up, list, down);
   let loading = false;
 
   const near = new IntersectionObserver(
@@ -31,7 +31,7 @@ export function textSource({ collection, info, cited, signal }) {
   async function read(start, end) {
     const path = `/documents/${encodeURIComponent(info.id)}`;
     const found = await get(path, { query: { collection, start, end, parts: true }, signal });
-    return { start: found.start, end: found.end, element: h('div', {}, rendered(found, cited)) };
+    return { start: found.start, end: found.end, element: h('div', rendered(found, cited)) };
   }
 
   function watch() {
@@ -62,7 +62,7 @@ export function textSource({ collection, info, cited, signal }) {
   async function extend(upwards) {
     if (loading) return;
     loading = true;
-    try {
+    await attempt(async () => {
       const beside = ranges.at(upwards ? 0 : -1);
       const { start, end } = beside;
       const more = await (upwards ? read(Math.max(0, start - MORE), start) : read(end, end + MORE));
@@ -73,9 +73,7 @@ export function textSource({ collection, info, cited, signal }) {
       if (ranges.length > KEPT) (upwards ? ranges.pop() : ranges.shift()).element.remove();
       element.scrollTop += top(beside.element) - before;
       watch();
-    } catch (error) {
-      if (!signal.aborted) notice(failure(error), { kind: 'error' });
-    }
+    });
     loading = false;
   }
 
@@ -83,11 +81,7 @@ export function textSource({ collection, info, cited, signal }) {
   return element;
 }
 
-/**
- * Returns the elements of a range of the text.
- * @param {{text: string, start: number, parts: object[]}} found As `GET /documents/ID` gives it with `parts`.
- * @param {{start: number, end: number}|null} cited What is marked, in code points.
- */
+/** Returns the elements of a range of the text, as `GET /documents/ID` gives it with `parts`; `cited` is marked. */
 export function rendered(found, cited) {
   const characters = [...found.text];
   const slice = (start, end) => readable(characters.slice(start - found.start, end - found.start).join(''));
@@ -95,7 +89,7 @@ export function rendered(found, cited) {
     const first = Math.max(start, cited?.start ?? end);
     const past = Math.min(end, cited?.end ?? end);
     if (first >= past) return slice(start, end);
-    return [slice(start, first), h('mark', {}, slice(first, past)), slice(past, end)];
+    return [slice(start, first), h('mark', slice(first, past)), slice(past, end)];
   };
   return found.parts.map((part) => {
     if (part.kind === 'table') return table(part, marked);
@@ -112,6 +106,7 @@ function top(node) {
 function table({ rows, columns, header }, marked) {
   const heads = header === null ? 0 : header + 1;
   const lines = rows.map((cells, at) => {
+    const [tag, scope] = at === header ? ['th', 'col'] : ['td', null];
     const made = [];
     let column = 0;
     const fillTo = (end) => {
@@ -119,23 +114,13 @@ function table({ rows, columns, header }, marked) {
     };
     for (const cell of cells) {
       fillTo(cell.column);
-      const head = at === header;
-      made.push(h(head ? 'th' : 'td', { scope: head && 'col', colspan: cell.columns, dir: 'auto' }, marked(cell)));
+      made.push(h(tag, { scope, colspan: cell.columns, dir: 'auto' }, marked(cell)));
       column += cell.columns;
     }
     fillTo(columns);
-    return h('tr', {}, made);
+    return h('tr', made);
   });
   const label = t('source.table', { count: rows.length - heads });
-  return h(
-    'div',
-    { class: 'table-scroll', tabindex: '0', role: 'region', 'aria-label': label },
-    h(
-      'table',
-      {},
-      h('caption', { class: 'sr-only' }, label),
-      heads > 0 && h('thead', {}, lines.slice(0, heads)),
-      h('tbody', {}, lines.slice(heads)),
-    ),
-  );
+  const parts = [heads > 0 && h('thead', lines.slice(0, heads)), h('tbody', lines.slice(heads))];
+  return scrolling(label, h('table', h('caption.sr-only', label), parts));
 }
