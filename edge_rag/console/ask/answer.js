@@ -1,4 +1,4 @@
-/** One question with its answer: the text with its sources as it arrives, and what can be done with it. */
+/** One question with its answer as it arrives, and what can be done with it. */
 
 import { get } from '../core/api.js';
 import { attempt, badge, button, copied, expander, freshId, icon, iconButton, notice } from '../core/controls.js';
@@ -10,15 +10,9 @@ import { feedback } from './feedback.js';
 import { parts, Sentences, sources } from './ranges.js';
 import { placeList, reference } from './sources.js';
 
-const MODE_KINDS = { quote: 'good', cite: 'good', free: 'warn' };
 const MOST_ONLY = 3; // documents that a follow-up can be limited to with one click
 
-/**
- * Returns what shows a turn.
- * @param {import('./conversation.js').Turn} turn
- * @returns {{element: HTMLElement, received: (event: string, data: object) => void, ended: () => void}} `received`
- *     shows an event that the turn already has, `ended` the end.
- */
+/** Returns what shows a turn; `received` shows an event that the turn already has, `ended` its end. */
 export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
   const told = new Sentences();
   let drawn = [];
@@ -45,9 +39,8 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
     cancelAnimationFrame(frame);
     told.append('', true).forEach(announce);
     complete();
-    const count = sources(turn.citations).places.length;
     if (turn.state !== 'done') announce(ending(turn));
-    else if (isFound()) announce(t('ask.complete', { count }));
+    else if (isFound()) announce(t('ask.complete', { count: sources(turn.citations).places.length }));
   }
 
   function isFound() {
@@ -57,7 +50,7 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
   function about() {
     const limits = [turn.filter, ...turn.only].filter(Boolean).map((each) => [' ', untrusted(each)]);
     const limited = limits.length > 0 && h('span', t('ask.limited_to'), limits);
-    const mode = badge(t(`ask.mode_${turn.mode}`), MODE_KINDS[turn.mode]);
+    const mode = badge(t(`ask.mode_${turn.mode}`), turn.mode === 'free' ? 'warn' : 'good');
     return h('p.hint.about', mode, untrusted(turn.collection), limited, h('span', dateTime(turn.at)));
   }
 
@@ -90,7 +83,6 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
     return h('span.answer-part', words, note, references);
   }
 
-  /** Opens a source, or one of the nearest passages, in the pane, which goes on to the others. */
   function open(index) {
     const all = isFound() ? sources(turn.citations).places : turn.nearest;
     const citations = all.map((each) => ({ ...each, collection: turn.collection }));
@@ -99,10 +91,7 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
         each.ariaCurrent = each.dataset.number - 1 === shown ? 'true' : null;
       }
     };
-    attempt(async () => {
-      const { openSource } = await import('../source/pane.js');
-      await openSource({ citations, index, onShow });
-    });
+    attempt(async () => (await import('../source/pane.js')).openSource({ citations, index, onShow }));
   }
 
   function complete() {
@@ -121,7 +110,7 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
 
   function problem() {
     if (turn.state === 'failed') return h('div.error-box', icon('warning'), h('p', turn.error));
-    return ending(turn) && h('p.ending', ending(turn));
+    return h('p.ending', ending(turn));
   }
 
   function nearest() {
@@ -148,7 +137,6 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
     );
   }
 
-  /** The time of an answer, and on demand where it went. */
   function timing() {
     const panel = h('div.timing', { id: freshId('time'), hidden: true });
     const seconds = turn.timings.stages.reduce((sum, each) => sum + each.queue_s + each.compute_s, 0);
@@ -160,7 +148,7 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
     return [expander(toggle, show), panel];
   }
 
-  /** Shows the decisions about the request to those who may read them, and to others what the answer itself tells. */
+  /** Shows the decisions about the request to those who may read them, else what the answer itself tells. */
   async function timeline(panel) {
     const { requestTimeline, stagesTimeline } = await import('../box/timeline.js');
     const query = { request_id: turn.id };

@@ -1,24 +1,19 @@
-/** One question to the box: what is sent, what becomes of the events, and what is said when it fails. */
+/** One question to the box, and what becomes of the events. */
 
 import { ApiError, events } from '../core/api.js';
 import { failure } from '../core/controls.js';
 import { t } from '../core/text.js';
 
-/** Passages that are kept of an answer that was not found, and the characters that are kept of each. */
+/** What is kept of the passages for an answer that was not found. */
 const NEAREST = { passages: 5, characters: 600 };
 
-/** Returns a turn that has not been asked yet, of what the composer tells or of a turn that asked it before. */
+/** Returns a new turn, of what the composer tells or of another turn. */
 export function newTurn({ question, collection, mode, filter, only, sentences }) {
   const asked = { id: crypto.randomUUID(), at: Date.now(), question, collection, mode, filter, only, sentences };
   return { ...asked, state: 'asking', answer: '', citations: [], unsupported: [], nearest: [], rating: '' };
 }
 
-/**
- * Asks a turn's question and fills the turn, event by event.
- * @param {import('./conversation.js').Turn} turn
- * @param {{signal: AbortSignal, on: (event: string, data: object) => void}} options `on` is called after each event.
- * @returns {Promise<Error|undefined>} Why it failed, if it did and was not stopped.
- */
+/** Fills a turn event by event, each told to `on`; resolves to why it failed, if it did and was not stopped. */
 export async function ask(turn, { signal, on }) {
   const { id, question, collection, mode, sentences } = turn;
   const body = { question, collection, mode, filter: limited(turn), stream: true };
@@ -45,7 +40,6 @@ export async function ask(turn, { signal, on }) {
   }
 }
 
-/** Returns a filter that both holds as typed and is limited to the documents of some names. */
 function limited({ filter, only }) {
   if (!only.length) return filter || undefined;
   const limit = `name in (${only.map((each) => JSON.stringify(each)).join(', ')})`;

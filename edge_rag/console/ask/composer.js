@@ -1,4 +1,4 @@
-/** Where a question is written, with what goes with it: collection, mode, number of sentences, filter. */
+/** Where a question is written, with its collection, mode, number of sentences and filter. */
 
 import { button, expander, field, icon, iconButton, select } from '../core/controls.js';
 import { h, replace, untrusted } from '../core/dom.js';
@@ -6,14 +6,10 @@ import { chooseCollection, identity } from '../core/session.js';
 import { number, t } from '../core/text.js';
 import { conditions } from './filter.js';
 
-/** Numbers of sentences that can be chosen, if the box allows them. */
 const SENTENCES = [1, 2, 3, 5, 8];
 const MARGIN = 24; // above and below the composer, CSS pixels
 
-/**
- * Returns the composer. Its `options` are what `GET /api/v1/ask` tells, its `settings` the collection, mode, filter,
- * only and sentences at the beginning; `onAsk` is called with such settings and the `question`.
- */
+/** Returns the composer; `options` are what `GET /api/v1/ask` tells, `onAsk` is called with settings and `question`. */
 export function composer({ options, collections, settings, onAsk, onStop }) {
   let { only } = settings;
   let busy = false;
@@ -119,7 +115,6 @@ export function composer({ options, collections, settings, onAsk, onStop }) {
     more.classList.toggle('in-use', Boolean(filter.value.trim()));
   }
 
-  /** Limits questions to the documents of some names, or to none. */
   function setOnly(next) {
     only = next;
     showLimits();
@@ -154,7 +149,6 @@ export function composer({ options, collections, settings, onAsk, onStop }) {
       chooseCollection((collection.value = name));
       text.focus();
     },
-    /** Shows whether a conversation has begun. */
     showBegun(is) {
       element.classList.toggle('begun', is);
       showMode();

@@ -1,6 +1,6 @@
 /** Conversations: kept in this browser only, by user, within bounds. */
 
-/** Bounds of what a browser keeps; beyond them the oldest goes first. `characters` are those of the JSON. */
+/** Beyond them the oldest goes first; `characters` are those of the JSON. */
 export const BOUNDS = { conversations: 50, answers: 200, characters: 2_000_000 };
 
 export const TITLE_CHARACTERS = 80;
@@ -22,7 +22,7 @@ export function newConversation(owner) {
   return { id: crypto.randomUUID(), owner, title: '', updated: Date.now(), turns: [], dropped: 0 };
 }
 
-/** Returns a conversation with a turn added or, by its id, replaced. */
+/** Returns a conversation with a turn added or replaced. */
 export function withTurn(conversation, turn) {
   const at = conversation.turns.findIndex((each) => each.id === turn.id);
   const turns = at < 0 ? [...conversation.turns, turn] : conversation.turns.with(at, turn);
@@ -31,7 +31,7 @@ export function withTurn(conversation, turn) {
   return kept;
 }
 
-/** Returns what is kept: the latest conversations within the bounds, and of the very latest its latest turns. */
+/** Returns the latest conversations within the bounds, and of the very latest at least its latest turns. */
 export function bounded(conversations, { conversations: most, answers, characters } = BOUNDS) {
   const fits = (each) => each.turns.length <= answers && JSON.stringify(each).length <= characters;
   const kept = [];
@@ -51,23 +51,21 @@ function latestFirst(conversations) {
   return conversations.toSorted((a, b) => b.updated - a.updated);
 }
 
-/** The conversations in this browser of one user, whose name is that of the box. */
+/** The conversations in this browser of one user. */
 export class Store {
   constructor(owner) {
     this.owner = owner;
   }
 
-  /** Returns the user's conversations, the latest first. */
   list() {
     return latestFirst(all().filter((each) => each.owner === this.owner));
   }
 
-  /** Returns a conversation of the user by its id, if there is one. */
   get(id) {
     return this.list().find((each) => each.id === id);
   }
 
-  /** Keeps a conversation in the place of the oldest ones, of any user; false if the browser has no room. */
+  /** Keeps a conversation in the place of the oldest ones, of any user; false if there is no room. */
   save(conversation) {
     const others = all().filter((each) => each.id !== conversation.id);
     const kept = bounded([conversation, ...others]).map((each) => each.id);

@@ -4,12 +4,11 @@ import { visible } from '../core/dom.js';
 import { dateTime, t } from '../core/text.js';
 import { parts, sources } from './ranges.js';
 
-/** Returns a conversation as Markdown. */
 export function conversationMarkdown({ title, turns }) {
   return [`# ${escapedLine(title)}`, '', ...turns.map(turnMarkdown)].join('\n');
 }
 
-/** Returns a turn as Markdown: the question, the answer with the numbers of its sources, and these. */
+/** Returns a turn as Markdown: question, answer with numbers, sources. */
 export function turnMarkdown(turn) {
   const { places, numbers } = sources(turn.citations);
   const about = [t(`ask.mode_${turn.mode}`), escapedLine(turn.collection), dateTime(turn.at)].join(' · ');
@@ -23,14 +22,14 @@ export function turnMarkdown(turn) {
   return lines.join('\n');
 }
 
-/** Returns why a turn has no whole answer; empty if it has one. */
+/** Returns why a turn has no whole answer, if so. */
 export function ending({ state, error, finish_reason: reason }) {
   if (state === 'failed') return error;
   if (state === 'stopped') return t('ask.stopped');
   return reason === 'length' ? t('ask.finish_length') : '';
 }
 
-/** Returns where in its document a citation or a passage is: its page and its section, as far as they are known. */
+/** Returns page and section, as far as they are known. */
 export function placeOf({ page, section }) {
   return [page && t('ask.page', { page }), section].filter(Boolean);
 }
@@ -45,21 +44,13 @@ function answerLines(turn, numbers) {
   return written.join('').trim().replace(/\n+/g, '\\\n') || '–';
 }
 
-/**
- * Returns a text in which Markdown, HTML and links have no meaning. Invisible characters and those that change the
- * direction are written as their code points; lines stay lines.
- */
+/** Returns lines in which Markdown, HTML and links have no meaning and nothing is invisible. */
 function escaped(text) {
-  return text
-    .split(/\r\n|[\n\r\u2028\u2029]/u)
-    .map((line) =>
-      visible(line.replace(/\t/g, ' ').trim())
-        .replace(/[\\`*_[\]<>#|~&!$^@"]/g, '\\$&')
-        .replace(/:(?=\/\/)/g, '\\:')
-        .replace(/\bwww\./gi, (found) => `${found.slice(0, 3)}\\.`)
-        .replace(/^([-+=]|\d+[.)])/, (mark) => `${mark.slice(0, -1)}\\${mark.at(-1)}`),
-    )
-    .join('\n');
+  const line = (each) =>
+    visible(each.replace(/\t/g, ' ').trim())
+      .replace(/[\\`*_[\]<>#|~&!$^@"]|:(?=\/\/)|(?<=\bwww)\./gi, '\\$&')
+      .replace(/^(\d*)([-+=.)])/, '$1\\$2');
+  return text.split(/\r\n|[\n\r\u2028\u2029]/u).map(line).join('\n');
 }
 
 function escapedLine(text) {

@@ -7,11 +7,7 @@ import { t } from '../core/text.js';
 
 const NOTE_CHARACTERS = 2000;
 
-/**
- * Returns thumbs for a turn. A thumb opens a form that says what will be kept before anything is sent.
- * @param {import('./conversation.js').Turn} turn
- * @param {() => void} changed Called when the turn has been rated.
- */
+/** Returns thumbs for a turn, which open a form that says what will be kept; `changed` is called when it is rated. */
 export function feedback(turn, changed) {
   const panel = h('div.feedback-panel');
   const thumbs = {

@@ -1,4 +1,4 @@
-/** Conditions on documents, as `edge-rag ask --filter` takes them, for those who do not know how to write them. */
+/** Conditions on documents, for those who do not know how `edge-rag ask --filter` wants them. */
 
 import { get } from '../core/api.js';
 import { button, freshId, select } from '../core/controls.js';
@@ -11,13 +11,10 @@ const BUILTIN = { name: '', media_type: '', page: 1, ingested_at: '2000-01-01' }
 const DATE = /^\d{4}-\d\d-\d\d/;
 /** Values that are written without quotes: numbers, flags and dates. */
 const BARE = /^([-+]?\d+(\.\d+)?|true|false|\d{4}-\d\d-\d\d(T[\d:.]+(Z|[-+][\d:]+)?)?)$/i;
-/** Documents whose metadata tells which keys a collection has. */
+/** Documents whose metadata tells which keys there are. */
 const SAMPLE = 100;
 
-/**
- * Returns a row of controls that makes conditions.
- * @param {{collection: () => string, on: (condition: string) => void}} options
- */
+/** Returns a row of controls that makes conditions. */
 export function conditions({ collection, on }) {
   const list = h('datalist', { id: freshId('keys') });
   const key = h('input', { list: list.id, size: '12', autocomplete: 'off', 'aria-label': t('ask.filter_key') });
@@ -29,7 +26,7 @@ export function conditions({ collection, on }) {
   let values = BUILTIN;
   let known;
 
-  /** Learns which keys there are, and which of them have texts, though they may look like numbers. */
+  /** Learns which keys there are, and which have texts, though they may look like numbers. */
   async function learn() {
     if (known === collection()) return;
     known = collection();

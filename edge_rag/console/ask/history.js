@@ -1,4 +1,4 @@
-/** The conversations of this browser: a list to go back to, rename and delete them. */
+/** The conversations of this browser, to go back to, rename and delete. */
 
 import { button, confirm, dialog, expander, field, freshId, iconButton } from '../core/controls.js';
 import { h, replace, untrusted } from '../core/dom.js';
@@ -6,11 +6,7 @@ import { href } from '../core/router.js';
 import { ago, t } from '../core/text.js';
 import { BOUNDS, TITLE_CHARACTERS } from './conversation.js';
 
-/**
- * Returns the list of conversations, with a method `update()`.
- * @param {{store: Store, shown: () => string, onRename: (id: string, title: string) => void, onDelete: (id: string) =>
- *     void}} context `shown` returns the id of the conversation that is shown.
- */
+/** Returns the list of conversations, with a method `update()`; `shown()` is the id of the present one. */
 export function history({ store, shown, onRename, onDelete }) {
   const list = h('ul');
   const kept = h('p.hint', t('ask.kept_here', { count: BOUNDS.conversations }));

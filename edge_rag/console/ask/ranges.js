@@ -2,10 +2,7 @@
 
 const SENTENCES = new Intl.Segmenter(undefined, { granularity: 'sentence' });
 
-/**
- * Returns the sources of citations: equal ranges of a document are one source.
- * @returns {{places: object[], numbers: number[]}} A citation of each source, and each citation's source, from 1 on.
- */
+/** Returns a citation of each source, and of each citation its source's number, from 1 on. */
 export function sources(citations) {
   const keys = citations.map(({ document_id: id, start, end }) => `${id} ${start} ${end}`);
   const distinct = [...new Set(keys)];
@@ -15,10 +12,7 @@ export function sources(citations) {
   };
 }
 
-/**
- * Cuts an answer where citations and unsupported parts begin and end.
- * @returns {Array<{text: string, citations: number[], unsupported: boolean}>} `citations` are positions in `citations`.
- */
+/** Cuts an answer where citations, told by their positions, and unsupported parts begin and end. */
 export function parts(answer, citations, unsupported) {
   const characters = [...answer];
   const marks = [
@@ -37,11 +31,11 @@ export function parts(answer, citations, unsupported) {
   });
 }
 
-/** Splits a growing text into sentences, for what must be read out as a whole. */
+/** Splits a growing text into sentences. */
 export class Sentences {
   #kept = '';
 
-  /** Appends text and returns the sentences that it completed; `ends` says that the last one is complete, too. */
+  /** Returns the sentences that a text completes; `ends` says that the last one is complete, too. */
   append(text, ends = false) {
     const found = [...SENTENCES.segment(this.#kept + text)].map((each) => each.segment);
     this.#kept = ends ? '' : (found.pop() ?? '');

@@ -1,22 +1,19 @@
-/** Sources of an answer: numbers in the text that tell and open the cited place, and lists of places. */
+/** Sources of an answer: numbers in the text, and lists of places. */
 
 import { freshId } from '../core/controls.js';
 import { h, readable, replace, untrusted, visible } from '../core/dom.js';
 import { number, t } from '../core/text.js';
 import { placeOf } from './export.js';
 
-/** Returns document, place and text of a citation, and the score of a passage. */
 function passage(citation) {
   const { document: name, language, score, text } = citation;
   const place = placeOf(citation).map((each) => [' · ', untrusted(each)]);
   const scored = score !== undefined && h('span.hint.score', t('ask.score', { score: number(score, 2) }));
-  return [
-    h('span.place-name', h('strong', untrusted(name)), place, scored),
-    h('q', { lang: language, dir: 'auto', class: 'snippet' }, readable(text)),
-  ];
+  const quote = h('q.snippet', { lang: language, dir: 'auto' }, readable(text));
+  return [h('span.place-name', h('strong', untrusted(name)), place, scored), quote];
 }
 
-/** Returns the number of a source in the text, which shows quote and place when pointed at or focused. */
+/** Returns the number of a source in the text, which shows its quote when pointed at or focused. */
 export function reference(at, citation, tip, onOpen) {
   const place = visible([citation.document, ...placeOf(citation)].join(', '));
   const label = t('ask.source_number', { number: at, place });
@@ -25,7 +22,7 @@ export function reference(at, citation, tip, onOpen) {
   return element;
 }
 
-/** Returns the list of sources below an answer, or of nearest passages; `onOpen` is called with a position in it. */
+/** Returns a list of sources or passages; `onOpen` is called with a position in it. */
 export function placeList(citations, onOpen) {
   const items = citations.map((citation, at) => {
     const content = [h('span.place-number', at + 1), h('span.place-text', passage(citation))];
@@ -34,10 +31,7 @@ export function placeList(citations, onOpen) {
   return h('ol.places', items);
 }
 
-/**
- * Returns a tip with the quote of a source: its `element`, and `attach`, which has it shown for a button. It stays
- * while the pointer is on it, and Escape closes it (WCAG 1.4.13).
- */
+/** Returns a tip with a quote; it stays while the pointer is on it, and Escape closes it (WCAG 1.4.13). */
 export function sourceTip(signal) {
   let target = null;
   let timer = 0;

@@ -1,4 +1,4 @@
-/** The view in which questions are asked: the conversation, the composer, and earlier conversations. */
+/** The view in which questions are asked. */
 
 import { get } from '../core/api.js';
 import { button, empty, iconButton, notice } from '../core/controls.js';
@@ -14,13 +14,13 @@ import { conversationMarkdown } from './export.js';
 import { history } from './history.js';
 import { sourceTip } from './sources.js';
 
-/** Answers that the page holds at first, and how many more a click shows. */
+/** Answers that the page holds at first, and that a click adds. */
 const SHOWN = 30;
 const FILE_NAME_CHARACTERS = 60;
 const CURRENT = 'edge-rag.conversation';
 const SETTINGS = 'edge-rag.ask';
 
-/** Shows the view. `#/ask/ID` is a conversation, `#/ask/new` a new one, `#/ask?q=…&collection=…` asks at once. */
+/** `#/ask/ID` is a conversation, `#/ask/new` a new one, `#/ask?q=…&collection=…` asks at once. */
 export async function show(container, { parts, query, signal }) {
   const reading = [get('/api/v1/ask', { signal }), collections({ fresh: true }), loadStyle('ask/ask.css')];
   const [options, known] = await Promise.all(reading);
@@ -29,7 +29,7 @@ export async function show(container, { parts, query, signal }) {
   const store = new Store(isSignedIn() ? identity().name : '');
   let conversation = opened(store, parts[0] ?? (query.q ? 'new' : sessionStorage.getItem(CURRENT)));
   let running = null;
-  /** Views of the answers that the page holds, by the id of their turn. */
+  /** Answers on the page, by the id of their turn. */
   const views = new Map();
 
   const tip = sourceTip(signal);
@@ -48,7 +48,7 @@ export async function show(container, { parts, query, signal }) {
   else if (matchMedia('(hover: hover)').matches && document.activeElement === document.body) writing.focus();
   return t('ask.title');
 
-  /** What the composer begins with: what the last question had, or what was chosen last. */
+  /** What the last question had, or what was chosen last. */
   function settings() {
     const last = JSON.parse(localStorage.getItem(SETTINGS) ?? '{}');
     const first = { collection: chosen, mode: options.default_mode, sentences: 1, filter: '', only: [], ...last };
@@ -111,11 +111,8 @@ export async function show(container, { parts, query, signal }) {
       const choose = () => writing.choose(name);
       return h('li', h('button.card.collection', { on: { click: choose } }, facts));
     });
-    return [
-      h('h2.welcome-title', t('ask.welcome')),
-      h('p.hint', t('ask.welcome_hint')),
-      h('ul.grid.collections', { 'aria-label': t('ask.collections') }, cards),
-    ];
+    const list = h('ul.grid.collections', { 'aria-label': t('ask.collections') }, cards);
+    return [h('h2.welcome-title', t('ask.welcome')), h('p.hint', t('ask.welcome_hint')), list];
   }
 
   /** Asks a question, or once more that of a turn. */
@@ -189,7 +186,6 @@ export async function show(container, { parts, query, signal }) {
   }
 }
 
-/** Returns a conversation by its id, or a new one. */
 function opened(store, id) {
   const found = store.get(id) ?? newConversation(store.owner);
   sessionStorage.setItem(CURRENT, found.id);

@@ -2,23 +2,17 @@
 
 import { withQuery } from './router.js';
 
-/** A call that failed. */
+/** A call that failed; `status` is 0 if the box could not be reached, `param` names a refused field. */
 export class ApiError extends Error {
-  /**
-   * @param {number} status HTTP status; 0 if the box could not be reached.
-   * @param {{message: string, code?: string, param?: string}} error What the box said; `param` is the refused field.
-   * @param {Headers} [headers]
-   */
   constructor(status, { message, code, param }, headers) {
     super(message);
     Object.assign(this, { status, code, param });
     this.requestId = headers?.get('x-request-id') ?? '';
     const retry = headers?.get('retry-after-ms');
-    /** Milliseconds after which a busy box has room again, or null. */
+    /** After which a busy box has room again; null if it is not. */
     this.retryAfterMs = retry ? Number(retry) : null;
   }
 
-  /** Whether the box could not be reached, or went away before its answer was complete. */
   get unreachable() {
     return this.status === 0;
   }
@@ -36,17 +30,14 @@ export async function get(path, { query = {}, signal } = {}) {
   return (await request('GET', withQuery(path, query), { signal })).json();
 }
 
-/** Sends what changes something, as `request` does. Resolves to the JSON of the response, null if it has none. */
+/** Sends what changes something, as `request` does; resolves to JSON, null if the response has none. */
 export async function send(method, path, body, { query = {}, ...options } = {}) {
   const response = await request(method, withQuery(path, query), { body, ...options });
   const json = response.headers.get('content-type')?.startsWith('application/json');
   return json ? response.json() : null;
 }
 
-/**
- * Sends any request and returns its response, whatever its media type; failures are `ApiError`s.
- * @param {{body?: object|Blob|null, signal?: AbortSignal, headers?: object}} [options] An object is sent as JSON.
- */
+/** Sends a request, an object as JSON, and resolves to its response; throws `ApiError`. */
 export async function request(method, path, { body = null, signal, headers } = {}) {
   const json = body !== null && !(body instanceof Blob) && { 'content-type': 'application/json' };
   const sent = { accept: 'application/json', ...json, ...headers };
@@ -60,9 +51,8 @@ export async function request(method, path, { body = null, signal, headers } = {
 }
 
 /**
- * Reads a stream of events, of which `error` is thrown as an `ApiError`. With `after`, the id of the last event seen
- * (0 for none), a lost connection is opened again from there, until `signal` is aborted.
- * @returns {AsyncGenerator<{event: string, data: any, id: string}>}
+ * Yields events `{event, data, id}`; throws one named `error`. With `after`, the id of the last event seen or 0, a lost
+ * connection is opened again from there until `signal` is aborted.
  */
 export async function* events(path, { method = 'GET', body, signal, headers, after } = {}) {
   let last = after;

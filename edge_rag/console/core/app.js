@@ -49,7 +49,7 @@ async function show() {
   }
 }
 
-/** Whether the box has another version of the console by now, and this page cannot load the files of its own any more. */
+/** Whether the box has another version by now, and this page cannot load its own files any more. */
 async function isOutdated() {
   const page = await fetch('/').then((response) => response.text(), () => '');
   return page !== '' && !page.includes(`"${BASE}"`);
@@ -70,7 +70,6 @@ function applyTheme(value = localStorage.getItem(THEME) ?? 'auto') {
   return value;
 }
 
-/** Shows where to sign in, and afterwards what was asked for; what a view has in memory stays. */
 function askForCredentials() {
   if (current().view === 'sign-in') return;
   forget();

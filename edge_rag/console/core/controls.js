@@ -37,23 +37,21 @@ export function freshId(prefix) {
   return `${prefix}-${++names}`;
 }
 
-/** Returns a picture that says nothing to screen readers; its name is one of `ICONS`. */
+/** Returns a picture of `ICONS` that says nothing to screen readers. */
 export function icon(name) {
   return svg('svg', { class: 'icon', viewBox: '0 0 24 24', 'aria-hidden': 'true' }, svg('path', { d: ICONS[name] }));
 }
 
 /**
  * Returns a button.
- * @param {string|Node|Array} text
- * @param {{on?: () => void, kind?: 'primary'|'danger'|'quiet'|'link', icon?: string}} [options] Further ones are
- *     attributes.
+ * @param {{on?: () => void, kind?: 'primary'|'danger'|'quiet'|'link', icon?: string}} [options] Or attributes.
  */
 export function button(text, { on, kind = '', icon: picture, ...attributes } = {}) {
   const props = { class: kind, on: { click: on }, ...attributes };
   return h('button.button', props, picture && icon(picture), text && h('span', text));
 }
 
-/** Returns a button with a picture, whose name is told to screen readers and shown as a tip. */
+/** Returns a button with a picture; its name is for screen readers and a tip. */
 export function iconButton(label, picture, { kind = 'quiet', ...options } = {}) {
   return button('', { icon: picture, kind: `icon-only ${kind}`, 'aria-label': label, title: label, ...options });
 }
@@ -69,7 +67,7 @@ export function expander(element, on = () => {}) {
   return element;
 }
 
-/** Returns a control with its label; its method `setError(text)` shows what is wrong with the value, if anything. */
+/** Returns a control with its label; `setError(text)` shows what is wrong with the value, if anything. */
 export function field(label, input, { hint } = {}) {
   input.id ||= freshId('field');
   const about = hint && h('span.hint', { id: `${input.id}-hint` }, hint);
@@ -100,10 +98,9 @@ export function checkbox(text, { on = () => {}, ...attributes } = {}) {
 }
 
 /**
- * Opens a modal dialog.
- * @param {{title: string, content: Node|Node[], actions: Array<{text: string, kind?: string, value: any, check?:
- *     () => boolean|Promise<boolean>}>}} options An action whose `check` says no leaves it open.
- * @returns {Promise<any>} The value of the action; undefined if it was closed.
+ * Opens a modal dialog; resolves to the value of the chosen action, undefined if it was closed.
+ * @param {{title: string, content: any, actions: Array<{text: string, kind?: string, value: any, check?: Function}>}}
+ *     options An action whose `check` says no leaves it open.
  */
 export function dialog({ title, content, actions }) {
   const { promise, resolve } = Promise.withResolvers();
@@ -130,14 +127,11 @@ export function dialog({ title, content, actions }) {
 
 /** Asks before something is done; resolves to whether it shall be. */
 export async function confirm({ title, text, action, danger }) {
-  const actions = [
-    { text: t('controls.cancel'), value: false },
-    { text: action, kind: danger ? 'danger' : 'primary', value: true },
-  ];
-  return Boolean(await dialog({ title, content: h('p', text), actions }));
+  const actions = [{ text: t('controls.cancel') }, { text: action, kind: danger ? 'danger' : 'primary', value: true }];
+  return (await dialog({ title, content: h('p', text), actions })) === true;
 }
 
-/** Copies a text, also where a page without TLS has no clipboard; resolves to a sentence about whether it is done. */
+/** Copies a text, also where a page without TLS has no clipboard; resolves to a sentence about it. */
 export async function copied(text, done = t('controls.copied')) {
   try {
     if (navigator.clipboard) await navigator.clipboard.writeText(text);
@@ -160,7 +154,7 @@ function copySelected(text) {
   if (!done) throw new Error();
 }
 
-/** Shows a sentence for some seconds, longer if its kind is `error`, and tells it to screen readers. */
+/** Shows a sentence for some seconds, longer if its kind is `error`, also to screen readers. */
 export function notice(text, { kind } = {}) {
   const wrong = kind === 'error';
   const close = iconButton(t('controls.close'), 'close', { on: () => element.remove() });
@@ -173,17 +167,13 @@ export function notice(text, { kind } = {}) {
 }
 
 /**
- * Returns tabs, of which one is shown; arrow keys, Home and End go between them.
- * @param {Array<{id: string, text: string, show: (panel: HTMLElement, signal: AbortSignal) => any}>} items `show` fills
- *     the panel; its signal is aborted when another tab is shown.
- * @param {{selected?: string, label: string, on: (id: string) => void, signal: AbortSignal}} options
+ * Returns tabs; `show(panel, signal)` of an item fills the panel until another is shown.
+ * @param {Array<{id: string, text: string, show: Function}>} items
  */
 export function tabs(items, { selected, label, on, signal }) {
   const panel = h('div', { role: 'tabpanel', tabindex: '0' });
-  const heads = items.map(({ text }, at) =>
-    h('button', { role: 'tab', on: { click: () => choose(at) } }, text),
-  );
-  const list = h('div', { role: 'tablist', 'aria-label': label, class: 'tabs' }, heads);
+  const heads = items.map(({ text }, at) => h('button', { role: 'tab', on: { click: () => choose(at) } }, text));
+  const list = h('div.tabs', { role: 'tablist', 'aria-label': label }, heads);
   let shown = new AbortController();
   let chosen = 0;
 
@@ -218,11 +208,7 @@ export function tabs(items, { selected, label, on, signal }) {
   return h('div', list, panel);
 }
 
-/**
- * Fills a view with its title and with tabs that the address names.
- * @param {Array<{id: string, text: string, load: () => Promise<{show: Function}>}>} items Their modules export
- *     `show(container, signal, part)`; `part` is what the address has behind the name of the tab, at first.
- */
+/** Fills a view with tabs that the address names; `load` imports what exports `show(panel, signal, part)`. */
 export function tabbedView(container, { view, title, parts: [selected, part], signal }, items) {
   let first = true;
   const panels = items.map(({ load, ...item }) => {
@@ -259,7 +245,7 @@ export function columns(texts, numbers = []) {
   return [...texts.map((key) => ({ text: t(key) })), ...numbers.map((key) => ({ text: t(key), kind: 'number' }))];
 }
 
-/** Returns a progress bar; `share` is 0 to 1, or null while nobody knows. It has a method `set(share)`. */
+/** Returns a progress bar with a method `set(share)`: 0 to 1, or null while nobody knows. */
 export function progress(share, label) {
   const element = h('progress', { 'aria-label': label });
   element.set = (value) => {
@@ -276,17 +262,17 @@ export function spinner(text = t('app.loading')) {
   return h('p.loading', text);
 }
 
-/** Returns what stands where there is nothing, with what can be done about it. */
+/** Returns what stands where there is nothing. */
 export function empty(text, ...actions) {
   return h('div.empty', h('p', text), actions);
 }
 
-/** Returns a short word on a coloured ground; `kind` is good, bad, warn or empty. */
+/** Returns a short word; `kind` is good, bad, warn or empty. */
 export function badge(text, kind = '') {
-  return h('span', { class: `badge ${kind}` }, text);
+  return h('span.badge', { class: kind }, text);
 }
 
-/** Returns a sentence about a failure: what happened and what to do. */
+/** Returns what happened and what to do. */
 export function failure(error) {
   const told = visible(error.message);
   if (!(error instanceof ApiError)) return t('controls.failed', { error: told });
@@ -296,7 +282,7 @@ export function failure(error) {
   return t('controls.busy', { error: told, time: duration(Math.max(1, error.retryAfterMs / 1000)) });
 }
 
-/** Does what the user asked for, and tells if it fails; resolves to whether it was done. */
+/** Does what the user asked for and tells if it fails; resolves to whether it was done. */
 export async function attempt(work) {
   try {
     await work();
@@ -307,7 +293,7 @@ export async function attempt(work) {
   }
 }
 
-/** Returns a failure in the place of what could not be shown, with a button that tries again if there is a way. */
+/** Returns a failure in the place of what could not be shown. */
 export function errorBox(error, retry) {
   const id = error.requestId && h('p.hint', t('controls.request', { id: error.requestId }));
   const again = retry && button(t('controls.retry'), { on: retry });

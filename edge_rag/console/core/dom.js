@@ -2,7 +2,7 @@
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/** Characters without a glyph that change how the text around them is shown: controls, directions, joiners, tags. */
+/** Controls, directions, joiners, tags: they change how the text around them is shown. */
 const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
 
 const OVERRIDES = /[\u202a-\u202e\u2066-\u2069]/g;
@@ -11,11 +11,8 @@ const OVERRIDES = /[\u202a-\u202e\u2066-\u2069]/g;
 export const BASE = document.documentElement.dataset.base;
 
 /**
- * Builds an element: `h('p.hint', { lang: 'de' }, 'Text', node)`.
- * @param {string} name Its tag, and after points its classes.
- * @param {...any} content Attributes, if any: `on` has listeners by event, `data` the data attributes, `style` CSS
- *     properties; one that is null or false is left out, one that is true has no value. Then children: nodes, arrays,
- *     null, false, and texts, which are not parsed.
+ * Builds an element: `h('p.hint', { lang: 'de', hidden: true }, 'Text', [node], null)`. Attributes that are null or
+ * false are left out; `on` has listeners, `data` data attributes, `style` CSS properties. Texts are not parsed.
  */
 export function h(name, ...content) {
   const [tag, ...classes] = name.split('.');
@@ -26,7 +23,7 @@ export function h(name, ...content) {
   return node;
 }
 
-/** Builds an SVG element; its content is that of `h`. */
+/** Builds an SVG element, otherwise as `h`. */
 export function svg(tag, ...content) {
   return fill(document.createElementNS(SVG, tag), content);
 }
@@ -37,7 +34,7 @@ export function replace(node, ...children) {
   return node;
 }
 
-/** Makes a node what a fresh one is, but leaves what is alike in place: focus, selection and scrolling stay. */
+/** Makes a node what a fresh one is, but leaves what is alike in place, with focus and scrolling. */
 export function patch(node, fresh) {
   if (node.isEqualNode(fresh)) return;
   if (!node.cloneNode().isEqualNode(fresh.cloneNode()) || node.nodeType !== Node.ELEMENT_NODE) {
@@ -49,25 +46,22 @@ export function patch(node, fresh) {
   children.forEach((child, at) => (node.childNodes[at] ? patch(node.childNodes[at], child) : node.append(child)));
 }
 
-/** Returns an element of foreign text of one line, such as a name: as `visible` shows it, with its own direction. */
+/** Returns foreign text of one line, such as a name: as `visible` shows it, with its own direction. */
 export function untrusted(text) {
   return h('bdi', visible(text));
 }
 
-/** Returns a text in which characters that are invisible or change the direction are written as their code points. */
+/** Returns a text with invisible characters as their code points. */
 export function visible(text) {
   return String(text).replace(INVISIBLE, (each) => `⟨U+${each.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
 }
 
-/** Returns a text of many lines in which only what changes the direction of others is written as its code point. */
+/** Returns a text of many lines in which only what overrides directions is a code point. */
 export function readable(text) {
   return text.replace(OVERRIDES, visible);
 }
 
-/**
- * Does what belongs to a key that is pressed alone and is not typed into a field, until the signal is aborted. An
- * action that returns false leaves the key to the browser.
- */
+/** Acts on keys that are pressed alone and not in a field; an action that returns false leaves its key alone. */
 export function shortcuts(node, actions, signal) {
   const onKey = (event) => {
     const { key, target, defaultPrevented, ctrlKey, metaKey, altKey } = event;
@@ -77,11 +71,11 @@ export function shortcuts(node, actions, signal) {
   node.addEventListener('keydown', onKey, { signal });
 }
 
-/** Has a screen reader say a whole sentence once it is silent. Foreign text is allowed. */
+/** Has a screen reader say a sentence once it is silent. */
 export function announce(text) {
   const live = document.getElementById('live');
   live.append(h('p', readable(text)));
-  // Readers take what is added; what was read has to go, or the region grows with every answer.
+  // What was read has to go, or the region grows with every answer.
   while (live.childElementCount > 20) live.firstElementChild.remove();
 }
 

@@ -1,18 +1,18 @@
-/** The address after `#`, as `#/VIEW/PART/PART?name=value`. Views are in the browser's history and can be linked. */
+/** The address after `#`, as `#/VIEW/PART/PART?name=value`. */
 
-/** Returns a path with its query; values that are null, undefined or empty are left out. */
+/** Returns a path with its query, without values that are null, undefined or empty. */
 export function withQuery(path, query) {
   const given = Object.entries(query).filter(([, value]) => (value ?? '') !== '');
   return given.length ? `${path}?${new URLSearchParams(given)}` : path;
 }
 
-/** Returns the address of a view by its name, further parts, and last the query as an object, if any. */
+/** Returns the address of a view: its name, further parts, and last its query, if any. */
 export function href(...parts) {
   const query = typeof parts.at(-1) === 'object' ? parts.pop() : {};
   return withQuery(`#/${parts.map(encodeURIComponent).join('/')}`, query);
 }
 
-/** Goes to an address made by `href`; `replace` leaves no trace in the history. */
+/** Goes to an address; `replace` leaves no trace in the history. */
 export function go(address, { replace = false } = {}) {
   if (!replace) {
     location.hash = address;
@@ -22,12 +22,12 @@ export function go(address, { replace = false } = {}) {
   dispatchEvent(new HashChangeEvent('hashchange'));
 }
 
-/** Writes an address made by `href` into the address bar without showing its view again. */
+/** Writes an address without showing its view again. */
 export function rewrite(address) {
   history.replaceState(null, '', address);
 }
 
-/** The present address: name of the view, further parts, and the query. */
+/** The present address. */
 export function current() {
   const [path, query = ''] = location.hash.replace(/^#\/?/, '').split('?');
   const [view, ...parts] = path.split('/').map(decoded);

@@ -8,13 +8,13 @@ const CHOSEN = 'edge-rag.collection';
 let who = null;
 let known = null;
 
-/** Learns who the caller is. Throws an `ApiError` of status 401 if the box wants credentials. */
+/** Learns who the caller is; throws an `ApiError` of status 401 if the box wants credentials. */
 export async function signedIn() {
   who = await get('/api/v1/whoami');
   known = null;
 }
 
-/** Forgets who the caller was, after the box refused the credentials. */
+/** Forgets the caller. */
 export function forget() {
   who = known = null;
 }
@@ -24,7 +24,7 @@ export function identity() {
   return who;
 }
 
-/** Whether the caller has signed in; otherwise the box is open to whoever reaches it, and names callers by address. */
+/** Whether the caller has signed in; to others an open box gives addresses as names. */
 export function isSignedIn() {
   return who !== null && !/^(ipv4|ipv6|unix):/.test(who.name);
 }
@@ -34,7 +34,7 @@ export function can(role) {
   return Boolean(who?.roles.some((each) => ROLES.indexOf(each) >= ROLES.indexOf(role)));
 }
 
-/** The collections that exist for the caller, read once, or again if they must be `fresh`. */
+/** The caller's collections, read once, or again if they must be `fresh`. */
 export async function collections({ fresh = false } = {}) {
   if (fresh || known === null) {
     known = get('/api/v1/collections').then((found) => found.collections);
@@ -43,7 +43,7 @@ export async function collections({ fresh = false } = {}) {
   return known;
 }
 
-/** Name of the chosen collection, or of the first one that there is; null without any. */
+/** Name of the chosen collection, or of another one; null without any. */
 export async function chosenCollection() {
   const names = (await collections()).map((each) => each.name);
   return [localStorage.getItem(CHOSEN), 'default'].find((each) => names.includes(each)) ?? names[0] ?? null;

@@ -2,7 +2,7 @@
 
 import { BASE } from './dom.js';
 
-/** The language of the page, which the server chose by what the browser asks for. */
+/** The language of the page. */
 export const language = document.documentElement.lang;
 
 const sections = await (await fetch(`${BASE}/locales/${language}.json`, { credentials: 'same-origin' })).json();
@@ -10,10 +10,7 @@ const plural = new Intl.PluralRules(language);
 const formats = new Map(); // making one takes long
 const SPANS = Object.entries({ day: 86_400, hour: 3_600, minute: 60, second: 1 });
 
-/**
- * Returns a text by `section.key`; one with plural forms is chosen by `values.count`.
- * @param {Object<string, string|number>} [values] What replaces `{name}`; numbers are written as the language does.
- */
+/** Returns the text `section.key` with `{name}` replaced; plural forms are chosen by `values.count`. */
 export function t(key, values = {}) {
   const [section, name] = key.split('.');
   const found = sections[section]?.[name];
@@ -32,7 +29,7 @@ export function percent(share, digits = 0) {
   return format(Intl.NumberFormat, { style: 'percent', maximumFractionDigits: digits }).format(share);
 }
 
-/** Returns a number of bytes in the unit that fits, binary as the settings count. */
+/** Returns a number of bytes in the binary unit that fits. */
 export function bytes(count) {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let at = 0;
@@ -40,7 +37,7 @@ export function bytes(count) {
   return `${number(count, count < 10 && at > 0 ? 1 : 0)} ${units[at]}`;
 }
 
-/** Returns a time span of so many seconds in at most two units. */
+/** Returns so many seconds in at most two units. */
 export function duration(seconds) {
   if (seconds < 0.9995) return unit(Math.round(seconds * 1000), 'millisecond');
   if (seconds < 59.95) return unit(seconds < 10 ? Math.round(seconds * 10) / 10 : Math.round(seconds), 'second');
@@ -50,12 +47,12 @@ export function duration(seconds) {
   return unit(Math.floor(whole / size), name) + (rest ? ` ${unit(rest, lesser)}` : '');
 }
 
-/** Returns a date with its time of day; takes ISO 8601 or milliseconds since 1970. */
+/** Returns date and time of day of ISO 8601 or milliseconds since 1970. */
 export function dateTime(when) {
   return format(Intl.DateTimeFormat, { dateStyle: 'medium', timeStyle: 'short' }).format(new Date(when));
 }
 
-/** Returns how long ago something was; takes what `dateTime` takes. */
+/** Returns how long ago something was. */
 export function ago(when) {
   const seconds = (new Date(when) - Date.now()) / 1000;
   const all = [['year', 31_557_600], ['month', 2_629_800], ...SPANS];

@@ -1,4 +1,4 @@
-/** A list of which only what is in sight exists as elements, and whose rows are loaded when they come near. */
+/** A list of which only what is in sight exists, and whose rows are loaded when they come near. */
 
 import { h } from './dom.js';
 
@@ -7,12 +7,8 @@ const PAGE = 100;
 const KEPT_PAGES = 40;
 
 /**
- * Makes a list of rows of one height, in CSS pixels, for any number of them.
- * @param {object} options
- * @param {(from: number, to: number) => Promise<Array>} options.load Loads rows; called for pages of 100.
- * @param {(item: any, index: number) => HTMLElement|Array} options.render Returns the content of a row.
- * @param {(error: Error) => void} options.failed Told of rows that could not be loaded.
- * @returns {{element: HTMLElement, refresh: () => void}} `refresh` renders its rows anew.
+ * Makes a list of rows of one height, in CSS pixels. `load(from, to)` resolves to 100 items, `render(item, index)`
+ * returns a row's content, `failed(error)` is told what could not be loaded; `refresh()` renders anew.
  */
 export function virtualList({ rowHeight, count, load, render, label, failed }) {
   const pages = new Map(); // number of the page -> rows, or null while they are loaded; the oldest first

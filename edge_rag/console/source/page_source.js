@@ -13,16 +13,7 @@ const LEGIBLE = 8.5; // height of a line, CSS pixels
 const EDGE = 12; // beside what is marked, CSS pixels
 const PAGES_TRIED = 4; // a range may begin on a page after that of its passage
 
-/**
- * Returns a view of the pages.
- * @param {object} options
- * @param {object} options.info The document as `GET /documents/ID` tells.
- * @param {{start: number, end: number}|null} options.cited What is in boxes, in code points.
- * @param {number} options.page Page on which it is looked for first.
- * @param {string} [options.quote] The cited text, for screen readers.
- * @param {HTMLElement} options.keys Within what keys are heard.
- * @param {(page: number) => void} options.located Told on which page the range begins.
- */
+/** Returns a view of a document's pages; `located` is told on which one, from `page` on, the cited range begins. */
 export function pageSource({ collection, info, cited, page, quote, keys, located, failed, signal }) {
   const { pages } = info;
   const base = `/documents/${encodeURIComponent(info.id)}/pages`;
@@ -165,7 +156,7 @@ export function pageSource({ collection, info, cited, page, quote, keys, located
   return h('div.source-pages', bar, note, viewport, looking);
 }
 
-/** Returns boxes of which the words of a line, set apart to fill it, are one. */
+/** Joins the words of a line, which are set apart to fill it. */
 function joined({ boxes, width, height }) {
   const lines = [];
   for (const box of boxes) {

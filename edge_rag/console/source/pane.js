@@ -1,4 +1,4 @@
-/** The source pane, where citations lead: a column beside the view on wide screens, a sheet over it on narrow ones. */
+/** The source pane: a column beside the view on wide screens, a sheet over it on narrow ones. */
 
 import { announce, h, loadStyle, replace, shortcuts, untrusted, visible } from '../core/dom.js';
 import { freshId, iconButton } from '../core/controls.js';
@@ -17,7 +17,7 @@ let opened = null;
 /**
  * Opens the pane, or shows another source in it. Focus moves into it.
  * @param {{citations: object[], index: number, onShow: (index: number|null) => void}} options Citations or passages
- *     as the JSON API has them, each with its `collection`; `onShow` is told which one is shown, null when it closes.
+ *     with their `collection`; `onShow` is told which one is shown, null when the pane closes.
  */
 export async function openSource({ citations, index, onShow }) {
   const trigger = document.activeElement;
@@ -115,7 +115,7 @@ function adapt() {
   aside.ariaModal = sheet ? 'true' : null;
 }
 
-/** Returns the left edge of the pane, by which its width is changed with the pointer or the arrow keys. */
+/** Returns the left edge of the pane, which is moved by the pointer or the arrow keys. */
 function handle(signal) {
   function fit() {
     const most = Math.max(LEAST_WIDTH, innerWidth - LEAST_REST);

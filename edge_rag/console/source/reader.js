@@ -1,4 +1,4 @@
-/** A document as text or as pages, with a range of it marked; used by the source pane and by the documents view. */
+/** A document as text or as pages, with a range of it marked. */
 
 import { get } from '../core/api.js';
 import { button, copied, errorBox, icon, iconButton, notice, spinner } from '../core/controls.js';
@@ -13,15 +13,8 @@ let preferred = 'page'; // how documents with pages are shown, as chosen last
 
 /**
  * Shows a document in a container.
- * @param {HTMLElement} container
- * @param {object} options
- * @param {string} options.document Id or name.
- * @param {number} [options.start] First character that is marked, in code points; `end` is one past the last.
- * @param {number|null} [options.page] Page on which the range is looked for first.
- * @param {string} [options.quote] The cited text; with it there are buttons that copy it and lead to the document.
- * @param {HTMLElement} [options.actions] Where the buttons go; above the document by default.
- * @param {HTMLElement} [options.keys] Within what keys are heard; the container by default.
- * @param {(headings: string[], page: number|null) => void} [options.onPlace] Told where in the document the range is.
+ * @param {object} options `document` is its id or name, `start` and `end` are in code points, the range is looked for
+ *     from `page` on; with `quote` there are buttons to copy it; `onPlace` is told headings and page of the range.
  */
 export function documentReader(container, { collection, document: name, start, end, page, quote, signal, ...more }) {
   const { actions = h('div.source-bar'), keys = container, onPlace = () => {} } = more;

@@ -12,7 +12,7 @@ const MORE = 6_000;
 const LONGEST = 16_384; // that the box gives at once
 const KEPT = 8; // ranges that are in the page at once
 
-/** Returns a scrollable view of the text; its options are some of `pageSource`'s. */
+/** Returns a scrollable view of the text. */
 export function textSource({ collection, info, cited, signal }) {
   const ranges = []; // in order, each {start, end, element}
   const up = button(t('source.earlier'), { kind: 'quiet', hidden: true, on: () => extend(true) });
@@ -81,7 +81,7 @@ export function textSource({ collection, info, cited, signal }) {
   return element;
 }
 
-/** Returns the elements of a range of the text, as `GET /documents/ID` gives it with `parts`; `cited` is marked. */
+/** Returns the elements of a range of the text, as `GET /documents/ID` gives it with `parts`. */
 export function rendered(found, cited) {
   const characters = [...found.text];
   const slice = (start, end) => readable(characters.slice(start - found.start, end - found.start).join(''));
