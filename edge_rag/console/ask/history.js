@@ -20,7 +20,7 @@ export function history({ store, shown, onRename, onDelete }) {
   element.update = () => {
     const items = store.list().map(item);
     replace(list, items);
-    element.classList.toggle('none', items.length === 0);
+    element.hidden = items.length === 0;
   };
 
   function item({ id, title: name, updated }) {

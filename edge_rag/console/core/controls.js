@@ -1,7 +1,7 @@
 /** Controls that all views share. */
 
 import { ApiError } from './api.js';
-import { announce, h, replace, shortcuts, svg, visible } from './dom.js';
+import { announce, h, replace, shortcuts, successive, svg, visible } from './dom.js';
 import { href, rewrite } from './router.js';
 import { duration, percent, t } from './text.js';
 
@@ -174,15 +174,13 @@ export function tabs(items, { selected, label, on, signal }) {
   const panel = h('div', { role: 'tabpanel', tabindex: '0' });
   const heads = items.map(({ text }, at) => h('button', { role: 'tab', on: { click: () => choose(at) } }, text));
   const list = h('div.tabs', { role: 'tablist', 'aria-label': label }, heads);
-  let shown = new AbortController();
+  const begin = successive(signal);
   let chosen = 0;
 
   async function choose(at) {
     chosen = (at + items.length) % items.length;
     const { id, text, show } = items[chosen];
-    shown.abort();
-    shown = new AbortController();
-    const ending = AbortSignal.any([signal, shown.signal]);
+    const ending = begin();
     heads.forEach((head, index) => {
       head.ariaSelected = index === chosen;
       head.tabIndex = index === chosen ? 0 : -1;

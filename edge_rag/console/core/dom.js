@@ -79,6 +79,16 @@ export function announce(text) {
   while (live.childElementCount > 20) live.firstElementChild.remove();
 }
 
+/** Returns a function that returns a signal, which is aborted with `signal` and when the next one is returned. */
+export function successive(signal) {
+  let last = new AbortController();
+  return () => {
+    last.abort();
+    last = new AbortController();
+    return AbortSignal.any([signal, last.signal]);
+  };
+}
+
 const styles = new Map();
 
 /** Loads a stylesheet of the console once; resolves when it applies. */

@@ -2,7 +2,7 @@
 
 import { get, request } from '../core/api.js';
 import { button, iconButton } from '../core/controls.js';
-import { h, replace, shortcuts, visible } from '../core/dom.js';
+import { h, replace, shortcuts, successive, visible } from '../core/dom.js';
 import { percent, t } from '../core/text.js';
 
 const MOST_WIDTH = 2_000; // of a picture, pixels
@@ -35,7 +35,7 @@ export function pageSource({ collection, info, cited, page, quote, keys, located
   let continues = false;
   let zoom = 1;
   let drawn = '';
-  let turn = new AbortController();
+  const begin = successive(signal);
 
   function draw() {
     const wanted = Math.ceil((sheet.clientWidth * devicePixelRatio) / WIDTH_STEP) * WIDTH_STEP;
@@ -71,9 +71,7 @@ export function pageSource({ collection, info, cited, page, quote, keys, located
 
   async function go(number, search = find) {
     if (!(number >= 1 && number <= pages) || number === shown) return sync();
-    turn.abort();
-    turn = new AbortController();
-    const ending = AbortSignal.any([signal, turn.signal]);
+    const ending = begin();
     replace(sheet, picture);
     sheet.ariaBusy = 'true';
     viewport.scrollTop = 0;

@@ -1,14 +1,12 @@
 /** The source pane: a column beside the view on wide screens, a sheet over it on narrow ones. */
 
-import { announce, h, loadStyle, replace, shortcuts, untrusted, visible } from '../core/dom.js';
+import { announce, h, loadStyle, replace, shortcuts, successive, untrusted, visible } from '../core/dom.js';
 import { freshId, iconButton } from '../core/controls.js';
 import { t } from '../core/text.js';
 import { documentReader } from './reader.js';
 
 const WIDTH = 'edge-rag.source-width';
-const LEAST_WIDTH = 320; // CSS pixels, as those below
-const LEAST_REST = 360; // that the view beside the pane keeps
-const STEP = 40;
+const STEP = 40; // CSS pixels
 const NARROW = matchMedia('(width < 50rem)');
 
 const aside = document.getElementById('aside');
@@ -47,11 +45,9 @@ export async function openSource({ citations, index, onShow }) {
   aside.hidden = false;
   adapt();
 
-  let reading = new AbortController();
+  const begin = successive(signal);
   function show(to) {
     index = to;
-    reading.abort();
-    reading = new AbortController();
     const { document: name, document_id: id, text: quote, page, ...citation } = citations[index];
     replace(title, untrusted(name));
     replace(count, t('source.count', { position: index + 1, total }));
@@ -66,7 +62,7 @@ export async function openSource({ citations, index, onShow }) {
       replace(place, h('span', path), on);
     };
     const options = { ...citation, document: id || name, page, quote, actions, keys: aside, onPlace };
-    documentReader(shown, { ...options, signal: AbortSignal.any([signal, reading.signal]) });
+    documentReader(shown, { ...options, signal: begin() });
     const said = page === null ? 'source.shown' : 'source.shown_page';
     announce(t(said, { position: index + 1, total, name: visible(name), page }));
     onShow(index);
@@ -115,19 +111,15 @@ function adapt() {
   aside.ariaModal = sheet ? 'true' : null;
 }
 
-/** Returns the left edge of the pane, which is moved by the pointer or the arrow keys. */
+/** Returns the left edge of the pane, moved by the pointer or the arrow keys within the bounds of the stylesheet. */
 function handle(signal) {
-  function fit() {
-    const most = Math.max(LEAST_WIDTH, innerWidth - LEAST_REST);
-    const wanted = Number(localStorage.getItem(WIDTH)) || innerWidth * 0.42;
-    const width = Math.round(Math.min(most, Math.max(LEAST_WIDTH, wanted)));
+  function fit(width) {
     aside.style.setProperty('--source-width', `${width}px`);
-    edge.ariaValueNow = width;
-    edge.ariaValueMax = most;
+    edge.ariaValueNow = Math.round((100 * width) / innerWidth);
   }
   function set(width) {
     localStorage.setItem(WIDTH, width);
-    fit();
+    fit(width);
   }
   const on = {
     pointerdown(event) {
@@ -137,10 +129,9 @@ function handle(signal) {
     pointermove: (event) => edge.hasPointerCapture(event.pointerId) && set(innerWidth - event.clientX),
   };
   const props = { role: 'separator', tabindex: '0', 'aria-orientation': 'vertical', on };
-  const edge = h('div.source-edge', { ...props, 'aria-label': t('source.width'), 'aria-valuemin': LEAST_WIDTH });
+  const edge = h('div.source-edge', { ...props, 'aria-label': t('source.width') });
   const grow = (by) => set(aside.offsetWidth + by);
   shortcuts(edge, { ArrowLeft: () => grow(STEP), ArrowRight: () => grow(-STEP) }, signal);
-  addEventListener('resize', fit, { signal });
-  fit();
+  fit(localStorage.getItem(WIDTH) ?? Math.round(innerWidth * 0.42));
   return edge;
 }

@@ -2,7 +2,7 @@
 
 import { get } from '../core/api.js';
 import { button, copied, errorBox, icon, iconButton, notice, spinner } from '../core/controls.js';
-import { announce, h, replace, shortcuts, visible } from '../core/dom.js';
+import { announce, h, replace, shortcuts, successive, visible } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { t } from '../core/text.js';
 import { pageSource } from './page_source.js';
@@ -23,7 +23,7 @@ export function documentReader(container, { collection, document: name, start, e
   const content = h('div.source-content', spinner());
   const switches = KINDS.map((kind) => button(t(`source.as_${kind}`), { kind: 'quiet', on: () => choose(kind) }));
   let cited = end > start ? range : null;
-  let shown = new AbortController();
+  const begin = successive(signal);
   let info = null;
   container.classList.add('source-reader');
   replace(actions);
@@ -31,13 +31,11 @@ export function documentReader(container, { collection, document: name, start, e
 
   /** Shows the document as text or as pages; a reason says why it is not shown as pages. */
   function show(kind, reason = '') {
-    shown.abort();
-    shown = new AbortController();
     why.hidden = !reason;
     replace(why, icon('warning'), reason);
     if (reason) announce(reason);
     switches.forEach((each, at) => (each.ariaPressed = KINDS[at] === kind));
-    const options = { collection, info, cited, signal: AbortSignal.any([signal, shown.signal]) };
+    const options = { collection, info, cited, signal: begin() };
     const failed = (error) => show('text', t('source.no_pages', { reason: visible(error.message) }));
     // A passage's page is where it begins; that of the range is known when it was found.
     const located = (found) => onPlace(info.headings, (info.page = found));
