@@ -101,7 +101,7 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
     replace(
       below,
       problem(),
-      isFound() || nearest(),
+      !isFound() && nearest(),
       turn.mode === 'free' && turn.answer && h('p.hint', t('ask.mode_free_hint')),
       places.length > 0 && section('ask.sources', placeList(places, open), onlyIn(places)),
       actions(),

@@ -98,10 +98,12 @@ export function pageSource({ collection, info, cited, page, quote, keys, located
     });
     if (!marks.length) return;
     sheet.append(...marks, h('figcaption.sr-only', quote && t('source.marked', { quote: visible(quote) })));
-    const first = marks[0].getBoundingClientRect();
+    const [first, ...others] = marks.map((each) => each.getBoundingClientRect());
     const around = viewport.getBoundingClientRect();
     viewport.scrollTop += first.top - around.top - around.height / 3;
-    viewport.scrollLeft += first.left - around.left - EDGE;
+    // From the leftmost box on, but the first one is in sight.
+    const left = Math.max(Math.min(...others.map((each) => each.left)), first.right - around.width + 2 * EDGE);
+    viewport.scrollLeft += Math.min(left, first.left) - around.left - EDGE;
   }
 
   function show(number) {
