@@ -1,26 +1,19 @@
 /** Pairing of a device: a one-time code, its URL and its QR code. */
 
 import { send } from '../core/api.js';
-import { button, copied, dialog, field, select } from '../core/controls.js';
+import { button, copied, dialog } from '../core/controls.js';
 import { h, replace, svg } from '../core/dom.js';
-import { dateTime, duration, t } from '../core/text.js';
+import { dateTime, t } from '../core/text.js';
 import { askForRights } from './rights.js';
 
-const MINUTES = [10, 60, 1440];
 const QUIET = 4; // modules around a QR code that stay light, as ISO/IEC 18004 asks for
 
 /** Asks for what a new device may do, makes a code for it and shows that. */
 export async function pairDevice(reload) {
-  const minutes = select(MINUTES.map((each) => ({ value: String(each), text: duration(each * 60) })));
   // Over plain HTTP this page is for this box alone, and no other device would reach it by its address.
   const address = location.protocol === 'https:' ? `${location.origin}/` : '';
-  const make = (form) => {
-    const { expires: _, ...settings } = form.settings();
-    const body = { name: form.name(), settings, days: form.days(), minutes: Number(minutes.value), console: address };
-    return send('POST', '/api/v1/pairing-codes', body);
-  };
-  const more = field(t('access.code_life'), minutes);
-  const made = await askForRights(t('access.pair'), t('access.pair'), make, { more });
+  const made = await askForRights(t('access.pair'), t('access.pair'), ({ name, days, settings: { expires: _, ...settings } }) =>
+    send('POST', '/api/v1/pairing-codes', { name, settings, days, console: address }));
   if (!made) return;
   const title = t('access.code_title');
   await showOnce(title, [
@@ -41,8 +34,7 @@ export function showOnce(title, content) {
 function qrCode(rows) {
   const size = rows.length + 2 * QUIET;
   const dark = rows.flatMap((row, y) =>
-    [...row.matchAll(/1+/g)].map((run) => `M${run.index + QUIET} ${y + QUIET}h${run[0].length}v1h-${run[0].length}z`),
-  );
+    [...row.matchAll(/1+/g)].map((run) => `M${run.index + QUIET} ${y + QUIET}h${run[0].length}v1h-${run[0].length}z`));
   const props = { class: 'qr', viewBox: `0 0 ${size} ${size}`, role: 'img', 'aria-label': t('access.code_qr') };
   return svg('svg', props, svg('path', { d: dark.join('') }));
 }

@@ -8,8 +8,8 @@ import { href, rewrite } from '../core/router.js';
 import { duration, t } from '../core/text.js';
 
 /** Fills the view; with a code in the address, as `#/sign-in/CODE`, it signs in at once. */
-export async function show(container, { parts, signal }) {
-  const [code] = parts;
+export async function show(container, { parts: [code], signal }) {
+  const title = t('access.sign_in_title');
   let refused = null;
   if (code) {
     // It is worth nothing once it was used, and until then nobody shall find it in the address bar or the history.
@@ -18,74 +18,66 @@ export async function show(container, { parts, signal }) {
     announce(t('access.sign_in_running'));
     try {
       await signIn({ code }, signal);
-      return t('access.sign_in_title');
+      return title;
     } catch (error) {
       refused = error;
     }
   }
-  if (signal.aborted) return undefined;
-  const typed = { type: 'text', autocomplete: 'one-time-code', autocapitalize: 'characters', spellcheck: 'false' };
+  const typed = { autocomplete: 'one-time-code', autocapitalize: 'characters', spellcheck: 'false' };
   const codeForm = form('code', typed, signal);
   const tokenForm = form('token', { autocomplete: 'current-password', type: 'password' }, signal);
   replace(
     container,
-    h('h1', {}, t('access.sign_in_title')),
+    h('h1', {}, title),
     h('p', {}, t('access.sign_in_about')),
     h('div', { class: 'grid' }, codeForm, tokenForm),
   );
-  const typing = codeForm.querySelector('input');
+  const input = codeForm.querySelector('input');
   if (refused) {
     // A code that was not looked at, because the box is busy or away, can be tried again.
-    if (refused.status !== 401 && refused.status !== 400) typing.value = code;
+    if (!isMistake(refused)) input.value = code;
     codeForm.tell(refused);
   }
-  typing.focus();
-  return t('access.sign_in_title');
+  input.focus();
+  return title;
 }
 
 /** Returns the form of one way to sign in, `code` or `token`; its method `tell(error)` says why it did not work. */
 function form(way, attributes, signal) {
   const input = h('input', { name: way, required: true, ...attributes });
   const labelled = field(t(`access.sign_in_${way}_label`), input, { hint: t(`access.sign_in_${way}_hint`) });
-  const submit = button(t('access.sign_in_action'), { kind: 'primary', type: 'submit' });
+  const action = button(t('access.sign_in_action'), { kind: 'primary', type: 'submit' });
   const other = h('div', { role: 'alert' });
   // Password managers keep a password only with the name of its user.
-  const user = way === 'token' && h('input', { type: 'text', autocomplete: 'username', value: location.host, hidden: true });
-  const element = h(
-    'form',
-    { class: 'card', novalidate: true },
-    h('h2', {}, t(`access.sign_in_${way}_title`)),
-    user,
-    labelled,
-    other,
-    submit,
-  );
-  element.tell = (error) => {
-    const text = sentence(way, error);
-    const isOfInput = error.status === 401 || error.status === 400;
-    labelled.setError(isOfInput ? text : '');
-    replace(other, isOfInput ? null : h('p', { class: 'field-error' }, icon('warning'), text));
-    if (isOfInput) announce(text);
-    input.focus();
-  };
-  element.addEventListener('submit', async (event) => {
+  const user = way === 'token' && h('input', { autocomplete: 'username', value: location.host, hidden: true });
+
+  async function submit(event) {
     event.preventDefault();
     const value = input.value.trim();
-    if (!value || submit.disabled) {
-      input.focus();
-      return;
-    }
-    submit.disabled = true;
+    if (!value || action.disabled) return void input.focus();
+    action.disabled = true;
     labelled.setError('');
     replace(other);
     try {
       await signIn({ [way]: value }, signal);
     } catch (error) {
       if (!signal.aborted) element.tell(error);
-    } finally {
-      submit.disabled = false;
     }
-  });
+    action.disabled = false;
+  }
+
+  const heading = h('h2', {}, t(`access.sign_in_${way}_title`));
+  const element = h('form', { class: 'card', novalidate: true, on: { submit } }, heading, user, labelled, other, action);
+  element.tell = (error) => {
+    const text = sentence(way, error);
+    if (isMistake(error)) {
+      labelled.setError(text);
+      announce(text);
+    } else {
+      replace(other, h('p', { class: 'field-error' }, icon('warning'), text));
+    }
+    input.focus();
+  };
   return element;
 }
 
@@ -100,6 +92,10 @@ async function signIn(credentials, signal) {
     return;
   }
   await enter();
+}
+
+function isMistake({ status }) {
+  return status === 400 || status === 401;
 }
 
 function sentence(way, error) {

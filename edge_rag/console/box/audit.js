@@ -1,10 +1,11 @@
 /** The latest requests, and the trail of one of them. */
 
 import { events, get } from '../core/api.js';
-import { attempt, button, columns, empty, field, icon, select, table } from '../core/controls.js';
+import { attempt, button, empty, field, icon, select } from '../core/controls.js';
 import { h, replace, untrusted } from '../core/dom.js';
 import { go, href } from '../core/router.js';
 import { dateTime, duration, t } from '../core/text.js';
+import { listing } from './facts.js';
 import { outcomeBadge, requestTimeline, summary } from './timeline.js';
 
 const PAGE = 1000; // events read at once, about 200 requests
@@ -12,11 +13,11 @@ const MOST_EVENTS = 10_000; // events in memory; the oldest go
 const MOST_ROWS = 200;
 const PAUSE_MS = 1000; // between two looks at what is new
 const OUTCOMES = ['running', 'finished', 'refused', 'cancelled', 'expired', 'failed'];
+const COLUMNS = ['time', 'outcome', 'took', 'answer', 'client', 'priority', 'id'];
 
 /** Shows the latest requests, or the trail of the one with an id. */
-export async function show(container, signal, id) {
-  if (id) await showRequest(container, signal, id);
-  else await showRequests(container, signal);
+export function show(container, signal, id) {
+  return id ? showRequest(container, signal, id) : showRequests(container, signal);
 }
 
 async function showRequest(container, signal, id) {
@@ -41,8 +42,9 @@ async function showRequests(container, signal) {
   let kept = new Map(); // number -> event, in order
   let before = null; // number of the event that earlier ones are before
   let shownUpTo = 0;
+  let looking = 0;
   const list = h('div');
-  const offer = button('', { hidden: true, on: draw });
+  const offer = button('', { on: draw });
   const older = button(t('audit.older'), { on: () => attempt(more) });
   const client = h('input', { type: 'search', on: { input: draw } });
   const id = h('input', { type: 'search', on: { input: draw } });
@@ -77,26 +79,24 @@ async function showRequests(container, signal) {
       each.priority && t(`audit.priority_${each.priority}`),
       h('code', {}, untrusted(each.id)),
     ]);
-    const names = ['time', 'outcome', 'took', 'answer', 'client', 'priority', 'id'];
-    const heads = columns(names.map((name) => `audit.${name}`));
-    const shown = { caption: t('audit.title'), columns: heads, rows, hideCaption: true };
-    replace(list, rows.length ? table(shown) : empty(t('audit.none')));
+    replace(list, rows.length ? listing(t('audit.title'), 'audit', rows, COLUMNS) : empty(t('audit.none')));
+  }
+
+  /** Offers what is new: the list does not move by itself. */
+  function look() {
+    looking = 0;
+    const later = [...kept.values()].filter((each) => each.number > shownUpTo && each.request_id !== null);
+    const { size: count } = new Set(later.map((each) => each.request_id));
+    offer.hidden = count === 0;
+    replace(offer, t('audit.new', { count }));
   }
 
   async function follow() {
-    let waiting = null;
-    const look = () => {
-      waiting = null;
-      const later = [...kept.values()].filter((each) => each.number > shownUpTo && each.request_id !== null);
-      const { size: count } = new Set(later.map((each) => each.request_id));
-      offer.hidden = count === 0;
-      replace(offer, t('audit.new', { count }));
-    };
     for await (const { event, data } of events(`/api/v1/audit/events?after=${shownUpTo}`, { signal })) {
       if (event !== 'event') continue;
       kept.set(data.number, data);
       if (kept.size > MOST_EVENTS) kept.delete(kept.keys().next().value);
-      waiting ??= setTimeout(look, PAUSE_MS);
+      looking ||= setTimeout(look, PAUSE_MS);
     }
   }
 
@@ -105,13 +105,10 @@ async function showRequests(container, signal) {
   replace(
     container,
     h('div', { class: 'row spread' }, h('h2', {}, t('audit.title')), reload),
-    h(
-      'form',
-      { class: 'filters', role: 'search', on: { submit: (event) => event.preventDefault() } },
+    h('div', { class: 'filters', role: 'search' },
       field(t('audit.client'), client),
       field(t('audit.outcome'), outcome),
-      field(t('audit.id'), id),
-    ),
+      field(t('audit.id'), id)),
     offer,
     list,
     older,

@@ -1,15 +1,15 @@
 /** Backups on the box and the age of the last one; when certificates expire. */
 
 import { get, send } from '../core/api.js';
-import { attempt, badge, button, columns, confirm, empty, icon, notice, table } from '../core/controls.js';
+import { attempt, badge, button, confirmed, empty, icon, notice } from '../core/controls.js';
 import { announce, h, replace, untrusted } from '../core/dom.js';
 import { ago, bytes, dateTime, t } from '../core/text.js';
+import { listing } from './facts.js';
 
 const DAY_MS = 86_400_000;
 const OLD_DAYS = 7; // a backup older than this is warned of
 const EXPIRY_DAYS = 30; // a certificate with less left is warned of
 const PATH = '/api/v1/backups';
-const RESTORE = 'sudo systemctl stop edge-rag\nedge-rag restore FILE --replace\nsudo systemctl start edge-rag';
 
 /** Shows backups and certificates. */
 export async function show(container, signal) {
@@ -17,35 +17,11 @@ export async function show(container, signal) {
     get(PATH, { signal }),
     get('/api/v1/status', { signal }),
   ]);
+  const hint = (...text) => h('p', { class: 'hint' }, text);
+  const make = button(t('box.make_backup'), { kind: 'primary', on: makeBackup });
   const reload = () => show(container, signal);
-  replace(
-    container,
-    h('h2', {}, t('box.backups')),
-    lastLine(last),
-    h('p', { class: 'row' }, makeButton(reload), h('span', { class: 'hint' }, t('box.kept', { count: most }))),
-    backups.length ? backupTable(backups, reload) : empty(t('box.no_backups')),
-    h(
-      'details',
-      { class: 'card' },
-      h('summary', {}, t('box.restore')),
-      h('p', {}, t('box.restore_how')),
-      h('pre', {}, h('code', {}, RESTORE)),
-    ),
-    h('h2', {}, t('box.certificates')),
-    certificates.length ? certificateTable(certificates) : h('p', { class: 'hint' }, t('box.no_certificates')),
-  );
-}
 
-function lastLine(last) {
-  if (last === null) return h('p', { class: 'alarm' }, icon('warning'), t('box.never_backed_up'));
-  const old = Date.now() - Date.parse(last.at) > OLD_DAYS * DAY_MS;
-  const text = t(`box.last_${last.way}`, { ago: ago(last.at), time: dateTime(last.at), size: bytes(last.size_bytes) });
-  return h('p', { class: old ? 'alarm' : 'last-backup' }, icon(old ? 'warning' : 'check'), text);
-}
-
-function makeButton(reload) {
-  const make = button(t('box.make_backup'), { kind: 'primary', on: run });
-  async function run() {
+  async function makeBackup() {
     make.disabled = true;
     replace(make, t('box.making_backup'));
     announce(t('box.making_backup'));
@@ -58,36 +34,36 @@ function makeButton(reload) {
     make.disabled = false;
     replace(make, t('box.make_backup'));
   }
-  return make;
-}
 
-function backupTable(backups, reload) {
-  const rows = backups.map(({ name, created_at: at, size_bytes: size }) => {
+  function backupRow({ name, created_at: at, size_bytes: size }) {
     const path = `${PATH}/${encodeURIComponent(name)}`;
-    return [
-      `${dateTime(at)} (${ago(at)})`,
-      bytes(size),
-      h('code', {}, name),
-      h(
-        'span',
-        { class: 'row' },
-        h('a', { class: 'button', href: path, download: name }, icon('download'), t('box.download')),
-        button(t('box.delete'), { kind: 'danger', icon: 'trash', on: () => remove(path, at, reload) }),
-      ),
+    const text = t('box.delete_text', { time: dateTime(at) });
+    const remove = () => confirmed(t('box.delete'), text, () => send('DELETE', path).then(reload), t('box.delete_title'));
+    const actions = [
+      h('a', { class: 'button', href: path, download: name }, icon('download'), t('box.download')),
+      button(t('box.delete'), { kind: 'danger', icon: 'trash', on: remove }),
     ];
-  });
-  const heads = columns(['box.made', 'box.size', 'box.file', 'box.actions']);
-  return table({ caption: t('box.backups'), columns: heads, rows, hideCaption: true });
+    return [`${dateTime(at)} (${ago(at)})`, bytes(size), h('code', {}, name), h('span', { class: 'row' }, actions)];
+  }
+
+  const backupTable = () => listing(t('box.backups'), 'box', backups.map(backupRow), ['made', 'size', 'file', 'actions']);
+  replace(
+    container,
+    h('h2', {}, t('box.backups')),
+    lastLine(last),
+    h('p', { class: 'row' }, make, h('span', { class: 'hint' }, t('box.kept', { count: most }))),
+    backups.length ? backupTable() : empty(t('box.no_backups')),
+    hint(t('box.restore_how'), ' ', h('code', {}, 'edge-rag restore FILE --replace')),
+    h('h2', {}, t('box.certificates')),
+    certificates.length ? [certificateTable(certificates), hint(t('box.renew'))] : hint(t('box.no_certificates')),
+  );
 }
 
-async function remove(path, at, reload) {
-  const title = t('box.delete_title');
-  const text = t('box.delete_text', { time: dateTime(at) });
-  if (!(await confirm({ title, text, action: t('box.delete'), danger: true }))) return;
-  await attempt(async () => {
-    await send('DELETE', path);
-    await reload();
-  });
+function lastLine(last) {
+  if (last === null) return h('p', { class: 'alarm' }, icon('warning'), t('box.never_backed_up'));
+  const old = Date.now() - Date.parse(last.at) > OLD_DAYS * DAY_MS;
+  const text = t(`box.last_${last.way}`, { ago: ago(last.at), time: dateTime(last.at), size: bytes(last.size_bytes) });
+  return h('p', { class: old ? 'alarm' : 'last-backup' }, icon(old ? 'warning' : 'check'), text);
 }
 
 function certificateTable(certificates) {
@@ -97,11 +73,7 @@ function certificateTable(certificates) {
     until && daysLeft(until),
     h('code', {}, untrusted(file)),
   ]);
-  const heads = columns(['box.subject', 'box.expires', 'box.days_left', 'box.file']);
-  return [
-    table({ caption: t('box.certificates'), columns: heads, rows, hideCaption: true }),
-    h('p', { class: 'hint' }, t('box.renew')),
-  ];
+  return listing(t('box.certificates'), 'box', rows, ['subject', 'expires', 'days_left', 'file']);
 }
 
 function daysLeft(until) {

@@ -1,6 +1,6 @@
-/** How the panels of the box show a fact, a number and a state. */
+/** How the panels of the box show facts, tables, numbers and states. */
 
-import { badge } from '../core/controls.js';
+import { badge, columns, table } from '../core/controls.js';
 import { h } from '../core/dom.js';
 import { t } from '../core/text.js';
 
@@ -8,6 +8,12 @@ import { t } from '../core/text.js';
 export function facts(values) {
   const items = Object.entries(values).map(([name, value]) => [h('dt', {}, t(`box.${name}`)), h('dd', {}, value)]);
   return h('dl', { class: 'facts' }, items);
+}
+
+/** Returns a table whose caption is heard but not seen, with a column by each text of a section. */
+export function listing(caption, section, rows, texts, numbers = []) {
+  const heads = columns(...[texts, numbers].map((names) => names.map((name) => `${section}.${name}`)));
+  return table({ caption, columns: heads, rows, hideCaption: true });
 }
 
 /** Returns the text of a number with a bar, which is full at a share of 1. */

@@ -1,16 +1,15 @@
 /** The box now: stages, slots, pages, speed, latencies, heat, memory and other machines, from one stream of events. */
 
 import { events, wait } from '../core/api.js';
-import { badge, columns, icon, notice, spinner, table } from '../core/controls.js';
+import { badge, icon, notice, spinner } from '../core/controls.js';
 import { announce, h, patch, replace, svg, untrusted } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { bytes, duration, number, percent, t } from '../core/text.js';
-import { facts, meter, stateBadge } from './facts.js';
+import { facts, listing, meter, stateBadge } from './facts.js';
 
-const FIRST_PAUSE_MS = 500; // before a lost connection is opened again; doubles
-const LAST_PAUSE_MS = 8000;
+const PAUSE_MS = { first: 500, last: 8000 }; // before a lost connection is opened again; doubles
 const SAMPLES = 120; // points of a line, one a second
-const PERCENTILES = ['box.p50', 'box.p95', 'box.p99'];
+const PERCENTILES = ['p50', 'p95', 'p99'];
 
 const CARDS = {
   state: stateCard,
@@ -50,11 +49,11 @@ export async function show(container, signal) {
 
   /** Shows what comes until the signal is aborted or the box refuses the caller. */
   async function follow(whileSeen) {
-    for (let pause = FIRST_PAUSE_MS; !whileSeen.aborted; pause = Math.min(2 * pause, LAST_PAUSE_MS)) {
+    for (let pause = PAUSE_MS.first; !whileSeen.aborted; pause = Math.min(2 * pause, PAUSE_MS.last)) {
       try {
         for await (const { data } of events('/api/v1/status/events', { signal: whileSeen })) {
           take(data);
-          pause = FIRST_PAUSE_MS;
+          pause = PAUSE_MS.first;
         }
       } catch (error) {
         // An error within a stream, for example its longest duration, is no reason to stop; a refused caller is.
@@ -81,14 +80,21 @@ function visibilityChange(signal) {
   return new Promise((resolve) => document.addEventListener('visibilitychange', resolve, { once: true, signal }));
 }
 
-/** A table of what changes, or a hint that there is nothing. */
-function listed(name, heads, rows, none = '') {
-  if (rows.length === 0) return h('p', { class: 'hint' }, none);
-  return table({ caption: t(`box.card_${name}`), columns: heads, rows, hideCaption: true });
+/** The table of a card. */
+function rowsOf(card, rows, texts, numbers) {
+  return listing(t(`box.card_${card}`), 'box', rows, texts, numbers);
+}
+
+function percentiles(each) {
+  return PERCENTILES.map((name) => seconds(each[`${name}_s`]));
 }
 
 function seconds(value) {
   return value === null ? '–' : duration(value);
+}
+
+function hint(text) {
+  return h('p', { class: 'hint' }, text);
 }
 
 function stateCard(status, connection) {
@@ -112,7 +118,7 @@ function speedCard({ engine }, connection, speeds) {
       h('p', {}, h('span', { class: 'figure' }, number(engine[name], engine[name] < 10 ? 1 : 0)), ' ', t(`box.${name}`)),
       sparkline(values),
     ]),
-    h('p', { class: 'hint' }, t('box.answers', { count: engine.completed, failed: engine.failed, refused: engine.refused })),
+    hint(t('box.answers', { count: engine.completed, failed: engine.failed, refused: engine.refused })),
   ];
 }
 
@@ -121,12 +127,8 @@ function sparkline(values) {
   const top = Math.max(...values, 1e-9);
   const from = SAMPLES - values.length;
   const points = values.map((each, at) => `${from + at},${(29 - (27 * each) / top).toFixed(1)}`).join(' ');
-  return svg(
-    'svg',
-    { class: 'spark', viewBox: `0 0 ${SAMPLES - 1} 30`, preserveAspectRatio: 'none', 'aria-hidden': 'true' },
-    svg('polygon', { class: 'area', points: `${from},30 ${points} ${SAMPLES - 1},30` }),
-    svg('polyline', { class: 'line', points }),
-  );
+  const props = { class: 'spark', viewBox: `0 0 ${SAMPLES - 1} 30`, preserveAspectRatio: 'none', 'aria-hidden': 'true' };
+  return svg('svg', props, svg('polyline', { points }));
 }
 
 function heatCard({ devices, temperatures, throttling, pressure }) {
@@ -142,23 +144,22 @@ function heatCard({ devices, temperatures, throttling, pressure }) {
   ];
   if (pressure.shed.length) told.push(t('box.shed'));
   return [
-    listed('heat', columns(['box.what', 'box.now']), rows),
+    rowsOf('heat', rows, ['what', 'now']),
     h('p', { class: causes || pressure.shed.length ? 'alarm' : 'hint' }, told.join(' ')),
   ];
 }
 
 function stagesCard({ stages }) {
-  const numbers = ['box.running', ...PERCENTILES, 'box.done', 'box.refused'];
   const rows = stages.map((each) => [
     t(`audit.stage_${each.name}`),
     meter(t('box.of', { count: each.waiting, most: each.capacity }), each.waiting / each.capacity),
     meter(percent(each.busy), each.busy),
     number(each.running),
-    ...[each.p50_s, each.p95_s, each.p99_s].map(seconds),
+    ...percentiles(each),
     number(each.completed),
     number(each.refused),
   ]);
-  return listed('stages', columns(['box.stage', 'box.queue', 'box.busy'], numbers), rows);
+  return rowsOf('stages', rows, ['stage', 'queue', 'busy'], ['running', ...PERCENTILES, 'done', 'refused']);
 }
 
 function slotsCard({ engine: { slots_busy: busy, slots, sequences } }) {
@@ -174,13 +175,13 @@ function slotsCard({ engine: { slots_busy: busy, slots, sequences } }) {
       duration(slot.age_s),
     ];
   });
-  const heads = columns(['box.request', 'box.client', 'box.progress'], ['box.pages', 'box.age']);
-  return [meter(t('box.slots', { count: busy, most: slots }), busy / slots), listed('slots', heads, rows, t('box.no_slots'))];
+  const inUse = meter(t('box.slots', { count: busy, most: slots }), busy / slots);
+  if (!rows.length) return [inUse, hint(t('box.no_slots'))];
+  return [inUse, rowsOf('slots', rows, ['request', 'client', 'progress'], ['pages', 'age'])];
 }
 
 /** The pages of the KV cache, each cell as most of its pages are. Forms tell the states apart, besides colours. */
-function pagesCard({ engine }) {
-  const { page_map: map, pages } = engine;
+function pagesCard({ engine: { page_map: map, pages, page_tokens: tokens, kv_bytes: size } }) {
   const states = ['held', 'shared', 'cached'];
   const counts = Object.fromEntries(states.map((state) => [state, map[state].reduce((all, each) => all + each, 0)]));
   counts.free = pages - counts.held - counts.shared - counts.cached;
@@ -192,38 +193,30 @@ function pagesCard({ engine }) {
   });
   const label = `${t('box.page_map')}: ${told.map(([, text]) => text).join(', ')}`;
   return [
-    h('p', { class: 'hint' }, t('box.pages_about', { count: pages, tokens: engine.page_tokens, size: bytes(engine.kv_bytes) })),
+    hint(t('box.pages_about', { count: pages, tokens, size: bytes(size) })),
     h('div', { class: 'page-map', role: 'img', 'aria-label': label }, cells),
     h('ul', { class: 'legend' }, told.map(([state, text]) => h('li', {}, sign(state), text))),
   ];
 }
 
 function latencyCard({ latencies }) {
-  const rows = Object.entries(latencies).map(([measure, each]) => [
-    t(`box.latency_${measure}`),
-    ...[each.p50_s, each.p95_s, each.p99_s].map(duration),
-    number(each.samples),
-  ]);
-  return listed('latency', columns(['box.what'], [...PERCENTILES, 'box.samples']), rows);
+  const rows = Object.entries(latencies).map(([measure, each]) =>
+    [t(`box.latency_${measure}`), ...percentiles(each), number(each.samples)]);
+  return rowsOf('latency', rows, ['what'], [...PERCENTILES, 'samples']);
 }
 
-function memoryCard({ memory, pressure, resident_bytes: resident }) {
+function memoryCard({ memory: { items, planned_bytes: planned, budget_bytes: budget }, pressure, resident_bytes: used }) {
   const { headroom_bytes: headroom, waiting } = pressure;
-  const items = memory.items.toSorted((one, other) => other.bytes - one.bytes);
-  const part = (share, at) => h('span', { style: { '--share': share } }, share > 0.04 && at + 1);
   const left = headroom === null ? '–' : bytes(headroom);
   return [
-    h('p', {}, t('box.memory_plan', { planned: bytes(memory.planned_bytes), budget: bytes(memory.budget_bytes) })),
-    h('div', { class: 'stacked', 'aria-hidden': 'true' }, items.map((each, at) => part(each.bytes / memory.planned_bytes, at))),
-    h('ol', { class: 'plan' }, items.map(({ name, bytes: size, detail }) =>
-      h('li', { title: detail }, h('span', { lang: 'en' }, name), h('span', { class: 'size' }, bytes(size))),
-    )),
-    h('p', { class: 'hint' }, t('box.memory_now', { resident: bytes(resident), left, stalled: percent(waiting ?? 0) })),
+    h('p', {}, t('box.memory_plan', { planned: bytes(planned), budget: bytes(budget) })),
+    h('ol', { class: 'plan' }, items.toSorted((one, other) => other.bytes - one.bytes).map((each) =>
+      h('li', { title: each.detail }, h('span', { lang: 'en' }, each.name), meter(bytes(each.bytes), each.bytes / planned)))),
+    hint(t('box.memory_now', { resident: bytes(used), left, stalled: percent(waiting ?? 0) })),
   ];
 }
 
 function remotesCard({ remotes }) {
-  const numbers = ['in_flight', 'answered', 'failures', 'answer_time', 'sent_bytes'].map((name) => `box.${name}`);
   const rows = remotes.map((each) => [
     [untrusted(each.name), h('br'), untrusted(each.address)],
     [
@@ -236,5 +229,7 @@ function remotesCard({ remotes }) {
     seconds(each.answer_s),
     bytes(each.sent_bytes),
   ]);
-  return listed('remotes', columns(['box.machine', 'box.state'], numbers), rows, t('box.no_remotes'));
+  if (!rows.length) return hint(t('box.no_remotes'));
+  const numbers = ['in_flight', 'answered', 'failures', 'answer_time', 'sent_bytes'];
+  return rowsOf('remotes', rows, ['machine', 'state'], numbers);
 }

@@ -1,13 +1,14 @@
 /** Models: which are installed and which are recommended; adding, verifying, choosing and removing them. */
 
 import { events, get, send } from '../core/api.js';
-import {
-  attempt, badge, button, checkbox, columns, confirm, empty, errorBox, field, notice, progress, table,
-} from '../core/controls.js';
+import { attempt, badge, button, checkbox, confirmed, empty, errorBox, field, notice, progress } from '../core/controls.js';
 import { announce, h, replace, untrusted, visible } from '../core/dom.js';
 import { ago, bytes, t } from '../core/text.js';
+import { listing } from './facts.js';
 
 const PATH = '/api/v1/models';
+const INSTALLED = ['name', 'role', 'size', 'licence', 'languages', 'state', 'actions'];
+const RECOMMENDED = ['name', 'role', 'size', 'licence', 'good_for', 'memory', 'actions'];
 
 /** Shows models and the job that adds or verifies one. */
 export async function show(container, signal) {
@@ -17,17 +18,19 @@ export async function show(container, signal) {
   replace(container, running, lists);
 
   async function reload() {
-    const [found, { models }] = await Promise.all([
-      get(`${PATH}/installed`, { signal }),
-      get(`${PATH}/catalog`, { signal }),
-    ]);
+    const read = (part) => get(`${PATH}/${part}`, { signal });
+    const [found, { models }] = await Promise.all([read('installed'), read('catalog')]);
     replace(
       lists,
       h('h2', {}, t('models.installed')),
-      installedTable(found.installed, { start, choose, remove }),
+      listing(t('models.installed'), 'models', found.installed.map(installedRow), INSTALLED),
       h('h2', {}, t('models.add_title')),
       addForm(start),
-      models.length ? catalogue(models, start) : empty(t('models.no_catalogue')),
+      h('h2', {}, t('models.catalogue', { count: models.length })),
+      h('p', { class: 'hint' }, t('models.catalogue_caption')),
+      models.length
+        ? listing(t('models.catalogue_caption'), 'models', models.map(recommendedRow), RECOMMENDED)
+        : empty(t('models.no_catalogue')),
     );
     if (found.job?.state === 'running' && job !== found.job.number) follow(found.job);
   }
@@ -70,54 +73,45 @@ export async function show(container, signal) {
     await attempt(reload);
   }
 
-  function choose(model) {
-    return attempt(async () => {
-      const name = visible(model.name);
+  function installedRow(model) {
+    const path = `${PATH}/installed/${model.name}`;
+    const name = visible(model.name);
+    const isNeeded = model.is_chosen || model.is_in_use;
+    const choose = () => attempt(async () => {
       notice(t('models.choosing', { name }));
-      const chosen = await send('POST', `${PATH}/installed/${model.name}/choose`);
+      const chosen = await send('POST', `${path}/choose`);
       const key = chosen.overridden_by ? 'overridden' : chosen.is_in_use ? 'now_in_use' : 'after_restart';
       notice(t(`models.${key}`, { name, other: visible(chosen.overridden_by) }));
       if (chosen.problem) notice(visible(chosen.problem), { kind: 'error' });
       await reload();
     });
+    const erase = () => send('DELETE', path).then(reload);
+    const remove = () =>
+      confirmed(t('models.remove'), t('models.remove_text'), erase, t('models.remove_title', { name }));
+    const actions = [
+      !isNeeded && action('use', model, choose),
+      action('verify', model, () => start(() => send('POST', `${path}/verify`))),
+      !isNeeded && !model.is_builtin && action('remove', model, remove, 'danger'),
+    ];
+    const role = model.role && t(`models.role_${model.role}`);
+    const state = h('span', { class: 'row' }, stateOf(model));
+    const licence = untrusted(model.licence);
+    return [untrusted(model.name), role, size(model), licence, model.languages, state, h('span', { class: 'row' }, actions)];
   }
 
-  async function remove(model) {
-    const name = visible(model.name);
-    const asked = { title: t('models.remove_title', { name }), text: t('models.remove_text'), action: t('models.remove') };
-    if (!(await confirm({ ...asked, danger: true }))) return;
-    await attempt(async () => {
-      await send('DELETE', `${PATH}/installed/${model.name}`);
-      await reload();
-    });
+  function recommendedRow(model) {
+    return [
+      [untrusted(model.name), ' ', model.is_installed && badge(t('models.there'), 'good')],
+      t(`models.role_${model.role}`),
+      size(model),
+      model.licence,
+      [model.languages && `${model.languages}; `, model.good_for],
+      model.fits ? t('models.fits') : badge(t('models.too_large'), 'warn'),
+      !model.is_installed && action('add', model, () => start(() => send('POST', `${PATH}/installed`, { source: model.name }))),
+    ];
   }
 
   await reload();
-}
-
-function installedTable(models, { start, choose, remove }) {
-  const rows = models.map((model) => {
-    const isNeeded = model.is_chosen || model.is_in_use;
-    const verify = () => start(() => send('POST', `${PATH}/installed/${model.name}/verify`));
-    return [
-      untrusted(model.name),
-      model.role && t(`models.role_${model.role}`),
-      size(model),
-      untrusted(model.licence),
-      model.languages,
-      h('span', { class: 'row' }, state(model)),
-      h(
-        'span',
-        { class: 'row' },
-        !isNeeded && action('use', model, () => choose(model)),
-        action('verify', model, verify),
-        !isNeeded && !model.is_builtin && action('remove', model, () => remove(model), 'danger'),
-      ),
-    ];
-  });
-  const names = ['name', 'role', 'size', 'licence', 'languages', 'state', 'actions'];
-  const heads = columns(names.map((name) => `models.${name}`));
-  return table({ caption: t('models.installed'), columns: heads, rows, hideCaption: true });
 }
 
 /** Returns a button whose name tells which model it is for. */
@@ -130,7 +124,7 @@ function size({ disk_bytes: disk, memory_bytes: memory }) {
   return [bytes(disk), memory && h('span', { class: 'hint' }, ` / ${bytes(memory)}`)];
 }
 
-function state(model) {
+function stateOf(model) {
   return [
     model.is_in_use && badge(t('models.in_use'), 'good'),
     model.is_chosen && !model.is_in_use && badge(t('models.chosen'), 'warn'),
@@ -157,15 +151,12 @@ function addForm(start) {
       return send('POST', `${PATH}/installed`, { ...model, accept_loss: loss.box.checked });
     });
   }
-  return h(
-    'form',
-    { class: 'card', on: { submit } },
+  return h('form', { class: 'card', on: { submit } },
     h('p', {}, t('models.add_about')),
     from,
     field(t('models.file'), file, { hint: t('models.file_hint') }),
     loss,
-    h('p', {}, button(t('models.add'), { kind: 'primary', type: 'submit', icon: 'add' })),
-  );
+    h('p', {}, button(t('models.add'), { kind: 'primary', type: 'submit', icon: 'add' })));
 }
 
 /** Sends a file to the box; returns its id. */
@@ -178,24 +169,4 @@ async function sent(file) {
   const packed = new Response(form);
   const headers = { 'content-type': packed.headers.get('content-type') };
   return (await send('POST', '/v1/files', await packed.blob(), { headers })).id;
-}
-
-function catalogue(models, start) {
-  const rows = models.map((model) => [
-    [untrusted(model.name), ' ', model.is_installed && badge(t('models.there'), 'good')],
-    t(`models.role_${model.role}`),
-    size(model),
-    model.licence,
-    [model.languages && `${model.languages}; `, model.good_for],
-    model.fits ? t('models.fits') : badge(t('models.too_large'), 'warn'),
-    !model.is_installed && action('add', model, () => start(() => send('POST', `${PATH}/installed`, { source: model.name }))),
-  ]);
-  const names = ['name', 'role', 'size', 'licence', 'good_for', 'memory', 'actions'];
-  const heads = columns(names.map((name) => `models.${name}`));
-  return h(
-    'details',
-    { class: 'card', open: true },
-    h('summary', {}, t('models.catalogue', { count: models.length })),
-    table({ caption: t('models.catalogue_caption'), columns: heads, rows }),
-  );
 }

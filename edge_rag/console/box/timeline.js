@@ -7,22 +7,19 @@ import { duration, number, t } from '../core/text.js';
 const ENDS = { finished: 'good', refused: 'bad', cancelled: 'warn', expired: 'bad', failed: 'bad' };
 /** What the generator does with a request after an event. */
 const BEGINNINGS = { queued: 'wait', admitted: 'work', resumed: 'work', preempted: 'pause', paused: 'pause' };
-const LEAST_S = 0.0005; // less is shown as 0 ms, and not worth a word
+const LEAST_S = 0.0005; // less would be told as 0 ms
 const KINDS = ['deferred', 'preempted', 'paused', 'placed', 'sent', 'hedged', 'taken_over'];
 
 /**
- * Returns what is known of a request by its audit events.
- * @param {Array<object>} events Its events as `GET /api/v1/audit` tells them, in order.
+ * Returns what is known of a request by its audit events, which are as `GET /api/v1/audit` tells them, in order.
  * @returns {{id: string, client: string, priority: string|null, at: number, begin: number, outcome: string,
  *     seconds: number, parts: Array<{stage: string, kind: 'wait'|'work'|'pause', start: number, end: number}>,
  *     tokens: number|null}}
  *     `at` is when it began, in ms since 1970, `begin` in seconds of the box's monotonic clock, which `seconds` and
- *     `parts` count from; `outcome` is the kind of its last event, or `running`; `tokens` how many the model wrote,
- *     null if it wrote none or has not finished.
+ *     `parts` count from; `outcome` is the kind of its last event, or `running`; `tokens` how many the model wrote.
  */
 export function summary(events) {
-  const first = events[0];
-  const last = events.at(-1);
+  const [first, last] = [events[0], events.at(-1)];
   const lead = first.kind === 'stage_done' ? first.numbers.queue_s + first.numbers.compute_s : 0;
   const begin = first.monotonic_s - lead;
   const seconds = last.monotonic_s - begin;
@@ -60,11 +57,7 @@ export function outcomeBadge(outcome) {
   return badge(t(`audit.outcome_${outcome}`), ENDS[outcome] ?? '');
 }
 
-/**
- * Shows where the time of a request went: a bar for each stage, then what was decided about it, with reasons.
- * @param {HTMLElement} container Its content is replaced.
- * @param {Array<object>} events As for `summary`.
- */
+/** Fills a container with where the time of a request went: a bar for each stage, then what was decided, with reasons. */
 export async function requestTimeline(container, events) {
   await loadStyle('box/box.css');
   const { outcome, seconds, begin, parts } = summary(events);
@@ -80,11 +73,7 @@ export async function requestTimeline(container, events) {
   );
 }
 
-/**
- * Shows where the time of an answer went by what the answer itself tells, for callers who may not read the audit log.
- * @param {HTMLElement} container Its content is replaced.
- * @param {{stages: Array<{stage: string, queue_s: number, compute_s: number}>}} timings As in `finished` of an answer.
- */
+/** Fills it with what an answer tells of its stages itself (`timings`), for callers who may not read the audit log. */
 export async function stagesTimeline(container, timings) {
   await loadStyle('box/box.css');
   let at = 0;
@@ -112,15 +101,11 @@ function bars(parts, seconds) {
     for (const { kind, start, end } of own) spent[kind] += end - start;
     const told = Object.entries(spent).filter(([, time]) => time >= LEAST_S);
     const track = own.map(({ kind, start, end }) =>
-      h('span', { class: `part ${kind}`, style: { '--from': share(start), '--size': share(end - start) } }),
-    );
-    return h(
-      'li',
-      {},
+      h('span', { class: `part ${kind}`, style: { '--from': share(start), '--size': share(end - start) } }));
+    return h('li', {},
       h('span', { class: 'stage' }, t(`audit.stage_${stage}`)),
       h('span', { class: 'track', 'aria-hidden': 'true' }, track),
-      h('span', { class: 'told' }, told.map(([kind, time]) => t(`audit.${kind}`, { time: duration(time) })).join(', ')),
-    );
+      h('span', { class: 'told' }, told.map(([kind, time]) => t(`audit.${kind}`, { time: duration(time) })).join(', ')));
   });
   return h('ul', { class: 'timeline' }, rows);
 }
@@ -147,8 +132,7 @@ function words(event) {
       return t('audit.prefetched', { tokens: of.computed_tokens });
     default:
       return [
-        wordOf(kind),
-        ': ',
+        `${wordOf(kind)}: `,
         h('bdi', { lang: 'en' }, event.reason),
         event.preempted_for && [' (', t('audit.preempted_for'), ' ', untrusted(event.preempted_for), ')'],
         h('span', { class: 'numbers', lang: 'en' }, given.map(told).join(' · ')),

@@ -1,10 +1,10 @@
 /** Usage by client since the start of the daemon, and what is left of quotas. */
 
 import { get } from '../core/api.js';
-import { button, columns, empty, table } from '../core/controls.js';
+import { button, empty } from '../core/controls.js';
 import { h, replace, untrusted } from '../core/dom.js';
 import { dateTime, duration, number, t } from '../core/text.js';
-import { facts, meter } from './facts.js';
+import { facts, listing, meter } from './facts.js';
 
 const COUNTS = ['generated', 'prompt', 'cached', 'requests', 'refused', 'slot_time', 'ingest_time'];
 
@@ -16,23 +16,20 @@ export async function show(container, signal) {
   const rows = clients.toSorted((one, other) => tokens(other) - tokens(one)).map((each) => [
     each.client === null ? t('box.other_clients') : untrusted(each.client),
     meter(number(tokens(each)), tokens(each) / most),
-    number(each.generated_tokens),
-    number(each.prompt_tokens),
-    number(each.cached_prompt_tokens),
-    number(each.requests),
-    number(each.refused),
+    ...[each.generated_tokens, each.prompt_tokens, each.cached_prompt_tokens, each.requests, each.refused].map((count) =>
+      number(count)),
     duration(each.slot_s),
     duration(each.ingest_s),
   ]);
-  const heads = columns(['box.client', 'box.tokens'], COUNTS.map((name) => `box.${name}`));
-  const caption = t('box.since', { time: dateTime(since) });
   const again = button(t('audit.refresh'), { on: () => show(container, signal) });
+  const hint = (text) => h('p', { class: 'hint' }, text);
   replace(
     container,
     h('div', { class: 'row spread' }, h('h2', {}, t('box.usage')), again),
-    clients.length ? table({ caption, columns: heads, rows }) : empty(t('box.no_usage')),
+    hint(t('box.since', { time: dateTime(since) })),
+    clients.length ? listing(t('box.usage'), 'box', rows, ['client', 'tokens'], COUNTS) : empty(t('box.no_usage')),
     h('h2', {}, t('box.quotas')),
-    quotas.length ? h('div', { class: 'grid' }, quotas.map(quotaCard)) : h('p', { class: 'hint' }, t('box.no_quotas')),
+    quotas.length ? h('div', { class: 'grid' }, quotas.map(quotaCard)) : hint(t('box.no_quotas')),
   );
 }
 
@@ -43,8 +40,7 @@ function quotaCard(quota) {
     concurrent_requests: quota.in_flight,
   };
   const limits = Object.entries(used).filter(([limit]) => quota[limit] !== null);
-  const lines = limits.map(([limit, count]) => {
-    return [limit, meter(t('box.of', { count, most: quota[limit] }), count / quota[limit])];
-  });
+  const lines = limits.map(([limit, count]) =>
+    [limit, meter(t('box.of', { count, most: quota[limit] }), count / quota[limit])]);
   return h('section', { class: 'card' }, h('h3', {}, untrusted(quota.client)), facts(Object.fromEntries(lines)));
 }

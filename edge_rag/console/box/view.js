@@ -33,18 +33,14 @@ async function whatOthersSee(signal) {
   const [{ status }, found] = await Promise.all([get('/healthz', { signal }), collections()]);
   const limits = LIMITS.filter((name) => who[name] !== null).map((name) => [name, number(who[name])]);
   const each = ({ name, documents }) => h('li', {}, untrusted(name), ': ', t('box.documents', { count: documents }));
+  const own = {
+    roles: who.roles.map((role) => t(`box.role_${role}`)).join(', '),
+    ...Object.fromEntries(limits),
+    collections: h('ul', {}, found.map(each)),
+  };
   return [
     h('p', {}, stateBadge(status)),
     h('p', {}, t('box.for_admins')),
-    h(
-      'section',
-      { class: 'card' },
-      h('h2', {}, untrusted(who.name)),
-      facts({
-        roles: who.roles.map((role) => t(`box.role_${role}`)).join(', '),
-        ...Object.fromEntries(limits),
-        collections: h('ul', {}, found.map(each)),
-      }),
-    ),
+    h('section', { class: 'card' }, h('h2', {}, untrusted(who.name)), facts(own)),
   ];
 }

@@ -291,6 +291,11 @@ export async function attempt(work) {
   }
 }
 
+/** Does what cannot be undone once the user has confirmed it; resolves to whether it was done. */
+export async function confirmed(action, text, work, title = action) {
+  return (await confirm({ title, text, action, danger: true })) && attempt(work);
+}
+
 /** Returns a failure in the place of what could not be shown. */
 export function errorBox(error, retry) {
   const id = error.requestId && h('p.hint', t('controls.request', { id: error.requestId }));

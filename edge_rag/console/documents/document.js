@@ -1,7 +1,7 @@
 /** One document: its text or pages, what the box knows about it, and what can be done with it. */
 
 import { get, send } from '../core/api.js';
-import { attempt, button, confirm, icon, tabs } from '../core/controls.js';
+import { button, confirmed, icon, tabs } from '../core/controls.js';
 import { announce, h, loadStyle, replace, untrusted, visible } from '../core/dom.js';
 import { go, href, rewrite } from '../core/router.js';
 import { can } from '../core/session.js';
@@ -10,11 +10,9 @@ import { picker, uploadList } from './upload_list.js';
 import { add, onUploads } from './uploads.js';
 
 /**
- * Shows a document.
- * @param {HTMLElement} container
+ * Shows a document; resolves to the title of the page.
  * @param {{collection: string, document: string, query: {tab?: string, at?: string, end?: string, page?: string},
  *     signal: AbortSignal}} options `at` and `end` are a range of the text in characters, which is marked.
- * @returns {Promise<string>} Title of the page.
  */
 export async function documentView(container, { collection, document: id, query, signal }) {
   const path = `/api/v1/collections/${encodeURIComponent(collection)}/documents/${encodeURIComponent(id)}`;
@@ -23,15 +21,12 @@ export async function documentView(container, { collection, document: id, query,
   const original = `/documents/${encodeURIComponent(info.id)}/original?${new URLSearchParams({ collection })}`;
   const saved = { class: 'button', href: original, download: visible(info.name.split('/').at(-1)) };
   const exchange = ([given]) => given && add([{ file: given.file, name: info.name }], collection);
-  const erase = async () => {
-    const [action, text] = [t('documents.delete'), t('documents.delete_one', { name: visible(info.name) })];
-    if (!(await confirm({ title: action, text, action, danger: true }))) return;
-    await attempt(async () => {
-      await send('DELETE', path);
-      announce(t('documents.deleted', { count: 1 }));
-      go(all);
-    });
-  };
+  const text = t('documents.delete_one', { name: visible(info.name) });
+  const erase = () => confirmed(t('documents.delete'), text, async () => {
+    await send('DELETE', path);
+    announce(t('documents.deleted', { count: 1 }));
+    go(all);
+  });
   const title = info.title || info.name;
   replace(
     container,
@@ -45,11 +40,11 @@ export async function documentView(container, { collection, document: id, query,
     info.title && h('p', { class: 'hint' }, untrusted(info.name)),
     can('writer') && uploadList(signal),
   );
-  const chunks = async (panel, shown) =>
-    (await import('./chunks.js')).chunksPanel(panel, { collection, document: info.id, signal: shown });
+  const options = { collection, document: info.id, signal };
   const items = [
-    { id: 'text', text: t('documents.text'), show: (panel, shown) => reader(panel, collection, info.id, query, shown) },
-    { id: 'chunks', text: t('chunks.list'), show: chunks },
+    { id: 'text', text: t('documents.text'), show: (panel, shown) => reader(panel, query, { ...options, signal: shown }) },
+    { id: 'chunks', text: t('chunks.list'), show: async (panel, shown) =>
+      (await import('./chunks.js')).chunksPanel(panel, { ...options, signal: shown }) },
     { id: 'details', text: t('documents.details'), show: (panel) => replace(panel, details(info)) },
   ];
   const on = (tab) => rewrite(href('documents', collection, id, { ...query, tab: tab === 'text' ? null : tab }));
@@ -61,16 +56,16 @@ export async function documentView(container, { collection, document: id, query,
   return visible(title);
 }
 
-async function reader(panel, collection, document, query, signal) {
+async function reader(panel, query, options) {
   await loadStyle('source/source.css');
   const { documentReader } = await import('../source/reader.js');
   const [start, end, page] = [query.at, query.end, query.page].map((each) => (each ? Number(each) : undefined));
-  documentReader(panel, { collection, document, start, end, page, signal });
+  documentReader(panel, { ...options, start, end, page });
 }
 
 function details(info) {
   const entries = (all) =>
-    h('dl', { class: 'facts' }, all.map(([term, value]) => value && h('div', {}, h('dt', {}, term), h('dd', {}, value))));
+    h('dl', { class: 'facts' }, all.map(([term, value]) => value && [h('dt', {}, term), h('dd', {}, value)]));
   const facts = {
     name: untrusted(info.name),
     title: info.title && untrusted(info.title),
@@ -84,8 +79,10 @@ function details(info) {
     id: h('code', {}, info.id),
     sha256: h('code', {}, info.sha256),
   };
-  const words = (value) => untrusted([value].flat().join(', '));
-  const metadata = Object.entries(info.metadata).map(([key, value]) => [untrusted(key), words(value)]);
+  const metadata = Object.entries(info.metadata).map(([key, value]) => [
+    untrusted(key),
+    untrusted([value].flat().join(', ')),
+  ]);
   return [
     entries(Object.entries(facts).map(([key, value]) => [t(`documents.column_${key}`), value])),
     metadata.length > 0 && [h('h2', {}, t('documents.metadata')), entries(metadata)],

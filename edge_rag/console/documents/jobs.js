@@ -1,7 +1,7 @@
 /** Jobs of the caller: what the box reads now, what waits, and what became of earlier ones. */
 
 import { events, get, send, wait } from '../core/api.js';
-import { attempt, badge, button, confirm, empty, progress, spinner } from '../core/controls.js';
+import { attempt, badge, button, confirmed, empty, progress, spinner } from '../core/controls.js';
 import { h, replace, untrusted } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { bytes, dateTime, t } from '../core/text.js';
@@ -20,9 +20,8 @@ export async function jobsPanel(panel, { signal }) {
   for (;;) {
     try {
       const { jobs } = await get('/api/v1/jobs', { query: { limit: MOST_JOBS }, signal });
-      const isRunning = (each) => each.state === 'running';
-      const running = jobs.filter(isRunning).sort((a, b) => a.documents_ahead - b.documents_ahead);
-      const rows = show([...running, ...jobs.filter((each) => !isRunning(each))]);
+      const [running, others] = [true, false].map((is) => jobs.filter((each) => (each.state === 'running') === is));
+      const rows = show([...running.sort((a, b) => a.documents_ahead - b.documents_ahead), ...others]);
       if (!jobs.length) replace(panel, empty(t('documents.no_jobs')));
       else if (!list.isConnected) replace(panel, list);
       for (const row of rows) await row.learn();
@@ -43,18 +42,13 @@ function jobRow(job, signal) {
   const documents = h('div', {});
   const toggle = () => more.open && attempt(read);
   const more = h('details', { on: { toggle } }, h('summary', {}, t('documents.job_documents')), documents);
-  const stop = button(t('documents.job_cancel'), { kind: 'quiet', icon: 'stop', on: cancelJob });
-  const head = h('div', { class: 'row' }, heading, about, states, stop);
-  const element = h('li', { class: 'card' }, head, bar, where, more);
+  const cancel = () => confirmed(t('documents.job_cancel'), t('documents.job_cancel_text'), async () =>
+    draw((await send('POST', `${path}/cancel`)).job));
+  const stop = button(t('documents.job_cancel'), { kind: 'quiet', icon: 'stop', on: cancel });
+  const element = h('li', { class: 'card' }, h('div', { class: 'row' }, heading, about, states, stop), bar, where, more);
   let count = 0;
   let learned = ''; // the state in which the documents were read
   let reading = false;
-
-  async function cancelJob() {
-    const action = t('documents.job_cancel');
-    const sure = await confirm({ title: action, text: t('documents.job_cancel_text'), action, danger: true });
-    if (sure) await attempt(async () => draw((await send('POST', `${path}/cancel`)).job));
-  }
 
   function draw(now) {
     job = now;
@@ -66,7 +60,7 @@ function jobRow(job, signal) {
     replace(
       states,
       known.map(([state, each]) => badge(t(`documents.state_${state}`, { count: each }), KINDS[state])),
-      badge(t(`documents.job_${job.state}`), running ? 'warn' : ''),
+      badge(t(`documents.job_${job.state}`), running && 'warn'),
     );
     bar.hidden = where.hidden = stop.hidden = !running;
     bar.set(job.size_bytes ? job.done_bytes / job.size_bytes : null);
@@ -116,11 +110,9 @@ function linked({ collection, name, document_id: id }) {
 function listed(found, count) {
   const shown = found.sort((a, b) => (b.state === 'rejected') - (a.state === 'rejected')).slice(0, MOST_DOCUMENTS);
   const rows = shown.map((each) => {
-    const words = each.state === 'rejected' ? reasons(each) : untrusted(each.reason);
     const state = badge(t(`documents.state_${each.state}`, { count: 1 }), KINDS[each.state]);
-    return h('li', {}, linked(each), ' ', state, ' ', words);
+    return h('li', {}, linked(each), ' ', state, ' ', reasons(each));
   });
   const rest = count - shown.length;
-  const more = rest > 0 && h('p', { class: 'hint' }, t('documents.more', { count: rest }));
-  return [h('ul', { class: 'job-documents' }, rows), more];
+  return [h('ul', { class: 'job-documents' }, rows), rest > 0 && h('p', { class: 'hint' }, t('documents.more', { count: rest }))];
 }

@@ -5,10 +5,8 @@ import { h, replace } from '../core/dom.js';
 import { t } from '../core/text.js';
 
 /**
- * Returns what goes back and forth between pages of a list.
- * @param {string} label Name of the list.
- * @param {(step: number) => any} go Shows the page before (-1) or the next one (1).
- * @returns {HTMLElement} With a method `set({from, to, count})`: what is shown.
+ * Returns what goes to the page before (`go(-1)`) and to the next one (`go(1)`) of a list. Its method
+ * `set({from, to, count})` says what is shown.
  */
 export function pager(label, go) {
   const where = h('span', { class: 'hint' });
@@ -17,7 +15,7 @@ export function pager(label, go) {
     button(text, { icon, on: (event) => event.currentTarget.ariaDisabled === 'false' && go(by) });
   const back = step(t('chunks.back'), 'left', -1);
   const next = step(t('chunks.next'), 'right', 1);
-  const element = h('nav', { class: 'row spread', 'aria-label': label, hidden: true }, back, where, next);
+  const element = h('nav', { class: 'row spread', 'aria-label': label }, back, where, next);
   element.set = ({ from, to, count }) => {
     replace(where, t('chunks.shown', { from, to, count }));
     back.ariaDisabled = from === 1;

@@ -12,24 +12,24 @@ const NO_RECENCY = { key: null, half_life_days: 180, weight: 0 };
 const AMOUNT = { type: 'number', step: 'any', min: '0', required: true };
 const BOX = { type: 'checkbox' };
 
-/** Settings by group, those inside another named after both: the element, then its attributes or choices. */
+/** Settings by group: the element, then its attributes or choices. */
 const GROUPS = {
   about: { title: ['input', { maxlength: '256' }], description: ['textarea', { maxlength: '4096' }] },
   ingest: { chunk_tokens: ['input', { type: 'number', min: '16', max: '8192' }] },
   search: {
-    fusion_dense: ['input', AMOUNT],
-    fusion_lexical: ['input', AMOUNT],
+    'fusion.dense': ['input', AMOUNT],
+    'fusion.lexical': ['input', AMOUNT],
     drop_duplicates: ['input', BOX],
     merge_neighbours: ['input', BOX],
-    recency_weight: ['input', AMOUNT],
-    recency_half_life_days: ['input', AMOUNT],
-    recency_key: ['input', {}],
+    'recency.weight': ['input', AMOUNT],
+    'recency.half_life_days': ['input', AMOUNT],
+    'recency.key': ['input', {}],
     boosts: ['textarea', { rows: '3' }],
   },
   answers: { offload: ['select', ['never', 'redacted', 'allowed']], kv_reuse: ['select', ['exact', 'passage']] },
   index: { index: ['select', ['faiss', 'milvus']] },
 };
-const HINTED = ['index', 'chunk_tokens', 'fusion_dense', 'merge_neighbours', 'recency_weight', 'recency_key', 'boosts'];
+const HINTED = ['index', 'chunk_tokens', 'fusion.dense', 'merge_neighbours', 'recency.weight', 'recency.key', 'boosts'];
 
 /** Shows the settings of a collection, which administrators may change. */
 export async function settingsPanel(container, { collection, signal }) {
@@ -47,59 +47,52 @@ export async function settingsPanel(container, { collection, signal }) {
 function form(path, saved, signal) {
   const inputs = {};
   const fields = {};
-  const before = {};
+  let before = {};
 
   function shown([name, [tag, given]]) {
-    const options = tag === 'select' && given.map((value) => ({ value, text: t(`settings.${name}_${value}`) }));
-    inputs[name] = options ? select(options) : h(tag, given);
-    const hint = HINTED.includes(name) ? t(`settings.${name}_hint`) : '';
-    fields[name] = field(t(`settings.${name}`), inputs[name], { hint });
+    const key = `settings.${name.replace('.', '_')}`;
+    const choice = tag === 'select' && select(given.map((value) => ({ value, text: t(`${key}_${value}`) })));
+    inputs[name] = choice || h(tag, given);
+    fields[name] = field(t(key), inputs[name], { hint: HINTED.includes(name) && t(`${key}_hint`) });
     return fields[name];
   }
 
-  const valueOf = ({ type, checked, value }) => (type === 'checkbox' ? checked : value.trim());
-
   /** Shows the saved settings, and remembers how they look. */
   function write() {
-    const { fusion, recency, boosts, ...values } = saved;
-    for (const [outer, inner] of Object.entries({ fusion, recency: recency ?? NO_RECENCY })) {
-      for (const [name, value] of Object.entries(inner)) values[`${outer}_${name}`] = value;
-    }
-    values.boosts = boosts.map(({ key, value, factor }) => `${key} = ${value} * ${factor}`).join('\n');
+    const boosts = saved.boosts.map(({ key, value, factor }) => `${key} = ${value} * ${factor}`).join('\n');
+    const values = { ...saved, boosts, recency: saved.recency ?? NO_RECENCY };
     for (const [name, input] of Object.entries(inputs)) {
-      if (input.type === 'checkbox') input.checked = values[name];
-      else input.value = values[name] ?? '';
-      before[name] = valueOf(input);
+      const value = name.split('.').reduce((outer, inner) => outer[inner], values);
+      if (input.type === 'checkbox') input.checked = value;
+      else input.value = value ?? '';
     }
+    before = read();
   }
 
-  /** Returns the settings that were changed; null after saying which one cannot be. */
-  function changed() {
-    const changes = {};
-    let wrong = null;
-    for (const [name, input] of Object.entries(inputs)) {
-      const shown = valueOf(input);
-      let value = input.type === 'number' ? (shown ? Number(shown) : null) : shown;
-      if (name === 'boosts') value = parsed(shown);
-      if (name === 'recency_key') value = shown || null;
-      const why = name === 'boosts' && !value ? t('settings.boosts_hint') : input.validationMessage;
-      fields[name].setError(why);
-      if (why) wrong ??= input;
-      if (shown === before[name]) continue;
-      const [, outer, inner] = /^(fusion|recency)_(.*)$/.exec(name) ?? [];
-      if (outer) changes[outer] = { ...(changes[outer] ?? saved[outer] ?? NO_RECENCY), [inner]: value };
-      else changes[name] = value;
+  /** Returns the settings that the form shows; boosts that cannot be read are null. */
+  function read() {
+    const now = { fusion: { ...saved.fusion }, recency: {} };
+    for (const [name, { type, checked, value }] of Object.entries(inputs)) {
+      const [outer, inner] = name.split('.');
+      const number = value ? Number(value) : null;
+      const given = type === 'checkbox' ? checked : type === 'number' ? number : value.trim();
+      if (inner) now[outer][inner] = given;
+      else now[outer] = given;
     }
-    wrong?.focus();
-    if (changes.recency?.weight === 0) changes.recency = null;
-    return wrong ? null : changes;
+    now.recency.key ||= null;
+    return { ...now, boosts: parsed(now.boosts), recency: now.recency.weight ? now.recency : null };
   }
 
   async function submit(event) {
     event.preventDefault();
-    const changes = changed();
-    if (!changes) return;
-    const { index, ...settings } = changes;
+    const now = read();
+    for (const [name, input] of Object.entries(inputs)) {
+      fields[name].setError(name === 'boosts' && !now.boosts ? t('settings.boosts_hint') : input.validationMessage);
+    }
+    const wrong = Object.values(inputs).find((each) => each.ariaInvalid === 'true');
+    if (wrong) return void wrong.focus();
+    const isNew = ([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name]);
+    const { index, ...settings } = Object.fromEntries(Object.entries(now).filter(isNew));
     const inForm = Object.keys(settings).length > 0;
     if (!inForm && !index) return void notice(t('settings.unchanged'));
     try {
@@ -116,7 +109,7 @@ function form(path, saved, signal) {
       await collections({ fresh: true });
     } catch (error) {
       if (signal.aborted) return;
-      const refused = error.param?.replace('settings.', '').replace('.', '_') || '-';
+      const refused = error.param?.replace('settings.', '') || '-';
       const name = Object.keys(fields).find((each) => refused.startsWith(each) || each.startsWith(refused));
       fields[name]?.setError(visible(error.message));
       inputs[name]?.focus();
@@ -158,7 +151,6 @@ function danger(path, { name, documents: count }) {
     const actions = [{ text: action, kind: 'danger', value: true, check }];
     if (!(await dialog({ title: action, content: [told, asked], actions }))) return;
     notice(t('settings.deleted', { name }));
-    await collections({ fresh: true });
     go(href('documents'));
   }
   return h('section', { class: 'danger-zone' }, h('p', {}, t('settings.danger_hint')),

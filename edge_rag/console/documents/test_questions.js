@@ -1,8 +1,8 @@
 /** Own test questions of a collection: write or upload them, run them, and see what search finds, and found before. */
 
 import { events, get, send } from '../core/api.js';
-import { attempt, badge, button, confirm, dialog, empty, failure, field, iconButton } from '../core/controls.js';
-import { notice, progress, spinner } from '../core/controls.js';
+import { attempt, badge, button, confirm, confirmed, dialog, empty } from '../core/controls.js';
+import { failure, field, iconButton, notice, progress, spinner } from '../core/controls.js';
 import { announce, h, loadStyle, replace, untrusted, visible } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { can } from '../core/session.js';
@@ -78,9 +78,7 @@ export async function testQuestionsPanel(container, { collection, signal }) {
     const was = (rank) => (rank === null ? t('tests.not_found') : t('tests.rank', { rank }));
     const change = { worse: 'bad', improved: 'good' }[result?.change];
     const quality = { null: 'bad', 1: 'good' }[result?.rank] ?? 'warn';
-    return h(
-      'li',
-      { class: 'card question' },
+    return h('li', { class: 'card question' },
       h('p', {}, h('strong', {}, untrusted(each.question))),
       can('writer') && iconButton(t('tests.delete'), 'trash', { on: () => remove(each) }),
       h('div', { class: 'row' },
@@ -89,22 +87,23 @@ export async function testQuestionsPanel(container, { collection, signal }) {
         h('span', { class: 'hint' }, t('tests.expected'), ' ', untrusted(each.document),
           each.text && [' · “', untrusted(each.text), '”']),
         !each.exists && badge(t('tests.no_document'), 'warn')),
-      result?.hits.length > 0 && h('details', {}, h('summary', {}, t('tests.found')), hits(result.hits)),
-    );
+      result?.hits.length > 0 && h('details', {}, h('summary', {}, t('tests.found')), hits(result.hits)));
   }
 
   function hits(found) {
-    const most = Math.max(...found.map((each) => each.lexical_score ?? 0), 1e-9);
     return h('ol', { class: 'hits' }, found.map((hit, at) => {
       const link = href('documents', collection, hit.document_id, { at: hit.start, end: hit.end });
       const name = hit.document ? h('a', { href: link }, untrusted(hit.document)) : t('tests.deleted');
+      const why = [
+        opinion(t('tests.meaning'), hit.dense_rank, hit.dense_score),
+        opinion(t('tests.words'), hit.lexical_rank, hit.lexical_score),
+        t('tests.order', { before: hit.retriever_rank, after: at + 1 }),
+        hit.boost !== 1 && t('tests.boost', { factor: number(hit.boost, 2) }),
+      ];
       return h('li', { class: hit.matches ? 'expected' : null },
         h('p', {}, `${at + 1}. `, name, hit.page && ` · ${t('chunks.page', { page: hit.page })}`,
           hit.matches && [' ', badge(t('tests.is_expected'), 'good')]),
-        opinion(t('tests.meaning'), hit.dense_rank, hit.dense_score, hit.dense_score),
-        opinion(t('tests.words'), hit.lexical_rank, hit.lexical_score, hit.lexical_score / most),
-        h('p', { class: 'hint' }, t('tests.order', { before: hit.retriever_rank, after: at + 1 }),
-          hit.boost !== 1 && `, ${t('tests.boost', { factor: number(hit.boost, 2) })}`));
+        h('p', { class: 'hint' }, why.filter(Boolean).join(' · ')));
     }));
   }
 
@@ -171,11 +170,11 @@ export async function testQuestionsPanel(container, { collection, signal }) {
     if (done) notice(t('tests.uploaded', { count: questions.size }));
   }
 
-  async function remove({ id, question }) {
-    const action = t('tests.delete');
-    if (!(await confirm({ title: action, text: visible(question), action, danger: true }))) return;
-    if (await changed('DELETE', `${path}/${id}`)) list.focus();
-  }
+  const remove = ({ id, question }) => confirmed(t('tests.delete'), visible(question), async () => {
+    await send('DELETE', `${path}/${id}`, null, { signal });
+    await load();
+    list.focus();
+  });
 
   const editing = can('writer') && [
     button(t('tests.add'), { icon: 'add', on: add }),
@@ -188,10 +187,7 @@ export async function testQuestionsPanel(container, { collection, signal }) {
   replace(container, h('p', { class: 'hint' }, t('tests.intro')), tools, bar, state, measures, list, pages);
 }
 
-/** What a ranking says of a passage: as a bar, and in words. */
-function opinion(name, rank, score, share) {
-  const width = `${Math.round(100 * Math.max(0, Math.min(1, rank ? share : 0)))}%`;
-  const words = rank ? t('tests.ranked', { rank, score: number(score, 2) }) : t('tests.not_found');
-  const drawn = h('div', { class: 'bar', 'aria-hidden': 'true' }, h('span', { style: { '--share': width } }));
-  return h('div', { class: 'signal' }, h('span', {}, name), drawn, h('span', {}, words));
+/** What a ranking says of a passage. */
+function opinion(name, rank, score) {
+  return `${name} ${rank ? t('tests.ranked', { rank, score: number(score, 2) }) : t('tests.not_found')}`;
 }

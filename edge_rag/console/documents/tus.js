@@ -21,7 +21,7 @@ export function unfinished() {
 
 /** Forgets where an upload is, and has the box forget it if it knows it. */
 export async function discard(about) {
-  const url = kept()[JSON.stringify(about)]?.url;
+  const url = urlOf(about);
   remember(about, null);
   if (url) await request('DELETE', url, { headers: VERSION });
 }
@@ -35,29 +35,27 @@ export async function discard(about) {
  * @returns {Promise<string>} Id of the job that reads it.
  */
 export async function sendFile(file, about, { signal, on }) {
-  let url = kept()[JSON.stringify(about)]?.url ?? null;
+  let url = urlOf(about);
   let at = null; // null while the box has not said how much it has
   let failures = 0;
   let beginnings = 0;
-
-  function piece() {
-    const headers = { ...VERSION, 'upload-offset': String(at), 'content-type': 'application/offset+octet-stream' };
-    return request('PATCH', url, { signal, headers, body: file.slice(at, at + PIECE_BYTES) });
-  }
+  const call = (method, address, headers, body) =>
+    request(method, address, { signal, headers: { ...VERSION, ...headers }, body });
 
   for (;;) {
     try {
       let response;
-      if (url === null) {
+      if (!url) {
         beginnings += 1;
-        const headers = { ...VERSION, 'upload-length': String(file.size), 'upload-metadata': metadata(about) };
-        response = await request('POST', '/api/v1/uploads', { signal, headers });
+        const headers = { 'upload-length': String(file.size), 'upload-metadata': metadata(about) };
+        response = await call('POST', '/api/v1/uploads', headers);
         url = new URL(response.headers.get('location'), location.href).pathname;
         remember(about, url);
       } else if (at === null) {
-        response = await request('HEAD', url, { signal, headers: VERSION });
+        response = await call('HEAD', url);
       } else {
-        response = await piece();
+        const headers = { 'upload-offset': String(at), 'content-type': 'application/offset+octet-stream' };
+        response = await call('PATCH', url, headers, file.slice(at, at + PIECE_BYTES));
         failures = 0;
       }
       at = Number(response.headers.get('upload-offset'));
@@ -67,7 +65,7 @@ export async function sendFile(file, about, { signal, on }) {
       return response.headers.get('edge-rag-job');
     } catch (error) {
       if (signal.aborted || !(error instanceof ApiError)) throw error;
-      if ([404, 410].includes(error.status) && url !== null && beginnings < MOST_BEGINNINGS) {
+      if ([404, 410].includes(error.status) && url && beginnings < MOST_BEGINNINGS) {
         remember(about, null);
         url = null;
       } else if (!passes(error)) {
@@ -106,9 +104,12 @@ function kept() {
   return Object.fromEntries(Object.entries(found).filter(([, { at }]) => Date.now() - at < KEPT_MS));
 }
 
+function urlOf(about) {
+  return kept()[JSON.stringify(about)]?.url;
+}
+
 function remember(about, url) {
   const all = kept();
-  if (url) all[JSON.stringify(about)] = { url, at: Date.now() };
-  else delete all[JSON.stringify(about)];
+  all[JSON.stringify(about)] = url ? { url, at: Date.now() } : undefined; // JSON leaves out what is undefined
   localStorage.setItem(KEPT, JSON.stringify(all));
 }

@@ -4,10 +4,11 @@ import { attempt, badge, button, iconButton, notice, progress } from '../core/co
 import { h, replace, untrusted, visible } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { bytes, duration, t } from '../core/text.js';
-import { cancel, clear, enqueue, explained, hasEnded, onUploads, uploads } from './uploads.js';
+import { cancel, clear, enqueue, explained, hasEnded, isSending, onUploads, uploads } from './uploads.js';
 
 const MOST_ROWS = 60;
 const MOST_FILES = 10_000; // of one choice
+const HIDDEN = /(^|\/)(\.|Thumbs\.db$)/;
 const ORDER = ['failed', 'rejected', 'missing', 'reading', 'sending', 'pausing', 'waiting', 'stored'];
 
 /** Returns a button that has files chosen, and gives them to `on` as `[{file, name}]`; further options are attributes. */
@@ -15,7 +16,7 @@ export function picker(text, { on, kind = '', ...attributes }) {
   const change = () => {
     const files = [...input.files].map((file) => ({ file, name: file.webkitRelativePath || file.name }));
     input.value = '';
-    on(files.filter(({ name }) => !name.split('/').some(isHidden)).slice(0, MOST_FILES));
+    on(wanted(files));
   };
   const input = h('input', { type: 'file', hidden: true, 'aria-label': text, on: { change }, ...attributes });
   return h('span', {}, button(text, { icon: 'upload', kind, on: () => input.click() }), input);
@@ -33,14 +34,16 @@ export function dropArea(element, { text, on, signal }) {
     };
     element.addEventListener(name, happened, { signal });
   };
-  listen('dragenter', () => true);
   listen('dragover', () => true);
+  listen('dragenter', () => true);
   listen('dragleave', (event) => element.contains(event.relatedTarget));
-  listen('drop', () => false, ({ dataTransfer: { items, files } }) => attempt(async () => {
-    // Entries have to be taken before the event is over.
-    const entries = [...items].map((each) => each.webkitGetAsEntry()).filter(Boolean);
-    const plain = [...files].map((file) => ({ file, name: file.name })).slice(0, MOST_FILES);
-    on(entries.some((each) => each.isDirectory) ? await walk(entries) : plain);
+  listen('drop', () => false, ({ dataTransfer: { items } }) => attempt(async () => {
+    // Files and entries have to be taken before the event is over.
+    const found = [...items].filter((each) => each.kind === 'file').map((each) => {
+      const [file, entry] = [each.getAsFile(), each.webkitGetAsEntry()];
+      return entry?.isDirectory ? filesOf(entry) : [{ file, name: file.name }];
+    });
+    on(wanted((await Promise.all(found)).flat()));
   }));
   element.append(cover);
 }
@@ -54,7 +57,7 @@ export function uploadList(signal) {
   const element = h('section', { class: 'card upload-card', 'aria-label': t('documents.uploads') }, head, list, more);
   const show = keyedRows(list, uploadRow);
   const draw = () => {
-    const all = uploads().toSorted((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || a.id - b.id);
+    const all = uploads.toSorted((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || a.id - b.id);
     const rest = all.length - MOST_ROWS;
     element.hidden = all.length === 0;
     tidy.hidden = !all.some(hasEnded);
@@ -67,9 +70,8 @@ export function uploadList(signal) {
 }
 
 /**
- * Returns what shows items in a list and returns their rows; the row of an item stays the same element.
- * @param {HTMLElement} list
- * @param {(item: {id: any}) => {element: HTMLElement, draw: (item: object) => void}} make
+ * Returns what shows items, which have an `id`, in a list, and returns their rows; the row of an item stays the same.
+ * @param {(item: object) => {element: HTMLElement, draw: (item: object) => void}} make
  */
 export function keyedRows(list, make) {
   let rows = new Map();
@@ -96,15 +98,13 @@ function uploadRow(item) {
 
   const stop = () => attempt(() => cancel(item));
   const again = ([given]) => {
-    if (!given) return;
-    const { file } = given;
-    if (file.size === size && file.lastModified === lastModified) enqueue(item, file);
-    else notice(t('documents.other_file'), { kind: 'error' });
+    if (given?.file.size === size && given.file.lastModified === lastModified) enqueue(item, given.file);
+    else if (given) notice(t('documents.other_file'), { kind: 'error' });
   };
 
   function draw() {
     const { work } = item;
-    bar.hidden = !(work || ['sending', 'pausing'].includes(item.state));
+    bar.hidden = !work && !isSending(item);
     if (work) bar.set(work.chunks ? work.chunks_done / work.chunks : null);
     else bar.set(size ? item.sent / size : 0);
     replace(state, told(item));
@@ -113,7 +113,7 @@ function uploadRow(item) {
     replace(
       actions,
       drawn === 'missing' && picker(t('documents.choose_again'), { on: again }),
-      drawn === 'failed' && item.file && button(t('controls.retry'), { on: () => enqueue(item) }),
+      drawn === 'failed' && button(t('controls.retry'), { on: () => enqueue(item) }),
       !hasEnded(item) && iconButton(t('documents.cancel', { name: visible(name) }), 'close', { on: stop }),
     );
   }
@@ -134,7 +134,7 @@ function told(item) {
 /** Returns why an upload did not become a document in the user's words, and in those of the box. */
 export function reasons(item) {
   const words = explained(item);
-  return [words, item.reason && words !== visible(item.reason) && h('p', { class: 'hint' }, untrusted(item.reason))];
+  return [words, words !== visible(item.reason) && h('p', { class: 'hint' }, untrusted(item.reason))];
 }
 
 /** Returns what the box does with a job: position and time left while it waits, else how far it is. */
@@ -144,27 +144,21 @@ export function waiting({ documents_ahead: count, time_left_s: left }, work) {
   return left == null ? what : `${what} ${t('documents.time_left', { time: duration(Math.max(1, left)) })}`;
 }
 
-function isHidden(name) {
-  return name.startsWith('.') || name === 'Thumbs.db';
+function wanted(files) {
+  return files.filter(({ name }) => !HIDDEN.test(name)).slice(0, MOST_FILES);
 }
 
-/** Returns the files of dropped entries, also of those in folders. */
-async function walk(entries) {
+/** Returns the files in a folder that was dropped. */
+async function filesOf(entry) {
+  if (entry.isFile) {
+    const file = await new Promise((resolve, reject) => entry.file(resolve, reject));
+    return [{ file, name: entry.fullPath.slice(1) }];
+  }
+  const reader = entry.createReader();
   const found = [];
-  const left = [...entries];
-  while (left.length && found.length < MOST_FILES) {
-    const entry = left.shift();
-    if (isHidden(entry.name)) continue;
-    if (entry.isFile) {
-      const file = await new Promise((resolve, reject) => entry.file(resolve, reject));
-      found.push({ file, name: entry.fullPath.slice(1) });
-      continue;
-    }
-    const reader = entry.createReader();
-    // A directory tells at most 100 entries at a time, and none at its end.
-    for (let some; (some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject))).length; ) {
-      left.push(...some);
-    }
+  // A directory tells at most 100 entries at a time, and none at its end.
+  for (let some; (some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject))).length; ) {
+    found.push(...(await Promise.all(some.map(filesOf))).flat());
   }
   return found;
 }

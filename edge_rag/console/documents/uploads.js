@@ -2,14 +2,9 @@
  * Files on their way into collections: sent two at a time, then read by the box. What is here goes on when the view is
  * left; the element `background` of the page tells how far it is.
  *
- * @typedef {object} Upload
- * @property {import('./tus.js').About} about
- * @property {File|null} file Null after a reload: it has to be chosen again.
- * @property {'missing'|'waiting'|'sending'|'pausing'|'reading'|'stored'|'rejected'|'failed'} state
- * @property {number} sent Bytes that the box has.
- * @property {object|null} job The job that reads it, and `work` what it does now, as the API tells.
- * @property {string} reason Why it is no document, or what was left out of one; `code` is the class of a failure.
- * @property {string|null} document Id of the stored document.
+ * An upload has its `state` (missing, waiting, sending, pausing, reading, stored, rejected or failed), what it is
+ * (`about`, see tus.js), its `file`, which is null after a reload, and how many bytes the box has (`sent`); then the `job`
+ * that reads it and what that does now (`work`); at last a `reason`, the `code` of a failure, or the id of the `document`.
  */
 
 import { events, get, send, wait } from '../core/api.js';
@@ -21,36 +16,36 @@ import { discard, sendFile, unfinished } from './tus.js';
 
 const AT_ONCE = 2;
 const POLL_MS = 1000;
-const ENDED = ['stored', 'rejected', 'failed'];
 const NEW = { file: null, state: 'missing', sent: 0, job: null, work: null, reason: '', code: '', document: null };
 
-const items = [];
+/** All uploads but those that were stored as a whole, in the order in which they were added. */
+export const uploads = [];
+
 const listeners = new Set();
-const controllers = new Map(); // id -> AbortController of the sending
 let ids = 0;
 let batch = []; // uploads since the last time that none was on its way
 let watching = false;
 let telling = 0;
 
-/** All uploads but those that were stored as a whole, in the order in which they were added. */
-export function uploads() {
-  return items;
+/** Whether an upload has come to its end. */
+export function hasEnded({ state }) {
+  return ['stored', 'rejected', 'failed'].includes(state);
 }
 
-/** Whether an upload has come to its end. */
-export function hasEnded(item) {
-  return ENDED.includes(item.state);
+/** Whether the browser sends it. */
+export function isSending({ state }) {
+  return state === 'sending' || state === 'pausing';
 }
 
 /** Calls back after changes, at most ten times a second, and at once with an upload that was stored. */
 export function onUploads(listener, signal) {
   listeners.add(listener);
-  signal.addEventListener('abort', () => listeners.delete(listener), { once: true });
+  signal.addEventListener('abort', () => listeners.delete(listener));
 }
 
 /** Adds files, as `[{file, name}]`, to a collection; one that was begun before goes on where it was. */
 export function add(files, collection) {
-  const underway = new Map(items.filter((each) => !hasEnded(each)).map((each) => [JSON.stringify(each.about), each]));
+  const underway = new Map(uploads.filter((each) => !hasEnded(each)).map((each) => [JSON.stringify(each.about), each]));
   for (const { file, name } of files) {
     const about = { collection, name: name.normalize('NFC'), size: file.size, lastModified: file.lastModified };
     const item = underway.get(JSON.stringify(about)) ?? fresh(about);
@@ -69,7 +64,7 @@ export function enqueue(item, file = item.file) {
 export async function cancel(item) {
   const { job } = item;
   remove(item);
-  controllers.get(item.id)?.abort();
+  item.controller?.abort();
   next();
   if (job) await send('POST', `/api/v1/jobs/${job.id}/cancel`);
   else await discard(item.about);
@@ -77,59 +72,57 @@ export async function cancel(item) {
 
 /** Takes ended uploads off the list. */
 export function clear() {
-  items.filter(hasEnded).forEach(remove);
+  uploads.filter(hasEnded).forEach(remove);
   changed();
 }
 
 function fresh(about) {
   ids += 1;
   const item = { ...NEW, id: ids, about };
-  items.push(item);
+  uploads.push(item);
   return item;
 }
 
 function remove(item) {
-  items.splice(items.indexOf(item), 1);
+  uploads.splice(uploads.indexOf(item), 1);
   batch = batch.filter((each) => each !== item);
 }
 
 function next() {
-  const free = Math.max(0, AT_ONCE - controllers.size);
-  items.filter((each) => each.state === 'waiting').slice(0, free).forEach(begin);
+  const free = Math.max(0, AT_ONCE - uploads.filter(isSending).length);
+  uploads.filter((each) => each.state === 'waiting').slice(0, free).forEach(begin);
   changed();
 }
 
 async function begin(item) {
-  const controller = new AbortController();
-  controllers.set(item.id, controller);
+  item.controller = new AbortController();
   item.state = 'sending';
+  const { signal } = item.controller;
   const on = (change) => {
     Object.assign(item, change);
     changed();
   };
   try {
-    const id = await sendFile(item.file, item.about, { signal: controller.signal, on });
+    const id = await sendFile(item.file, item.about, { signal, on });
     Object.assign(item, { state: 'reading', job: { id } });
     watch();
   } catch (error) {
-    if (!controller.signal.aborted) end(item, 'failed', error.message, error.code ?? '');
-  } finally {
-    controllers.delete(item.id);
-    next();
+    if (!signal.aborted) end(item, 'failed', error.message, error.code);
   }
+  next();
 }
 
 function end(item, state, reason, code = '', document = null) {
-  if (hasEnded(item) || !items.includes(item)) return;
+  if (hasEnded(item) || !uploads.includes(item)) return;
   Object.assign(item, { state, reason, code, document, work: null, job: null });
   listeners.forEach((each) => each(state === 'stored' ? item : null));
   // What is stored is in the list of documents; only what was left out of it is told here as well.
-  if (state === 'stored' && !reason) items.splice(items.indexOf(item), 1);
+  if (state === 'stored' && !reason) uploads.splice(uploads.indexOf(item), 1);
   if (!batch.length || !batch.every(hasEnded)) return;
   const count = batch.filter((each) => each.state === 'stored').length;
   const failed = batch.length - count;
-  const told = [t('documents.sum_stored', { count }), failed > 0 && t('documents.sum_failed', { count: failed })];
-  notice(told.filter(Boolean).join(' '), { kind: failed ? 'error' : 'info' });
+  const told = t('documents.sum_stored', { count }) + (failed ? ` ${t('documents.sum_failed', { count: failed })}` : '');
+  notice(told, { kind: failed ? 'error' : 'info' });
   batch = [];
 }
 
@@ -137,7 +130,7 @@ function end(item, state, reason, code = '', document = null) {
 async function watch() {
   if (watching) return;
   watching = true;
-  for (let reading; (reading = items.filter((each) => each.state === 'reading')).length > 0; ) {
+  for (let reading; (reading = uploads.filter((each) => each.state === 'reading')).length > 0; ) {
     try {
       const { jobs } = await get('/api/v1/jobs', { query: { limit: Math.min(1000, 20 + 2 * reading.length) } });
       for (const item of reading) {
@@ -171,25 +164,25 @@ async function look(item) {
 function settle(item, { state, reason, document_id: document }) {
   if (['added', 'replaced', 'unchanged'].includes(state)) end(item, 'stored', reason, '', document);
   else if (state === 'rejected') {
-    end(item, 'rejected', reason);
+    end(item, state, reason);
     announce(t('documents.told_rejected', { name: visible(item.about.name), reason: explained(item) }));
   } else if (state !== 'queued') end(item, 'failed', reason, state);
 }
 
 const CODES = ['document_too_large', 'storage_full', 'file_changed', 'forgotten', 'superseded', 'cancelled'];
-const CAUSES = [
-  ['password', /password|encrypted/i],
-  ['empty', /empty|no text/i],
-  ['large', /at most|too large|limit/i],
-  ['unread', /not read|not text|not a document|unknown kind|archive/i],
-  ['damaged', /damaged|not be read|cannot be read|invalid|broken/i],
-];
+const CAUSES = {
+  password: /password|encrypted/i,
+  empty: /empty|no text/i,
+  large: /at most|too large|limit/i,
+  unread: /not read|not text|not a document|unknown kind|archive/i,
+  damaged: /damaged|not be read|invalid|broken/i,
+};
 
 /** Returns why an upload did not become a document, and what to do. */
 export function explained({ state, reason, code }) {
-  if (CODES.includes(code)) return t(`documents.why_${code}`);
-  const cause = state === 'rejected' && CAUSES.find(([, pattern]) => pattern.test(reason));
-  return cause ? t(`documents.why_${cause[0]}`) : visible(reason);
+  const cause = state === 'rejected' && Object.keys(CAUSES).find((each) => CAUSES[each].test(reason));
+  const known = CODES.includes(code) ? code : cause;
+  return known ? t(`documents.why_${known}`) : visible(reason);
 }
 
 function changed() {
@@ -210,7 +203,7 @@ function showBackground() {
 }
 
 addEventListener('beforeunload', (event) => {
-  if (controllers.size > 0) event.preventDefault();
+  if (uploads.some(isSending)) event.preventDefault();
 });
 
 unfinished().forEach(fresh);

@@ -1,7 +1,7 @@
 /** Documents: the collections, the documents of one, and tabs for its jobs, test questions and settings. */
 
 import { get, send } from '../core/api.js';
-import { attempt, badge, button, confirm, dialog, empty, errorBox } from '../core/controls.js';
+import { badge, button, confirmed, dialog, empty, errorBox } from '../core/controls.js';
 import { failure, field, icon, notice, select, tabs } from '../core/controls.js';
 import { announce, h, loadStyle, replace, untrusted, visible } from '../core/dom.js';
 import { go, href, rewrite } from '../core/router.js';
@@ -29,10 +29,12 @@ const ORDERS = {
 export async function show(container, { parts: [given, document], query, signal }) {
   const styled = loadStyle('documents/documents.css');
   if (document) {
-    const [{ documentView }] = await Promise.all([import('./document.js'), styled]);
+    const { documentView } = await import('./document.js');
+    await styled;
     return documentView(container, { collection: given, document, query, signal });
   }
-  const [known] = await Promise.all([collections({ fresh: true }), styled]);
+  const known = await collections({ fresh: true });
+  await styled;
   const collection = given ?? (await chosenCollection()) ?? 'default';
   const info = known.find((each) => each.name === collection);
   if (info) chooseCollection(collection);
@@ -61,18 +63,16 @@ export async function show(container, { parts: [given, document], query, signal 
 
 function chooser(known, collection) {
   const all = known.some((each) => each.name === collection) ? known : [{ name: collection, documents: 0 }, ...known];
-  const shown = ({ name, settings, documents }) => `${settings?.title || name} (${number(documents)})`;
-  const options = all.map((each) => ({ value: each.name, text: shown(each) }));
+  const options = all.map(({ name, settings, documents }) =>
+    ({ value: name, text: `${settings?.title || name} (${number(documents)})` }));
   const chosen = select(options, { value: collection, on: (name) => go(href('documents', name)) });
   const create = can('admin') && button(t('documents.create'), { icon: 'add', on: createCollection });
-  const label = h('label', {}, t('documents.collection'), ' ', chosen);
-  return h('div', { class: 'row' }, label, create);
+  return h('div', { class: 'row' }, h('label', {}, t('documents.collection'), ' ', chosen), create);
 }
 
 function about({ documents: count, size_bytes: size, ingested_at: at, settings: { description } }) {
   const facts = [t('documents.count', { count }), bytes(size), at && t('documents.last', { time: ago(at) })];
-  const text = description && [' · ', untrusted(description)];
-  return h('p', { class: 'hint documents-about' }, facts.filter(Boolean).join(' · '), text);
+  return h('p', { class: 'hint' }, facts.filter(Boolean).join(' · '), description && [' · ', untrusted(description)]);
 }
 
 async function createCollection() {
@@ -82,19 +82,18 @@ async function createCollection() {
     name.value = plain.replace(/[^a-z0-9_]+/g, '-').replace(/^-+|-+$/g, '');
   };
   const title = h('input', { maxlength: '256', autocomplete: 'off', on: { input } });
-  const text = h('textarea', { rows: '3', maxlength: '1024' });
-  const nameField = field(t('documents.new_name'), name, { hint: t('documents.new_name_hint') });
+  const named = field(t('documents.new_name'), name, { hint: t('documents.new_name_hint') });
   const check = async () => {
-    const settings = { title: title.value.trim(), description: text.value.trim() };
-    const created = send('POST', '/api/v1/collections', { name: name.value, settings });
-    const wrong = await created.then(() => '', failure);
-    nameField.setError(wrong);
+    const made = send('POST', '/api/v1/collections', { name: name.value, settings: { title: title.value.trim() } });
+    const wrong = await made.then(() => '', failure);
+    named.setError(wrong);
     if (wrong) name.focus();
     return !wrong;
   };
-  const content = [field(t('documents.new_title'), title), nameField, field(t('documents.new_description'), text)];
-  const actions = [{ text: t('documents.create'), kind: 'primary', value: true, check }];
-  if (await dialog({ title: t('documents.create'), content, actions })) go(href('documents', name.value));
+  const text = t('documents.create');
+  const actions = [{ text, kind: 'primary', value: true, check }];
+  const done = await dialog({ title: text, content: [field(t('documents.new_title'), title), named], actions });
+  if (done) go(href('documents', name.value));
 }
 
 /** The list of documents with its tools. */
@@ -103,10 +102,10 @@ async function listPanel(panel, { collection, info, upload, signal }) {
     picker(t('documents.add_files'), { kind: 'primary', multiple: true, on: upload }),
     picker(t('documents.add_folder'), { webkitdirectory: true, on: upload }),
   ];
+  const onStored = (act) => onUploads((stored) => stored?.about.collection === collection && act(), signal);
   if (!info?.documents) {
     replace(panel, h('div', { class: 'row documents-tools' }, pick), nothing());
-    const again = () => go(href('documents', collection), { replace: true });
-    onUploads((stored) => stored?.about.collection === collection && again(), signal);
+    onStored(() => go(href('documents', collection), { replace: true }));
     return;
   }
   const path = `/api/v1/collections/${encodeURIComponent(collection)}/documents`;
@@ -128,7 +127,6 @@ async function listPanel(panel, { collection, info, upload, signal }) {
   const filterField = field(t('documents.filter'), filter, { hint: t('documents.filter_hint') });
   const orders = Object.keys(ORDERS).map((value) => ({ value, text: t(`documents.order_${value}`) }));
   const reorder = (id) => reload({ descending: null, ...ORDERS[id] });
-  const order = select(orders, { 'aria-label': t('documents.order'), on: reorder });
   const found = h('p', { class: 'hint', role: 'status' });
   const count = h('span', {});
   const none = () => {
@@ -142,7 +140,10 @@ async function listPanel(panel, { collection, info, upload, signal }) {
   const place = h('div', {});
   replace(
     panel,
-    h('div', { class: 'row documents-tools' }, h('div', { class: 'search' }, icon('search'), search), order, pick),
+    h('div', { class: 'row documents-tools' },
+      h('div', { class: 'search' }, icon('search'), search),
+      select(orders, { 'aria-label': t('documents.order'), on: reorder }),
+      pick),
     h('details', { class: 'documents-filter' }, h('summary', {}, t('documents.filter_summary')), filterField),
     selection,
     found,
@@ -170,7 +171,7 @@ async function listPanel(panel, { collection, info, upload, signal }) {
     const narrowed = asked.search || asked.filter;
     replace(found, narrowed && t('documents.found', { count: total }));
     if (total === 0) return void replace(place, narrowed ? empty(t('documents.none_found')) : nothing());
-    const top = changes ? 0 : (place.querySelector('.virtual')?.scrollTop ?? 0);
+    const top = changes ? 0 : (list?.element.scrollTop ?? 0);
     list = virtualList({
       rowHeight: NARROW.matches ? ROW.narrow : ROW.wide,
       count: total,
@@ -183,7 +184,7 @@ async function listPanel(panel, { collection, info, upload, signal }) {
     list.element.scrollTop = top;
   }
 
-  function row({ id, name, title, chunks, ...each }) {
+  function row({ id, name, title, chunks, media_type: type, ingested_at: at, size_bytes: size, pages: count }) {
     const change = () => {
       if (box.checked) selected.add(id);
       else selected.delete(id);
@@ -193,16 +194,15 @@ async function listPanel(panel, { collection, info, upload, signal }) {
     const props = { type: 'checkbox', 'aria-label': label, checked: selected.has(id), disabled: !can('writer') };
     const box = h('input', { ...props, on: { change } });
     const short = title || name.split('/').at(-1);
-    const kind = /\.([a-z0-9]{1,8})$/i.exec(name)?.[1] ?? each.media_type.split('/').at(-1);
+    const kind = /\.([a-z0-9]{1,8})$/i.exec(name)?.[1] ?? type.split('/').at(-1);
     const link = h('a', { href: href('documents', collection, id), title: visible(name) }, untrusted(short));
-    const when = { datetime: each.ingested_at, title: dateTime(each.ingested_at) };
     return cells({
       box,
       name: [link, short !== name && h('span', { class: 'hint' }, untrusted(name))],
       kind: badge(kind.toUpperCase()),
-      size: bytes(each.size_bytes),
-      pages: each.pages !== null && t('documents.pages', { count: each.pages }),
-      date: h('time', when, ago(each.ingested_at)),
+      size: bytes(size),
+      pages: count && t('documents.pages', { count }),
+      date: h('time', { datetime: at, title: dateTime(at) }, ago(at)),
       state: chunks > 0 ? badge(t('documents.is_searchable'), 'good') : badge(t('documents.is_silent'), 'warn'),
     });
   }
@@ -213,11 +213,9 @@ async function listPanel(panel, { collection, info, upload, signal }) {
   }
 
   async function erase() {
-    const action = t('documents.delete');
     const text = t('documents.delete_text', { count: selected.size });
-    if (!(await confirm({ title: action, text, action, danger: true }))) return;
     let done = 0;
-    await attempt(async () => {
+    await confirmed(t('documents.delete'), text, async () => {
       for (const id of selected) {
         await send('DELETE', `${path}/${id}`).catch((error) => {
           if (error.status !== 404) throw error;
@@ -226,7 +224,8 @@ async function listPanel(panel, { collection, info, upload, signal }) {
         done += 1;
       }
     });
-    if (done) announce(t('documents.deleted', { count: done }));
+    if (!done) return;
+    announce(t('documents.deleted', { count: done }));
     showSelection();
     await reload();
     search.focus();
@@ -239,9 +238,7 @@ async function listPanel(panel, { collection, info, upload, signal }) {
     else if (!signal.aborted) reload();
   }
 
-  onUploads((stored) => {
-    if (stored?.about.collection === collection) renewing ||= setTimeout(renew, RENEWAL_MS);
-  }, signal);
+  onStored(() => (renewing ||= setTimeout(renew, RENEWAL_MS)));
   NARROW.addEventListener('change', () => reload(), { signal });
   await reload();
 }
@@ -273,12 +270,12 @@ function pager(path, query, signal) {
   };
 }
 
+/** Titles for the eye: each cell says by itself what it is. */
 function head() {
   const names = ['name', 'kind', 'size', 'pages', 'date', 'state'];
-  const titles = Object.fromEntries(names.map((each) => [each, t(`documents.column_${each}`)]));
-  const element = cells({ box: null, ...titles });
+  const element = cells({ box: null, ...Object.fromEntries(names.map((each) => [each, t(`documents.column_${each}`)])) });
   element.classList.add('document-head');
-  element.setAttribute('aria-hidden', 'true');
+  element.ariaHidden = true;
   return element;
 }
 
