@@ -7,6 +7,7 @@ from enum import Enum
 
 from edge_rag.core.ids import Unrecognized
 from edge_rag.core.passage import RankedPassage
+from edge_rag.core.query import AnswerMode
 
 
 class FinishReason(Enum):
@@ -19,20 +20,25 @@ class FinishReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PassagesFound:
-    """The passages that the answer is based on.
+    """The passages that the answer is based on; in FREE mode those that the model is given, as many as fit its context.
 
     Attributes:
         passages: Best first; citations refer to them by position.
         evidence: Evidence that an answer is among them, 0 to 1.
+        mode: How the answer is written, and with it what it promises.
         question_language: Language of the question, a BCP 47 tag; None if it is not sure.
         standalone_question: The question with what it leaves to earlier turns, which was searched for as well; None if
             it leaves nothing to them.
+        model: Name of the box's language model, where the mode needs one. Where the collection may leave the box, a
+            remote may write in its place.
     """
 
     passages: tuple[RankedPassage, ...]
     evidence: float
+    mode: AnswerMode
     question_language: str | None = None
     standalone_question: str | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ class AnswerMode(Enum):
     QUOTE: sentences of the passages, word for word, each with its citation.
     CITE: any text. Each sentence is checked against the passages; citations point at the sentences that support it, and
         unsupported sentences are marked or left out.
-    FREE: any text; ``[n]`` markers written by the model become citations of passage n.
+    FREE: any text, which nothing checks; it has no citations, and ``[n]`` markers written by the model are removed.
     """
 
     QUOTE = "quote"

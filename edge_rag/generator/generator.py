@@ -17,7 +17,6 @@ from edge_rag.engine.ports import TokenSink
 from edge_rag.engine.request import TokenRequest
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.citations.attribution import Attributor, Stemmer
-from edge_rag.generator.citations.markers import CitationMapper
 from edge_rag.generator.citations.trace import TraceReader
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.continuation import Continuation
@@ -192,8 +191,7 @@ class AnswerGenerator(QuoteGenerator):
                 check = Attributor(kept, self._cite.make_stemmer())
             return prompt, free, TraceStream(listener, self._clock, trace, not_found, check)
         if request.mode is AnswerMode.FREE:
-            citations = CitationMapper(passages, numbering)
-            return prompt, free, FreeStream(listener, self._clock, detokenizer, stops, citations)
+            return prompt, free, FreeStream(listener, self._clock, detokenizer, stops)
         checked = CheckedText(
             passages, numbering, Attributor(kept, self._cite.make_stemmer(), request.question), self._cite.unsupported
         )

@@ -26,7 +26,7 @@ from edge_rag.core.passage import Passage
 from edge_rag.engine.ports import Outcome
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.citations.attribution import Attributor, Support
-from edge_rag.generator.citations.markers import CitationMapper
+from edge_rag.generator.citations.markers import MarkerRemover
 from edge_rag.generator.citations.sentence_splitter import AnswerSentence, SentenceSplitter
 from edge_rag.generator.prompt.tokenizer import Detokenizer
 from edge_rag.generator.quoting import Quote
@@ -119,6 +119,11 @@ def _overlap(text: str, stop: str) -> int:
     return 0
 
 
+def text_parts(text: str) -> tuple[TextDelta, ...]:
+    """Returns the event of a text; none of an empty one."""
+    return (TextDelta(text),) if text else ()
+
+
 class AnswerSink:
     """Base of the sinks: ends the stream."""
 
@@ -168,31 +173,26 @@ class _TextSink(AnswerSink):
 
 
 class FreeStream(_TextSink):
-    """Free text: detokenized, cut at stop strings, citation markers replaced by citations.
+    """Free text, which nothing checks: detokenized, cut at stop strings, without citations and without ``[n]`` markers.
 
     Args:
         listener: Receives every event.
         clock: Monotonic seconds.
         detokenizer: Decodes this answer.
         stops: Stop strings.
-        citations: Finds the citation markers.
     """
 
     def __init__(
-        self,
-        listener: Listener,
-        clock: Callable[[], float],
-        detokenizer: Detokenizer,
-        stops: Sequence[str],
-        citations: CitationMapper,
+        self, listener: Listener, clock: Callable[[], float], detokenizer: Detokenizer, stops: Sequence[str]
     ) -> None:
-        super().__init__(listener, clock, detokenizer, stops, citations.feed)
-        self._citations = citations
+        markers = MarkerRemover()
+        super().__init__(listener, clock, detokenizer, stops, lambda text: text_parts(markers.feed(text)))
+        self._markers = markers
 
     def finish(self, outcome: Outcome) -> None:
         """Emits the text held back, and ends."""
         self._flush_stops()
-        self._emitter.emit(*self._citations.flush())
+        self._emitter.emit(*text_parts(self._markers.flush()))
         super().finish(outcome)
 
 
@@ -209,7 +209,7 @@ class PlainStream(_TextSink):
     def __init__(
         self, listener: Listener, clock: Callable[[], float], detokenizer: Detokenizer, stops: Sequence[str]
     ) -> None:
-        super().__init__(listener, clock, detokenizer, stops, lambda text: (TextDelta(text),) if text else ())
+        super().__init__(listener, clock, detokenizer, stops, text_parts)
 
     def finish(self, outcome: Outcome) -> None:
         """Emits the text held back, and ends."""

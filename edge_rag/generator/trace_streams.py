@@ -1,4 +1,4 @@
-"""Token sinks for models that write a trace: the answer, with the trace's verified quotes as its citations."""
+"""Token sinks for models that write a trace: its answer, which its verified quotes support in mode CITE."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from edge_rag.core.answer import FinishReason, TextDelta, Unsupported
 from edge_rag.core.generation import TextChunk
 from edge_rag.engine.ports import Outcome
 from edge_rag.generator.citations.attribution import Attributor, Support
+from edge_rag.generator.citations.markers import MarkerRemover
 from edge_rag.generator.citations.trace import TraceReader
 from edge_rag.generator.prompt.profiles import SOURCE_ID, TraceSection
 from edge_rag.generator.prompt.tokenizer import Detokenizer
@@ -21,6 +22,7 @@ from edge_rag.generator.streams import (
     Listener,
     StopMatcher,
     citation_of,
+    text_parts,
 )
 
 _OPENING: Final = {section.start: section for section in TraceSection}
@@ -89,15 +91,16 @@ class TraceTokens:
 
 
 class TraceStream(AnswerSink):
-    """The answer of a trace, cited by its quotes.
+    """The answer of a trace, cited by its quotes in mode CITE.
 
     Args:
         listener: Receives every event.
         clock: Monotonic seconds.
         trace: Reads the trace.
         not_found: The answer if the trace has none, or one that nothing supports in mode CITE.
-        check: Finds support for the answer in mode CITE, which is emitted as a whole then; None in mode FREE. The
-            answer must be in the passages that the trace quotes, which is why the question does not matter to it.
+        check: Finds support for the answer in mode CITE, which is emitted as a whole then. The answer must be in the
+            passages that the trace quotes, which is why the question does not matter to it. None in mode FREE: there,
+            the answer has no citations, since nothing tells that the quotes support it.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class TraceStream(AnswerSink):
         self._trace = trace
         self._not_found = not_found
         self._check = check
+        self._markers = MarkerRemover()
         self._text = ""
 
     def extend(self, tokens: tuple[int, ...]) -> bool:
@@ -122,32 +126,29 @@ class TraceStream(AnswerSink):
     def finish(self, outcome: Outcome) -> None:
         """Emits the rest and the citations, and ends; with the not-found answer if there is no answer."""
         self._show(self._trace.flush())
-        parts = self._cited()
-        if not parts:
+        if self._check is None:
+            self._emitter.emit(*text_parts(self._markers.flush()))
+        parts = [] if self._check is None else self._checked(self._check)
+        if not self._text or (self._check is not None and not parts):
             parts = [TextDelta(self._not_found)]
             outcome = replace(outcome, reason=FinishReason.NOT_FOUND)
         elif self._trace.cut:
             outcome = replace(outcome, reason=FinishReason.LENGTH)
-        self._emitter.emit(*(part for part in parts if not isinstance(part, TextDelta) or part.text))
+        self._emitter.emit(*parts)
         super().finish(outcome)
 
     def _show(self, text: str) -> None:
         self._text += text
-        if text and self._check is None:
-            self._emitter.emit(TextDelta(text))
-
-    def _cited(self) -> list[AnswerPart]:
-        """Returns what is left to emit of an answer; nothing if there is none."""
-        reader, end = self._trace.reader, len(self._text)
-        if not self._text:
-            return []
-        quotes = list(reader.quotes)
         if self._check is None:
-            return [TextDelta(""), *self._citations(quotes, end)]
-        if not quotes:
+            self._emitter.emit(*text_parts(self._markers.feed(text)))
+
+    def _checked(self, check: Attributor) -> list[AnswerPart]:
+        """Returns the checked answer; nothing if there is none, or no quote."""
+        quotes, end = self._trace.reader.quotes, len(self._text)
+        if not self._text or not quotes:
             return []
         quoted = {quote.passage for quote in quotes}
-        support = self._check.support(self._text, quoted)
+        support = check.support(self._text, quoted)
         if not any(place.passage in quoted for place in support):
             return [TextDelta(self._text), Unsupported(0, end)]
         beyond = [place for place in support if not any(_overlap(place, quote) for quote in quotes)]

@@ -310,7 +310,8 @@ class Pipeline:
             ranked = await self._rerank(query.question, retrieved.value, query.passages, context, trace)
         self._recorder.completed(query, "reranker", ranked)
         standalone = _standalone(retrieved.value)
-        events.put(PassagesFound(ranked.value.passages, ranked.value.evidence, standalone_question=standalone))
+        found = PassagesFound(ranked.value.passages, ranked.value.evidence, query.mode, standalone_question=standalone)
+        events.put(found)
         before_generator = self._clock() - started
         request = _generation_request(query, retrieved.value, ranked.value)
         with trace.stage("generator") as span:

@@ -164,12 +164,13 @@ class _Answer:
                     case TextDelta():
                         self._characters += len(event.text)
                         self._charged_texts.append(event.text)
-                yield self._with_languages(event)
+                yield self._with_particulars(event)
 
-    def _with_languages(self, event: AnswerEvent) -> AnswerEvent:
+    def _with_particulars(self, event: AnswerEvent) -> AnswerEvent:
         match event:
             case PassagesFound():
-                return replace(event, question_language=sure_language_of(self._question))
+                model = None if event.mode is AnswerMode.QUOTE else language_model(self._call)
+                return replace(event, question_language=sure_language_of(self._question), model=model)
             case Citation():
                 return replace(event, language=sure_language_of(event.text))
             case _:

@@ -12,6 +12,7 @@ from edge_rag.core.passage import Explanation, FoundPassage, HitExplanation, Ran
 from edge_rag.wire.bounds import fitting, size_of, without_excess
 from edge_rag.wire.codec import Codec
 from edge_rag.wire.metadata import METADATA
+from edge_rag.wire.requests import MODES
 from edge_rag.wire.types import (
     AskEvent,
     PassagesReceived,
@@ -44,6 +45,8 @@ def event_to_message(event: AnswerEvent) -> rag_pb2.AskResponse:
                 evidence=event.evidence,
                 question_language=event.question_language,
                 standalone_question=event.standalone_question,
+                mode=MODES.to_number(event.mode),
+                model=event.model,
             )
             return rag_pb2.AskResponse(passages=passages)
         case Citation():

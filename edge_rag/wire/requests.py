@@ -47,7 +47,9 @@ only exceed gRPC's message limit."""
 _BACKENDS: Final = EnumCodec(BackendKind, admin_pb2.IndexBackendKind.DESCRIPTOR)
 _PRIORITIES: Final = EnumCodec(Priority, rag_pb2.Priority.DESCRIPTOR)
 _TURN: Final = Codec(Turn, rag_pb2.Turn)
-_MODES: Final = EnumCodec(AnswerMode, rag_pb2.AnswerMode.DESCRIPTOR)
+MODES: Final = EnumCodec(AnswerMode, rag_pb2.AnswerMode.DESCRIPTOR)
+"""Numbers of the answer modes."""
+
 _SAMPLING_FIELDS: Final = ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed")
 
 
@@ -85,7 +87,7 @@ def parse_query(
     Raises:
         InvalidRequest: Names the first unusable field.
     """
-    mode = _MODES.get(request.mode) if request.mode else limits.default_mode
+    mode = MODES.get(request.mode) if request.mode else limits.default_mode
     if mode is None:
         raise InvalidRequest("mode", f"{request.mode} is not an answer mode")
     sentences = request.max_sentences if request.HasField("max_sentences") else 1
@@ -259,7 +261,7 @@ def ask_to_message(question: str, options: AskOptions) -> rag_pb2.AskRequest:
         request_id=sendable("request_id", options.request_id or ""),
         question=sendable("question", question),
         collection=sendable("collection", options.collection),
-        mode=rag_pb2.ANSWER_MODE_UNSPECIFIED if mode is None else _MODES.to_number(mode),
+        mode=rag_pb2.ANSWER_MODE_UNSPECIFIED if mode is None else MODES.to_number(mode),
         max_sentences=options.max_sentences,
         passages=options.passages,
         sampling=rag_pb2.Sampling(

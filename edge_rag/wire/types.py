@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta, Unsupported
 from edge_rag.core.documents.document import DocumentInfo
@@ -12,6 +13,9 @@ from edge_rag.core.documents.jobs import IngestWork, Job, JobDocumentState
 from edge_rag.core.ids import DocumentId, Unrecognized
 from edge_rag.core.passage import FoundPassage, HitExplanation
 from edge_rag.core.query import AnswerMode, Priority, Turn
+
+UNTOLD: Final = Unrecognized("unspecified")
+"""An enum value that a daemon of an earlier version does not send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class PassagesReceived:
-    """The passages that an answer is drawn from; the first event of an answer.
+    """The passages that an answer is drawn from, in mode ``FREE`` those that the model is given; the first event.
 
     Attributes:
         passages: Best first.
@@ -89,12 +93,17 @@ class PassagesReceived:
         question_language: Language of the question, a BCP 47 tag; None if it is not sure.
         standalone_question: The question with what it leaves to earlier turns, which was searched for as well; None if
             it leaves nothing to them.
+        mode: How the answer is written; ``Unrecognized`` from a daemon that does not tell.
+        model: Name of the box's language model, where the mode needs one. Where the collection may leave the box, a
+            remote may write in its place.
     """
 
     passages: tuple[FoundPassage, ...]
     evidence: float = 0.0
     question_language: str | None = None
     standalone_question: str | None = None
+    mode: AnswerMode | Unrecognized = UNTOLD
+    model: str | None = None
 
 
 AskEvent = PassagesReceived | TextDelta | Citation | Unsupported | Finished

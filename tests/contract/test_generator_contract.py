@@ -287,6 +287,7 @@ def test_every_quoted_sentence_is_cited_verbatim(generator: Generator, sentences
 def test_free_text_comes_without_the_models_special_tokens(generator: Generator) -> None:
     answer = ask(generator, question(AnswerMode.FREE))
     assert "<|im_" not in answer.text
+    assert answer.citations == [], "nothing checks it"
     assert all(event.text for event in answer.events if isinstance(event, TextDelta))
 
 

@@ -32,7 +32,9 @@ class _AnswerModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AnswerMode
     ANSWER_MODE_QUOTE: _AnswerMode.ValueType  # 1
     """The answer consists of sentences of the passages, each with its citation."""
     ANSWER_MODE_FREE: _AnswerMode.ValueType  # 2
-    """Free text. `[n]` markers that the model writes become citations."""
+    """Free text, which nothing checks and which may be wrong. There is no Citation; `[n]` markers that the model writes are
+    removed, since they would look like support. Passages has what the model was given.
+    """
     ANSWER_MODE_CITE: _AnswerMode.ValueType  # 3
     """Free text. Each sentence is compared with the passages and cited from the sentences that support its words, numbers
     and names. A sentence without support is marked with Unsupported or omitted, depending on the server's
@@ -48,7 +50,9 @@ ANSWER_MODE_UNSPECIFIED: AnswerMode.ValueType  # 0
 ANSWER_MODE_QUOTE: AnswerMode.ValueType  # 1
 """The answer consists of sentences of the passages, each with its citation."""
 ANSWER_MODE_FREE: AnswerMode.ValueType  # 2
-"""Free text. `[n]` markers that the model writes become citations."""
+"""Free text, which nothing checks and which may be wrong. There is no Citation; `[n]` markers that the model writes are
+removed, since they would look like support. Passages has what the model was given.
+"""
 ANSWER_MODE_CITE: AnswerMode.ValueType  # 3
 """Free text. Each sentence is compared with the passages and cited from the sentences that support its words, numbers
 and names. A sentence without support is marked with Unsupported or omitted, depending on the server's
@@ -407,7 +411,9 @@ Global___AskResponse: _TypeAlias = AskResponse  # noqa: Y015
 
 @_typing.final
 class Passages(_message.Message):
-    """The passages that an answer is drawn from."""
+    """The passages that an answer is drawn from; with ANSWER_MODE_FREE those that the model is given, as many as its context
+    holds.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -415,6 +421,8 @@ class Passages(_message.Message):
     EVIDENCE_FIELD_NUMBER: _builtins.int
     QUESTION_LANGUAGE_FIELD_NUMBER: _builtins.int
     STANDALONE_QUESTION_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
     evidence: _builtins.float
     """How likely an answer is among them, 0 to 1; 0 if there are none. Below the server's `generator.not_found_below` the
     answer is the not-found answer, except with ANSWER_MODE_FREE.
@@ -424,6 +432,14 @@ class Passages(_message.Message):
     standalone_question: _builtins.str
     """The question with what it leaves to AskRequest.turns, which was searched for as well and which the answer was judged
     by; absent if it leaves nothing to them.
+    """
+    mode: Global___AnswerMode.ValueType
+    """How the answer is written, and with it what it promises: ANSWER_MODE_QUOTE is quoted from the documents,
+    ANSWER_MODE_CITE is checked against them, ANSWER_MODE_FREE is unchecked.
+    """
+    model: _builtins.str
+    """Name of the box's language model; absent if the mode needs none. Where the collection may leave the box, a remote may
+    write in its place.
     """
     @_builtins.property
     def passages(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Passage]:
@@ -436,15 +452,21 @@ class Passages(_message.Message):
         evidence: _builtins.float = ...,
         question_language: _builtins.str | None = ...,
         standalone_question: _builtins.str | None = ...,
+        mode: Global___AnswerMode.ValueType = ...,
+        model: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_question_language", b"_question_language", "_standalone_question", b"_standalone_question", "question_language", b"question_language", "standalone_question", b"standalone_question"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_model", b"_model", "_question_language", b"_question_language", "_standalone_question", b"_standalone_question", "model", b"model", "question_language", b"question_language", "standalone_question", b"standalone_question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_question_language", b"_question_language", "_standalone_question", b"_standalone_question", "evidence", b"evidence", "passages", b"passages", "question_language", b"question_language", "standalone_question", b"standalone_question"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_model", b"_model", "_question_language", b"_question_language", "_standalone_question", b"_standalone_question", "evidence", b"evidence", "mode", b"mode", "model", b"model", "passages", b"passages", "question_language", b"question_language", "standalone_question", b"standalone_question"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
+    _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     _WhichOneofReturnType__question_language: _TypeAlias = _typing.Literal["question_language"]  # noqa: Y015
     _WhichOneofArgType__question_language: _TypeAlias = _typing.Literal["_question_language", b"_question_language"]  # noqa: Y015
     _WhichOneofReturnType__standalone_question: _TypeAlias = _typing.Literal["standalone_question"]  # noqa: Y015
     _WhichOneofArgType__standalone_question: _TypeAlias = _typing.Literal["_standalone_question", b"_standalone_question"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__question_language) -> _WhichOneofReturnType__question_language | None: ...
     @_typing.overload

@@ -39,7 +39,7 @@ Examples:
     "--mode",
     type=click.Choice([mode.value for mode in AnswerMode]),
     help="quote: the answer is sentences of cited documents; cite: the model writes, and each sentence is checked "
-    "against the documents; free: the model writes. [default: the daemon's]",
+    "against the documents; free: the model writes, unchecked and without citations. [default: the daemon's]",
 )
 @click.option("--sentences", type=click.IntRange(1, 8), help="Maximum number of quoted sentences. [default: 1]")
 @click.option("--passages", type=click.IntRange(1, 32), help="Maximum number of passages in the prompt. [default: 4]")
@@ -144,7 +144,7 @@ def _read(schema: Path) -> str:
 
 
 def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bool) -> None:
-    from edge_rag.cli.output.answers import citation_lines, finish_line
+    from edge_rag.cli.output.answers import citation_lines, finish_line, given_lines, mode_line
     from edge_rag.client import ClientError
 
     if as_json:
@@ -158,11 +158,12 @@ def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bo
             note(f"request {ask_options.request_id}", "dim")
         raise
     streamed.end()
-    if answer.citations:
+    if lines := citation_lines(answer) or given_lines(answer):
         click.echo()
-        for line in citation_lines(answer):
+        for line in lines:
             print_line(line)
-    note(f"\n{finish_line(answer.finished)}\nrequest {answer.request_id}", "dim")
+    details = [mode_line(answer), finish_line(answer.finished), f"request {answer.request_id}"]
+    note("\n" + "\n".join(filter(None, details)), "dim")
 
 
 def _answer(client: Client, question: str, ask_options: AskOptions, on_text: Callable[[str], None]) -> Answer:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from edge_rag.analysis.languages import DEFAULT_LANGUAGE
 from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta, Unsupported
+from edge_rag.core.query import AnswerMode
 from edge_rag.core.shapes.encoder import encode
 from edge_rag.core.shapes.views import WholeAnswer
 from edge_rag.generator.messages import MESSAGES, Message, message
 
 if TYPE_CHECKING:
-    from edge_rag.client import AskEvent, HitExplanation
+    from edge_rag.client import AskEvent, HitExplanation, PassagesReceived
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Answer:
     Attributes:
         request_id: The id in the daemon's log and audit log.
         question: The question.
-        question_language: Its language, a BCP 47 tag; None if it is not sure.
+        found: The passages that it is based on, and how it was written.
         text: All text deltas, joined.
         citations: In the order of the stream.
         unsupported: Parts of the text that no document supports, in mode cite.
@@ -32,7 +33,7 @@ class Answer:
 
     request_id: str
     question: str
-    question_language: str | None
+    found: PassagesReceived
     text: str
     citations: tuple[Citation, ...]
     unsupported: tuple[Unsupported, ...]
@@ -43,7 +44,7 @@ class Answer:
         whole = WholeAnswer.of(
             self.request_id,
             self.question,
-            self.question_language,
+            self.found,
             self.text,
             self.citations,
             self.unsupported,
@@ -65,7 +66,7 @@ def collect(request_id: str, question: str, events: Iterable[AskEvent], on_text:
     """
     from edge_rag.client import PassagesReceived
 
-    language: str | None = None
+    found = PassagesReceived(())
     pieces: list[str] = []
     citations: list[Citation] = []
     unsupported: list[Unsupported] = []
@@ -73,7 +74,7 @@ def collect(request_id: str, question: str, events: Iterable[AskEvent], on_text:
     for event in events:
         match event:
             case PassagesReceived():
-                language = event.question_language
+                found = event
             case TextDelta():
                 pieces.append(event.text)
                 on_text(event.text)
@@ -81,12 +82,12 @@ def collect(request_id: str, question: str, events: Iterable[AskEvent], on_text:
                 citations.append(event)
             case Unsupported():
                 unsupported.append(event)
-                on_text(f" [{message(Message.NO_SOURCE, language or DEFAULT_LANGUAGE)}]")
+                on_text(f" [{message(Message.NO_SOURCE, found.question_language or DEFAULT_LANGUAGE)}]")
             case Finished():
                 finished = event
     if finished is None:
         raise ValueError("the stream of events ended without Finished")
-    return Answer(request_id, question, language, "".join(pieces), tuple(citations), tuple(unsupported), finished)
+    return Answer(request_id, question, found, "".join(pieces), tuple(citations), tuple(unsupported), finished)
 
 
 def format_source(document: str, page: int | None, start: int, end: int) -> str:
@@ -103,8 +104,32 @@ def citation_lines(answer: Answer) -> list[str]:
     return [f"[{number}] {text}" for number, text in enumerate(sources, start=1)]
 
 
+def given_lines(answer: Answer) -> list[str]:
+    """Formats what the model was given in mode free, one line each after a heading; nothing in other modes.
+
+    The lines are no numbered sources: nothing tells that the text comes from them.
+    """
+    if answer.found.mode is not AnswerMode.FREE or not answer.found.passages:
+        return []
+    given = dict.fromkeys(format_source(p.document, p.page, p.start, p.end) for p in answer.found.passages)
+    return ["Given to the model, not checked against it:", *(f"  {text}" for text in given)]
+
+
+def mode_line(answer: Answer) -> str:
+    """Returns what the answer's mode promises; empty if a daemon of an earlier version did not tell it."""
+    match answer.found.mode:
+        case AnswerMode.QUOTE:
+            return "quoted from the documents"
+        case AnswerMode.CITE:
+            return f"written by {answer.found.model or 'a language model'}, checked against the documents"
+        case AnswerMode.FREE:
+            return f"unchecked: written by {answer.found.model or 'a language model'}, may be wrong"
+        case _:
+            return ""
+
+
 def _language_note(citation: Citation, answer: Answer) -> str:
-    if citation.language is None or answer.question_language in (None, citation.language):
+    if citation.language is None or answer.found.question_language in (None, citation.language):
         return ""
     return f" ({message(Message.NAME, citation.language) if citation.language in MESSAGES else citation.language})"
 

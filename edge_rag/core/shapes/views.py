@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from edge_rag.core.answer import Citation, Finished, FinishReason, StageTime, Unsupported, Usage
 from edge_rag.core.documents.document import DocumentInfo, IngestOutcome
 from edge_rag.core.documents.evaluation import StoredQuestion
 from edge_rag.core.documents.jobs import Job, JobDocument
 from edge_rag.core.identity import Identity, Role
-from edge_rag.core.ids import RequestId, Unrecognized
+from edge_rag.core.ids import DocumentId, RequestId, Unrecognized
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.monitoring.metrics import Latency
 from edge_rag.core.monitoring.resources import MemoryPlanReport, Temperature
 from edge_rag.core.monitoring.status import ModelInUse
 from edge_rag.core.passage import Explanation, FoundPassage, HitExplanation, RankedPassage
 from edge_rag.core.placement import Precision, Provider
-from edge_rag.core.query import Priority
+from edge_rag.core.query import AnswerMode, Priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,55 @@ class UnsupportedPart:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenPassage:
+    """A passage that the model was given, which is no support of what it wrote.
+
+    Attributes:
+        document_id: Id of the document.
+        document: Its name.
+        page: 1-based page on which it starts; null if the format has no pages.
+        start: First character in the document's stored text.
+        end: One past the last character.
+    """
+
+    document_id: DocumentId
+    document: str
+    page: int | None
+    start: int
+    end: int
+
+    @classmethod
+    def of(cls, passage: RankedPassage | FoundPassage) -> GivenPassage:
+        """Returns where a passage is."""
+        where = passage.passage if isinstance(passage, RankedPassage) else passage
+        return cls(where.document_id, where.document, where.page, where.start, where.end)
+
+
+class Found(Protocol):
+    """What the first event of an answer tells."""
+
+    @property
+    def passages(self) -> Sequence[RankedPassage | FoundPassage]:
+        """The passages, best first."""
+        ...
+
+    @property
+    def question_language(self) -> str | None:
+        """Language of the question, a BCP 47 tag; None if it is not sure."""
+        ...
+
+    @property
+    def mode(self) -> AnswerMode | Unrecognized:
+        """How the answer is written."""
+        ...
+
+    @property
+    def model(self) -> str | None:
+        """Name of the box's language model; None if the mode needs none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class WholeAnswer:
     """A whole answer.
 
@@ -98,9 +147,13 @@ class WholeAnswer:
         request_id: The id in the daemon's log and audit log.
         question: The question.
         question_language: Its language, a BCP 47 tag; null if it is not sure.
+        mode: How it was written: ``quote`` is quoted from the documents, ``cite`` is checked against them, ``free`` is
+            unchecked.
+        model: Name of the box's language model; null if the mode needs none.
         answer: The text.
         citations: In the order of the text.
         unsupported: Parts that no passage supports, in mode cite.
+        given_to_model: Passages that the model was given in mode free, as many as fit its context.
         finish_reason: Why it ended.
         usage: What it used.
         timings: Where its time went.
@@ -109,9 +162,12 @@ class WholeAnswer:
     request_id: str
     question: str
     question_language: str | None
+    mode: AnswerMode | Unrecognized
+    model: str | None
     answer: str
     citations: tuple[Citation, ...]
     unsupported: tuple[UnsupportedPart, ...]
+    given_to_model: tuple[GivenPassage, ...]
     finish_reason: FinishReason | Unrecognized
     usage: Usage
     timings: Timings
@@ -121,25 +177,28 @@ class WholeAnswer:
         cls,
         request_id: str,
         question: str,
-        language: str | None,
+        found: Found,
         text: str,
         citations: Sequence[Citation],
         unsupported: Sequence[Unsupported],
         finished: Finished,
         **more: Any,
     ) -> WholeAnswer:
-        """Returns an answer from its events; ``more`` are the further fields of a subclass."""
+        """Returns an answer from its events, the first of which is ``found``; ``more`` are the fields of a subclass."""
         end = FinishedView.of(finished)
         return cls(
             request_id,
             question,
-            language,
+            found.question_language,
+            found.mode,
+            found.model,
             text,
             tuple(citations),
             tuple(
                 UnsupportedPart(part.answer_start, part.answer_end, text[part.answer_start : part.answer_end])
                 for part in unsupported
             ),
+            tuple(map(GivenPassage.of, found.passages)) if found.mode is AnswerMode.FREE else (),
             end.finish_reason,
             end.usage,
             end.timings,

@@ -1,89 +1,60 @@
-"""Replaces ``[n]`` markers in streamed text by citations of passage n."""
+"""The ``[n]`` markers that models write to name a passage, and their removal from text that nothing checks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from typing import Final
 
-from edge_rag.core.answer import Citation, TextDelta
-from edge_rag.core.passage import Passage
+MARKER: Final = re.compile(r"[ \t]*\[(\d{1,3}(?: ?[,;–-] ?\d{1,3}){0,7})\]")
+"""A marker with the blanks before it; the group has its numbers: ``1``, ``1, 7`` or ``1–3``."""
 
-_MARKER = re.compile(r"(\s*)\[(\d{1,3})\]")
-_PENDING = re.compile(r"\s*(?:\[\d{0,3})?\Z")
+PENDING: Final = re.compile(r"[ \t]*(?:\[[\d ,;–-]{0,50})?\Z")
+"""The end of a text that more text could turn into a marker; may be empty."""
+
+_PENDING_WITHIN: Final = re.compile(r"(?:[ \t]*\[[\d ,;–-]{0,50}){0,8}[ \t]*\Z")
+"""The same where the rest of a marker is left when one inside it is removed, as of ``[1[2]]``."""
+
+NUMBER: Final = re.compile(r"\d+")
+"""A number in a marker."""
 
 
-class CitationMapper:
-    """Splits a streamed answer into text without markers, and citations.
+class MarkerRemover:
+    """Removes the markers of a streamed text: beside text that nothing checked they would look like support.
 
-    A marker cites for the text since the previous marker; adjacent markers cite for the same text. A number without a
-    passage stays text. White space before a marker is removed with it.
-
-    Args:
-        passages: The passages of the prompt.
-        numbering: Indices of the passages in the order in which the prompt numbers them, from 1.
+    Passages are numbered from 1, so that ``[0]`` stays: it is an index of a program's list. The result does not depend
+    on how the text is chunked.
     """
 
-    def __init__(self, passages: Sequence[Passage], numbering: Sequence[int]) -> None:
-        self._passages = passages
-        self._numbering = numbering
+    def __init__(self) -> None:
         self._held = ""
-        self._length = 0
-        self._cited_range = (0, 0)
-        self._open_start: int | None = None
+        self._shown = False
 
-    def feed(self, text: str) -> list[TextDelta | Citation]:
+    def feed(self, text: str) -> str:
         """Takes the next piece; a suffix that may become a marker is held back."""
-        text = self._held + text
-        cut = _pending_start(text)
+        text = _without_markers(self._held + text)
+        found = _PENDING_WITHIN.search(text)
+        cut = found.start() if found else len(text)
         self._held = text[cut:]
-        return self._map(text[:cut])
+        return self._begun(text[:cut])
 
-    def flush(self) -> list[TextDelta | Citation]:
+    def flush(self) -> str:
         """Returns the text held back, at the end of the stream."""
         held, self._held = self._held, ""
-        return self._map(held)
+        return self._begun(held)
 
-    def _map(self, text: str) -> list[TextDelta | Citation]:
-        events: list[TextDelta | Citation] = []
-        done = 0
-        for marker in _MARKER.finditer(text):
-            number = int(marker[2])
-            if 1 <= number <= len(self._numbering):
-                self._append(text[done : marker.start()], events)
-                events.append(self._cite(self._numbering[number - 1]))
-                done = marker.end()
-        self._append(text[done:], events)
-        return events
-
-    def _append(self, text: str, events: list[TextDelta | Citation]) -> None:
-        if self._length == 0:
+    def _begun(self, text: str) -> str:
+        """Returns the text without blanks at the beginning of the stream."""
+        if not self._shown:
             text = text.lstrip()
-        if not text:
-            return
-        events.append(TextDelta(text))
-        if self._open_start is None and (stripped := text.lstrip()):
-            self._open_start = self._length + len(text) - len(stripped)
-        self._length += len(text)
-
-    def _cite(self, index: int) -> Citation:
-        if self._open_start is not None:
-            self._cited_range = (self._open_start, self._length)
-            self._open_start = None
-        passage = self._passages[index]
-        start, end = self._cited_range
-        return Citation(
-            passage=index,
-            document=passage.document,
-            page=passage.page,
-            start=passage.start,
-            end=passage.end,
-            text=passage.text,
-            answer_start=start,
-            answer_end=end,
-        )
+            self._shown = bool(text)
+        return text
 
 
-def _pending_start(text: str) -> int:
-    """Returns the start of the suffix that more text could turn into a marker."""
-    found = _PENDING.search(text)
-    return found.start() if found else len(text)
+def _without_markers(text: str) -> str:
+    while (shorter := MARKER.sub(_kept, text)) != text:
+        text = shorter
+    return text
+
+
+def _kept(marker: re.Match[str]) -> str:
+    return marker[0] if any(not int(number) for number in NUMBER.findall(marker[1])) else ""

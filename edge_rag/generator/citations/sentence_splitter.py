@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from edge_rag.core.text import SENTENCE_TERMINALS, sentence_spans
+from edge_rag.generator.citations.markers import MARKER, NUMBER, PENDING
 
-_MARKER: Final = re.compile(r"[ \t]*\[(\d{1,3}(?: ?[,;–-] ?\d{1,3}){0,7})\]")
-_PENDING: Final = re.compile(r"[ \t]*(?:\[[\d ,;–-]{0,50})?\Z")
-_NUMBER: Final = re.compile(r"\d+")
 _ENDED: Final = re.compile(rf"""[.!?…{SENTENCE_TERMINALS}]["'”’)\]»」』】）》*_]*\Z""")
 _PREFIX: Final = re.compile(
     r"(?:(?:\d{1,2}[.)]|[-*•#]+)\s+)?(?:(?:according to|based on|as stated in) [^,.]{1,60},\s+)?"
@@ -78,13 +76,13 @@ class SentenceSplitter:
     def _append(self, text: str) -> None:
         """Moves text that cannot be part of a marker to the open sentences, and its markers to their list."""
         text = self._pending + text
-        found = _PENDING.search(text)
+        found = PENDING.search(text)
         cut = len(text) if found is None else found.start()
         self._pending = text[cut:]
         done = 0
-        for marker in _MARKER.finditer(text, 0, cut):
+        for marker in MARKER.finditer(text, 0, cut):
             self._open += text[done : marker.start()]
-            self._markers += ((len(self._open), int(number)) for number in _NUMBER.findall(marker[1]))
+            self._markers += ((len(self._open), int(number)) for number in NUMBER.findall(marker[1]))
             done = marker.end()
         self._open += text[done:cut]
 

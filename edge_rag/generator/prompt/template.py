@@ -235,9 +235,9 @@ class PromptEncoder:
         rendered = self._rendered(profile, texts)
         bare = self._tokenizer.encode_chat(profile.system, profile.lay_out([], request.question))
         first = next(place for place, (one, other) in enumerate(zip(prompt, bare, strict=False)) if one != other)
-        # The KV of a passage depends on the number before it, from which a model that writes [n] takes n. In modes in
-        # which the model does not write numbers, a passage is computed once for all positions.
-        numbered = request.mode is AnswerMode.FREE
+        # The KV of a passage depends on the number before it, for which a format may ask. Elsewhere nothing becomes of
+        # the numbers that a model writes, so that a passage is computed once for all positions.
+        numbered = request.format is not None
         isolated = rendered if numbered else [ids for text in texts for ids in self._rendered(profile, [text])]
         return passage_spans(prompt, first, rendered, isolated, reuse.page_tokens, reuse.recompute)
 

@@ -170,7 +170,7 @@ class _Daemon:
 async def _parts(events: AsyncIterator[AnswerEvent]) -> AsyncIterator[AnswerPart]:
     async for event in events:
         if isinstance(event, PassagesFound):
-            yield Passages(tuple(FoundPassage.of(ranked) for ranked in event.passages), event.evidence)
+            yield Passages(tuple(FoundPassage.of(ranked) for ranked in event.passages), event.evidence, event.model)
         else:
             yield event
 

@@ -99,6 +99,6 @@ def _is_reachable(url: str, address: str) -> bool:
 async def _parts(events: AsyncIterator[AskEvent]) -> AsyncIterator[AnswerPart]:
     async for event in events:
         if isinstance(event, PassagesReceived):
-            yield Passages(event.passages, event.evidence)
+            yield Passages(event.passages, event.evidence, event.model)
         else:
             yield event

@@ -43,10 +43,12 @@ class Passages:
     Attributes:
         found: Best first.
         evidence: Evidence that an answer is among them, 0 to 1.
+        model: Name of the box's language model; None if the mode needs none.
     """
 
     found: tuple[FoundPassage, ...]
     evidence: float
+    model: str | None = None
 
 
 AnswerPart = Passages | TextDelta | Citation | Unsupported | Finished
@@ -293,9 +295,16 @@ async def _ask(box: Box, given: Mapping[str, Any], report: Report | None) -> dic
         "found": finished.reason is not FinishReason.NOT_FOUND,
         "complete": finished.reason is not FinishReason.LENGTH,
         "mode": question.mode.value,
+        "model": passages.model,
         "evidence": round(passages.evidence, _DECIMALS),
         "citations": citations,
         "unsupported": unsupported,
+        "given_to_model": []
+        if question.mode is not AnswerMode.FREE
+        else [
+            _where(box, collection, each.document_id, each.document, each.page, each.start, each.end)
+            for each in passages.found
+        ],
     }
 
 
@@ -437,15 +446,15 @@ _ALL: Final = (
     Tool(
         "ask",
         "Ask the documents",
-        "Answers a question from the documents, with the exact quotes that support the answer and where they are. "
-        "If the documents do not answer it, found is false.",
+        "Answers a question from the documents, with the exact quotes that support the answer and where they are; in "
+        "mode free without any. If the documents do not answer it, found is false.",
         {
             "question": _text("The question, complete in itself, in any language.", minLength=1),
             "collection": _COLLECTION,
             "filter": _FILTER,
             "mode": _text(
                 "quote: sentences of the documents, word for word. cite: written by a model, each sentence checked "
-                "against the documents. free: written by a model.",
+                "against the documents. free: written by a model, not checked, without citations.",
                 enum=[mode.value for mode in AnswerMode],
                 default=AnswerMode.QUOTE.value,
             ),
@@ -456,7 +465,11 @@ _ALL: Final = (
             "answer": _text("The answer."),
             "found": {"type": "boolean", "description": "Whether the documents answer the question."},
             "complete": {"type": "boolean", "description": "Whether the answer ends by itself; else it was cut."},
-            "mode": _text("How it was written."),
+            "mode": _text("How it was written. free: nothing of it is checked, and it may be wrong."),
+            "model": {
+                "type": ["string", "null"],
+                "description": "Language model of the box that wrote it, or null.",
+            },
             "evidence": _NUMBER | {"description": "Evidence that the passages answer the question, 0 to 1."},
             "citations": _array(
                 _object(
@@ -475,6 +488,9 @@ _ALL: Final = (
             "unsupported": _array(
                 _object({"answer_start": {"type": "integer"}, "answer_end": {"type": "integer"}}),
                 "Parts of the answer that no passage supports.",
+            ),
+            "given_to_model": _array(
+                _object(_WHERE), "In mode free, passages that the model was given; they are no support of the answer."
             ),
         },
         _ask,

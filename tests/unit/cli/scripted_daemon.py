@@ -110,7 +110,7 @@ def refusing(code: grpc.StatusCode, details: str = "refused", trailers: tuple[tu
 
 def answering(text: str = "Every 2,000 hours.") -> Handler:
     def handler(request: rag_pb2.AskRequest, _: grpc.ServicerContext) -> Iterator[rag_pb2.AskResponse]:
-        yield rag_pb2.AskResponse(passages=rag_pb2.Passages())
+        yield rag_pb2.AskResponse(passages=rag_pb2.Passages(mode=rag_pb2.ANSWER_MODE_QUOTE))
         half = len(text) // 2
         for piece in (text[:half], text[half:]):
             yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text=piece))

@@ -115,6 +115,8 @@ def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedD
         "request_id": "ticket-17",
         "question": "how often?",
         "question_language": None,
+        "mode": "quote",
+        "model": None,
         "answer": "Every 2,000 hours.",
         "citations": [
             {
@@ -130,6 +132,7 @@ def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedD
             }
         ],
         "unsupported": [],
+        "given_to_model": [],
         "finish_reason": "stop",
         "usage": {
             "prompt_tokens": 90,
@@ -148,6 +151,50 @@ def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedD
         },
     }
     assert result.stderr == ""
+
+
+def in_mode(mode: rag_pb2.AnswerMode.ValueType, model: str | None = None) -> Handler:
+    """Answers in a mode, from two passages."""
+
+    def handler(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
+        given = [common_pb2.Passage(document_id=n, document=f"{n}.pdf", page=3, start=1, end=9) for n in ("a", "b")]
+        yield rag_pb2.AskResponse(passages=rag_pb2.Passages(passages=given, mode=mode, model=model))
+        yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Every year."))
+        yield finished()
+
+    return handler
+
+
+@pytest.mark.parametrize(
+    ("mode", "model", "told"),
+    [
+        (rag_pb2.ANSWER_MODE_QUOTE, None, "quoted from the documents"),
+        (rag_pb2.ANSWER_MODE_CITE, "smollm2", "written by smollm2, checked against the documents"),
+        (rag_pb2.ANSWER_MODE_FREE, "smollm2", "unchecked: written by smollm2, may be wrong"),
+        (rag_pb2.ANSWER_MODE_FREE, None, "unchecked: written by a language model, may be wrong"),
+    ],
+)
+def test_every_answer_says_what_its_mode_promises(
+    runner: CliRunner, scripted: ScriptedDaemon, mode: rag_pb2.AnswerMode.ValueType, model: str | None, told: str
+) -> None:
+    scripted.script("Ask", in_mode(mode, model), in_mode(mode, model))
+    command = ["ask", "how often?", "--server", scripted.address]
+    assert told in runner.invoke(main, command).stderr.splitlines()
+    shown = json.loads(runner.invoke(main, [*command, "--json"]).stdout)
+    assert (shown["mode"], shown["model"]) == (rag_pb2.AnswerMode.Name(mode)[12:].lower(), model)
+
+
+def test_what_the_model_was_given_is_listed_and_is_no_source(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    free = in_mode(rag_pb2.ANSWER_MODE_FREE)
+    scripted.script("Ask", free, free)
+    command = ["ask", "how often?", "--server", scripted.address]
+    printed = runner.invoke(main, command).stdout
+    given = "Given to the model, not checked against it:\n  a.pdf, page 3, characters 1-9\n"
+    assert printed.endswith(f"{given}  b.pdf, page 3, characters 1-9\n")
+    assert "[" not in printed
+    shown = json.loads(runner.invoke(main, [*command, "--json"]).stdout)
+    assert shown["citations"] == []
+    assert shown["given_to_model"][1] == {"document_id": "b", "document": "b.pdf", "page": 3, "start": 1, "end": 9}
 
 
 def test_search_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedDaemon) -> None:

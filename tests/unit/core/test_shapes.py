@@ -30,7 +30,7 @@ from edge_rag.core.monitoring.resources import (
 from edge_rag.core.monitoring.status import DaemonState, DaemonStatus, EngineStats, ModelInUse, SlotUse
 from edge_rag.core.passage import Explanation, FoundPassage, Hit, HitPart, Passage, RankedPassage
 from edge_rag.core.placement import ModelStage, Placement, Precision, Provider
-from edge_rag.core.query import Priority
+from edge_rag.core.query import AnswerMode, Priority
 from edge_rag.core.shapes.encoder import encode, members
 from edge_rag.core.shapes.views import KEYS, SHAPES, VIEWS, FoundHits, SearchHit, SearchTimings, WholeAnswer
 
@@ -73,7 +73,7 @@ def test_a_job_counts_documents_of_every_state_and_hides_collections() -> None:
 
 def test_a_passage_shows_its_public_part_whatever_it_was_found_as() -> None:
     ranked = RankedPassage(PASSAGE, 0.5, ())
-    shown = encode(PassagesFound((ranked,), 0.9, "en"))
+    shown = encode(PassagesFound((ranked,), 0.9, AnswerMode.QUOTE, "en"))
     assert shown["passages"] == [encode(FoundPassage.of(ranked))]
     assert shown["passages"][0] == {
         **{"document_id": "d", "document": "a.md", "page": 2, "start": 10, "end": 14, "text": "text", "score": 0.5},
@@ -93,7 +93,9 @@ def test_a_hit_has_an_explanation_only_if_it_was_explained() -> None:
 
 
 def test_a_whole_answer_has_the_text_of_unsupported_parts() -> None:
-    shown = encode(WholeAnswer.of("r", "q", None, "Yes. No.", [CITATION], [Unsupported(5, 8)], FINISHED))
+    found = PassagesFound((), 0.5, AnswerMode.CITE, model="smollm2")
+    shown = encode(WholeAnswer.of("r", "q", found, "Yes. No.", [CITATION], [Unsupported(5, 8)], FINISHED))
+    assert (shown["mode"], shown["model"], shown["question_language"]) == ("cite", "smollm2", None)
     assert shown["unsupported"] == [{"start": 5, "end": 8, "text": "No."}]
     assert (shown["citations"][0]["answer_end"], shown["finish_reason"]) == (4, "stop")
     assert shown["timings"] == {

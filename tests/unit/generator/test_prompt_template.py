@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.ids import RequestId
 from edge_rag.core.passage import RankedPassage
-from edge_rag.core.query import AnswerMode, KvReuse, PassageOrder, Priority, Sampling
+from edge_rag.core.query import AnswerFormat, AnswerMode, KvReuse, PassageOrder, Priority, Regex, Sampling
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import (
     PassageReuse,
@@ -64,7 +64,12 @@ TOKENIZER = ChatTokenizer.open(FIXTURES / "tiny-llama")
 TEXTS = ("Grease the bearings.", "Check the valve at noon.", "Close the hatch.")
 
 
-def encode(passages: tuple[RankedPassage, ...], mode: AnswerMode, recompute: int) -> Prompt:
+NUMBERED = Regex("[1-3]")
+
+
+def encode(
+    passages: tuple[RankedPassage, ...], mode: AnswerMode, recompute: int, form: AnswerFormat | None = None
+) -> Prompt:
     arranger = PassageArranger(PassageOrder.RANK, PassagePopularity())
     encoder = PromptEncoder(TOKENIZER, PromptSettings(), arranger, PassageReuse(32, recompute))
     request = GenerationRequest(
@@ -80,6 +85,7 @@ def encode(passages: tuple[RankedPassage, ...], mode: AnswerMode, recompute: int
         trust_domain="",
         deadline=None,
         kv_reuse=KvReuse.PASSAGE,
+        format=form,
     )
     return encoder.encode(request, 10_000)
 
@@ -89,22 +95,21 @@ def contains(tokens: tuple[int, ...], part: list[int]) -> bool:
 
 
 @pytest.mark.parametrize("recompute", [0, 2])
-@pytest.mark.parametrize(
-    ("mode", "own"), [(AnswerMode.FREE, True), (AnswerMode.CITE, False), (AnswerMode.QUOTE, False)]
-)
-def test_a_passage_is_computed_with_its_number_only_in_modes_that_write_numbers(
-    mode: AnswerMode, own: bool, recompute: int
+@pytest.mark.parametrize("form", [None, NUMBERED])
+def test_a_passage_is_computed_with_its_number_only_for_a_format_which_may_ask_for_it(
+    form: AnswerFormat | None, recompute: int
 ) -> None:
-    prompt = encode(tuple(ranked(n, text) for n, text in enumerate(TEXTS, 1)), mode, recompute)
+    passages = tuple(ranked(n, text) for n, text in enumerate(TEXTS, 1))
+    prompt = encode(passages, AnswerMode.FREE, recompute, form)
     assert len(prompt.spans) == 3
     for number, (span, text) in enumerate(zip(prompt.spans, TEXTS, strict=True), 1):
         assert prompt.tokens[span.start : span.end] == span.alone[span.offset : span.offset + span.length]
-        assert contains(span.alone, TOKENIZER.encode(passage_text(number if own else 1, text)))
+        assert contains(span.alone, TOKENIZER.encode(passage_text(number if form else 1, text)))
 
 
 def test_without_numbers_the_isolated_text_is_the_same_at_every_position() -> None:
     one, two = ranked(1, TEXTS[0]), ranked(2, TEXTS[1])
     forth, back = (encode(order, AnswerMode.QUOTE, 0) for order in ((one, two), (two, one)))
     assert [span.alone for span in forth.spans] == [span.alone for span in reversed(back.spans)]
-    free = [encode(order, AnswerMode.FREE, 0) for order in ((one, two), (two, one))]
-    assert free[0].spans[0].alone == forth.spans[0].alone != free[1].spans[1].alone
+    formatted = [encode(order, AnswerMode.FREE, 0, NUMBERED) for order in ((one, two), (two, one))]
+    assert formatted[0].spans[0].alone == forth.spans[0].alone != formatted[1].spans[1].alone

@@ -119,13 +119,17 @@ def with_answer(answer: str, status: str = "ANSWERABLE") -> list[str]:
     return parts
 
 
-@pytest.mark.parametrize("cite", [False, True])
-def test_quotes_of_a_trace_are_the_citations_of_its_answer(cite: bool) -> None:
-    events = stream(TRACE, cite)
+def test_quotes_of_a_trace_are_the_citations_of_its_checked_answer() -> None:
+    events = stream(TRACE, cite=True)
     assert text_of(events) == "Canada"
     assert cited(events) == ["east coast of Canada", "Nova Scotia, and was buried there."]
     assert reason(events) is FinishReason.STOP
     assert all((c.answer_start, c.answer_end) == (0, 6) for c in events if isinstance(c, Citation))
+
+
+def test_an_unchecked_answer_of_a_trace_has_neither_citations_nor_markers() -> None:
+    events = stream(with_answer("Canada [1], I think [2]"), cite=False)
+    assert (text_of(events), cited(events), reason(events)) == ("Canada, I think", [], FinishReason.STOP)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.booleans())

@@ -13,6 +13,7 @@ from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.documents.jobs import Job, JobId, JobState
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage, RankedPassage
+from edge_rag.core.query import AnswerMode
 from edge_rag.wire.answers import document_to_message, event_to_message, search_to_message
 from edge_rag.wire.bounds import MAX_RESPONSE_BYTES, fitting, size_of
 from edge_rag.wire.collections import collections_to_messages
@@ -51,7 +52,7 @@ def test_a_search_returns_as_many_of_the_best_hits_as_fit(sizes: list[int]) -> N
 def test_an_answer_has_all_its_passages_and_drops_metadata(sizes: list[int]) -> None:
     found = tuple(passage(number, 4 * size) for number, size in enumerate(sizes))
 
-    message = event_to_message(PassagesFound(found, 1.0))
+    message = event_to_message(PassagesFound(found, 1.0, AnswerMode.QUOTE))
 
     assert len(message.passages.passages) == len(found)
     assert message.ByteSize() <= MAX_RESPONSE_BYTES + 100 * len(found)

@@ -88,7 +88,8 @@ class Answer(WholeAnswer):
     """A whole answer.
 
     Attributes:
-        passages: The passages that it is based on, best first; citations refer to them by position.
+        passages: The passages that it is based on, best first; citations refer to them by position. In mode ``free``
+            those that the model was given, as many as fit its context.
         evidence: Evidence that an answer is among them, 0 to 1.
     """
 
@@ -97,7 +98,7 @@ class Answer(WholeAnswer):
 
 
 async def ask(call: Call, request: AskRequest, limits: RequestLimits) -> AsyncGenerator[AnswerEvent, None]:
-    """Answers a question from the documents and cites its sources.
+    """Answers a question from the documents and cites its sources; in mode ``free`` nothing is checked, nor cited.
 
     The events are the passages, then text, citations and unsupported parts in the order in which they arise, then the
     end. Positions in the answer are characters of the concatenated texts.
@@ -147,7 +148,7 @@ def whole_answer(request: AskRequest, call: Call, events: list[AnswerEvent]) -> 
     answer = Answer.of(
         call.request_id,
         request.question,
-        found.question_language,
+        found,
         "".join(event.text for event in events if isinstance(event, TextDelta)),
         [event for event in events if isinstance(event, Citation)],
         [event for event in events if isinstance(event, Unsupported)],

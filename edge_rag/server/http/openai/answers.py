@@ -16,8 +16,8 @@ from edge_rag.core.answer import (
     Unsupported,
 )
 from edge_rag.core.generation import CompletionEvent, CompletionRequest, FunctionCall
-from edge_rag.core.passage import RankedPassage
-from edge_rag.core.query import Query
+from edge_rag.core.passage import Passage, RankedPassage
+from edge_rag.core.query import AnswerMode, Query
 from edge_rag.server.http.exchange import Exchange
 from edge_rag.server.http.openai.requests import EXTENSION
 from edge_rag.service.ask import ask, complete
@@ -75,7 +75,11 @@ class Answer:
                 self._texts.append(event.text)
             case PassagesFound():
                 self.passages, self.evidence = event.passages, event.evidence
-                self.extension["evidence"] = event.evidence
+                self.extension |= {"evidence": event.evidence, "mode": event.mode.value}
+                if event.model is not None:
+                    self.extension["model"] = event.model
+                if event.mode is AnswerMode.FREE:
+                    self.extension["given_to_model"] = [self._place(ranked.passage) for ranked in event.passages]
             case Citation():
                 self.citations.append(event)
             case Unsupported():
@@ -106,6 +110,18 @@ class Answer:
     def document_id(self, citation: Citation) -> str:
         """Returns the id of the cited document."""
         return self.passages[citation.passage].passage.document_id
+
+    def _place(self, passage: Passage) -> dict[str, Any]:
+        """Returns where a passage is, under no name of OpenAI's API or Open WebUI: those are shown as sources."""
+        where = passage.document_id, self.collection, passage.start, passage.end, passage.page
+        return {
+            "document_id": passage.document_id,
+            "document": passage.document,
+            "page": passage.page,
+            "start": passage.start,
+            "end": passage.end,
+            "url": document_url(self.base_url, *where),
+        }
 
     def url_citation(self, citation: Citation) -> dict[str, Any]:
         """Returns a citation as a ``url_citation``, whose URL leads to exactly the cited characters."""

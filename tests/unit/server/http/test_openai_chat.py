@@ -233,7 +233,7 @@ def test_any_value_of_any_field_is_a_legal_request_or_a_named_error(fields: dict
 
 PASSAGE = Passage(ChunkId(1), DocumentId("doc/1"), "pump.pdf", 3, 100, 140, "Grease the bearings every 500 hours.")
 EVENTS: tuple[AnswerEvent, ...] = (
-    PassagesFound((RankedPassage(PASSAGE, 1.0, ()),), 0.75),
+    PassagesFound((RankedPassage(PASSAGE, 1.0, ()),), 0.75, AnswerMode.CITE, model="smollm2"),
     TextDelta("Grease "),
     TextDelta("the bearings."),
     Citation(0, "pump.pdf", 3, 100, 112, "Grease the b", 0, 20, "en"),
@@ -261,7 +261,18 @@ def test_a_completion_has_text_citation_usage_and_what_is_unsupported() -> None:
     assert done["usage"]["total_tokens"] == 16
     assert done["usage"]["prompt_tokens_details"] == {"cached_tokens": 4}
     expected = {"evidence": 0.75, "found": True, "unsupported": [{"start_index": 7, "end_index": 20}]}
-    assert done["edge_rag"] == expected
+    assert done["edge_rag"] == {**expected, "mode": "cite", "model": "smollm2"}
+
+
+def test_what_nothing_checked_has_no_source_and_tells_what_the_model_was_given() -> None:
+    found = PassagesFound((RankedPassage(PASSAGE, 1.0, ()),), 0.75, AnswerMode.FREE)
+    chunks, done = written((found, *EVENTS[1:3], EVENTS[-1]), stream=True, edge_rag={"sources": True})
+    assert done["choices"][0]["message"]["annotations"] == []
+    assert not any("event" in chunk or "annotations" in chunk["choices"][0]["delta"] for chunk in chunks)
+    assert done["edge_rag"]["mode"] == "free"
+    (given,) = done["edge_rag"]["given_to_model"]
+    assert (given["document"], given["start"], given["end"]) == ("pump.pdf", 100, 140)
+    assert given["url"] == "http://box:7480/documents/doc%2F1?collection=manuals&start=100&end=140&page=3"
 
 
 def test_a_continued_conversation_has_neither_citations_nor_evidence() -> None:

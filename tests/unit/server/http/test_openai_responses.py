@@ -182,7 +182,7 @@ PASSAGE = Passage(
 
 def events(reason: FinishReason = FinishReason.STOP) -> tuple[AnswerEvent, ...]:
     return (
-        PassagesFound((RankedPassage(PASSAGE, 1.0, ()),), 0.75),
+        PassagesFound((RankedPassage(PASSAGE, 1.0, ()),), 0.75, AnswerMode.QUOTE),
         TextDelta("Grease "),
         TextDelta("the bearings."),
         Citation(0, "pump.pdf", 3, 100, 112, "Grease the b", 0, 20, "en"),

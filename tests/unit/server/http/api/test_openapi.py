@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 from edge_rag.core.answer import Citation, Finished, FinishReason, PassagesFound, Usage
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import FoundPassage, Passage, RankedPassage
+from edge_rag.core.query import AnswerMode
 from edge_rag.core.shapes.encoder import encode
 from edge_rag.server.http.api.openapi import ENDPOINTS, document
 from edge_rag.server.http.api.schema import Schemas
@@ -75,7 +76,7 @@ def test_a_role_is_told_where_one_is_needed() -> None:
 def test_what_is_encoded_is_valid_under_the_schema_of_its_type() -> None:
     passage = Passage(ChunkId(7), DocumentId("d"), "a.md", 2, 10, 14, "text", ("Heading",), {"year": 2020.0})
     values: list[Any] = [
-        PassagesFound((RankedPassage(passage, float("nan"), ()),), 0.5),
+        PassagesFound((RankedPassage(passage, float("nan"), ()),), 0.5, AnswerMode.FREE),
         Citation(0, "a.md", None, 0, 1, "t", 0, 1),
         Finished(FinishReason.LENGTH, Usage(), (), 0.5),
     ]

@@ -1,0 +1,297 @@
+"""What every answer mode promises of its citations, with a model that writes random text over random passages.
+
+Nothing unsupported is ever printed with a citation. A mode without a promise here fails.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, cast, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported, UnsupportedText, Usage
+from edge_rag.core.generation import Generated, GenerationEvent, GenerationRequest
+from edge_rag.core.ids import ChunkId, DocumentId, RequestId
+from edge_rag.core.passage import Passage, RankedPassage, Sentence
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, PassageOrder, Priority, Regex, Sampling
+from edge_rag.core.text import sentence_spans
+from edge_rag.engine.constraint import FreeText
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.ports import Outcome, TokenSink
+from edge_rag.engine.request import TokenRequest
+from edge_rag.generator.citations.attribution import Attributor
+from edge_rag.generator.citations.sentence_splitter import AnswerSentence
+from edge_rag.generator.constraints.grammar import GrammarCompiler
+from edge_rag.generator.generator import AnswerGenerator, CiteSettings
+from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
+from edge_rag.generator.prompt.profiles import CHAT, OCC_RAG, SOURCE_ID, PromptProfile, SpecialToken, TraceSection
+from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
+from edge_rag.generator.prompt.tokenizer import ChatTokenizer
+from edge_rag.generator.quote_generator import QuoteSettings
+from edge_rag.reranker.scoring import Stemmer
+from tests.unit.generator.test_trace import NAMES, TOKENIZER
+
+QUESTION: Final = "How often must the pump bearings be greased?"
+NOT_FOUND: Final = "Nothing of the kind."
+MARKER: Final = re.compile(r"\[\d{1,3}\]")
+FACTS: Final = (
+    "The pump bearings must be greased every 2,000 operating hours.",
+    "Use 64 g of lithium grease for each bearing.",
+    "Never open the check valve while the pump runs!",
+    "How often is the valve opened?",
+    "Bearings:",
+    "Die Lager sind alle 2.000 Betriebsstunden zu fetten.",
+    "水箱每年清洗两次。",
+    "\n\n",
+)
+WRITTEN: Final = (
+    "every 64 days",
+    "2,000 hours",
+    " [1]",
+    "[2, 3]",
+    "[99].",
+    "The answer is: ",
+    "not ",
+    "64 g",
+    " ",
+)
+
+
+@dataclass
+class RandomModel:
+    """Stands for the engine: what it writes is given, however constrained.
+
+    Attributes:
+        tokens: What it writes.
+        sizes: Tokens that it hands over at once, in turn.
+        reason: Why it ends, unless something else ends the answer.
+    """
+
+    tokens: Sequence[int] = ()
+    sizes: Sequence[int] = (1,)
+    reason: FinishReason = FinishReason.STOP
+    capacity: int = 4096
+    vocabulary_size: int = 1 << 20
+    prefetch_enabled: bool = False
+
+    def submit(self, request: TokenRequest, sink: TokenSink) -> int:
+        left, turn = list(self.tokens) if request.prompt else [], 0
+        while left:
+            size = self.sizes[turn % len(self.sizes)]
+            if sink.extend(tuple(left[:size])):
+                break
+            left, turn = left[size:], turn + 1
+        usage = Usage(len(request.prompt), 0, len(self.tokens))
+        sink.finish(Outcome(self.reason if request.prompt else FinishReason.STOP, usage, 0.0, 0.0))
+        return 0
+
+
+class AnyText:
+    """Stands for the compiler of formats: a model without constraint, which may write anything."""
+
+    def compile(self, form: AnswerFormat, client: str) -> FreeText:
+        return FreeText(frozenset())
+
+
+@dataclass
+class Heard:
+    """A listener."""
+
+    events: list[GenerationEvent] = field(default_factory=list)
+
+    def __call__(self, event: GenerationEvent) -> None:
+        self.events.append(event)
+
+    @property
+    def text(self) -> str:
+        return "".join(event.text for event in self.events if isinstance(event, TextDelta))
+
+    @property
+    def citations(self) -> list[Citation]:
+        return [event for event in self.events if isinstance(event, Citation)]
+
+
+def generator(model: RandomModel, profile: PromptProfile, unsupported: UnsupportedText) -> AnswerGenerator:
+    tokenizer: ChatTokenizer = TOKENIZER
+    prompts = PromptSettings(not_found=NOT_FOUND, profile=profile)
+    return AnswerGenerator(
+        cast(Engine, model),
+        frozenset(),
+        tokenizer,
+        cast(GrammarCompiler, AnyText()),
+        prompts,
+        QuoteSettings(not_found_below=0.1),
+        CiteSettings(Stemmer, unsupported),
+        PromptEncoder(tokenizer, prompts, PassageArranger(PassageOrder.HOT, PassagePopularity()), None),
+        clock=lambda: 0.0,
+    )
+
+
+def quoted(heard: Heard, request: GenerationRequest) -> None:
+    """The answer's text at a citation is the stored text, word for word, and all of the answer is cited."""
+    for each in heard.citations:
+        assert heard.text[each.answer_start : each.answer_end] == each.text
+    cited = {place for each in heard.citations for place in range(each.answer_start, each.answer_end)}
+    if heard.citations:
+        assert not "".join(text for place, text in enumerate(heard.text) if place not in cited).strip()
+
+
+def checked(heard: Heard, request: GenerationRequest) -> None:
+    """What is cited has the support of the passages, in the eyes of who checks; the rest is marked."""
+    attributor = Attributor(request.passages, Stemmer(), request.question)
+    claims: dict[tuple[int, int], list[Citation]] = {}
+    for each in heard.citations:
+        claims.setdefault((each.answer_start, each.answer_end), []).append(each)
+    for (start, end), citations in claims.items():
+        claim = AnswerSentence(heard.text[start:end], False, frozenset()).claim
+        support = attributor.support(claim, {each.passage for each in citations})
+        stored = [request.passages[place.passage].passage for place in support]
+        found = [(at.start + place.start, at.start + place.end) for at, place in zip(stored, support, strict=True)]
+        assert found == [(each.start, each.end) for each in citations]
+    marked = [event for event in heard.events if isinstance(event, Unsupported)]
+    assert not {(each.answer_start, each.answer_end) for each in marked} & claims.keys()
+
+
+def checked_trace(heard: Heard, request: GenerationRequest) -> None:
+    """What is cited has support in passages that the trace quotes; quotes and support are cited."""
+    if heard.citations:
+        support = Attributor(request.passages, Stemmer()).support(
+            heard.text, {each.passage for each in heard.citations}
+        )
+        assert support
+        for place in support:
+            start = request.passages[place.passage].passage.start
+            same = [each for each in heard.citations if each.passage == place.passage]
+            assert any(each.start < start + place.end and start + place.start < each.end for each in same)
+        assert not any(isinstance(event, Unsupported) for event in heard.events)
+
+
+def uncited(heard: Heard, request: GenerationRequest) -> None:
+    """Nothing is cited, and nothing looks as if it were."""
+    assert heard.citations == []
+    assert not MARKER.search(heard.text.replace("[0]", ""))
+
+
+PROMISES: Final[Mapping[AnswerMode, Callable[[Heard, GenerationRequest], None]]] = {
+    AnswerMode.QUOTE: quoted,
+    AnswerMode.CITE: checked,
+    AnswerMode.FREE: uncited,
+}
+FORMATS: Final[Mapping[type[Any], AnswerFormat]] = {
+    JsonSchema: JsonSchema('{"type": "array"}'),
+    Regex: Regex("[0-9]+ (hours|days)"),
+}
+
+
+STORED: Final = Passage(ChunkId(1), DocumentId("d"), "d.md", None, 40, 40 + len(FACTS[0]), FACTS[0])
+REQUEST: Final = GenerationRequest(
+    request_id=RequestId("r"),
+    question=QUESTION,
+    passages=(RankedPassage(STORED, 1.0, (Sentence(0, len(STORED.text), 1.0),)),),
+    evidence=1.0,
+    mode=AnswerMode.QUOTE,
+    max_sentences=1,
+    sampling=Sampling(max_tokens=60),
+    priority=Priority.NORMAL,
+    client="test",
+    trust_domain="manuals",
+    deadline=None,
+)
+
+
+@st.composite
+def passages(draw: st.DrawFn) -> tuple[RankedPassage, ...]:
+    found = []
+    for number in range(draw(st.integers(1, 3))):
+        parts = draw(st.lists(st.sampled_from(FACTS) | st.text(max_size=20), min_size=1, max_size=4))
+        text, begin = " ".join(parts), draw(st.integers(0, 10_000))
+        spans = sentence_spans(text)
+        evidence = st.floats(-4, 4)
+        stored = Passage(
+            ChunkId(number), DocumentId(f"d{number}"), f"{number}.md", number or None, begin, begin + len(text), text
+        )
+        found.append(RankedPassage(stored, 1.0, tuple(Sentence(*span, draw(evidence)) for span in spans)))
+    return tuple(found)
+
+
+@st.composite
+def traces(draw: st.DrawFn, parts: st.SearchStrategy[str]) -> list[str]:
+    """Returns a whole trace, its parts in random order, or random parts."""
+    quotes = [each.strip() for each in draw(st.lists(parts, min_size=1, max_size=3))]
+    whole = [
+        *(TraceSection.SOURCES.start, SOURCE_ID, "1 ", *(f'"{each}" ' for each in quotes), TraceSection.SOURCES.end),
+        *(TraceSection.STATUS.start, "ANSWERABLE", TraceSection.STATUS.end),
+        *(TraceSection.ANSWER.start, *draw(st.just(quotes[:1]) | st.lists(parts)), TraceSection.ANSWER.end),
+    ]
+    return draw(st.just(whole) | st.permutations(whole) | st.lists(st.sampled_from(NAMES) | parts))
+
+
+def answer_of(data: st.DataObject, mode: AnswerMode, profile: PromptProfile) -> tuple[Heard, GenerationRequest]:
+    found = data.draw(passages())
+    own = [f"{each.passage.text[part.start : part.end]} " for each in found for part in each.sentences]
+    parts = st.one_of(st.sampled_from((*own, " ")), st.sampled_from(WRITTEN), st.text(max_size=12))
+    pieces = data.draw(st.lists(parts, min_size=1, max_size=14) if profile.trace is None else traces(parts))
+    tokens = TOKENIZER.encode_pieces([SpecialToken(each) if each in NAMES else each for each in pieces])
+    sizes = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+    reason = data.draw(st.sampled_from([FinishReason.STOP, FinishReason.LENGTH]))
+    request = replace(
+        REQUEST,
+        passages=found,
+        evidence=data.draw(st.sampled_from([1.0, 0.5, 0.0])),
+        mode=mode,
+        max_sentences=data.draw(st.integers(1, 8)),
+    )
+    heard, unsupported = Heard(), data.draw(st.sampled_from(UnsupportedText))
+    generator(RandomModel(tokens, sizes, reason), profile, unsupported).submit(request, heard)
+    assert isinstance(heard.events[-1], Generated)
+    return heard, request
+
+
+def check_citations(heard: Heard, request: GenerationRequest) -> None:
+    for each in heard.citations:
+        stored = request.passages[each.passage].passage
+        assert stored.text[each.start - stored.start : each.end - stored.start] == each.text != ""
+        assert (each.document, each.page) == (stored.document, stored.page)
+        assert 0 <= each.answer_start < each.answer_end <= len(heard.text)
+
+
+@pytest.mark.parametrize("mode", AnswerMode)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_nothing_unsupported_is_ever_cited(mode: AnswerMode, data: st.DataObject) -> None:
+    heard, request = answer_of(data, mode, CHAT)
+    check_citations(heard, request)
+    PROMISES[mode](heard, request)
+
+
+@pytest.mark.parametrize("mode", AnswerMode)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_nothing_unsupported_is_cited_of_a_trace(mode: AnswerMode, data: st.DataObject) -> None:
+    heard, request = answer_of(data, mode, OCC_RAG)
+    check_citations(heard, request)
+    (checked_trace if mode is AnswerMode.CITE else PROMISES[mode])(heard, request)
+
+
+@pytest.mark.parametrize("form", get_args(AnswerFormat))
+def test_a_formatted_answer_is_as_the_model_writes_it_and_cites_nothing(form: type[AnswerFormat]) -> None:
+    heard, written = Heard(), f"[1] {FACTS[0]} [2]"
+    asked = replace(REQUEST, mode=AnswerMode.FREE, format=FORMATS[form])
+    generator(RandomModel(TOKENIZER.encode(written)), CHAT, UnsupportedText.MARK).submit(asked, heard)
+    assert (heard.text, heard.citations) == (written, [])
+
+
+@pytest.mark.parametrize("mode", AnswerMode)
+def test_what_the_documents_say_is_cited_unless_nothing_checks_it(mode: AnswerMode) -> None:
+    heard, text, request = Heard(), FACTS[0], replace(REQUEST, mode=mode)
+    model = RandomModel(TOKENIZER.encode(f"{text} [1]"))
+    generator(model, CHAT, UnsupportedText.MARK).submit(request, heard)
+    check_citations(heard, request)
+    PROMISES[mode](heard, request)
+    assert heard.text == text
+    assert [each.text for each in heard.citations] == ([] if mode is AnswerMode.FREE else [text])
