@@ -10,15 +10,16 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from scripts.bench.http.console import QUESTIONS, ask, memory, question_field
-from tests.e2e.console.conftest import Pages
+from scripts.bench.http.first_walk import QUESTION, Walk, ask_and_follow
+from tests.e2e.console.conftest import CONSOLE, Pages
 from tests.e2e.support.browser import widest_overflow
 from tests.e2e.support.keyboard import announced, listen
+from tests.e2e.support.running_daemon import ingest, sample_documents, start_daemon
 
 TEXT_QUESTION = "How often must the pump bearings be greased?"
 TEXT_QUOTE = (
     "The pump bearings must be greased every 2,000 operating hours or every three months, whichever comes first."
 )
-PAGE_QUESTION = "What is the highest pressure allowed in the rising main?"
 
 Screenshot = Callable[..., Path]
 
@@ -60,7 +61,7 @@ def test_a_question_leads_to_the_marked_words_of_a_text(open_page: Pages, screen
 def test_a_question_leads_to_the_marked_line_on_a_page(open_page: Pages, screenshot: Screenshot, width: int) -> None:
     page = open_page(width=width, height=1440 if width == 2560 else 800)
     choose_mode(page, "quote")
-    answer = ask(page, PAGE_QUESTION)
+    answer = ask(page, QUESTION)
     expect(answer).to_contain_text("8 bar")
     pane = open_source(page, answer)
     picture = pane.get_by_role("img", name=re.compile("operating-manual.pdf"))
@@ -77,6 +78,19 @@ def test_a_question_leads_to_the_marked_line_on_a_page(open_page: Pages, screens
     assert 0.005 < box["height"] / sheet["height"] < 0.05
     assert widest_overflow(page) == 0
     screenshot(f"source-page-{width}", page)
+
+
+def test_a_new_user_comes_from_a_question_to_the_marked_line_of_a_pdf(open_page: Pages, tmp_path: Path) -> None:
+    """What comes after ``scripts/quickstart``, with the models that everybody has then and no setting changed."""
+    with start_daemon(tmp_path / "data", tmp_path / "log", CONSOLE, models={}) as daemon:
+        ingest(daemon.address, sample_documents())
+        walk = Walk(QUESTION)
+        ask_and_follow(open_page(None, daemon=daemon), daemon.http, walk)
+    assert walk.document == "operating-manual.pdf"
+    assert walk.page == 2
+    assert walk.marked == "The highest pressure allowed in the rising main is 8 bar."
+    assert list(walk.seconds) == ["console", "answer", "line"]
+    assert all(Path(each).stat().st_size > 0 for each in walk.seen)
 
 
 def test_a_question_is_asked_and_its_source_opened_and_closed_by_the_keyboard_alone(page: Page) -> None:
