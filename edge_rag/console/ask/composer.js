@@ -26,7 +26,7 @@ export function composer({ options, collections, settings, onAsk, onStop }) {
   const question = field(t('ask.question'), text);
   question.classList.add('question-field');
   question.firstElementChild.className = 'sr-only';
-  const names = collections.map((each) => ({ value: each.name, text: each.settings.title || each.name }));
+  const names = collections.map(({ name, settings: { title } }) => ({ value: name, text: title || name }));
   const collection = select(names, { value: settings.collection, on: chooseCollection });
   const modes = options.modes.map((value) => ({ value, text: t(`ask.mode_${value}`) }));
   const mode = select(modes, { value: settings.mode, on: showMode });

@@ -2,7 +2,7 @@
 
 import { onUnauthenticated } from './api.js';
 import { BASE, h, replace, untrusted } from './dom.js';
-import { attempt, errorBox, iconButton, select, spinner } from './controls.js';
+import { attempt, errorBox, iconButton, spinner } from './controls.js';
 import { current, go, href } from './router.js';
 import { can, forget, identity, isSignedIn, signedIn, signOut } from './session.js';
 import { t } from './text.js';
@@ -14,7 +14,6 @@ const VIEWS = {
   access: () => import('../access/view.js'),
   'sign-in': () => import('../access/sign_in.js'),
 };
-const THEME = 'edge-rag.theme';
 
 const main = document.getElementById('main');
 let shown = new AbortController();
@@ -51,23 +50,15 @@ async function show() {
 
 /** Whether the box has another version by now, and this page cannot load its own files any more. */
 async function isOutdated() {
-  const page = await fetch('/').then((response) => response.text(), () => '');
-  return page !== '' && !page.includes(`"${BASE}"`);
+  const page = await fetch('/').then((response) => response.text(), () => BASE);
+  return !page.includes(BASE);
 }
 
 function menu() {
-  const themes = ['auto', 'light', 'dark'].map((value) => ({ value, text: t(`app.theme_${value}`) }));
-  const chooser = select(themes, { value: applyTheme(), 'aria-label': t('app.theme'), on: applyTheme });
   const name = isSignedIn() ? identity().name : null;
   const out = name && iconButton(t('app.sign_out'), 'close', { on: () => attempt(signOut) });
-  replace(document.getElementById('menu'), chooser, name && h('span.who.ellipsis', untrusted(name)), out);
+  replace(document.getElementById('menu'), name && h('span.who.ellipsis', untrusted(name)), out);
   document.querySelector('nav [data-view=access]').closest('li').hidden = !can('admin');
-}
-
-function applyTheme(value = localStorage.getItem(THEME) ?? 'auto') {
-  localStorage.setItem(THEME, value);
-  document.documentElement.dataset.theme = value;
-  return value;
 }
 
 function askForCredentials() {
@@ -87,7 +78,6 @@ export async function enter() {
 }
 
 async function start() {
-  applyTheme();
   onUnauthenticated(askForCredentials);
   addEventListener('hashchange', show);
   try {

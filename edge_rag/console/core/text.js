@@ -16,7 +16,8 @@ export function t(key, values = {}) {
   const found = sections[section]?.[name];
   if (found === undefined) throw new Error(`no text ${key}`);
   const form = typeof found === 'string' ? found : (found[plural.select(values.count)] ?? found.other);
-  return form.replace(/\{(\w+)\}/g, (_, each) => (typeof values[each] === 'number' ? number(values[each]) : values[each]));
+  const written = (value) => (typeof value === 'number' ? number(value) : value);
+  return form.replace(/\{(\w+)\}/g, (_, each) => written(values[each]));
 }
 
 /** Returns a number with at most so many digits after the point. */

@@ -4,17 +4,16 @@ import { h } from './dom.js';
 
 const MARGIN = 12; // rows kept above and below what is in sight
 const PAGE = 100;
-const KEPT_PAGES = 40;
+const KEPT_PAGES = 20; // before and behind what is in sight
 
 /**
  * Makes a list of rows of one height, in CSS pixels. `load(from, to)` resolves to 100 items, `render(item, index)`
  * returns a row's content, `failed(error)` is told what could not be loaded; `refresh()` renders anew.
  */
 export function virtualList({ rowHeight, count, load, render, label, failed }) {
-  const pages = new Map(); // number of the page -> rows, or null while they are loaded; the oldest first
+  const pages = new Map(); // number of the page -> rows, or null while they are loaded
   const rows = new Map(); // index -> element
-  const height = { height: `${count * rowHeight}px` };
-  const list = h('ul.virtual-rows', { 'aria-label': label, style: height });
+  const list = h('ul.virtual-rows', { 'aria-label': label, style: { height: `${count * rowHeight}px` } });
   const element = h('div.virtual', { tabindex: '0', role: 'group', 'aria-label': label }, list);
   let drawing = 0;
 
@@ -63,16 +62,10 @@ export function virtualList({ rowHeight, count, load, render, label, failed }) {
       // Elements stay in the order of their rows, so that Tab goes from one to the next.
       list.insertBefore(node, [...list.children].find((each) => each.ariaPosInSet > index) ?? null);
     }
-    for (const page of [...pages.keys()]) {
-      if (pages.size <= KEPT_PAGES) break;
-      if ((page + 1) * PAGE <= first || page * PAGE >= end) pages.delete(page);
-    }
+    for (const page of pages.keys()) if (Math.abs(page - first / PAGE) > KEPT_PAGES) pages.delete(page);
   }
 
-  function later() {
-    drawing ||= requestAnimationFrame(draw);
-  }
-
+  const later = () => (drawing ||= requestAnimationFrame(draw));
   element.addEventListener('scroll', later, { passive: true });
   new ResizeObserver(later).observe(element);
   const refresh = () => {
