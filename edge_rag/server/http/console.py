@@ -131,7 +131,8 @@ class Console:
     Args:
         files: Contents of the files by path, without the page.
         page: The page: HTML with placeholders. ``{{style}}`` is the basic style sheet, ``{{base}}`` where the files
-            are, ``{{lang}}`` the language, ``{{version}}`` the daemon's version, ``{{t:section.key}}`` a text.
+            are, ``{{lang}}`` the language, ``{{version}}`` the daemon's version, ``{{t:section.key}}`` a text,
+            ``{{modules:folder}}`` links that have a browser load the modules of a folder early.
 
     Raises:
         ConfigurationError: A placeholder or a media type is not known.
@@ -148,9 +149,14 @@ class Console:
             )
             for path, content in files.items()
         }
-        style = files.get(_STYLE, b"").decode()
+        values = {
+            "style": files.get(_STYLE, b"").decode(),
+            "base": self.base,
+            "version": escape(edge_rag.__version__),
+            **_preloads(files, self.base),
+        }
         self._pages = {
-            path.removeprefix(_LOCALES).removesuffix(".json"): _page(page, style, self.base, path, files[path])
+            path.removeprefix(_LOCALES).removesuffix(".json"): _page(page, values, path, files[path])
             for path in files
             if path.startswith(_LOCALES)
         }
@@ -242,14 +248,25 @@ def accepts_gzip(accepted: str) -> bool:
     return False
 
 
-def _page(page: str, style: str, base: str, locale: str, texts: bytes) -> Representation:
+def _preloads(files: Mapping[str, bytes], base: str) -> dict[str, str]:
+    """Returns, by ``modules:FOLDER``, links to a folder's modules, which are loaded after what has no low priority."""
+    links: dict[str, str] = {}
+    for path in sorted(files):
+        if path.endswith(".js"):
+            name = f"modules:{path.partition('/')[0]}"
+            link = f'<link rel="modulepreload" fetchpriority="low" href="{base}/{path}">'
+            links[name] = links.get(name, "") + link
+    return links
+
+
+def _page(page: str, values: Mapping[str, str], locale: str, texts: bytes) -> Representation:
     """Returns the page in one language, with a policy that allows its style sheet and nothing else that is inline."""
     try:
         sections = json.loads(texts)
     except ValueError as error:
         raise ConfigurationError(f"http.console: {locale} is damaged: {error}") from error
     language = locale.removeprefix(_LOCALES).removesuffix(".json")
-    values = {"style": style, "base": base, "lang": language, "version": escape(edge_rag.__version__)}
+    values = {**values, "lang": language}
 
     def value(found: re.Match[str]) -> str:
         kind, _, key = found[1].partition(":")

@@ -84,7 +84,13 @@ def test_the_place_of_the_files_changes_with_any_of_them() -> None:
     assert len({console.base, *others}) == len(FILES) + 2
 
 
-@pytest.mark.parametrize("unknown", ["{{t:app.missing}}", "{{t:nothing.title}}", "{{nonce}}"])
+def test_the_modules_of_a_folder_are_loaded_early() -> None:
+    console = Console({**FILES, "ask/view.js": b"", "ask/answer.js": b"", "ask/ask.css": b""}, "{{modules:ask}}")
+    found = re.findall(r'<link rel="modulepreload" fetchpriority="low" href="([^"]+)">', console.page("").body.decode())
+    assert found == [f"{console.base}/ask/answer.js", f"{console.base}/ask/view.js"]
+
+
+@pytest.mark.parametrize("unknown", ["{{t:app.missing}}", "{{t:nothing.title}}", "{{nonce}}", "{{modules:none}}"])
 def test_a_text_that_a_language_lacks_is_an_error_at_the_start(unknown: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(unknown)):
         Console(FILES, PAGE + unknown)
