@@ -27,6 +27,7 @@ EdgeRagError
 │   └── MemoryPressure      memory is short; batch requests are refused
 ├── DeadlineExceeded        the request's deadline passed
 │   └── CallTimeout         a call, or its client's silence, lasted too long
+├── AnswerTruncated         an answer was cut before it was complete in its format
 ├── SlowConsumer            the client does not read the stream
 ├── RequestCancelled        the client cancelled
 ├── NotReady                the daemon is starting or draining
@@ -324,6 +325,21 @@ class CallTimeout(DeadlineExceeded):
     def __init__(self, problem: str) -> None:
         EdgeRagError.__init__(self, problem)
         self.stage = "call"
+
+
+class AnswerTruncated(EdgeRagError):
+    """An answer was cut before it was complete in its format, so that it is not in that format.
+
+    Args:
+        tokens: Tokens of the answer when it was cut.
+    """
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(
+            f"the answer was cut after {tokens:,} tokens, before it was complete in its format: allow more with "
+            "max_tokens (--max-tokens), or ask for the cut text with allow_truncated (--allow-truncated)"
+        )
+        self.tokens = tokens
 
 
 class SlowConsumer(EdgeRagError):

@@ -22,12 +22,13 @@ class ExitCode(IntEnum):
     NOT_FOUND = 4
     REFUSED = 5
     DEADLINE = 6
+    TRUNCATED = 7
     INTERRUPTED = 130
 
 
 _BY_STATUS: Final = {
     "INVALID_ARGUMENT": ExitCode.USAGE,
-    "OUT_OF_RANGE": ExitCode.USAGE,
+    "OUT_OF_RANGE": ExitCode.TRUNCATED,
     "UNAVAILABLE": ExitCode.UNREACHABLE,
     "NOT_FOUND": ExitCode.NOT_FOUND,
     "ALREADY_EXISTS": ExitCode.REFUSED,

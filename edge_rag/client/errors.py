@@ -10,7 +10,8 @@ ClientError
 │   ├── InvalidArgument     an argument is unusable; the message names it
 │   ├── NotFound            there is no such collection, document, job or model
 │   ├── AlreadyExists       there is one of that name
-│   └── FailedPrecondition  the daemon cannot do this in its present state or configuration
+│   ├── FailedPrecondition  the daemon cannot do this in its present state or configuration
+│   └── AnswerTruncated     the answer was cut before it was complete in its format
 ├── AccessError             the call needs other credentials
 │   ├── Unauthenticated     there are none, or the daemon does not know them, or the server is not the known one
 │   └── PermissionDenied    the caller's role does not allow this
@@ -138,6 +139,10 @@ class FailedPrecondition(RequestError):
     """The daemon cannot do this in its present state or configuration."""
 
 
+class AnswerTruncated(RequestError):
+    """The answer was cut before it was complete in its format; more ``max_tokens`` are needed."""
+
+
 class AccessError(ClientError):
     """The call needs other credentials."""
 
@@ -164,7 +169,7 @@ _CLASSES: Final[dict[CallStatus, type[ClientError]]] = {
     CallStatus.ABORTED: Aborted,
     CallStatus.DEADLINE_EXCEEDED: DeadlineExceeded,
     CallStatus.INVALID_ARGUMENT: InvalidArgument,
-    CallStatus.OUT_OF_RANGE: InvalidArgument,
+    CallStatus.OUT_OF_RANGE: AnswerTruncated,
     CallStatus.NOT_FOUND: NotFound,
     CallStatus.ALREADY_EXISTS: AlreadyExists,
     CallStatus.FAILED_PRECONDITION: FailedPrecondition,

@@ -162,6 +162,8 @@ class Query:
         client: Name of the client; fair shares and usage are counted by it.
         deadline: ``time.monotonic()`` seconds after which the answer is not needed any more, or None.
         format: Format of the answer in FREE mode; None for any, and in the other modes.
+        allow_truncated: Whether an answer that is cut before it is complete in its format is an answer; otherwise it is
+            an error.
         filter: Which passages may be used; all if None.
         turns: Earlier turns of the conversation, oldest first.
     """
@@ -177,6 +179,7 @@ class Query:
     client: str
     deadline: float | None
     format: AnswerFormat | None = None
+    allow_truncated: bool = False
     filter: Filter | None = None
     turns: tuple[Turn, ...] = ()
 

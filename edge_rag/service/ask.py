@@ -15,7 +15,7 @@ from edge_rag.core.answer import AnswerEvent, Citation, Finished, FinishReason, 
 from edge_rag.core.generation import CompletionEvent, CompletionRequest
 from edge_rag.core.identity import Role
 from edge_rag.core.query import AnswerMode, Query, SearchQuery, Turn
-from edge_rag.errors import InvalidRequest, NotReady, SlowConsumer
+from edge_rag.errors import AnswerTruncated, InvalidRequest, NotReady, SlowConsumer
 from edge_rag.generator.functions import read_answer, with_functions
 from edge_rag.pipeline.pipeline import AnswerStream, SearchResult
 from edge_rag.reranker.candidate import model_text
@@ -38,12 +38,15 @@ async def ask(call: Call, query: Query) -> AsyncIterator[AsyncIterator[AnswerEve
         CollectionNotFound: The collection does not exist for the caller.
         SlowConsumer: The client does not read; the message says how much of the answer was sent.
         NotReady: The daemon is shutting down; the message says how much of the answer was sent.
+        AnswerTruncated: The answer was cut before it was complete in its format, and the query does not allow that.
         EdgeRagError: The request failed.
     """
     call.check_collection(query.collection)
     await call.check_format(query.format)
     log.debug("question", question=query.question, characters=len(query.question), turns=len(query.turns))
-    answer = _Answer(call, [*_texts(query.turns), query.question], call.backend.pipeline.ask(query, call.trace))
+    to_its_end = query.format is not None and not query.allow_truncated
+    asked = [*_texts(query.turns), query.question]
+    answer = _Answer(call, asked, call.backend.pipeline.ask(query, call.trace), to_its_end)
     async with _yielded(answer) as events:
         yield events
 
@@ -133,10 +136,12 @@ class _Answer:
         call: The call.
         asked: The texts of earlier turns and the question, or the messages of the conversation.
         stream: The answer.
+        to_its_end: Whether an answer that is cut is an error.
     """
 
-    def __init__(self, call: Call, asked: list[str], stream: AnswerStream) -> None:
+    def __init__(self, call: Call, asked: list[str], stream: AnswerStream, to_its_end: bool = False) -> None:
         self._call = call
+        self._to_its_end = to_its_end
         self._question = asked[-1]
         self.stream = stream
         self._characters = 0
@@ -151,6 +156,9 @@ class _Answer:
 
         An answer is charged the tokens of the model. One that does not finish, or that was quoted without a model, is
         charged the earlier turns, the question, the passages and the text sent.
+
+        Raises:
+            AnswerTruncated: It was cut, and is to come to its end.
         """
         async with self._call.charged(self._charged_texts):
             async for event in self.stream:
@@ -159,6 +167,8 @@ class _Answer:
                         if event.usage.prompt_tokens or event.reason is FinishReason.NOT_FOUND:
                             self._charged_texts.clear()
                         self._call.answered(event)
+                        if self._to_its_end and event.reason is FinishReason.LENGTH:
+                            raise AnswerTruncated(event.usage.generated_tokens)
                     case PassagesFound():
                         self._charged_texts += (model_text(ranked.passage) for ranked in event.passages)
                     case TextDelta():

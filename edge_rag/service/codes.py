@@ -21,6 +21,7 @@ class Code(Enum):
     RESOURCE_EXHAUSTED = auto()
     FAILED_PRECONDITION = auto()
     ABORTED = auto()
+    OUT_OF_RANGE = auto()
     INTERNAL = auto()
     UNAVAILABLE = auto()
     DATA_LOSS = auto()
@@ -57,6 +58,7 @@ CODES: Final[dict[type[errors.EdgeRagError], Code]] = {
     errors.MemoryPressure: Code.RESOURCE_EXHAUSTED,
     errors.DeadlineExceeded: Code.DEADLINE_EXCEEDED,
     errors.CallTimeout: Code.DEADLINE_EXCEEDED,
+    errors.AnswerTruncated: Code.OUT_OF_RANGE,
     errors.SlowConsumer: Code.ABORTED,
     errors.RequestCancelled: Code.CANCELLED,
     errors.NotReady: Code.UNAVAILABLE,

@@ -105,6 +105,7 @@ def parse_query(
         client=caller.name,
         deadline=deadline,
         format=parse_format(request, mode, sampling),
+        allow_truncated=request.allow_truncated,
         filter=parse_filter_message(request.filter) if request.HasField("filter") else None,
         turns=checked_turns("turns", [*map(_TURN.from_message, request.turns)], limits.question_characters),
     )
@@ -268,6 +269,7 @@ def ask_to_message(question: str, options: AskOptions) -> rag_pb2.AskRequest:
             stop=[sendable("stop", text) for text in options.stop],
             **{field: getattr(options, field) for field in _SAMPLING_FIELDS},
         ),
+        allow_truncated=options.allow_truncated,
         priority=rag_pb2.PRIORITY_UNSPECIFIED if options.priority is None else _PRIORITIES.to_number(options.priority),
         filter=filter_to_message(options.filter),
         turns=_turns_to_messages(options.turns),

@@ -35,8 +35,10 @@ class AskOptions:
         seed: The same seed gives the same answer.
         stop: Texts that end the answer; at most 8.
         priority: Scheduling class.
-        json_schema: JSON Schema, as text, that the answer validates under unless it is cut at ``max_tokens``.
+        json_schema: JSON Schema, as text, that the answer validates under. ``AnswerTruncated`` is raised if it is cut
+            at ``max_tokens``.
         regex: Regular expression that the whole answer matches, likewise; not together with ``json_schema``.
+        allow_truncated: Whether an answer that is cut before it is complete in its format is no error.
         request_id: Id of the request in the daemon's log and audit log, 1 to 128 printable ASCII characters.
         filter: Condition on passages; ``parse_filter`` parses one from text.
         turns: Earlier turns of the conversation, oldest first, at most 8: what the question leaves to them is
@@ -57,6 +59,7 @@ class AskOptions:
     priority: Priority | None = None
     json_schema: str | None = None
     regex: str | None = None
+    allow_truncated: bool = False
     request_id: str | None = None
     filter: Filter | None = None
     turns: tuple[Turn, ...] = ()

@@ -100,7 +100,7 @@ class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishRe
     FINISH_REASON_STOP: _FinishReason.ValueType  # 1
     """The model or a constraint ended the answer."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
-    """`sampling.max_tokens` was reached."""
+    """`sampling.max_tokens` was reached: the answer is cut. Of an answer in a format only with AskRequest.allow_truncated."""
     FINISH_REASON_NOT_FOUND: _FinishReason.ValueType  # 3
     """The documents contain no answer. The text states that; it is empty if the request has a format."""
 
@@ -112,7 +112,7 @@ FINISH_REASON_UNSPECIFIED: FinishReason.ValueType  # 0
 FINISH_REASON_STOP: FinishReason.ValueType  # 1
 """The model or a constraint ended the answer."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
-"""`sampling.max_tokens` was reached."""
+"""`sampling.max_tokens` was reached: the answer is cut. Of an answer in a format only with AskRequest.allow_truncated."""
 FINISH_REASON_NOT_FOUND: FinishReason.ValueType  # 3
 """The documents contain no answer. The text states that; it is empty if the request has a format."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
@@ -274,6 +274,7 @@ class AskRequest(_message.Message):
     REGEX_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     TURNS_FIELD_NUMBER: _builtins.int
+    ALLOW_TRUNCATED_FIELD_NUMBER: _builtins.int
     question: _builtins.str
     """The question, UTF-8; white space around it is removed. Required, at most 8,192 characters unless configured
     otherwise. INVALID_ARGUMENT when empty or longer.
@@ -307,6 +308,10 @@ class AskRequest(_message.Message):
     look-around nor backreferences; `.` matches no newline. One line, 1 to 65,536 characters. INVALID_ARGUMENT as for
     json_schema.
     """
+    allow_truncated: _builtins.bool
+    """Whether an answer that is cut at `sampling.max_tokens` before it is complete in its format is sent as it is, with
+    FINISH_REASON_LENGTH. Default false: it ends with OUT_OF_RANGE. Without a format it has no effect.
+    """
     @_builtins.property
     def sampling(self) -> Global___Sampling:
         """Sampling parameters. Default: each field's own."""
@@ -339,10 +344,11 @@ class AskRequest(_message.Message):
         regex: _builtins.str = ...,
         filter: _metadata_pb2.Filter | None = ...,
         turns: _abc.Iterable[Global___Turn] | None = ...,
+        allow_truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences", "_passages", b"_passages", "filter", b"filter", "format", b"format", "json_schema", b"json_schema", "max_sentences", b"max_sentences", "passages", b"passages", "regex", b"regex", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences", "_passages", b"_passages", "collection", b"collection", "filter", b"filter", "format", b"format", "json_schema", b"json_schema", "max_sentences", b"max_sentences", "mode", b"mode", "passages", b"passages", "priority", b"priority", "question", b"question", "regex", b"regex", "request_id", b"request_id", "sampling", b"sampling", "turns", b"turns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences", "_passages", b"_passages", "allow_truncated", b"allow_truncated", "collection", b"collection", "filter", b"filter", "format", b"format", "json_schema", b"json_schema", "max_sentences", b"max_sentences", "mode", b"mode", "passages", b"passages", "priority", b"priority", "question", b"question", "regex", b"regex", "request_id", b"request_id", "sampling", b"sampling", "turns", b"turns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_sentences: _TypeAlias = _typing.Literal["max_sentences"]  # noqa: Y015
     _WhichOneofArgType__max_sentences: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences"]  # noqa: Y015

@@ -39,7 +39,8 @@ class RagStub:
     """Streams an answer: one Passages first, then TextDelta, Citation and Unsupported as they are produced, one Finished
     last. INVALID_ARGUMENT: a field is unusable. NOT_FOUND: no such collection. FAILED_PRECONDITION: the request could
     never fit this device. RESOURCE_EXHAUSTED: a queue is full, see the `grpc-retry-pushback-ms` trailer
-    (milliseconds). DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. ABORTED:
+    (milliseconds). DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. OUT_OF_RANGE: the
+    answer was cut at `sampling.max_tokens` before it was complete in its format. ABORTED:
     the client did not read the stream for the server's `limits.slow_client_seconds`; the message states how much of
     the answer was sent. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
     """
@@ -57,7 +58,8 @@ class RagAsyncStub(RagStub):
     """Streams an answer: one Passages first, then TextDelta, Citation and Unsupported as they are produced, one Finished
     last. INVALID_ARGUMENT: a field is unusable. NOT_FOUND: no such collection. FAILED_PRECONDITION: the request could
     never fit this device. RESOURCE_EXHAUSTED: a queue is full, see the `grpc-retry-pushback-ms` trailer
-    (milliseconds). DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. ABORTED:
+    (milliseconds). DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. OUT_OF_RANGE: the
+    answer was cut at `sampling.max_tokens` before it was complete in its format. ABORTED:
     the client did not read the stream for the server's `limits.slow_client_seconds`; the message states how much of
     the answer was sent. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
     """
@@ -78,7 +80,8 @@ class RagServicer(metaclass=_abc_1.ABCMeta):
         """Streams an answer: one Passages first, then TextDelta, Citation and Unsupported as they are produced, one Finished
         last. INVALID_ARGUMENT: a field is unusable. NOT_FOUND: no such collection. FAILED_PRECONDITION: the request could
         never fit this device. RESOURCE_EXHAUSTED: a queue is full, see the `grpc-retry-pushback-ms` trailer
-        (milliseconds). DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. ABORTED:
+        (milliseconds). DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. OUT_OF_RANGE: the
+        answer was cut at `sampling.max_tokens` before it was complete in its format. ABORTED:
         the client did not read the stream for the server's `limits.slow_client_seconds`; the message states how much of
         the answer was sent. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
         """

@@ -63,13 +63,15 @@ Examples:
     "--json-schema",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Constrain the answer to JSON that validates against this schema, unless --max-tokens cuts it. Mode free.",
+    help="Constrain the answer to JSON that validates against this schema. Mode free. An answer that --max-tokens cuts "
+    "is an error.",
 )
 @click.option(
     "--regex",
     metavar="PATTERN",
-    help="Constrain the whole answer to this regular expression, unless --max-tokens cuts it. Mode free.",
+    help="Constrain the whole answer to this regular expression, likewise.",
 )
+@click.option("--allow-truncated", is_flag=True, help="Print what --max-tokens leaves of an answer with a format.")
 @click.option("--request-id", metavar="ID", help="Id in the log and for audit --request. [default: a random one]")
 @options.filter_text
 @options.questions
@@ -91,6 +93,7 @@ def ask(
     priority: str | None,
     json_schema: Path | None,
     regex: str | None,
+    allow_truncated: bool,
     request_id: str | None,
     filter_text: str | None,
     questions: str | None,
@@ -120,6 +123,7 @@ def ask(
         priority=Priority[priority.upper()] if priority else None,
         json_schema=None if json_schema is None else _read(json_schema),
         regex=regex,
+        allow_truncated=allow_truncated,
         filter=options.read_filter(filter_text),
     )
     if questions is not None:
@@ -144,24 +148,31 @@ def _read(schema: Path) -> str:
 
 
 def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bool) -> None:
-    from edge_rag.cli.output.answers import citation_lines, finish_line, given_lines, mode_line
+    from edge_rag.cli.output.answers import citation_lines, cut_line, finish_line, given_lines, mode_line
     from edge_rag.client import ClientError
 
     if as_json:
         emit(_answer(client, question, ask_options, lambda _: None).as_json())
         return
     streamed = StreamedText()
+    # What is cut is not in its format and is not printed, so that no program reads it as if it were.
+    formatted = ask_options.json_schema is not None or ask_options.regex is not None
+    to_its_end = formatted and not ask_options.allow_truncated
     try:
-        answer = _answer(client, question, ask_options, streamed.write)
+        answer = _answer(client, question, ask_options, (lambda _: None) if to_its_end else streamed.write)
     except ClientError as error:
         if error.connected:
             note(f"request {ask_options.request_id}", "dim")
         raise
+    if to_its_end:
+        streamed.write(answer.text)
     streamed.end()
     if lines := citation_lines(answer) or given_lines(answer):
         click.echo()
         for line in lines:
             print_line(line)
+    if cut := cut_line(answer.finished):
+        note(f"\n{cut}", "yellow")
     details = [mode_line(answer), finish_line(answer.finished), f"request {answer.request_id}"]
     note("\n" + "\n".join(filter(None, details)), "dim")
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edge_rag.analysis.languages import DEFAULT_LANGUAGE
-from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta, Unsupported
+from edge_rag.core.answer import Citation, Finished, FinishReason, StageTime, TextDelta, Unsupported
+from edge_rag.core.ids import Unrecognized
 from edge_rag.core.query import AnswerMode
 from edge_rag.core.shapes.encoder import encode
 from edge_rag.core.shapes.views import WholeAnswer
@@ -137,6 +138,18 @@ def _language_note(citation: Citation, answer: Answer) -> str:
 def stage_line(stages: tuple[StageTime, ...]) -> str:
     """Formats the time per stage on one line, with queue times of a millisecond or more."""
     return " · ".join(_stage(stage) for stage in stages)
+
+
+def cut_line(finished: Finished) -> str:
+    """Returns what happened to an answer that did not come to its end, and what to do; empty for one that did."""
+    match finished.reason:
+        case FinishReason.STOP | FinishReason.NOT_FOUND:
+            return ""
+        case FinishReason.LENGTH:
+            tokens = finished.usage.generated_tokens
+            return f"The answer is cut after {tokens:,} tokens: allow more with --max-tokens."
+        case Unrecognized():
+            return f"The answer ended for a reason that this version does not know: {finished.reason.value}."
 
 
 def finish_line(finished: Finished) -> str:

@@ -36,6 +36,7 @@ class RagCalls(Connection):
             InvalidArgument: The question or an option is unusable.
             NotFound: There is no such collection.
             Busy: The daemon's queue is full, for longer than the retry policy waits.
+            AnswerTruncated: The answer was cut before it was complete in its format. Its text so far was yielded.
             DeadlineExceeded: The answer took too long.
             ClientError: The call failed otherwise. Events that were yielded before stay valid.
 

@@ -59,6 +59,7 @@ HTTP_STATUS: Final[Mapping[Code, int]] = {
     Code.RESOURCE_EXHAUSTED: 429,
     Code.FAILED_PRECONDITION: 400,
     Code.ABORTED: 409,
+    Code.OUT_OF_RANGE: 422,
     Code.INTERNAL: 500,
     Code.UNAVAILABLE: 503,
     Code.DATA_LOSS: 500,

@@ -49,10 +49,17 @@ def test_an_answer_under_a_regular_expression_matches_it(daemon: RunningDaemon) 
     assert re.fullmatch(pattern, text_of(ask(daemon, rag_pb2.AskRequest(question=QUESTION, mode=FREE, regex=pattern))))
 
 
-def test_a_cut_answer_is_marked_as_cut(daemon: RunningDaemon) -> None:
+def test_a_cut_answer_is_an_error_unless_it_is_allowed(daemon: RunningDaemon) -> None:
     request = rag_pb2.AskRequest(
         question=QUESTION, mode=FREE, json_schema=json.dumps(SCHEMA), sampling=rag_pb2.Sampling(max_tokens=12)
     )
+    with pytest.raises(grpc.RpcError) as refused:
+        ask(daemon, request)
+    code, details = status_of(refused.value)
+    assert code is grpc.StatusCode.OUT_OF_RANGE
+    assert details.startswith("the answer was cut after 12 tokens")
+    assert "--max-tokens" in details
+    request.allow_truncated = True
     events = ask(daemon, request)
     assert events[-1].finished.reason == rag_pb2.FINISH_REASON_LENGTH
     assert events[-1].finished.usage.generated_tokens == 12

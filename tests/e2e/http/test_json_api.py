@@ -73,6 +73,16 @@ def stream(daemon: RunningDaemon, method: str, path: str, body: Any = None, **he
         return list(events(connection.getresponse()))
 
 
+def test_a_cut_answer_in_a_format_is_an_error_unless_it_is_allowed(http_daemon: RunningDaemon) -> None:
+    asked = {"question": QUESTIONS[0], "regex": "[a-z ]{400}", "max_tokens": 8}
+    status, told = call(http_daemon, "POST", "ask", asked)
+    assert (status, told["error"]["code"]) == (422, "answer_truncated")
+    *_, last = stream(http_daemon, "POST", "ask", {**asked, "stream": True})
+    assert (last.name, last.data["error"]["code"]) == ("error", "answer_truncated")
+    status, told = call(http_daemon, "POST", "ask", {**asked, "allow_truncated": True})
+    assert (status, told["finish_reason"], told["mode"]) == (200, "length", "free")
+
+
 def test_the_ways_to_ask_are_told_and_work(http_daemon: RunningDaemon) -> None:
     status, options = call(http_daemon, "GET", "ask")
     assert status == 200

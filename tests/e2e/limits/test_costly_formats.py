@@ -40,6 +40,7 @@ def ask(address: str, **fields: str) -> tuple[grpc.StatusCode, str]:
         form: Any = fields
         request = rag_pb2.AskRequest(question="How often?", mode=rag_pb2.ANSWER_MODE_FREE, **form)
         request.sampling.max_tokens = 24
+        request.allow_truncated = True
         try:
             events = list(rag_pb2_grpc.RagStub(channel).Ask(request, timeout=120))
         except grpc.RpcError as error:

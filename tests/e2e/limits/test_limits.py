@@ -49,6 +49,7 @@ def long_question(request_id: str, tokens: int = 300, characters: int = 1000) ->
         request_id=request_id,
         mode=rag_pb2.ANSWER_MODE_FREE,
         regex=f"[a-z ]{{{characters}}}",
+        allow_truncated=True,
         sampling=rag_pb2.Sampling(max_tokens=tokens),
     )
 

@@ -51,6 +51,7 @@ class LongAnswer:
             question="What about the pump?",
             mode=rag_pb2.ANSWER_MODE_FREE,
             regex="[a-z ]{1000}",
+            allow_truncated=True,
             sampling=rag_pb2.Sampling(max_tokens=self._tokens),
         )
         try:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from click.testing import CliRunner
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from edge_rag.api.v1 import admin_pb2, common_pb2, documents_pb2, rag_pb2
+from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.main import main
 from edge_rag.cli.output.terminal import printable
 from tests.unit.cli.scripted_daemon import Handler, ScriptedDaemon, answering, finished, refusing
@@ -195,6 +197,53 @@ def test_what_the_model_was_given_is_listed_and_is_no_source(runner: CliRunner, 
     shown = json.loads(runner.invoke(main, [*command, "--json"]).stdout)
     assert shown["citations"] == []
     assert shown["given_to_model"][1] == {"document_id": "b", "document": "b.pdf", "page": 3, "start": 1, "end": 9}
+
+
+def cut(_: Any, context: grpc.ServicerContext) -> Iterator[rag_pb2.AskResponse]:
+    """Cuts an answer in a format."""
+    yield rag_pb2.AskResponse(passages=rag_pb2.Passages(mode=rag_pb2.ANSWER_MODE_FREE))
+    yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text='{"hours": 20'))
+    context.abort(grpc.StatusCode.OUT_OF_RANGE, "the answer was cut after 12 tokens")
+
+
+def test_a_cut_answer_in_a_format_is_not_printed_and_has_an_exit_code_of_its_own(
+    runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path
+) -> None:
+    scripted.script("Ask", cut)
+    command = ["ask", "how often?", "--regex", "[0-9]+ hours", "--server", scripted.address]
+    result = runner.invoke(main, command)
+    assert (result.exit_code, result.stdout) == (ExitCode.TRUNCATED, "")
+    assert "the answer was cut after 12 tokens" in result.stderr
+    in_json = json.loads(runner.invoke(main, [*command, "--json"]).stdout)
+    assert in_json["error"]["code"] == "OUT_OF_RANGE"
+    questions = tmp_path / "questions.txt"
+    questions.write_text("how often?\n")
+    command[1:2] = ["--questions", str(questions)]
+    (line,) = runner.invoke(main, command).stdout.splitlines()
+    assert json.loads(line)["error"]["code"] == "OUT_OF_RANGE"
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        (rag_pb2.FINISH_REASON_STOP, ""),
+        (rag_pb2.FINISH_REASON_LENGTH, "The answer is cut after 7 tokens: allow more with --max-tokens."),
+        (77, "The answer ended for a reason that this version does not know: unrecognized_77."),
+    ],
+)
+def test_an_answer_that_did_not_come_to_its_end_says_so(
+    runner: CliRunner, scripted: ScriptedDaemon, reason: rag_pb2.FinishReason.ValueType, told: str
+) -> None:
+    def handler(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
+        yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Every ye"))
+        last = finished()
+        last.finished.reason = reason
+        yield last
+
+    scripted.script("Ask", handler)
+    result = runner.invoke(main, ["ask", "how often?", "--server", scripted.address])
+    said = [line for line in result.stderr.splitlines() if re.search("cut|ended", line)]
+    assert said == ([told] if told else [])
 
 
 def test_search_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedDaemon) -> None:

@@ -58,8 +58,10 @@ class AskRequest:
         seed: Equal seeds give equal answers; null for a random one.
         stop: Texts that end the answer, at most 8.
         priority: Scheduling class.
-        json_schema: JSON Schema that the answer validates under, unless it is cut at ``max_tokens``. Mode free.
+        json_schema: JSON Schema that the answer validates under. Mode free. An answer that is cut at ``max_tokens`` is
+            an error of status 422.
         regex: Regular expression that the whole answer matches, likewise.
+        allow_truncated: Whether an answer that is cut before it is complete in its format is sent as it is.
         filter: Condition on passages, for example ``year >= 2020 and name ~ "pump*"``; as of ``edge-rag ask --filter``.
         stream: Whether the answer is sent as events; ``Accept: text/event-stream`` asks for the same.
     """
@@ -79,6 +81,7 @@ class AskRequest:
     priority: Priority = Priority.INTERACTIVE
     json_schema: Mapping[str, Any] | None = None
     regex: str | None = None
+    allow_truncated: bool = False
     filter: Condition | None = None
     stream: bool = False
 
@@ -191,6 +194,7 @@ def _query(call: Call, request: AskRequest, limits: RequestLimits) -> Query:
         client=call.identity.name,
         deadline=call.deadline,
         format=form,
+        allow_truncated=request.allow_truncated,
         filter=decoded_filter(request.filter),
     )
 

@@ -320,6 +320,7 @@ def parse_query(
         client=caller.identity.name,
         deadline=caller.deadline,
         format=form,
+        allow_truncated=True,  # OpenAI's protocol tells it by the reason of the end
         filter=_filter(extension, wanted),
     )
 
