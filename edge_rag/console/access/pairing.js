@@ -20,7 +20,7 @@ export async function pairDevice(reload) {
     made.url && qrCode(made.qr),
     shownOnce(title, t(made.url ? 'access.code_text' : 'access.code_only'), made.code),
     made.url && shownOnce(t('access.code_url'), t('access.code_url_text'), made.url),
-    h('p', { class: 'hint' }, t('access.code_until', { time: dateTime(made.expires) })),
+    h('p.hint', t('access.code_until', { time: dateTime(made.expires) })),
   ]);
   await reload();
 }
@@ -44,8 +44,8 @@ export function shownOnce(label, text, secret) {
   const said = h('span', { role: 'status' });
   const copy = async () => replace(said, await copied(secret));
   return [
-    h('p', {}, text),
-    h('pre', { class: 'secret', tabindex: '0', 'aria-label': label }, h('code', {}, secret)),
-    h('p', { class: 'row' }, button(t('access.copy'), { icon: 'copy', on: copy }), said),
+    h('p', text),
+    h('pre.secret', { tabindex: '0', 'aria-label': label }, h('code', secret)),
+    h('p.row', button(t('access.copy'), { icon: 'copy', on: copy }), said),
   ];
 }

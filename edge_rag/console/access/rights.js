@@ -24,14 +24,14 @@ export async function askForRights(title, action, take, token) {
   const name = h('input', { required: true, maxlength: '64', autocomplete: 'off', spellcheck: 'false' });
   const named = field(t('access.name'), name, { hint: t('access.name_hint') });
   const roles = ROLES.map((value) => {
-    const hint = h('span', { class: 'hint' }, t(`access.role_${value}_hint`));
-    return checkbox([h('strong', {}, t(`box.role_${value}`)), ' ', hint], { checked: now.roles.includes(value), value });
+    const hint = h('span.hint', t(`access.role_${value}_hint`));
+    return checkbox([h('strong', t(`box.role_${value}`)), ' ', hint], { checked: now.roles.includes(value), value });
   });
   const names = new Set([...known.map((each) => each.name), ...(now.collections ?? [])]);
   const each = [...names].sort().map((value) =>
     checkbox(untrusted(value), { checked: now.collections?.includes(value), value }));
   const isForAll = now.collections === null;
-  const list = h('div', { class: 'choices', hidden: isForAll }, each);
+  const list = h('div.choices', { hidden: isForAll }, each);
   const all = checkbox(t('access.all_collections'), { checked: isForAll, on: (checked) => (list.hidden = checked) });
   const limits = LIMITS.map((limit) => h('input', { type: 'number', min: '1', max: '999999999', value: now[limit] }));
   const priorities = PRIORITIES.map((value) => ({ value, text: t(`access.priority_${value}`) }));
@@ -39,13 +39,13 @@ export async function askForRights(title, action, take, token) {
   const kept = token?.expires ? [{ value: 'keep', text: t('access.until', { time: dateTime(token.expires) }) }] : [];
   const lives = DAYS.map((count) => ({ value: String(count), text: t('access.days', { count }) }));
   const expires = select([...kept, { value: '', text: t('access.never') }, ...lives]);
-  const problem = h('p', { class: 'field-error', role: 'alert' });
+  const problem = h('p.field-error', { role: 'alert' });
   const content = [
     !token && named,
-    h('fieldset', {}, h('legend', {}, t('access.roles')), roles),
-    h('fieldset', {}, h('legend', {}, t('access.collections')), all, list),
-    h('p', { class: 'hint' }, t('access.limits_hint')),
-    h('div', { class: 'grid limits' },
+    h('fieldset', h('legend', t('access.roles')), roles),
+    h('fieldset', h('legend', t('access.collections')), all, list),
+    h('p.hint', t('access.limits_hint')),
+    h('div.grid.limits',
       LIMITS.map((limit, at) => field(t(`box.${limit}`), limits[at])),
       field(t('access.priority'), priority),
       field(t('access.expires'), expires)),

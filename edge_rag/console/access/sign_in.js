@@ -7,6 +7,8 @@ import { announce, h, replace } from '../core/dom.js';
 import { href, rewrite } from '../core/router.js';
 import { duration, t } from '../core/text.js';
 
+const MISTAKES = [400, 401]; // statuses of a code or token that is none, or not one of this box
+
 /** Fills the view; with a code in the address, as `#/sign-in/CODE`, it signs in at once. */
 export async function show(container, { parts: [code], signal }) {
   const title = t('access.sign_in_title');
@@ -28,26 +30,22 @@ export async function show(container, { parts: [code], signal }) {
   const tokenForm = form('token', { autocomplete: 'current-password', type: 'password' }, signal);
   replace(
     container,
-    h('h1', {}, title),
-    h('p', {}, t('access.sign_in_about')),
-    h('div', { class: 'grid' }, codeForm, tokenForm),
+    h('h1', title),
+    h('p', t('access.sign_in_about')),
+    h('div.grid', codeForm, tokenForm),
   );
-  const input = codeForm.querySelector('input');
-  if (refused) {
-    // A code that was not looked at, because the box is busy or away, can be tried again.
-    if (!isMistake(refused)) input.value = code;
-    codeForm.tell(refused);
-  }
-  input.focus();
+  // A code that was not looked at, because the box is busy or away, can be tried again.
+  if (refused) codeForm.tell(refused, MISTAKES.includes(refused.status) ? '' : code);
+  codeForm.querySelector('input').focus();
   return title;
 }
 
-/** Returns the form of one way to sign in, `code` or `token`; its method `tell(error)` says why it did not work. */
+/** Returns the form of one way to sign in, `code` or `token`; its method `tell(error, value)` says why it did not work. */
 function form(way, attributes, signal) {
   const input = h('input', { name: way, required: true, ...attributes });
   const labelled = field(t(`access.sign_in_${way}_label`), input, { hint: t(`access.sign_in_${way}_hint`) });
   const action = button(t('access.sign_in_action'), { kind: 'primary', type: 'submit' });
-  const other = h('div', { role: 'alert' });
+  const wrong = h('p.field-error', { role: 'alert' });
   // Password managers keep a password only with the name of its user.
   const user = way === 'token' && h('input', { autocomplete: 'username', value: location.host, hidden: true });
 
@@ -56,8 +54,7 @@ function form(way, attributes, signal) {
     const value = input.value.trim();
     if (!value || action.disabled) return void input.focus();
     action.disabled = true;
-    labelled.setError('');
-    replace(other);
+    replace(wrong);
     try {
       await signIn({ [way]: value }, signal);
     } catch (error) {
@@ -66,16 +63,12 @@ function form(way, attributes, signal) {
     action.disabled = false;
   }
 
-  const heading = h('h2', {}, t(`access.sign_in_${way}_title`));
-  const element = h('form', { class: 'card', novalidate: true, on: { submit } }, heading, user, labelled, other, action);
-  element.tell = (error) => {
-    const text = sentence(way, error);
-    if (isMistake(error)) {
-      labelled.setError(text);
-      announce(text);
-    } else {
-      replace(other, h('p', { class: 'field-error' }, icon('warning'), text));
-    }
+  const heading = h('h2', t(`access.sign_in_${way}_title`));
+  const element = h('form.card', { novalidate: true, on: { submit } }, heading, labelled, user, wrong, action);
+  element.tell = (error, value = input.value) => {
+    input.value = value;
+    input.ariaInvalid = MISTAKES.includes(error.status);
+    replace(wrong, icon('warning'), sentence(way, error));
     input.focus();
   };
   return element;
@@ -92,10 +85,6 @@ async function signIn(credentials, signal) {
     return;
   }
   await enter();
-}
-
-function isMistake({ status }) {
-  return status === 400 || status === 401;
 }
 
 function sentence(way, error) {

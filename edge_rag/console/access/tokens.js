@@ -18,11 +18,11 @@ export async function show(container, signal, after = null) {
   const shown = { caption: t('access.tab_tokens'), columns: heads, rows, hideCaption: true };
   replace(
     container,
-    advice && h('p', { class: 'advice' }, icon('warning'), h('span', {}, advice)),
-    h('p', { class: 'row' },
+    advice && h('p.advice', icon('warning'), h('span', advice)),
+    h('p.row',
       button(t('access.pair'), { kind: 'primary', icon: 'add', on: () => pairDevice(reload) }),
       button(t('access.make'), { icon: 'add', on: () => make(reload) })),
-    h('p', { class: 'hint' }, t('access.about')),
+    h('p.hint', t('access.about')),
     rows.length ? table(shown) : empty(t('access.none')),
     next && button(t('access.more'), { icon: 'down', on: () => show(container, signal, next) }),
   );
@@ -47,15 +47,15 @@ function tokenRow(token, reload) {
   const revoke = () => confirmed(t('access.revoke'), t('access.revoke_text', { name }), erase, title);
   const { collections: own } = identity;
   return [
-    h('span', { class: 'row' },
+    h('span.row',
       untrusted(identity.name),
       token.is_own && badge(t('access.own'), 'good'),
       token.is_expired && badge(t('access.expired'), 'bad')),
     identity.roles.map((role) => t(`box.role_${role}`)).join(', '),
-    own ? h('ul', {}, own.map((each) => h('li', {}, untrusted(each)))) : t('access.all_collections'),
+    own ? h('ul', own.map((each) => h('li', untrusted(each)))) : t('access.all_collections'),
     limitsText(identity),
     expires ? dateTime(expires) : t('access.never'),
-    h('span', { class: 'row' },
+    h('span.row',
       iconButton(t('access.change_of', { name }), 'edit', { on: change }),
       iconButton(title, 'trash', { on: revoke })),
   ];

@@ -15,7 +15,7 @@ export async function show(container, { parts, signal }) {
       { id: 'feedback', text: t('access.tab_feedback'), load: () => import('./feedback.js') },
     ]);
   } else {
-    replace(container, h('h1', {}, title), h('p', {}, t('access.for_admins')));
+    replace(container, h('h1', title), h('p', t('access.for_admins')));
   }
   return title;
 }

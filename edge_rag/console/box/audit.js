@@ -23,10 +23,10 @@ export function show(container, signal, id) {
 async function showRequest(container, signal, id) {
   const { events: found } = await get('/api/v1/audit', { query: { request_id: id, limit: PAGE }, signal });
   const heading = h('h2', { tabindex: '-1' }, t('audit.request'), ' ', untrusted(id));
-  const back = h('a', { class: 'button quiet', href: href('box', 'requests') }, icon('left'), t('audit.back'));
+  const back = h('a.button.quiet', { href: href('box', 'requests') }, icon('left'), t('audit.back'));
   const again = button(t('audit.refresh'), { on: () => showRequest(container, signal, id) });
-  const about = h('p', { class: 'hint' });
-  const trail = h('div', { class: 'card' });
+  const about = h('p.hint');
+  const trail = h('div.card');
   if (found.length > 0) {
     const { client, at, priority } = summary(found);
     replace(about, dateTime(at), ' · ', untrusted(client), priority && ` · ${t(`audit.priority_${priority}`)}`);
@@ -34,7 +34,7 @@ async function showRequest(container, signal, id) {
   } else {
     replace(trail, t('audit.not_kept'));
   }
-  replace(container, h('div', { class: 'row spread' }, back, again), heading, about, trail);
+  replace(container, h('div.row.spread', back, again), heading, about, trail);
   heading.focus({ preventScroll: true });
 }
 
@@ -71,13 +71,13 @@ async function showRequests(container, signal) {
       .filter((each) => !outcome.value || each.outcome === outcome.value)
       .sort((one, other) => other.at - one.at);
     const rows = found.slice(0, MOST_ROWS).map((each) => [
-      h('a', { class: 'when', href: href('box', 'requests', each.id) }, dateTime(each.at)),
+      h('a.when', { href: href('box', 'requests', each.id) }, dateTime(each.at)),
       outcomeBadge(each.outcome),
       duration(each.seconds),
       answer(each),
       untrusted(each.client),
       each.priority && t(`audit.priority_${each.priority}`),
-      h('code', {}, untrusted(each.id)),
+      h('code', untrusted(each.id)),
     ]);
     replace(list, rows.length ? listing(t('audit.title'), 'audit', rows, COLUMNS) : empty(t('audit.none')));
   }
@@ -104,8 +104,8 @@ async function showRequests(container, signal) {
   const reload = button(t('audit.refresh'), { on: () => go(href('box', 'requests'), { replace: true }) });
   replace(
     container,
-    h('div', { class: 'row spread' }, h('h2', {}, t('audit.title')), reload),
-    h('div', { class: 'filters', role: 'search' },
+    h('div.row.spread', h('h2', t('audit.title')), reload),
+    h('div.filters', { role: 'search' },
       field(t('audit.client'), client),
       field(t('audit.outcome'), outcome),
       field(t('audit.id'), id)),

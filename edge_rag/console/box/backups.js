@@ -17,7 +17,7 @@ export async function show(container, signal) {
     get(PATH, { signal }),
     get('/api/v1/status', { signal }),
   ]);
-  const hint = (...text) => h('p', { class: 'hint' }, text);
+  const hint = (...text) => h('p.hint', text);
   const make = button(t('box.make_backup'), { kind: 'primary', on: makeBackup });
   const reload = () => show(container, signal);
 
@@ -40,30 +40,30 @@ export async function show(container, signal) {
     const text = t('box.delete_text', { time: dateTime(at) });
     const remove = () => confirmed(t('box.delete'), text, () => send('DELETE', path).then(reload), t('box.delete_title'));
     const actions = [
-      h('a', { class: 'button', href: path, download: name }, icon('download'), t('box.download')),
+      h('a.button', { href: path, download: name }, icon('download'), t('box.download')),
       button(t('box.delete'), { kind: 'danger', icon: 'trash', on: remove }),
     ];
-    return [`${dateTime(at)} (${ago(at)})`, bytes(size), h('code', {}, name), h('span', { class: 'row' }, actions)];
+    return [`${dateTime(at)} (${ago(at)})`, bytes(size), h('code', name), h('span.row', actions)];
   }
 
   const backupTable = () => listing(t('box.backups'), 'box', backups.map(backupRow), ['made', 'size', 'file', 'actions']);
   replace(
     container,
-    h('h2', {}, t('box.backups')),
+    h('h2', t('box.backups')),
     lastLine(last),
-    h('p', { class: 'row' }, make, h('span', { class: 'hint' }, t('box.kept', { count: most }))),
+    h('p.row', make, h('span.hint', t('box.kept', { count: most }))),
     backups.length ? backupTable() : empty(t('box.no_backups')),
-    hint(t('box.restore_how'), ' ', h('code', {}, 'edge-rag restore FILE --replace')),
-    h('h2', {}, t('box.certificates')),
+    hint(t('box.restore_how'), ' ', h('code', 'edge-rag restore FILE --replace')),
+    h('h2', t('box.certificates')),
     certificates.length ? [certificateTable(certificates), hint(t('box.renew'))] : hint(t('box.no_certificates')),
   );
 }
 
 function lastLine(last) {
-  if (last === null) return h('p', { class: 'alarm' }, icon('warning'), t('box.never_backed_up'));
+  if (last === null) return h('p.alarm', icon('warning'), t('box.never_backed_up'));
   const old = Date.now() - Date.parse(last.at) > OLD_DAYS * DAY_MS;
   const text = t(`box.last_${last.way}`, { ago: ago(last.at), time: dateTime(last.at), size: bytes(last.size_bytes) });
-  return h('p', { class: old ? 'alarm' : 'last-backup' }, icon(old ? 'warning' : 'check'), text);
+  return h(old ? 'p.alarm' : 'p.last-backup', icon(old ? 'warning' : 'check'), text);
 }
 
 function certificateTable(certificates) {
@@ -71,7 +71,7 @@ function certificateTable(certificates) {
     subject ? untrusted(subject) : t('box.unreadable'),
     until && dateTime(until),
     until && daysLeft(until),
-    h('code', {}, untrusted(file)),
+    h('code', untrusted(file)),
   ]);
   return listing(t('box.certificates'), 'box', rows, ['subject', 'expires', 'days_left', 'file']);
 }

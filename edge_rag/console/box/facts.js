@@ -6,8 +6,8 @@ import { t } from '../core/text.js';
 
 /** Returns a list of facts: their values by their texts in the section `box`. */
 export function facts(values) {
-  const items = Object.entries(values).map(([name, value]) => [h('dt', {}, t(`box.${name}`)), h('dd', {}, value)]);
-  return h('dl', { class: 'facts' }, items);
+  const items = Object.entries(values).map(([name, value]) => [h('dt', t(`box.${name}`)), h('dd', value)]);
+  return h('dl.facts', items);
 }
 
 /** Returns a table whose caption is heard but not seen, with a column by each text of a section. */
@@ -18,8 +18,7 @@ export function listing(caption, section, rows, texts, numbers = []) {
 
 /** Returns the text of a number with a bar, which is full at a share of 1. */
 export function meter(text, share) {
-  const width = `${Math.min(100, 100 * share).toFixed(1)}%`;
-  return h('span', { class: 'meter' }, text, h('span', { class: 'bar', 'aria-hidden': 'true', style: { '--share': width } }));
+  return h('span.meter', text, h('progress', { max: '1', value: Math.min(1, share), 'aria-hidden': 'true' }));
 }
 
 /** Returns a state of the daemon. */

@@ -12,8 +12,8 @@ const RECOMMENDED = ['name', 'role', 'size', 'licence', 'good_for', 'memory', 'a
 
 /** Shows models and the job that adds or verifies one. */
 export async function show(container, signal) {
-  const running = h('section', { class: 'stack', hidden: true });
-  const lists = h('section', { class: 'stack' });
+  const running = h('section.stack', { hidden: true });
+  const lists = h('section.stack');
   let job = null;
   replace(container, running, lists);
 
@@ -22,12 +22,12 @@ export async function show(container, signal) {
     const [found, { models }] = await Promise.all([read('installed'), read('catalog')]);
     replace(
       lists,
-      h('h2', {}, t('models.installed')),
+      h('h2', t('models.installed')),
       listing(t('models.installed'), 'models', found.installed.map(installedRow), INSTALLED),
-      h('h2', {}, t('models.add_title')),
+      h('h2', t('models.add_title')),
       addForm(start),
-      h('h2', {}, t('models.catalogue', { count: models.length })),
-      h('p', { class: 'hint' }, t('models.catalogue_caption')),
+      h('h2', t('models.catalogue', { count: models.length })),
+      h('p.hint', t('models.catalogue_caption')),
       models.length
         ? listing(t('models.catalogue_caption'), 'models', models.map(recommendedRow), RECOMMENDED)
         : empty(t('models.no_catalogue')),
@@ -44,12 +44,12 @@ export async function show(container, signal) {
     job = first.number;
     const title = t(`models.job_${first.kind}`, { name: visible(first.model) });
     const bar = progress(null, title);
-    const step = h('p', {});
-    const detail = h('p', { class: 'hint' });
+    const step = h('p');
+    const detail = h('p.hint');
     const stop = () => attempt(() => send('POST', `${PATH}/jobs/${job}/cancel`));
-    const heading = h('h2', {}, title, ' ', h('span', { class: 'hint' }, untrusted(first.source)));
+    const heading = h('h2', title, ' ', h('span.hint', untrusted(first.source)));
     const end = button(t('controls.cancel'), { icon: 'stop', on: stop });
-    replace(running, h('div', { class: 'card' }, heading, step, bar, detail, end));
+    replace(running, h('div.card', heading, step, bar, detail, end));
     running.hidden = false;
     let last = first;
     try {
@@ -58,7 +58,7 @@ export async function show(container, signal) {
         last = data;
         const { done_bytes: done, total_bytes: total } = data;
         const counted = total ? t('models.of', { done: bytes(done), total: bytes(total) }) : '';
-        replace(step, data.step || t('models.starting'), ' ', h('span', { class: 'hint' }, counted));
+        replace(step, data.step || t('models.starting'), ' ', h('span.hint', counted));
         replace(detail, untrusted(data.detail));
         bar.set(total ? Math.min(1, done / total) : null);
       }
@@ -69,7 +69,7 @@ export async function show(container, signal) {
     const told = t(`models.${last.kind}_${last.state}`, { name: visible(last.model) });
     running.hidden = last.state !== 'failed';
     if (running.hidden) notice(told);
-    else replace(running, h('p', { class: 'error-box', role: 'alert' }, told, ' ', visible(last.problem)));
+    else replace(running, h('p.error-box', { role: 'alert' }, told, ' ', visible(last.problem)));
     await attempt(reload);
   }
 
@@ -94,9 +94,9 @@ export async function show(container, signal) {
       !isNeeded && !model.is_builtin && action('remove', model, remove, 'danger'),
     ];
     const role = model.role && t(`models.role_${model.role}`);
-    const state = h('span', { class: 'row' }, stateOf(model));
+    const state = h('span.row', stateOf(model));
     const licence = untrusted(model.licence);
-    return [untrusted(model.name), role, size(model), licence, model.languages, state, h('span', { class: 'row' }, actions)];
+    return [untrusted(model.name), role, size(model), licence, model.languages, state, h('span.row', actions)];
   }
 
   function recommendedRow(model) {
@@ -121,7 +121,7 @@ function action(name, model, on, kind = '') {
 }
 
 function size({ disk_bytes: disk, memory_bytes: memory }) {
-  return [bytes(disk), memory && h('span', { class: 'hint' }, ` / ${bytes(memory)}`)];
+  return [bytes(disk), memory && h('span.hint', ` / ${bytes(memory)}`)];
 }
 
 function stateOf(model) {
@@ -151,12 +151,12 @@ function addForm(start) {
       return send('POST', `${PATH}/installed`, { ...model, accept_loss: loss.box.checked });
     });
   }
-  return h('form', { class: 'card', on: { submit } },
-    h('p', {}, t('models.add_about')),
+  return h('form.card', { on: { submit } },
+    h('p', t('models.add_about')),
     from,
     field(t('models.file'), file, { hint: t('models.file_hint') }),
     loss,
-    h('p', {}, button(t('models.add'), { kind: 'primary', type: 'submit', icon: 'add' })));
+    h('p', button(t('models.add'), { kind: 'primary', type: 'submit', icon: 'add' })));
 }
 
 /** Sends a file to the box; returns its id. */

@@ -11,12 +11,9 @@ const LEAST_S = 0.0005; // less would be told as 0 ms
 const KINDS = ['deferred', 'preempted', 'paused', 'placed', 'sent', 'hedged', 'taken_over'];
 
 /**
- * Returns what is known of a request by its audit events, which are as `GET /api/v1/audit` tells them, in order.
- * @returns {{id: string, client: string, priority: string|null, at: number, begin: number, outcome: string,
- *     seconds: number, parts: Array<{stage: string, kind: 'wait'|'work'|'pause', start: number, end: number}>,
- *     tokens: number|null}}
- *     `at` is when it began, in ms since 1970, `begin` in seconds of the box's monotonic clock, which `seconds` and
- *     `parts` count from; `outcome` is the kind of its last event, or `running`; `tokens` how many the model wrote.
+ * Returns what is known of a request by its audit events, which are as `GET /api/v1/audit` tells them, in order: `at` is
+ * when it began, in ms since 1970, `begin` in seconds of the box's monotonic clock, from which `seconds`, the whole, and
+ * `parts`, its stages, count; `outcome` is the kind of its last event, or `running`; `tokens` how many the model wrote.
  */
 export function summary(events) {
   const [first, last] = [events[0], events.at(-1)];
@@ -63,13 +60,13 @@ export async function requestTimeline(container, events) {
   const { outcome, seconds, begin, parts } = summary(events);
   const items = events.map((each) => {
     const after = duration(Math.max(0, each.monotonic_s - begin));
-    return h('li', {}, h('span', { class: 'at' }, `+${after}`), h('span', {}, words(each)));
+    return h('li', h('span.at', `+${after}`), h('span', words(each)));
   });
   replace(
     container,
-    h('p', { class: 'timeline-total' }, outcomeBadge(outcome), ' ', duration(seconds)),
+    h('p.timeline-total', outcomeBadge(outcome), ' ', duration(seconds)),
     bars(parts, seconds),
-    h('ol', { class: 'timeline-events' }, items),
+    h('ol.timeline-events', items),
   );
 }
 
@@ -82,7 +79,7 @@ export async function stagesTimeline(container, timings) {
     at += wait + work;
     return waitAndWork(stage, start, start + wait, at);
   });
-  replace(container, h('p', { class: 'timeline-total' }, duration(at)), bars(parts, at));
+  replace(container, h('p.timeline-total', duration(at)), bars(parts, at));
 }
 
 function waitAndWork(stage, queued, begun, end) {
@@ -101,13 +98,13 @@ function bars(parts, seconds) {
     for (const { kind, start, end } of own) spent[kind] += end - start;
     const told = Object.entries(spent).filter(([, time]) => time >= LEAST_S);
     const track = own.map(({ kind, start, end }) =>
-      h('span', { class: `part ${kind}`, style: { '--from': share(start), '--size': share(end - start) } }));
-    return h('li', {},
-      h('span', { class: 'stage' }, t(`audit.stage_${stage}`)),
-      h('span', { class: 'track', 'aria-hidden': 'true' }, track),
-      h('span', { class: 'told' }, told.map(([kind, time]) => t(`audit.${kind}`, { time: duration(time) })).join(', ')));
+      h(`span.part.${kind}`, { style: { '--from': share(start), '--size': share(end - start) } }));
+    return h('li',
+      h('span.stage', t(`audit.stage_${stage}`)),
+      h('span.track', { 'aria-hidden': 'true' }, track),
+      h('span.told', told.map(([kind, time]) => t(`audit.${kind}`, { time: duration(time) })).join(', ')));
   });
-  return h('ul', { class: 'timeline' }, rows);
+  return h('ul.timeline', rows);
 }
 
 /** A decision in words. What the daemon says itself is English, and marked as that. */
@@ -135,7 +132,7 @@ function words(event) {
         `${wordOf(kind)}: `,
         h('bdi', { lang: 'en' }, event.reason),
         event.preempted_for && [' (', t('audit.preempted_for'), ' ', untrusted(event.preempted_for), ')'],
-        h('span', { class: 'numbers', lang: 'en' }, given.map(told).join(' · ')),
+        h('span.numbers', { lang: 'en' }, given.map(told).join(' · ')),
       ];
   }
 }

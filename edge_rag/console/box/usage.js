@@ -22,14 +22,14 @@ export async function show(container, signal) {
     duration(each.ingest_s),
   ]);
   const again = button(t('audit.refresh'), { on: () => show(container, signal) });
-  const hint = (text) => h('p', { class: 'hint' }, text);
+  const hint = (text) => h('p.hint', text);
   replace(
     container,
-    h('div', { class: 'row spread' }, h('h2', {}, t('box.usage')), again),
+    h('div.row.spread', h('h2', t('box.usage')), again),
     hint(t('box.since', { time: dateTime(since) })),
     clients.length ? listing(t('box.usage'), 'box', rows, ['client', 'tokens'], COUNTS) : empty(t('box.no_usage')),
-    h('h2', {}, t('box.quotas')),
-    quotas.length ? h('div', { class: 'grid' }, quotas.map(quotaCard)) : hint(t('box.no_quotas')),
+    h('h2', t('box.quotas')),
+    quotas.length ? h('div.grid', quotas.map(quotaCard)) : hint(t('box.no_quotas')),
   );
 }
 
@@ -42,5 +42,5 @@ function quotaCard(quota) {
   const limits = Object.entries(used).filter(([limit]) => quota[limit] !== null);
   const lines = limits.map(([limit, count]) =>
     [limit, meter(t('box.of', { count, most: quota[limit] }), count / quota[limit])]);
-  return h('section', { class: 'card' }, h('h3', {}, untrusted(quota.client)), facts(Object.fromEntries(lines)));
+  return h('section.card', h('h3', untrusted(quota.client)), facts(Object.fromEntries(lines)));
 }

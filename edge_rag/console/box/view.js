@@ -22,7 +22,7 @@ export async function show(container, { parts, signal }) {
       { id: 'backups', text: t('box.tab_backups'), load: () => import('./backups.js') },
     ]);
   } else {
-    replace(container, h('h1', {}, title), await whatOthersSee(signal));
+    replace(container, h('h1', title), await whatOthersSee(signal));
   }
   return title;
 }
@@ -32,15 +32,15 @@ async function whatOthersSee(signal) {
   const who = identity();
   const [{ status }, found] = await Promise.all([get('/healthz', { signal }), collections()]);
   const limits = LIMITS.filter((name) => who[name] !== null).map((name) => [name, number(who[name])]);
-  const each = ({ name, documents }) => h('li', {}, untrusted(name), ': ', t('box.documents', { count: documents }));
+  const each = ({ name, documents }) => h('li', untrusted(name), ': ', t('box.documents', { count: documents }));
   const own = {
     roles: who.roles.map((role) => t(`box.role_${role}`)).join(', '),
     ...Object.fromEntries(limits),
-    collections: h('ul', {}, found.map(each)),
+    collections: h('ul', found.map(each)),
   };
   return [
-    h('p', {}, stateBadge(status)),
-    h('p', {}, t('box.for_admins')),
-    h('section', { class: 'card' }, h('h2', {}, untrusted(who.name)), facts(own)),
+    h('p', stateBadge(status)),
+    h('p', t('box.for_admins')),
+    h('section.card', h('h2', untrusted(who.name)), facts(own)),
   ];
 }

@@ -34,7 +34,10 @@ export function replace(node, ...children) {
   return node;
 }
 
-/** Makes a node what a fresh one is, but leaves what is alike in place, with focus and scrolling. */
+/**
+ * Makes a node what a fresh one is, but leaves what is alike in place, with its listeners, focus and scrolling. Rows of a
+ * list are told from each other by `data-id`.
+ */
 export function patch(node, fresh) {
   if (node.isEqualNode(fresh)) return;
   if (!node.cloneNode().isEqualNode(fresh.cloneNode()) || node.nodeType !== Node.ELEMENT_NODE) {
@@ -42,8 +45,15 @@ export function patch(node, fresh) {
     return;
   }
   const children = [...fresh.childNodes];
+  const ids = new Set(children.map((each) => each.dataset?.id));
+  for (const each of [...node.children]) if (!ids.has(each.dataset.id)) each.remove();
+  const known = new Set([...node.childNodes].map((each) => each.dataset?.id));
+  children.forEach((child, at) => {
+    const place = node.childNodes[at];
+    if (place && known.has(child.dataset?.id)) patch(place, child);
+    else node.insertBefore(child, place ?? null);
+  });
   while (node.childNodes.length > children.length) node.lastChild.remove();
-  children.forEach((child, at) => (node.childNodes[at] ? patch(node.childNodes[at], child) : node.append(child)));
 }
 
 /** Returns foreign text of one line, such as a name: as `visible` shows it, with its own direction. */

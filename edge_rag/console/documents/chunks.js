@@ -14,8 +14,8 @@ export async function chunksPanel(container, { collection, document, signal }) {
   const path = `/api/v1/collections/${encodeURIComponent(collection)}/chunks`;
   let begins = []; // position before each page up to the one shown, but for the first
   let next = null;
-  const facts = h('p', { class: 'hint' });
-  const list = h('ol', { class: 'chunks', tabindex: '-1', 'aria-label': t('chunks.list') });
+  const facts = h('p.hint');
+  const list = h('ol.chunks', { tabindex: '-1', 'aria-label': t('chunks.list') });
   const pages = pager(t('chunks.list'), (step) => attempt(async () => {
     await show(step < 0 ? begins.slice(0, -1) : [...begins, next]);
     list.focus();
@@ -34,7 +34,7 @@ export async function chunksPanel(container, { collection, document, signal }) {
   }
 
   function row({ before, headings, position, page, tokens, start, end, language, indexed, text }) {
-    const held = h('div', {});
+    const held = h('div');
     const toggle = async () => {
       if (held.firstChild) return;
       replace(held, spinner());
@@ -42,15 +42,15 @@ export async function chunksPanel(container, { collection, document, signal }) {
     };
     const range = `${number(start)}–${number(end)}`;
     const about = [page && t('chunks.page', { page }), t('chunks.tokens', { count: tokens }), range, language];
-    return h('li', { class: 'chunk' },
-      before.trim() && h('p', { class: 'chunk-between' }, t('chunks.between'), ' ', before.trim()),
-      h('div', { class: 'row' },
-        h('strong', {}, t('chunks.number', { position: position + 1 })),
-        h('span', { class: 'hint' }, about.filter(Boolean).join(' · ')),
+    return h('li.chunk',
+      before.trim() && h('p.chunk-between', t('chunks.between'), ' ', before.trim()),
+      h('div.row',
+        h('strong', t('chunks.number', { position: position + 1 })),
+        h('span.hint', about.filter(Boolean).join(' · ')),
         indexed ? badge(t('chunks.indexed'), 'good') : badge(t('chunks.not_indexed'), 'warn')),
-      headings.length > 0 && h('p', { class: 'hint' }, t('chunks.headings'), ' ', untrusted(headings.join(' › '))),
-      h('p', { class: 'chunk-text', dir: 'auto', lang: language }, text),
-      h('details', { on: { toggle } }, h('summary', {}, t('chunks.held', { position: position + 1 })), held));
+      headings.length > 0 && h('p.hint', t('chunks.headings'), ' ', untrusted(headings.join(' › '))),
+      h('p.chunk-text', { dir: 'auto', lang: language }, text),
+      h('details', { on: { toggle } }, h('summary', t('chunks.held', { position: position + 1 })), held));
   }
 
   async function terms(position) {

@@ -10,9 +10,8 @@ import { picker, uploadList } from './upload_list.js';
 import { add, onUploads } from './uploads.js';
 
 /**
- * Shows a document; resolves to the title of the page.
- * @param {{collection: string, document: string, query: {tab?: string, at?: string, end?: string, page?: string},
- *     signal: AbortSignal}} options `at` and `end` are a range of the text in characters, which is marked.
+ * Shows a document; resolves to the title of the page. In the query, `tab` is what is shown, and `at` and `end` a range of
+ * characters that is marked, which is looked for first on the `page`.
  */
 export async function documentView(container, { collection, document: id, query, signal }) {
   const path = `/api/v1/collections/${encodeURIComponent(collection)}/documents/${encodeURIComponent(id)}`;
@@ -30,14 +29,14 @@ export async function documentView(container, { collection, document: id, query,
   const title = info.title || info.name;
   replace(
     container,
-    h('a', { class: 'row documents-up', href: all }, icon('left'), t('documents.back', { name: visible(collection) })),
-    h('div', { class: 'row spread documents-head' },
-      h('h1', {}, untrusted(title)),
-      h('div', { class: 'row' },
+    h('a.row.documents-up', { href: all }, icon('left'), t('documents.back', { name: visible(collection) })),
+    h('div.row.spread.documents-head',
+      h('h1', untrusted(title)),
+      h('div.row',
         info.original && h('a', saved, icon('download'), t('documents.download')),
         can('writer') && picker(t('documents.replace'), { on: exchange }),
         can('writer') && button(t('documents.delete'), { kind: 'danger', icon: 'trash', on: erase }))),
-    info.title && h('p', { class: 'hint' }, untrusted(info.name)),
+    info.title && h('p.hint', untrusted(info.name)),
     can('writer') && uploadList(signal),
   );
   const options = { collection, document: info.id, signal };
@@ -65,7 +64,7 @@ async function reader(panel, query, options) {
 
 function details(info) {
   const entries = (all) =>
-    h('dl', { class: 'facts' }, all.map(([term, value]) => value && [h('dt', {}, term), h('dd', {}, value)]));
+    h('dl.facts', all.map(([term, value]) => value && [h('dt', term), h('dd', value)]));
   const facts = {
     name: untrusted(info.name),
     title: info.title && untrusted(info.title),
@@ -76,8 +75,8 @@ function details(info) {
     chunks: number(info.chunks),
     date: dateTime(info.ingested_at),
     original: t(info.original ? 'documents.kept' : 'documents.not_kept'),
-    id: h('code', {}, info.id),
-    sha256: h('code', {}, info.sha256),
+    id: h('code', info.id),
+    sha256: h('code', info.sha256),
   };
   const metadata = Object.entries(info.metadata).map(([key, value]) => [
     untrusted(key),
@@ -85,6 +84,6 @@ function details(info) {
   ]);
   return [
     entries(Object.entries(facts).map(([key, value]) => [t(`documents.column_${key}`), value])),
-    metadata.length > 0 && [h('h2', {}, t('documents.metadata')), entries(metadata)],
+    metadata.length > 0 && [h('h2', t('documents.metadata')), entries(metadata)],
   ];
 }

@@ -9,13 +9,13 @@ import { t } from '../core/text.js';
  * `set({from, to, count})` says what is shown.
  */
 export function pager(label, go) {
-  const where = h('span', { class: 'hint' });
+  const where = h('span.hint');
   // What cannot be done stays reachable, so that the focus is not lost at the last page.
   const step = (text, icon, by) =>
     button(text, { icon, on: (event) => event.currentTarget.ariaDisabled === 'false' && go(by) });
   const back = step(t('chunks.back'), 'left', -1);
   const next = step(t('chunks.next'), 'right', 1);
-  const element = h('nav', { class: 'row spread', 'aria-label': label }, back, where, next);
+  const element = h('nav.row.spread', { 'aria-label': label }, back, where, next);
   element.set = ({ from, to, count }) => {
     replace(where, t('chunks.shown', { from, to, count }));
     back.ariaDisabled = from === 1;

@@ -40,7 +40,7 @@ export async function settingsPanel(container, { collection, signal }) {
   const [{ collection: info }, status] = await Promise.all([path, '/api/v1/status'].map((each) => get(each, { signal })));
   const { kind } = status.indexes.find((each) => each.collection === collection) ?? {};
   const settings = { ...info.settings, index: kind === 'milvus' ? 'milvus' : 'faiss' };
-  replace(container, h('div', { class: 'settings' }, form(path, settings, signal), danger(path, info)));
+  replace(container, h('div.settings', form(path, settings, signal), danger(path, info)));
 }
 
 /** Returns the form; it sends the settings that were changed and no others. */
@@ -118,7 +118,7 @@ function form(path, saved, signal) {
   }
 
   const groups = Object.entries(GROUPS).map(([name, parts]) =>
-    h('fieldset', {}, h('legend', {}, t(`settings.group_${name}`)), Object.entries(parts).map(shown)));
+    h('fieldset', h('legend', t(`settings.group_${name}`)), Object.entries(parts).map(shown)));
   write();
   const save = button(t('settings.save'), { kind: 'primary', type: 'submit' });
   return h('form', { novalidate: true, on: { submit } }, groups, save);
@@ -147,12 +147,12 @@ function danger(path, { name, documents: count }) {
       asked.setError(wrong);
       return !wrong;
     };
-    const told = h('p', {}, t('settings.delete_text', { count }), ' ', h('strong', {}, untrusted(name)));
+    const told = h('p', t('settings.delete_text', { count }), ' ', h('strong', untrusted(name)));
     const actions = [{ text: action, kind: 'danger', value: true, check }];
     if (!(await dialog({ title: action, content: [told, asked], actions }))) return;
     notice(t('settings.deleted', { name }));
     go(href('documents'));
   }
-  return h('section', { class: 'danger-zone' }, h('p', {}, t('settings.danger_hint')),
+  return h('section.danger-zone', h('p', t('settings.danger_hint')),
     button(action, { kind: 'danger', icon: 'trash', on: erase }));
 }

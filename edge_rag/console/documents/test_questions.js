@@ -24,11 +24,11 @@ export async function testQuestionsPanel(container, { collection, signal }) {
   let running = null;
   let page = 0;
 
-  const measures = h('dl', { class: 'measures' });
-  const state = h('p', { class: 'hint' });
+  const measures = h('dl.measures');
+  const state = h('p.hint');
   const bar = progress(0, t('tests.list'));
   bar.hidden = true;
-  const list = h('ol', { class: 'questions', tabindex: '-1', 'aria-label': t('tests.list') });
+  const list = h('ol.questions', { tabindex: '-1', 'aria-label': t('tests.list') });
   const start = button(t('tests.run'), { kind: 'primary', icon: 'check', on: () => (running ? running.abort() : ask()) });
   const file = h('input', { type: 'file', accept: '.csv,.tsv,.jsonl', hidden: true, on: { change: upload } });
   const pages = pager(t('tests.list'), (step) => {
@@ -53,7 +53,7 @@ export async function testQuestionsPanel(container, { collection, signal }) {
     page = at;
     const from = page * PAGE;
     const rows = ordered.slice(from, from + PAGE).map(row);
-    replace(list, rows.length ? rows : h('li', {}, empty(t('tests.none'))));
+    replace(list, rows.length ? rows : h('li', empty(t('tests.none'))));
     pages.set({ from: from + 1, to: from + rows.length, count: questions.size });
     start.disabled = !questions.size;
     replace(measures, run && MEASURES.map(measure));
@@ -70,7 +70,7 @@ export async function testQuestionsPanel(container, { collection, signal }) {
     const before = previous?.summary[name];
     const rank = previous && shown(before);
     const moved = value === before ? `= ${rank}` : rank && t(`tests.${value > before ? 'improved' : 'worse'}`, { rank });
-    return h('div', { class: 'card' }, h('dt', {}, t(`tests.${name}`)), h('dd', {}, shown(value), h('small', {}, moved)));
+    return h('div.card', h('dt', t(`tests.${name}`)), h('dd', shown(value), h('small', moved)));
   }
 
   function row(each) {
@@ -78,20 +78,20 @@ export async function testQuestionsPanel(container, { collection, signal }) {
     const was = (rank) => (rank === null ? t('tests.not_found') : t('tests.rank', { rank }));
     const change = { worse: 'bad', improved: 'good' }[result?.change];
     const quality = { null: 'bad', 1: 'good' }[result?.rank] ?? 'warn';
-    return h('li', { class: 'card question' },
-      h('p', {}, h('strong', {}, untrusted(each.question))),
+    return h('li.card.question',
+      h('p', h('strong', untrusted(each.question))),
       can('writer') && iconButton(t('tests.delete'), 'trash', { on: () => remove(each) }),
-      h('div', { class: 'row' },
+      h('div.row',
         result && badge(was(result.rank), quality),
         change && badge(t(`tests.${result.change}`, { rank: was(result.previous_rank) }), change),
-        h('span', { class: 'hint' }, t('tests.expected'), ' ', untrusted(each.document),
+        h('span.hint', t('tests.expected'), ' ', untrusted(each.document),
           each.text && [' · “', untrusted(each.text), '”']),
         !each.exists && badge(t('tests.no_document'), 'warn')),
-      result?.hits.length > 0 && h('details', {}, h('summary', {}, t('tests.found')), hits(result.hits)));
+      result?.hits.length > 0 && h('details', h('summary', t('tests.found')), hits(result.hits)));
   }
 
   function hits(found) {
-    return h('ol', { class: 'hits' }, found.map((hit, at) => {
+    return h('ol.hits', found.map((hit, at) => {
       const link = href('documents', collection, hit.document_id, { at: hit.start, end: hit.end });
       const name = hit.document ? h('a', { href: link }, untrusted(hit.document)) : t('tests.deleted');
       const why = [
@@ -100,10 +100,10 @@ export async function testQuestionsPanel(container, { collection, signal }) {
         t('tests.order', { before: hit.retriever_rank, after: at + 1 }),
         hit.boost !== 1 && t('tests.boost', { factor: number(hit.boost, 2) }),
       ];
-      return h('li', { class: hit.matches ? 'expected' : null },
-        h('p', {}, `${at + 1}. `, name, hit.page && ` · ${t('chunks.page', { page: hit.page })}`,
+      return h(hit.matches ? 'li.expected' : 'li',
+        h('p', `${at + 1}. `, name, hit.page && ` · ${t('chunks.page', { page: hit.page })}`,
           hit.matches && [' ', badge(t('tests.is_expected'), 'good')]),
-        h('p', { class: 'hint' }, why.filter(Boolean).join(' · ')));
+        h('p.hint', why.filter(Boolean).join(' · ')));
     }));
   }
 
@@ -183,8 +183,8 @@ export async function testQuestionsPanel(container, { collection, signal }) {
   ];
   replace(container, spinner());
   await load();
-  const tools = h('div', { class: 'row' }, start, editing);
-  replace(container, h('p', { class: 'hint' }, t('tests.intro')), tools, bar, state, measures, list, pages);
+  const tools = h('div.row', start, editing);
+  replace(container, h('p.hint', t('tests.intro')), tools, bar, state, measures, list, pages);
 }
 
 /** What a ranking says of a passage. */

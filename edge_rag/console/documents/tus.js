@@ -5,14 +5,9 @@ import { ApiError, request, wait } from '../core/api.js';
 const VERSION = { 'tus-resumable': '1.0.0' };
 const PIECE_BYTES = 1 << 20;
 const PAUSE_MS = { least: 500, most: 10_000 };
-const MOST_BEGINNINGS = 3; // of one file, if the box deletes what it has of it
 const KEPT = 'edge-rag.uploads';
-const KEPT_MS = 24 * 3600 * 1000; // the box deletes an upload that gets no byte for so long
 
-/**
- * What is sent.
- * @typedef {{collection: string, name: string, size: number, lastModified: number}} About
- */
+/** @typedef {{collection: string, name: string, size: number, lastModified: number}} About What is sent. */
 
 /** Returns what was begun here and not ended, as `About`s: their files have to be chosen again after a reload. */
 export function unfinished() {
@@ -21,24 +16,21 @@ export function unfinished() {
 
 /** Forgets where an upload is, and has the box forget it if it knows it. */
 export async function discard(about) {
-  const url = urlOf(about);
-  remember(about, null);
+  const url = kept()[JSON.stringify(about)];
+  remember(about);
   if (url) await request('DELETE', url, { headers: VERSION });
 }
 
 /**
- * Sends a file, or the rest of it if it was begun before. Waits while the box cannot be reached.
- * @param {File} file
- * @param {About} about
+ * Sends a file, or the rest of it if it was begun before, and returns the id of the job that reads it. Waits while the
+ * box cannot be reached.
  * @param {{signal: AbortSignal, on: (change: {state: 'sending'|'pausing', sent?: number}) => void}} options `sent` is how
  *     many bytes are on the box's disk.
- * @returns {Promise<string>} Id of the job that reads it.
  */
 export async function sendFile(file, about, { signal, on }) {
-  let url = urlOf(about);
+  let url = kept()[JSON.stringify(about)];
   let at = null; // null while the box has not said how much it has
   let failures = 0;
-  let beginnings = 0;
   const call = (method, address, headers, body) =>
     request(method, address, { signal, headers: { ...VERSION, ...headers }, body });
 
@@ -46,7 +38,6 @@ export async function sendFile(file, about, { signal, on }) {
     try {
       let response;
       if (!url) {
-        beginnings += 1;
         const headers = { 'upload-length': String(file.size), 'upload-metadata': metadata(about) };
         response = await call('POST', '/api/v1/uploads', headers);
         url = new URL(response.headers.get('location'), location.href).pathname;
@@ -61,16 +52,12 @@ export async function sendFile(file, about, { signal, on }) {
       at = Number(response.headers.get('upload-offset'));
       on({ state: 'sending', sent: at });
       if (at < file.size) continue;
-      remember(about, null);
+      remember(about);
       return response.headers.get('edge-rag-job');
     } catch (error) {
       if (signal.aborted || !(error instanceof ApiError)) throw error;
-      if ([404, 410].includes(error.status) && url && beginnings < MOST_BEGINNINGS) {
-        remember(about, null);
-        url = null;
-      } else if (!passes(error)) {
-        throw error;
-      }
+      if (url && [404, 410].includes(error.status)) url = null; // the box deletes what gets no byte for a day
+      else if (!passes(error)) throw error;
       await readable(file);
       at = null;
       on({ state: 'pausing' });
@@ -100,16 +87,10 @@ function metadata({ name, collection }) {
 }
 
 function kept() {
-  const found = JSON.parse(localStorage.getItem(KEPT) ?? '{}');
-  return Object.fromEntries(Object.entries(found).filter(([, { at }]) => Date.now() - at < KEPT_MS));
-}
-
-function urlOf(about) {
-  return kept()[JSON.stringify(about)]?.url;
+  return JSON.parse(localStorage.getItem(KEPT) ?? '{}');
 }
 
 function remember(about, url) {
-  const all = kept();
-  all[JSON.stringify(about)] = url ? { url, at: Date.now() } : undefined; // JSON leaves out what is undefined
-  localStorage.setItem(KEPT, JSON.stringify(all));
+  // JSON leaves out what is undefined.
+  localStorage.setItem(KEPT, JSON.stringify({ ...kept(), [JSON.stringify(about)]: url }));
 }

@@ -1,7 +1,7 @@
 /** What the documents view has for uploads: buttons, an area to drop files on, and the list of what is on its way. */
 
 import { attempt, badge, button, iconButton, notice, progress } from '../core/controls.js';
-import { h, replace, untrusted, visible } from '../core/dom.js';
+import { h, patch, replace, untrusted, visible } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { bytes, duration, t } from '../core/text.js';
 import { cancel, clear, enqueue, explained, hasEnded, isSending, onUploads, uploads } from './uploads.js';
@@ -19,12 +19,12 @@ export function picker(text, { on, kind = '', ...attributes }) {
     on(wanted(files));
   };
   const input = h('input', { type: 'file', hidden: true, 'aria-label': text, on: { change }, ...attributes });
-  return h('span', {}, button(text, { icon: 'upload', kind, on: () => input.click() }), input);
+  return h('span', button(text, { icon: 'upload', kind, on: () => input.click() }), input);
 }
 
 /** Takes files and folders that are dropped anywhere on an element. */
 export function dropArea(element, { text, on, signal }) {
-  const cover = h('div', { class: 'drop-cover', hidden: true }, h('p', {}, text));
+  const cover = h('div.drop-cover', { hidden: true }, h('p', text));
   const listen = (name, isOver, act) => {
     const happened = (event) => {
       if (!event.dataTransfer?.types.includes('Files')) return;
@@ -50,74 +50,41 @@ export function dropArea(element, { text, on, signal }) {
 
 /** Returns the list of uploads, which is hidden while there are none. */
 export function uploadList(signal) {
-  const list = h('ul', { class: 'uploads' });
+  const list = h('ul.uploads');
   const tidy = button(t('documents.tidy'), { kind: 'quiet', on: clear });
-  const more = h('p', { class: 'hint' });
-  const head = h('div', { class: 'row spread' }, h('h2', {}, t('documents.uploads')), tidy);
-  const element = h('section', { class: 'card upload-card', 'aria-label': t('documents.uploads') }, head, list, more);
-  const show = keyedRows(list, uploadRow);
+  const more = h('p.hint');
+  const head = h('div.row.spread', h('h2', t('documents.uploads')), tidy);
+  const element = h('section.card.upload-card', { 'aria-label': t('documents.uploads') }, head, list, more);
   const draw = () => {
     const all = uploads.toSorted((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || a.id - b.id);
     const rest = all.length - MOST_ROWS;
     element.hidden = all.length === 0;
     tidy.hidden = !all.some(hasEnded);
     replace(more, rest > 0 && t('documents.more', { count: rest }));
-    show(all.slice(0, MOST_ROWS));
+    patch(list, h('ul.uploads', all.slice(0, MOST_ROWS).map(uploadRow)));
   };
   onUploads(draw, signal);
   draw();
   return element;
 }
 
-/**
- * Returns what shows items, which have an `id`, in a list, and returns their rows; the row of an item stays the same.
- * @param {(item: object) => {element: HTMLElement, draw: (item: object) => void}} make
- */
-export function keyedRows(list, make) {
-  let rows = new Map();
-  return (items) => {
-    const kept = new Map(items.map((each) => [each.id, rows.get(each.id) ?? make(each)]));
-    rows.forEach((row, id) => kept.has(id) || row.element.remove());
-    rows = kept;
-    return items.map((item, at) => {
-      const row = rows.get(item.id);
-      row.draw(item);
-      if (list.children[at] !== row.element) list.insertBefore(row.element, list.children[at] ?? null);
-      return row;
-    });
-  };
-}
-
 function uploadRow(item) {
-  const { name, size, lastModified } = item.about;
-  const state = h('div', { class: 'upload-state' });
-  const bar = progress(0, t('documents.progress_of', { name: visible(name) }));
-  const actions = h('div', { class: 'row' });
-  const title = h('div', { class: 'upload-name' }, untrusted(name), ' ', h('span', { class: 'hint' }, bytes(size)));
-  let drawn = '';
-
+  const { id, state, work, sent, about: { name, size, lastModified } } = item;
   const stop = () => attempt(() => cancel(item));
   const again = ([given]) => {
     if (given?.file.size === size && given.file.lastModified === lastModified) enqueue(item, given.file);
     else if (given) notice(t('documents.other_file'), { kind: 'error' });
   };
-
-  function draw() {
-    const { work } = item;
-    bar.hidden = !work && !isSending(item);
-    if (work) bar.set(work.chunks ? work.chunks_done / work.chunks : null);
-    else bar.set(size ? item.sent / size : 0);
-    replace(state, told(item));
-    if (drawn === item.state) return; // the buttons keep the focus
-    drawn = item.state;
-    replace(
-      actions,
-      drawn === 'missing' && picker(t('documents.choose_again'), { on: again }),
-      drawn === 'failed' && button(t('controls.retry'), { on: () => enqueue(item) }),
-      !hasEnded(item) && iconButton(t('documents.cancel', { name: visible(name) }), 'close', { on: stop }),
-    );
-  }
-  return { element: h('li', {}, title, actions, bar, state), draw };
+  const read = work?.chunks ? work.chunks_done / work.chunks : null;
+  const share = work ? read : sent / Math.max(1, size);
+  return h('li', { data: { id } },
+    h('div.upload-name', untrusted(name), ' ', h('span.hint', bytes(size))),
+    h('div.row',
+      state === 'missing' && picker(t('documents.choose_again'), { on: again }),
+      state === 'failed' && button(t('controls.retry'), { on: () => enqueue(item) }),
+      !hasEnded(item) && iconButton(t('documents.cancel', { name: visible(name) }), 'close', { on: stop })),
+    (work || isSending(item)) && progress(share, t('documents.progress_of', { name: visible(name) })),
+    h('div.upload-state', told(item)));
 }
 
 function told(item) {
@@ -125,7 +92,7 @@ function told(item) {
   if (state === 'reading') return waiting(job, item.work);
   if (state === 'stored') {
     const link = h('a', { href: href('documents', about.collection, document) }, t('documents.is_stored'));
-    return [link, h('p', { class: 'hint' }, untrusted(reason))];
+    return [link, h('p.hint', untrusted(reason))];
   }
   if (hasEnded(item)) return [badge(t(`documents.is_${state}`), 'bad'), ' ', reasons(item)];
   return t(`documents.is_${state}`, { sent: bytes(item.sent), size: bytes(about.size) });
@@ -134,7 +101,7 @@ function told(item) {
 /** Returns why an upload did not become a document in the user's words, and in those of the box. */
 export function reasons(item) {
   const words = explained(item);
-  return [words, words !== visible(item.reason) && h('p', { class: 'hint' }, untrusted(item.reason))];
+  return [words, words !== visible(item.reason) && h('p.hint', untrusted(item.reason))];
 }
 
 /** Returns what the box does with a job: position and time left while it waits, else how far it is. */

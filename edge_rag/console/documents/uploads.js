@@ -198,7 +198,7 @@ function showBackground() {
   const done = batch.filter(hasEnded).length;
   if (done === batch.length) return void replace(place);
   // The link stays the same element, so that it keeps the focus.
-  const link = place.firstChild ?? place.appendChild(h('a', { class: 'badge', href: href('documents') }));
+  const link = place.firstChild ?? place.appendChild(h('a.badge', { href: href('documents') }));
   replace(link, t('documents.background', { done, total: batch.length }));
 }
 

@@ -3,7 +3,7 @@
 import { get, send } from '../core/api.js';
 import { badge, button, confirmed, dialog, empty, errorBox } from '../core/controls.js';
 import { failure, field, icon, notice, select, tabs } from '../core/controls.js';
-import { announce, h, loadStyle, replace, untrusted, visible } from '../core/dom.js';
+import { announce, h, loadStyle, replace, successive, untrusted, visible } from '../core/dom.js';
 import { go, href, rewrite } from '../core/router.js';
 import { can, chooseCollection, chosenCollection, collections } from '../core/session.js';
 import { ago, bytes, dateTime, number, t } from '../core/text.js';
@@ -18,11 +18,9 @@ const NARROW = matchMedia('(max-width: 60rem)');
 const ROW = { wide: 56, narrow: 124 }; // height, CSS pixels
 const ORDERS = {
   name: { order: 'name' },
-  name_down: { order: 'name', descending: true },
   newest: { order: 'stored', descending: true },
   oldest: { order: 'stored' },
   largest: { order: 'size', descending: true },
-  smallest: { order: 'size' },
 };
 
 /** Fills the view. `parts` are a collection, and a document of it. */
@@ -41,8 +39,8 @@ export async function show(container, { parts: [given, document], query, signal 
   const upload = (files) => add(files, collection);
   replace(
     container,
-    h('div', { class: 'row spread documents-head' }, h('h1', {}, t('app.documents')), chooser(known, collection)),
-    info && about(info),
+    h('div.row.spread.documents-head', h('h1', t('app.documents')), chooser(known, collection)),
+    info?.settings.description && h('p.hint', untrusted(info.settings.description)),
     can('writer') && uploadList(signal),
   );
   if (can('writer')) dropArea(container, { text: t('documents.drop', { name: visible(collection) }), on: upload, signal });
@@ -67,12 +65,7 @@ function chooser(known, collection) {
     ({ value: name, text: `${settings?.title || name} (${number(documents)})` }));
   const chosen = select(options, { value: collection, on: (name) => go(href('documents', name)) });
   const create = can('admin') && button(t('documents.create'), { icon: 'add', on: createCollection });
-  return h('div', { class: 'row' }, h('label', {}, t('documents.collection'), ' ', chosen), create);
-}
-
-function about({ documents: count, size_bytes: size, ingested_at: at, settings: { description } }) {
-  const facts = [t('documents.count', { count }), bytes(size), at && t('documents.last', { time: ago(at) })];
-  return h('p', { class: 'hint' }, facts.filter(Boolean).join(' · '), description && [' · ', untrusted(description)]);
+  return h('div.row', h('label', t('documents.collection'), ' ', chosen), create);
 }
 
 async function createCollection() {
@@ -91,9 +84,9 @@ async function createCollection() {
     return !wrong;
   };
   const text = t('documents.create');
+  const content = [field(t('documents.new_title'), title), named];
   const actions = [{ text, kind: 'primary', value: true, check }];
-  const done = await dialog({ title: text, content: [field(t('documents.new_title'), title), named], actions });
-  if (done) go(href('documents', name.value));
+  if (await dialog({ title: text, content, actions })) go(href('documents', name.value));
 }
 
 /** The list of documents with its tools. */
@@ -104,7 +97,7 @@ async function listPanel(panel, { collection, info, upload, signal }) {
   ];
   const onStored = (act) => onUploads((stored) => stored?.about.collection === collection && act(), signal);
   if (!info?.documents) {
-    replace(panel, h('div', { class: 'row documents-tools' }, pick), nothing());
+    replace(panel, h('div.row.documents-tools', pick), nothing());
     onStored(() => go(href('documents', collection), { replace: true }));
     return;
   }
@@ -112,7 +105,7 @@ async function listPanel(panel, { collection, info, upload, signal }) {
   const asked = { search: '', filter: '', ...ORDERS.name };
   const selected = new Set(); // ids
   let list = null;
-  let loading = new AbortController();
+  const begin = successive(signal);
   let typed = 0;
   let renewing = 0;
 
@@ -127,24 +120,18 @@ async function listPanel(panel, { collection, info, upload, signal }) {
   const filterField = field(t('documents.filter'), filter, { hint: t('documents.filter_hint') });
   const orders = Object.keys(ORDERS).map((value) => ({ value, text: t(`documents.order_${value}`) }));
   const reorder = (id) => reload({ descending: null, ...ORDERS[id] });
-  const found = h('p', { class: 'hint', role: 'status' });
-  const count = h('span', {});
-  const none = () => {
-    selected.clear();
-    showSelection();
-    list.refresh();
-  };
-  const selection = h('div', { class: 'row selection', hidden: true }, count,
-    button(t('documents.delete'), { kind: 'danger', icon: 'trash', on: erase }),
-    button(t('documents.select_none'), { kind: 'quiet', on: none }));
-  const place = h('div', {});
+  const found = h('p.hint', { role: 'status' });
+  const count = h('span');
+  const bin = button(t('documents.delete'), { kind: 'danger', icon: 'trash', on: erase });
+  const selection = h('div.row.selection', { hidden: true }, count, bin);
+  const place = h('div');
   replace(
     panel,
-    h('div', { class: 'row documents-tools' },
-      h('div', { class: 'search' }, icon('search'), search),
+    h('div.row.documents-tools',
+      h('div.search', icon('search'), search),
       select(orders, { 'aria-label': t('documents.order'), on: reorder }),
       pick),
-    h('details', { class: 'documents-filter' }, h('summary', {}, t('documents.filter_summary')), filterField),
+    h('details.documents-filter', h('summary', t('documents.filter_summary')), filterField),
     selection,
     found,
     place,
@@ -153,9 +140,7 @@ async function listPanel(panel, { collection, info, upload, signal }) {
   /** Reads the list anew: with changes of what is asked for from its top, else where it is. */
   async function reload(changes) {
     Object.assign(asked, changes);
-    loading.abort();
-    loading = new AbortController();
-    const wanted = AbortSignal.any([signal, loading.signal]);
+    const wanted = begin();
     const load = pager(path, { ...asked }, wanted);
     let first;
     try {
@@ -180,7 +165,7 @@ async function listPanel(panel, { collection, info, upload, signal }) {
       failed: (error) => notice(failure(error), { kind: 'error' }),
       load: async (from, to) => (from === 0 ? first : await load(from, to)).documents,
     });
-    replace(place, head(), list.element);
+    replace(place, list.element);
     list.element.scrollTop = top;
   }
 
@@ -196,15 +181,17 @@ async function listPanel(panel, { collection, info, upload, signal }) {
     const short = title || name.split('/').at(-1);
     const kind = /\.([a-z0-9]{1,8})$/i.exec(name)?.[1] ?? type.split('/').at(-1);
     const link = h('a', { href: href('documents', collection, id), title: visible(name) }, untrusted(short));
-    return cells({
+    const cells = {
       box,
-      name: [link, short !== name && h('span', { class: 'hint' }, untrusted(name))],
+      name: [link, short !== name && h('span.hint', untrusted(name))],
       kind: badge(kind.toUpperCase()),
       size: bytes(size),
       pages: count && t('documents.pages', { count }),
       date: h('time', { datetime: at, title: dateTime(at) }, ago(at)),
       state: chunks > 0 ? badge(t('documents.is_searchable'), 'good') : badge(t('documents.is_silent'), 'warn'),
-    });
+    };
+    const cell = ([part, content]) => h(`span.cell-${part}`, content);
+    return h('div.document-row', Object.entries(cells).map(cell));
   }
 
   function showSelection() {
@@ -245,8 +232,8 @@ async function listPanel(panel, { collection, info, upload, signal }) {
 
 function nothing() {
   if (!can('writer')) return empty(t('documents.empty_reader'));
-  const formats = h('p', { class: 'hint' }, t('documents.formats'));
-  return h('div', { class: 'empty drop-here' }, icon('upload'), h('p', {}, t('documents.empty')), formats);
+  const formats = h('p.hint', t('documents.formats'));
+  return h('div.empty.drop-here', icon('upload'), h('p', t('documents.empty')), formats);
 }
 
 /** Returns what reads a list, also from its middle. Pages begin after documents, so that none is lost or repeated. */
@@ -268,18 +255,4 @@ function pager(path, query, signal) {
     }
     return { documents, total };
   };
-}
-
-/** Titles for the eye: each cell says by itself what it is. */
-function head() {
-  const names = ['name', 'kind', 'size', 'pages', 'date', 'state'];
-  const element = cells({ box: null, ...Object.fromEntries(names.map((each) => [each, t(`documents.column_${each}`)])) });
-  element.classList.add('document-head');
-  element.ariaHidden = true;
-  return element;
-}
-
-function cells(contents) {
-  const all = Object.entries(contents).map(([name, content]) => h('span', { class: `cell-${name}` }, content));
-  return h('div', { class: 'document-row' }, all);
 }
