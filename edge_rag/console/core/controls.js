@@ -158,7 +158,7 @@ function copySelected(text) {
 export function notice(text, { kind } = {}) {
   const wrong = kind === 'error';
   const close = iconButton(t('controls.close'), 'close', { on: () => element.remove() });
-  const element = h('div.notice', wrong && icon('warning'), h('span', text), close);
+  const element = h('div.notice', { class: kind }, wrong && icon('warning'), h('span', text), close);
   const list = document.getElementById('notices');
   list.append(element);
   if (list.childElementCount > 4) list.firstElementChild.remove();
