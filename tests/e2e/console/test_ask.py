@@ -320,6 +320,19 @@ def test_a_rating_is_kept_on_the_box_and_the_text_only_if_that_was_said(page: Pa
     expect(pressed).to_have_attribute("aria-pressed", "true")
 
 
+def test_an_answer_is_copied_where_a_page_without_tls_has_no_clipboard(open_page: Pages) -> None:
+    page = open_page(None)
+    page.add_init_script("Object.defineProperty(Navigator.prototype, 'clipboard', { value: undefined })")
+    page.goto("/")
+    page.get_by_label("Answer", exact=True).select_option("quote")
+    ask(page).get_by_role("button", name="Copy").click()
+    expect(page.locator("#notices")).to_contain_text("Copied.")
+    field(page).press("Control+V")
+    copied = field(page).input_value()
+    assert QUESTION in copied
+    assert QUOTE in copied
+
+
 def test_conversations_are_kept_renamed_and_deleted_in_this_browser(page: Page, screenshot: Screenshot) -> None:
     page.get_by_label("Answer", exact=True).select_option("quote")
     ask(page)
