@@ -4,6 +4,8 @@ Everything that calls take, return, yield and raise is exported here.
 """
 
 from edge_rag.client._sync.client import Client
+from edge_rag.client._sync.conversation import Conversation
+from edge_rag.client.calls.conversation import AsyncConversation
 from edge_rag.client.client import AsyncClient
 from edge_rag.client.credentials import Credentials
 from edge_rag.client.errors import (
@@ -110,6 +112,7 @@ __all__ = [
     "AskEvent",
     "AskOptions",
     "AsyncClient",
+    "AsyncConversation",
     "AuditEntry",
     "AuditEvent",
     "AuditEventKind",
@@ -129,6 +132,7 @@ __all__ = [
     "Comparator",
     "Comparison",
     "CompletedBackup",
+    "Conversation",
     "Credentials",
     "DaemonState",
     "DaemonStatus",

@@ -10,25 +10,25 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, cast
 
-from edge_rag.client import AsyncClient, Client
+from edge_rag.client import AsyncClient, AsyncConversation, Client
 
 Connect = Callable[..., Client]
 """Opens a client; takes what ``Client`` takes."""
 
 
 class BlockingAdapter:
-    """An ``AsyncClient`` on an event loop of another thread, called like a ``Client``."""
+    """An ``AsyncClient``, or a conversation of it, on an event loop of another thread, called like a blocking one."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *arguments: Any, **options: Any) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, client: AsyncClient | AsyncConversation) -> None:
         self._loop = loop
-        self._client = AsyncClient(*arguments, **options)
+        self._client = client
 
     def __enter__(self) -> Self:
-        self.result(self._client.__aenter__())
+        self.result(cast(AsyncClient, self._client).__aenter__())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.result(self._client.__aexit__(kind, error, at))
+        self.result(cast(AsyncClient, self._client).__aexit__(kind, error, at))
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._client, name)
@@ -37,7 +37,11 @@ class BlockingAdapter:
 
         def call(*arguments: Any, **options: Any) -> Any:
             made = found(*arguments, **options)
-            return self._iterate(made) if isinstance(made, AsyncGenerator) else self.result(made)
+            if isinstance(made, AsyncConversation):
+                return BlockingAdapter(self._loop, made)
+            if isinstance(made, AsyncGenerator):
+                return self._iterate(made)
+            return self.result(made) if inspect.iscoroutine(made) else made
 
         return call
 
@@ -68,7 +72,7 @@ def connecting(asynchronous: bool) -> Iterator[Connect]:
     thread = threading.Thread(target=loop.run_forever, name="clients")
     thread.start()
     try:
-        yield lambda *arguments, **options: cast(Client, BlockingAdapter(loop, *arguments, **options))
+        yield lambda *arguments, **options: cast(Client, BlockingAdapter(loop, AsyncClient(*arguments, **options)))
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

@@ -7,6 +7,7 @@ from collections.abc import Generator
 
 from edge_rag.api.v1 import rag_pb2
 from edge_rag.client._sync.connection import Connection
+from edge_rag.client._sync.conversation import Conversation
 from edge_rag.client.errors import invalid_argument, unreadable_reply
 from edge_rag.client.transport import SyncReplies
 from edge_rag.core.answer import Finished
@@ -58,6 +59,14 @@ class RagCalls(Connection):
                 message = next(replies, None)
         if not finished:
             raise unreadable_reply("the answer ended without its last message")
+
+    def conversation(self, options: AskOptions | None = None) -> Conversation:
+        """Begins a conversation, whose questions may leave something to the turns before them. Makes no call.
+
+        Args:
+            options: How to answer; None takes the daemon's defaults. Its turns are the beginning of the conversation.
+        """
+        return Conversation(self.ask, options or AskOptions())
 
     def search(self, query: str, options: SearchOptions | None = None) -> SearchReply:
         """Finds passages, without writing an answer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from edge_rag.api.v1 import rag_pb2
+from edge_rag.client.calls.conversation import AsyncConversation
 from edge_rag.client.connection import AsyncConnection
 from edge_rag.client.errors import invalid_argument, unreadable_reply
 from edge_rag.client.transport import AsyncReplies
@@ -57,6 +58,14 @@ class AsyncRagCalls(AsyncConnection):
                 message = await anext(replies, None)
         if not finished:
             raise unreadable_reply("the answer ended without its last message")
+
+    def conversation(self, options: AskOptions | None = None) -> AsyncConversation:
+        """Begins a conversation, whose questions may leave something to the turns before them. Makes no call.
+
+        Args:
+            options: How to answer; None takes the daemon's defaults. Its turns are the beginning of the conversation.
+        """
+        return AsyncConversation(self.ask, options or AskOptions())
 
     async def search(self, query: str, options: SearchOptions | None = None) -> SearchReply:
         """Finds passages, without writing an answer.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from edge_rag.core.documents.jobs import JobId
-from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Sampling, Turn
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Sampling, Turn, TurnSource
 from edge_rag.errors import InvalidRequest
 
 DEFAULT_COLLECTION: Final = "default"
@@ -61,6 +61,10 @@ MAX_TURN_HEADINGS: Final = 64
 
 MAX_TURNS_CHARACTERS: Final = 131_072
 """Most characters of all turns of a question: questions, answers and sources together."""
+
+TURNS_LEFT_OUT_AT_ONCE: Final = 4
+"""Of a conversation that is too long, so many turns are left out at its beginning at a time: between two such steps,
+prompts begin with the same turns, and their KV is reused."""
 
 _MAX_STOP_TEXTS: Final = 8
 _MAX_STOP_CHARACTERS: Final = 128
@@ -244,6 +248,34 @@ def checked_turns(field: str, turns: Sequence[Turn], question_characters: int) -
             f"has {characters:,} characters, at most {MAX_TURNS_CHARACTERS:,} are allowed; leave out the oldest",
         )
     return tuple(checked)
+
+
+def newest_turns(turns: Sequence[Turn]) -> tuple[Turn, ...]:
+    """Returns the newest turns of a conversation that a question can carry, oldest first; the newest one always.
+
+    Older ones are left out in steps of ``TURNS_LEFT_OUT_AT_ONCE``. Of a turn that is too long, sources are left out,
+    and the end of the answer.
+    """
+    steps = -(-max(0, len(turns) - MAX_TURNS) // TURNS_LEFT_OUT_AT_ONCE)
+    kept = [*map(_cut, turns[steps * TURNS_LEFT_OUT_AT_ONCE :])]
+    while sum(len(text) for turn in kept for text in turn.texts()) > MAX_TURNS_CHARACTERS:
+        del kept[: min(TURNS_LEFT_OUT_AT_ONCE, len(kept) - 1)]
+    return tuple(kept)
+
+
+def _cut(turn: Turn) -> Turn:
+    """Returns a turn that is within the bounds of one."""
+    question = turn.question.replace("\x00", "")[:MAX_TURNS_CHARACTERS]
+    answer = turn.answer.replace("\x00", "")[: MAX_TURNS_CHARACTERS - len(question)]
+    left = MAX_TURNS_CHARACTERS - len(question) - len(answer)
+    sources: list[TurnSource] = []
+    for source in turn.sources[:MAX_TURN_SOURCES]:
+        text, section = source.text.replace("\x00", ""), source.section[-MAX_TURN_HEADINGS:]
+        left -= len(source.document) + len(text) + sum(map(len, section))
+        if left < 0:
+            break
+        sources.append(TurnSource(source.document, section, text))
+    return Turn(question, answer, tuple(sources))
 
 
 def bounded_int(field: str, value: int, least: int, most: int) -> int:
