@@ -12,8 +12,9 @@ const QUIET = 4; // modules around a QR code that stay light, as ISO/IEC 18004 a
 export async function pairDevice(reload) {
   // Over plain HTTP this page is for this box alone, and no other device would reach it by its address.
   const address = location.protocol === 'https:' ? `${location.origin}/` : '';
-  const made = await askForRights(t('access.pair'), t('access.pair'), ({ name, days, settings: { expires: _, ...settings } }) =>
-    send('POST', '/api/v1/pairing-codes', { name, settings, days, console: address }));
+  const make = ({ name, days, settings: { expires: _, ...settings } }) =>
+    send('POST', '/api/v1/pairing-codes', { name, settings, days, console: address });
+  const made = await askForRights(t('access.pair'), t('access.pair'), make);
   if (!made) return;
   const title = t('access.code_title');
   await showOnce(title, [

@@ -13,10 +13,9 @@ const LIMITS = ['requests_per_minute', 'tokens_per_minute', 'concurrent_requests
 const NEW = { roles: ['reader'], collections: null, priority_max: 'interactive' };
 
 /**
- * Asks for what a token shall allow, until the box takes it.
+ * Asks for what a token shall allow until the box takes it; resolves to what that answered, undefined if the user gave up.
  * @param {(given: {name: string, settings: object, days: number|null}) => Promise<object>} take
  * @param {object} [token] The token that is changed.
- * @returns {Promise<object|undefined>} What the box answered; undefined if the user gave up.
  */
 export async function askForRights(title, action, take, token) {
   const now = token?.identity ?? NEW;

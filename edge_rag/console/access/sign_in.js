@@ -40,7 +40,7 @@ export async function show(container, { parts: [code], signal }) {
   return title;
 }
 
-/** Returns the form of one way to sign in, `code` or `token`; its method `tell(error, value)` says why it did not work. */
+/** Returns the form of one way, `code` or `token`, to sign in; `tell(error, value)` says why it did not work. */
 function form(way, attributes, signal) {
   const input = h('input', { name: way, required: true, ...attributes });
   const labelled = field(t(`access.sign_in_${way}_label`), input, { hint: t(`access.sign_in_${way}_hint`) });

@@ -1,4 +1,4 @@
-/** Who may do what, and what people think of answers: tokens, pairing of devices, feedback. For administrators. */
+/** Who may do what, and what people think of answers; for administrators. */
 
 import { tabbedView } from '../core/controls.js';
 import { h, loadStyle, replace } from '../core/dom.js';

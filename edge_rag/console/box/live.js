@@ -1,4 +1,4 @@
-/** The box now: stages, slots, pages, speed, latencies, heat, memory and other machines, from one stream of events. */
+/** The box now, from one stream of events. */
 
 import { events, wait } from '../core/api.js';
 import { badge, icon, notice, spinner } from '../core/controls.js';
@@ -82,7 +82,7 @@ function sparkline(values) {
   return svg('svg', props, svg('polyline', { points }));
 }
 
-/** What the cards show, in their order. */
+/** The cards in their order. */
 const CARDS = {
   state(status, connection) {
     return [

@@ -1,4 +1,4 @@
-/** Models: which are installed and which are recommended; adding, verifying, choosing and removing them. */
+/** Models, installed and recommended: adding, verifying, choosing and removing them. */
 
 import { events, get, send } from '../core/api.js';
 import { attempt, badge, button, checkbox, confirmed, empty, errorBox, field, notice, progress } from '../core/controls.js';
@@ -107,7 +107,7 @@ export async function show(container, signal) {
       model.licence,
       [model.languages && `${model.languages}; `, model.good_for],
       model.fits ? t('models.fits') : badge(t('models.too_large'), 'warn'),
-      !model.is_installed && action('add', model, () => start(() => send('POST', `${PATH}/installed`, { source: model.name }))),
+      !model.is_installed && action('add', model, () => start(() => add({ source: model.name }))),
     ];
   }
 
@@ -148,7 +148,7 @@ function addForm(start) {
     if (!chosen && !named) return;
     start(async () => {
       const model = chosen ? { file: await sent(chosen) } : { source: named };
-      return send('POST', `${PATH}/installed`, { ...model, accept_loss: loss.box.checked });
+      return add({ ...model, accept_loss: loss.box.checked });
     });
   }
   return h('form.card', { on: { submit } },
@@ -158,6 +158,8 @@ function addForm(start) {
     loss,
     h('p', button(t('models.add'), { kind: 'primary', type: 'submit', icon: 'add' })));
 }
+
+const add = (model) => send('POST', `${PATH}/installed`, model);
 
 /** Sends a file to the box; returns its id. */
 async function sent(file) {

@@ -1,4 +1,4 @@
-/** What a request went through and why it took its time: a bar by stage, and its decisions in words. */
+/** What a request went through: a bar by stage, and the decisions in words. */
 
 import { badge } from '../core/controls.js';
 import { h, loadStyle, replace, untrusted } from '../core/dom.js';
@@ -54,7 +54,7 @@ export function outcomeBadge(outcome) {
   return badge(t(`audit.outcome_${outcome}`), ENDS[outcome] ?? '');
 }
 
-/** Fills a container with where the time of a request went: a bar for each stage, then what was decided, with reasons. */
+/** Fills a container with where the time of a request went, and what was decided, with reasons. */
 export async function requestTimeline(container, events) {
   await loadStyle('box/box.css');
   const { outcome, seconds, begin, parts } = summary(events);

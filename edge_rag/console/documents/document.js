@@ -1,4 +1,4 @@
-/** One document: its text or pages, what the box knows about it, and what can be done with it. */
+/** One document: what is in it, what the box knows about it, and what can be done with it. */
 
 import { get, send } from '../core/api.js';
 import { button, confirmed, icon, tabs } from '../core/controls.js';

@@ -4,10 +4,7 @@ import { button } from '../core/controls.js';
 import { h, replace } from '../core/dom.js';
 import { t } from '../core/text.js';
 
-/**
- * Returns what goes to the page before (`go(-1)`) and to the next one (`go(1)`) of a list. Its method
- * `set({from, to, count})` says what is shown.
- */
+/** Returns buttons for the page before, `go(-1)`, and the next one, `go(1)`; `set({from, to, count})` says what is shown. */
 export function pager(label, go) {
   const where = h('span.hint');
   // What cannot be done stays reachable, so that the focus is not lost at the last page.

@@ -1,4 +1,4 @@
-/** Own test questions of a collection: write or upload them, run them, and see what search finds, and found before. */
+/** Test questions of a collection: written or uploaded, run, and what search finds, and found before. */
 
 import { events, get, send } from '../core/api.js';
 import { attempt, badge, button, confirm, confirmed, dialog, empty } from '../core/controls.js';
@@ -60,8 +60,8 @@ export async function testQuestionsPanel(container, { collection, signal }) {
     if (running) return;
     const count = (change) => ordered.filter(({ result }) => result?.change === change).length;
     const changes = { improved: count('improved'), worse: count('worse'), same: count('same') };
-    const told = run && [t('tests.last_run', { ago: ago(run.finished_at) }), previous && ` ${t('tests.compared', changes)}`];
-    replace(state, told ?? t('tests.never_run'));
+    if (!run) return void replace(state, t('tests.never_run'));
+    replace(state, t('tests.last_run', { ago: ago(run.finished_at) }), previous && ` ${t('tests.compared', changes)}`);
   }
 
   function measure(name) {

@@ -1,4 +1,4 @@
-/** Sends files in pieces by the tus protocol 1.0.0, and goes on after a lost connection, a restart or a reload. */
+/** Sends files in pieces by tus 1.0.0, and goes on after a lost connection, a restart or a reload. */
 
 import { ApiError, request, wait } from '../core/api.js';
 
@@ -72,7 +72,7 @@ function passes({ unreachable, status, code }) {
   return unreachable || code === 'offset_mismatch' || ([429, 502, 503, 504].includes(status) && code !== 'storage_full');
 }
 
-/** Rejects if the file was changed or removed since it was chosen, which a request cannot tell from a lost connection. */
+/** Rejects if the file was changed or removed, which a request cannot tell from a lost connection. */
 async function readable(file) {
   try {
     await file.slice(0, 1).arrayBuffer();

@@ -1,4 +1,4 @@
-/** What the documents view has for uploads: buttons, an area to drop files on, and the list of what is on its way. */
+/** Uploads in the documents view: buttons, an area to drop files on, and the list of what is on its way. */
 
 import { attempt, badge, button, iconButton, notice, progress } from '../core/controls.js';
 import { h, patch, replace, untrusted, visible } from '../core/dom.js';
@@ -11,7 +11,7 @@ const MOST_FILES = 10_000; // of one choice
 const HIDDEN = /(^|\/)(\.|Thumbs\.db$)/;
 const ORDER = ['failed', 'rejected', 'missing', 'reading', 'sending', 'pausing', 'waiting', 'stored'];
 
-/** Returns a button that has files chosen, and gives them to `on` as `[{file, name}]`; further options are attributes. */
+/** Returns a button that has files chosen and gives them to `on` as `[{file, name}]`. */
 export function picker(text, { on, kind = '', ...attributes }) {
   const change = () => {
     const files = [...input.files].map((file) => ({ file, name: file.webkitRelativePath || file.name }));
@@ -98,13 +98,13 @@ function told(item) {
   return t(`documents.is_${state}`, { sent: bytes(item.sent), size: bytes(about.size) });
 }
 
-/** Returns why an upload did not become a document in the user's words, and in those of the box. */
+/** Returns why something is no document in the user's words, and in those of the box. */
 export function reasons(item) {
   const words = explained(item);
   return [words, words !== visible(item.reason) && h('p.hint', untrusted(item.reason))];
 }
 
-/** Returns what the box does with a job: position and time left while it waits, else how far it is. */
+/** Returns what the box does with a job, or how long it waits. */
 export function waiting({ documents_ahead: count, time_left_s: left }, work) {
   if (work?.problem) return visible(work.problem);
   const what = !work && count > 0 ? t('documents.ahead', { count }) : t(`documents.phase_${work?.phase ?? 'parsing'}`);

@@ -1,10 +1,8 @@
 /**
- * Files on their way into collections: sent two at a time, then read by the box. What is here goes on when the view is
- * left; the element `background` of the page tells how far it is.
- *
- * An upload has its `state` (missing, waiting, sending, pausing, reading, stored, rejected or failed), what it is
- * (`about`, see tus.js), its `file`, which is null after a reload, and how many bytes the box has (`sent`); then the `job`
- * that reads it and what that does now (`work`); at last a `reason`, the `code` of a failure, or the id of the `document`.
+ * Files on their way into collections, also when the view is left: sent two at a time, then read by the box. Each has its
+ * `state` (missing, waiting, sending, pausing, reading, stored, rejected or failed), what it is (`about`, see tus.js), its
+ * `file`, which is null after a reload, and how many bytes the box has (`sent`); then the `job` that reads it and what that
+ * does now (`work`); at last a `reason`, the `code` of a failure, or the id of the `document`.
  */
 
 import { events, get, send, wait } from '../core/api.js';
@@ -18,7 +16,7 @@ const AT_ONCE = 2;
 const POLL_MS = 1000;
 const NEW = { file: null, state: 'missing', sent: 0, job: null, work: null, reason: '', code: '', document: null };
 
-/** All uploads but those that were stored as a whole, in the order in which they were added. */
+/** All uploads but those that were stored as a whole. */
 export const uploads = [];
 
 const listeners = new Set();
@@ -126,7 +124,7 @@ function end(item, state, reason, code = '', document = null) {
   batch = [];
 }
 
-/** Learns position and time left of all that the box reads, the progress of the first, and how they ended. */
+/** Learns how far all are that the box reads, and how they ended. */
 async function watch() {
   if (watching) return;
   watching = true;

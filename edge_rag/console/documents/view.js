@@ -180,10 +180,10 @@ async function listPanel(panel, { collection, info, upload, signal }) {
     const box = h('input', { ...props, on: { change } });
     const short = title || name.split('/').at(-1);
     const kind = /\.([a-z0-9]{1,8})$/i.exec(name)?.[1] ?? type.split('/').at(-1);
-    const link = h('a', { href: href('documents', collection, id), title: visible(name) }, untrusted(short));
+    const link = h('a.ellipsis', { href: href('documents', collection, id), title: visible(name) }, untrusted(short));
     const cells = {
       box,
-      name: [link, short !== name && h('span.hint', untrusted(name))],
+      name: [link, short !== name && h('span.hint.ellipsis', untrusted(name))],
       kind: badge(kind.toUpperCase()),
       size: bytes(size),
       pages: count && t('documents.pages', { count }),
@@ -233,7 +233,7 @@ async function listPanel(panel, { collection, info, upload, signal }) {
 function nothing() {
   if (!can('writer')) return empty(t('documents.empty_reader'));
   const formats = h('p.hint', t('documents.formats'));
-  return h('div.empty.drop-here', icon('upload'), h('p', t('documents.empty')), formats);
+  return empty(t('documents.empty'), formats);
 }
 
 /** Returns what reads a list, also from its middle. Pages begin after documents, so that none is lost or repeated. */
