@@ -148,7 +148,14 @@ def _read(schema: Path) -> str:
 
 
 def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bool) -> None:
-    from edge_rag.cli.output.answers import citation_lines, cut_line, finish_line, given_lines, mode_line
+    from edge_rag.cli.output.answers import (
+        citation_lines,
+        cut_line,
+        finish_line,
+        given_lines,
+        mode_line,
+        searched_line,
+    )
     from edge_rag.client import ClientError
 
     if as_json:
@@ -173,7 +180,8 @@ def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bo
             print_line(line)
     if cut := cut_line(answer.finished):
         note(f"\n{cut}", "yellow")
-    details = [mode_line(answer), finish_line(answer.finished), f"request {answer.request_id}"]
+    searched = searched_line(question, answer.found.standalone_question)
+    details = [searched, mode_line(answer), finish_line(answer.finished), f"request {answer.request_id}"]
     note("\n" + "\n".join(filter(None, details)), "dim")
 
 

@@ -9,7 +9,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.answers import explanation_table, format_source, stage_line
+from edge_rag.cli.output.answers import explanation_table, format_source, searched_line, stage_line
 from edge_rag.cli.output.terminal import emit, note, print_line, printable
 from edge_rag.core.shapes.encoder import encode
 from edge_rag.core.shapes.views import FoundHits, SearchHit, SearchTimings
@@ -73,17 +73,21 @@ def search(
     if as_json:
         emit(_as_json(text, reply))
     else:
-        _show(reply)
+        _show(text, reply)
     return ExitCode.OK
 
 
 def _as_json(question: str, reply: SearchReply) -> dict[str, Any]:
     hits = starmap(SearchHit.explained, zip_longest(reply.hits, reply.explanations))
-    found: dict[str, Any] = encode(FoundHits(question, tuple(hits), SearchTimings(reply.stages)))
+    found: dict[str, Any] = encode(
+        FoundHits(question, reply.standalone_question, tuple(hits), SearchTimings(reply.stages))
+    )
     return found
 
 
-def _show(reply: SearchReply) -> None:
+def _show(question: str, reply: SearchReply) -> None:
+    if searched := searched_line(question, reply.standalone_question):
+        note(searched, "dim")
     for number, hit in enumerate(reply.hits, start=1):
         headings = f"  ({' > '.join(hit.context)})" if hit.context else ""
         where = format_source(hit.document, hit.page, hit.start, hit.end)

@@ -91,6 +91,13 @@ def collect(request_id: str, question: str, events: Iterable[AskEvent], on_text:
     return Answer(request_id, question, found, "".join(pieces), tuple(citations), tuple(unsupported), finished)
 
 
+def searched_line(question: str, standalone_question: str | None) -> str:
+    """Formats what was searched for on one line; empty if it is the question as it was asked."""
+    if standalone_question is None or standalone_question == question:
+        return ""
+    return f"searched for: {standalone_question}"
+
+
 def format_source(document: str, page: int | None, start: int, end: int) -> str:
     """Formats where a text is from, on one line."""
     where = f", page {page}" if page is not None else ""

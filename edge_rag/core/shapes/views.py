@@ -129,6 +129,11 @@ class Found(Protocol):
         ...
 
     @property
+    def standalone_question(self) -> str | None:
+        """The question with what it leaves to earlier turns; None if it leaves nothing to them."""
+        ...
+
+    @property
     def mode(self) -> AnswerMode | Unrecognized:
         """How the answer is written."""
         ...
@@ -147,6 +152,8 @@ class WholeAnswer:
         request_id: The id in the daemon's log and audit log.
         question: The question.
         question_language: Its language, a BCP 47 tag; null if it is not sure.
+        standalone_question: The question with what it leaves to earlier turns, which was searched for as well; null
+            if it leaves nothing to them.
         mode: How it was written: ``quote`` is quoted from the documents, ``cite`` is checked against them, ``free`` is
             unchecked.
         model: Name of the box's language model; null if the mode needs none.
@@ -162,6 +169,7 @@ class WholeAnswer:
     request_id: str
     question: str
     question_language: str | None
+    standalone_question: str | None
     mode: AnswerMode | Unrecognized
     model: str | None
     answer: str
@@ -190,6 +198,7 @@ class WholeAnswer:
             request_id,
             question,
             found.question_language,
+            found.standalone_question,
             found.mode,
             found.model,
             text,
@@ -240,11 +249,14 @@ class FoundHits:
 
     Attributes:
         question: The question.
+        standalone_question: The question with what it leaves to earlier turns, which was searched for as well; null
+            if it leaves nothing to them.
         hits: Best first.
         timings: Where the time went.
     """
 
     question: str
+    standalone_question: str | None
     hits: tuple[SearchHit, ...]
     timings: SearchTimings
 

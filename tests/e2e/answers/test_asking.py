@@ -66,6 +66,36 @@ def test_an_answer_is_streamed_in_the_documented_order_with_usage_and_stage_time
     assert answer.finished.first_token_seconds > 0
 
 
+def test_a_follow_up_is_answered_over_the_turn_before_it(daemon: RunningDaemon) -> None:
+    source = rag_pb2.TurnSource(document="manuals/main-pump.md", text="The bearings are greased every 2,000 hours.")
+    turns = [
+        rag_pb2.Turn(question="How often must the pump bearings be greased?", answer=source.text, sources=[source])
+    ]
+    follow_up, complete = "Which grease is used for them?", "Which grease is used for the bearings?"
+    with grpc.insecure_channel(daemon.address) as channel:
+        stub = rag_pb2_grpc.RagStub(channel)
+        found = [
+            next(event.passages for event in stub.Ask(request, timeout=120) if event.HasField("passages"))
+            for request in (
+                rag_pb2.AskRequest(question=follow_up, turns=turns),
+                rag_pb2.AskRequest(question=complete),
+                rag_pb2.AskRequest(question=follow_up),
+            )
+        ]
+        searched = stub.Search(rag_pb2.SearchRequest(query=follow_up, turns=turns, limit=5), timeout=120)
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.Search(rag_pb2.SearchRequest(query=follow_up, turns=turns * 9), timeout=120)
+
+    over_turns, resolved, alone = found
+    assert "bearings" in over_turns.standalone_question
+    assert searched.standalone_question == over_turns.standalone_question
+    assert not resolved.HasField("standalone_question")
+    assert not alone.HasField("standalone_question")
+    assert over_turns.passages[0].text == resolved.passages[0].text == searched.hits[0].text
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "turns: has 9 turns, at most 8" in refused.value.details()
+
+
 def test_a_quote_longer_than_max_tokens_is_whole_in_any_script(start: Callable[..., RunningDaemon]) -> None:
     sentence = "泵的轴承每运行两千小时必须用二号锂基润滑脂润滑一次" * 4 + "。"
     daemon = start(config="[generator]\nnot_found_below = 0\n")

@@ -393,3 +393,30 @@ def test_a_new_client_pairs_over_tls_and_has_its_rights(box: Box) -> None:
     assert (caller["name"], caller["collections"]) == ("ward-3", ["a"])
     assert send("POST", "/api/v1/pair", {"key": code.key, "secret": code.secret})[0] == 401
     assert paired["token"].split("_", 2)[2] not in box.running.log.read_text()
+
+
+def test_a_follow_up_is_answered_over_the_turn_before_it_over_http(http_daemon: RunningDaemon) -> None:
+    turns = [{"question": QUESTIONS[0], "answer": "Every 2,000 hours.", "sources": [{"document": "main-pump.md"}]}]
+    asked = {"question": "Which grease is used for them?", "turns": turns}
+    status, answer = call(http_daemon, "POST", "ask", asked)
+    searched = call(http_daemon, "POST", "search", asked)[1]
+    refused = call(http_daemon, "POST", "ask", {**asked, "turns": turns * 9})
+
+    assert status == 200
+    assert "bearings" in answer["standalone_question"]
+    assert searched["standalone_question"] == answer["standalone_question"]
+    assert searched["hits"][0]["text"] == answer["passages"][0]["text"]
+    assert call(http_daemon, "POST", "ask", {"question": QUESTIONS[0]})[1]["standalone_question"] is None
+    assert (refused[0], refused[1]["error"]["param"]) == (400, "turns")
+
+    messages = [
+        {"role": "user", "content": QUESTIONS[0]},
+        {"role": "assistant", "content": "Every 2,000 hours."},
+        {"role": "user", "content": asked["question"]},
+    ]
+    chat = {"model": "edge-rag/default", "messages": messages}
+    with closing(connect(http_daemon)) as connection:
+        connection.request("POST", "/v1/chat/completions", json.dumps(chat), {"content-type": "application/json"})
+        reply = json.loads(connection.getresponse().read())
+    assert reply["edge_rag"]["standalone_question"] == answer["standalone_question"]
+    assert reply["choices"][0]["message"]["content"] == answer["answer"]

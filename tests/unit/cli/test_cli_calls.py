@@ -108,6 +108,27 @@ def test_names_from_right_to_left_keep_their_place_on_a_terminal_and_are_unchang
     assert lines == ["تُشحم المحامل. [ohne Quelle]", "", isolated]
 
 
+def test_what_was_searched_for_is_told_where_it_is_not_the_question(
+    runner: CliRunner, scripted: ScriptedDaemon
+) -> None:
+    def searching(request: rag_pb2.SearchRequest, _: Any) -> rag_pb2.SearchResponse:
+        return rag_pb2.SearchResponse(standalone_question="how often are bearings greased?")
+
+    def asking(request: rag_pb2.AskRequest, _: Any) -> Iterator[rag_pb2.AskResponse]:
+        yield rag_pb2.AskResponse(passages=rag_pb2.Passages(standalone_question="how often are bearings greased?"))
+        yield finished()
+
+    scripted.script("Search", searching)
+    scripted.script("Ask", asking)
+    for command in ("ask", "search"):
+        told = [
+            runner.invoke(main, [command, question, "--server", scripted.address]).stderr
+            for question in ("how often?", "how often are bearings greased?")
+        ]
+        assert "searched for: how often are bearings greased?\n" in told[0]
+        assert "searched for" not in told[1]
+
+
 def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", answering("Every 2,000 hours."))
     result = runner.invoke(
@@ -117,6 +138,7 @@ def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedD
         "request_id": "ticket-17",
         "question": "how often?",
         "question_language": None,
+        "standalone_question": None,
         "mode": "quote",
         "model": None,
         "answer": "Every 2,000 hours.",
@@ -251,6 +273,7 @@ def test_search_as_json_has_its_stable_shape(runner: CliRunner, scripted: Script
     result = runner.invoke(main, ["search", "oil", "--json", "--server", scripted.address])
     assert json.loads(result.stdout) == {
         "question": "oil",
+        "standalone_question": None,
         "hits": [
             {
                 "document_id": "",

@@ -17,10 +17,21 @@ from edge_rag.core.limits.request_fields import (
     RequestLimits,
     check_format,
     checked_sampling,
+    checked_turns,
     parse_text,
 )
 from edge_rag.core.passage import FoundPassage, HitExplanation, RankedPassage
-from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
+from edge_rag.core.query import (
+    AnswerFormat,
+    AnswerMode,
+    JsonSchema,
+    Priority,
+    Query,
+    Regex,
+    Sampling,
+    SearchQuery,
+    Turn,
+)
 from edge_rag.core.shapes.views import FoundHits, SearchHit, SearchTimings, WholeAnswer
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.api.decode import Between, Collection, Condition, Legal, decoded_filter
@@ -63,6 +74,8 @@ class AskRequest:
         regex: Regular expression that the whole answer matches, likewise.
         allow_truncated: Whether an answer that is cut before it is complete in its format is sent as it is.
         filter: Condition on passages, for example ``year >= 2020 and name ~ "pump*"``; as of ``edge-rag ask --filter``.
+        turns: Earlier turns of the conversation, oldest first, at most 8: what the question leaves to them is taken
+            from them. The daemon keeps none.
         stream: Whether the answer is sent as events; ``Accept: text/event-stream`` asks for the same.
     """
 
@@ -83,6 +96,7 @@ class AskRequest:
     regex: str | None = None
     allow_truncated: bool = False
     filter: Condition | None = None
+    turns: tuple[Turn, ...] = ()
     stream: bool = False
 
 
@@ -196,6 +210,7 @@ def _query(call: Call, request: AskRequest, limits: RequestLimits) -> Query:
         format=form,
         allow_truncated=request.allow_truncated,
         filter=decoded_filter(request.filter),
+        turns=checked_turns("turns", request.turns, limits.question_characters),
     )
 
 
@@ -229,6 +244,7 @@ class SearchRequest:
         filter: Condition on passages, for example ``year >= 2020 and name ~ "pump*"``; as of
             ``edge-rag search --filter``.
         explain: Whether hits have an explanation of their rank.
+        turns: Earlier turns of the conversation, as for an answer.
     """
 
     question: Text
@@ -237,6 +253,7 @@ class SearchRequest:
     rerank: bool = True
     filter: Condition | None = None
     explain: bool = False
+    turns: tuple[Turn, ...] = ()
 
 
 async def search(call: Call, request: SearchRequest, limits: RequestLimits) -> FoundHits:
@@ -252,8 +269,9 @@ async def search(call: Call, request: SearchRequest, limits: RequestLimits) -> F
         deadline=call.deadline,
         filter=decoded_filter(request.filter),
         explain=request.explain,
+        turns=checked_turns("turns", request.turns, limits.question_characters),
     )
     found = await service.search(call, query)
     explanations = map(HitExplanation.of, found.explanations)
     hits = starmap(SearchHit.explained, zip_longest(map(FoundPassage.of, found.passages), explanations))
-    return FoundHits(question, fitting(hits), SearchTimings(found.stages))
+    return FoundHits(question, found.standalone_question, fitting(hits), SearchTimings(found.stages))

@@ -76,6 +76,8 @@ class Answer:
             case PassagesFound():
                 self.passages, self.evidence = event.passages, event.evidence
                 self.extension |= {"evidence": event.evidence, "mode": event.mode.value}
+                if event.standalone_question is not None:
+                    self.extension["standalone_question"] = event.standalone_question
                 if event.model is not None:
                     self.extension["model"] = event.model
                 if event.mode is AnswerMode.FREE:

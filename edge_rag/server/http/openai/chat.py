@@ -1,6 +1,7 @@
 """Chat completions in the shape of OpenAI's API.
 
-To a collection the last message is the question, and earlier ones are not read; the language model reads all of them.
+To a collection the last message is the question, which may leave something to earlier ones; the language model reads
+all of them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from edge_rag.server.http.openai.requests import (
     Wanted,
     caller_of,
     check_supported,
+    earlier_turns,
     last_question,
     parse_completion,
     parse_conversation,
@@ -133,7 +135,8 @@ def parse_chat(body: Mapping[str, Any], caller: Caller) -> ChatRequest:
         query = parse_completion(body, conversation, wanted, caller)
     else:
         check_supported({name: body.get(name) for name in _NO_TOOLS}, (), _NO_TOOLS)
-        wanted = Wanted(sampling, form, "response_format")
+        turns = earlier_turns(messages, "messages", _TEXT_TYPES, caller.limits.question_characters)
+        wanted = Wanted(sampling, form, "response_format", turns=turns)
         question = "messages", last_question(messages, "messages", _TEXT_TYPES)
         query = parse_query(body, question, model, wanted, caller)
     sources = typed(typed(body, EXTENSION, dict) or {}, "sources", bool, EXTENSION)

@@ -19,13 +19,16 @@ from edge_rag.core.limits.request_fields import (
     MAX_CONVERSATION_CHARACTERS,
     MAX_PASSAGES,
     MAX_SENTENCES,
+    MAX_TURNS,
+    MAX_TURNS_CHARACTERS,
     RequestLimits,
     bounded_int,
     check_format,
     checked_sampling,
+    checked_turns,
     parse_text,
 )
-from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Sampling
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Sampling, Turn
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.exchange import Exchange
 from edge_rag.server.http.fields import check_names, choice, typed
@@ -108,7 +111,7 @@ def parse_model(body: Mapping[str, Any]) -> str:
 
 
 def last_question(messages: object, field: str, text_types: Collection[str]) -> str:
-    """Returns the text of the last one of some messages, which is the question; earlier ones are not read.
+    """Returns the text of the last one of some messages, which is the question.
 
     Args:
         messages: Messages of a request.
@@ -121,6 +124,53 @@ def last_question(messages: object, field: str, text_types: Collection[str]) -> 
     checked = _messages(messages, field)
     last = len(checked) - 1
     return text_of(f"{field}[{last}].content", checked[last].get("content"), text_types)
+
+
+def earlier_turns(
+    messages: object, field: str, text_types: Collection[str], question_characters: int
+) -> tuple[Turn, ...]:
+    """Returns the turns that precede the last one of some messages, oldest first.
+
+    Clients send a conversation from its beginning, so the newest turns are taken that are within the bounds of turns.
+    Messages of one role that follow each other are one. System messages, and what is no text, are not read.
+
+    Args:
+        messages: Messages of a request.
+        field: Name of their field.
+        text_types: Types of the parts of a message that are text.
+        question_characters: Longest question, characters.
+
+    Raises:
+        InvalidRequest: Names the first message without a known role.
+    """
+    found: list[Turn] = []
+    for message in _messages(messages, field)[:-1]:
+        role, text = message["role"], _readable(message.get("content"), text_types)
+        if role == "user" and found and not found[-1].answer:
+            found[-1] = replace(found[-1], question=f"{found[-1].question}\n\n{text}".strip())
+        elif role == "user":
+            found.append(Turn(text))
+        elif role == "assistant" and found:
+            found[-1] = replace(found[-1], answer=f"{found[-1].answer}\n\n{text}".strip())
+    turns: list[Turn] = []
+    characters = 0
+    for turn in reversed(found):
+        try:
+            checked = checked_turns(field, (turn,), question_characters)
+        except InvalidRequest:
+            continue
+        characters += sum(len(text) for each in checked for text in each.texts())
+        if len(turns) == MAX_TURNS or characters > MAX_TURNS_CHARACTERS:
+            break
+        turns += checked
+    return tuple(reversed(turns))
+
+
+def _readable(content: object, text_types: Collection[str]) -> str:
+    try:
+        return text_of("content", content, text_types)
+    except InvalidRequest:
+        return ""
 
 
 def parse_conversation(messages: object, field: str, text_types: Collection[str], system: str = "") -> Conversation:
@@ -268,6 +318,7 @@ class Wanted:
         filter: Which passages may be used; None for the extension's.
         functions: What the language model may ask to be called.
         must_call: Whether it must ask for one of them.
+        turns: Earlier turns of the conversation with a collection, oldest first.
     """
 
     sampling: Sampling
@@ -277,6 +328,7 @@ class Wanted:
     filter: Filter | None = None
     functions: tuple[Function, ...] = ()
     must_call: bool = False
+    turns: tuple[Turn, ...] = ()
 
 
 def parse_query(
@@ -322,6 +374,7 @@ def parse_query(
         format=form,
         allow_truncated=True,  # OpenAI's protocol tells it by the reason of the end
         filter=_filter(extension, wanted),
+        turns=wanted.turns,
     )
 
 

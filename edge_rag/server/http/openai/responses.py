@@ -32,6 +32,7 @@ from edge_rag.server.http.openai.requests import (
     Wanted,
     caller_of,
     check_supported,
+    earlier_turns,
     last_question,
     parse_completion,
     parse_conversation,
@@ -151,7 +152,8 @@ def parse_response(body: Mapping[str, Any], caller: Caller) -> ResponseRequest:
         query = parse_completion(body, conversation, wanted, caller)
     else:
         tools, passages, only = _tools(body, collection_of(model))
-        wanted = Wanted(sampling, form, "text.format", passages, only)
+        turns = earlier_turns(messages, "input", _TEXT_TYPES, caller.limits.question_characters)
+        wanted = Wanted(sampling, form, "text.format", passages, only, turns=turns)
         query = parse_query(body, ("input", last_question(messages, "input", _TEXT_TYPES)), model, wanted, caller)
     echoed = {
         "model": model,

@@ -24,7 +24,7 @@ from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.core.passage import Passage, RankedPassage
-from edge_rag.core.query import AnswerMode, JsonSchema, Priority, Query
+from edge_rag.core.query import AnswerMode, JsonSchema, Priority, Query, Turn
 from edge_rag.errors import EdgeRagError, InvalidRequest, NotFound, UndecodableMessage
 from edge_rag.server.http.fields import parse_json
 from edge_rag.server.http.openai.chat import ChatRequest, ChatWriter, parse_chat, question_of
@@ -102,6 +102,42 @@ def test_the_last_message_is_the_question_whatever_precedes_it() -> None:
     assert asked(messages=turns).question == "And\nnow?"
     assert question_of(json.dumps({"messages": turns}).encode()) == "And\nnow?"
     assert question_of(b"{") == ""
+
+
+def earlier(*messages: tuple[str, Any]) -> tuple[Turn, ...]:
+    told = [{"role": role, "content": content} for role, content in messages]
+    return asked(messages=[*told, {"role": "user", "content": "And now?"}]).turns
+
+
+def test_earlier_messages_are_the_turns_of_the_question() -> None:
+    assert earlier() == ()
+    assert earlier(
+        ("system", "Be brief."), ("user", "A?"), ("assistant", "B."), ("user", "C?"), ("assistant", "D.")
+    ) == (
+        Turn("A?", "B."),
+        Turn("C?", "D."),
+    )
+    assert earlier(("assistant", "Welcome."), ("user", "A"), ("user", "b?"), ("assistant", "C.")) == (
+        Turn("A\n\nb?", "C."),
+    )
+    assert earlier(("user", [{"type": "text", "text": "A?"}]), ("assistant", None)) == (Turn("A?"),)
+
+
+def test_what_cannot_be_a_turn_is_passed_over() -> None:
+    picture = [{"type": "image_url", "image_url": {"url": "data:"}}]
+    assert earlier(("user", picture), ("assistant", "Nice."), ("user", "A?"), ("assistant", "B.")) == (
+        Turn("A?", "B."),
+    )
+    assert earlier(("user", "x" * 101), ("assistant", "Long."), ("user", "A?"), ("assistant", "\x00")) == ()
+
+
+def test_the_newest_turns_within_the_bounds_are_read() -> None:
+    long = [(role, text) for number in range(20) for role, text in (("user", f"q{number}"), ("assistant", "a"))]
+    assert [turn.question for turn in earlier(*long)] == [f"q{number}" for number in range(12, 20)]
+    large = [
+        (role, text) for number in range(3) for role, text in (("user", f"q{number}"), ("assistant", "a" * 60_000))
+    ]
+    assert [turn.question for turn in earlier(*large)] == ["q1", "q2"]
 
 
 def test_the_language_model_reads_the_whole_conversation() -> None:
