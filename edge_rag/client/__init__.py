@@ -31,7 +31,17 @@ from edge_rag.client.errors import (
 )
 from edge_rag.client.filter_text import parse_filter
 from edge_rag.client.upload import OutgoingDocument
-from edge_rag.core.answer import Citation, Finished, FinishReason, StageTime, TextDelta, Unsupported, Usage
+from edge_rag.core.answer import (
+    Citation,
+    Finished,
+    FinishReason,
+    NearestPassage,
+    NearestReason,
+    StageTime,
+    TextDelta,
+    Unsupported,
+    Usage,
+)
 from edge_rag.core.documents.collection import (
     BackendKind,
     CollectionInfo,
@@ -174,6 +184,8 @@ __all__ = [
     "MetadataField",
     "ModelInUse",
     "ModelStage",
+    "NearestPassage",
+    "NearestReason",
     "Negated",
     "NotFound",
     "OffloadRule",

@@ -132,6 +132,53 @@ class StageTime:
     compute_s: float
 
 
+class NearestReason(Enum):
+    """Why a passage was not taken for an answer.
+
+    LACKS_WORDS: words of the question are not in it. NOT_SIMILAR: it has them all, but no sentence is close enough to
+        the question. OTHER_LANGUAGE: it is in another language than the question, and no sentence is close enough.
+        NOT_SUPPORTED: it does not support what the language model wrote.
+    """
+
+    LACKS_WORDS = "lacks_words"
+    NOT_SIMILAR = "not_similar"
+    OTHER_LANGUAGE = "other_language"
+    NOT_SUPPORTED = "not_supported"
+
+
+@dataclass(frozen=True, slots=True)
+class NearestPassage:
+    """A passage that is near to a question and was not taken for an answer.
+
+    Attributes:
+        passage: 0-based position in ``PassagesFound.passages``.
+        document: Name of the document.
+        page: 1-based page, or None.
+        start: First character of its closest sentence in the document's stored text.
+        end: One past the last character.
+        text: The closest sentence, exactly the stored text in that range.
+        score: How likely it answers the question, 0 to 1; comparable between questions.
+        reason: Why it was not taken for an answer.
+        lacks: Words of the question that it and its headings lack, the rarest in the collection first; in scripts
+            without spaces runs of two or three characters.
+        share: Share of the weight of the question's words that it and its headings hold, 0 to 1; the weight of a word
+            is its inverse document frequency.
+        similarity: Max-sim of its closest sentence to the question, -1 to 1; None if it is not known.
+    """
+
+    passage: int
+    document: str
+    page: int | None
+    start: int
+    end: int
+    text: str
+    score: float
+    reason: NearestReason | Unrecognized
+    lacks: tuple[str, ...]
+    share: float
+    similarity: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Finished:
     """The end of an answer.
@@ -141,12 +188,14 @@ class Finished:
         usage: What it used.
         stages: Time per stage, in pipeline order.
         first_token_s: From submission to the first text, seconds; None without text.
+        nearest: Of an answer that was not found, the best passages and what they lack.
     """
 
     reason: FinishReason | Unrecognized
     usage: Usage
     stages: tuple[StageTime, ...]
     first_token_s: float | None
+    nearest: tuple[NearestPassage, ...] = ()
 
 
 AnswerEvent = PassagesFound | TextDelta | Citation | Unsupported | Finished

@@ -200,11 +200,13 @@ class Sentence:
         end: One past the last character.
         evidence: Standardized over all sentences considered for the question (mean 0, deviation 1 per component, then
             summed); larger is better.
+        similarity: Max-sim to the question, -1 to 1; None if it is not known, as from a remote of an earlier version.
     """
 
     start: int
     end: int
     evidence: float = 0.0
+    similarity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from edge_rag.core.answer import AnswerEvent, Finished, PassagesFound, StageTime
+from edge_rag.core.answer import AnswerEvent, Finished, FinishReason, NearestPassage, PassagesFound, StageTime
 from edge_rag.core.generation import CompletionRequest, Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.monitoring.status import StageSnapshot
 from edge_rag.core.passage import (
@@ -38,6 +38,7 @@ from edge_rag.pipeline.event_buffer import EventBuffer
 from edge_rag.pipeline.ports import GenerationHandle, Generator, Reranker, Retriever, StepwiseReranker
 from edge_rag.pipeline.stage import Stage, StageEventRecorder, Timed, WorkLimit
 from edge_rag.pipeline.yield_to_queries import IngestYield
+from edge_rag.reranker.nearest import nearest_passages
 from edge_rag.telemetry.tracing import UNTRACED, AttributeValue, CallTrace, times
 
 In = TypeVar("In")
@@ -323,7 +324,11 @@ class Pipeline:
             StageTime("reranker", ranked.queue_s, ranked.compute_s),
             StageTime("generator", generated.queue_s, generated.compute_s),
         )
-        events.put(Finished(generated.reason, generated.usage, stages, first_token_s))
+        nearest: tuple[NearestPassage, ...] = ()
+        if generated.reason is FinishReason.NOT_FOUND:
+            judged = not generated.usage.prompt_tokens  # no model was asked
+            nearest = nearest_passages(request.question, retrieved.value.term_weights, ranked.value, judged)
+        events.put(Finished(generated.reason, generated.usage, stages, first_token_s, nearest))
 
     async def _generate(
         self,

@@ -377,11 +377,11 @@ def weigh_sentences(
             matches.append(max_sim(candidate.cosines_of(start, end)))
             previous = asked
     evidence = weights.overlap * standardize(coverages) + weights.max_sim * standardize(matches)
-    values = iter(evidence.tolist())
+    values = iter(zip(evidence.tolist(), matches, strict=True))
     sentences = tuple(
         tuple(
-            Sentence(start, end, value)
-            for (start, end), value in zip(passage_spans, islice(values, len(passage_spans)), strict=True)
+            Sentence(start, end, value, similarity)
+            for (start, end), (value, similarity) in zip(passage_spans, islice(values, len(passage_spans)), strict=True)
         )
         for passage_spans in spans
     )

@@ -108,6 +108,7 @@ def ranks_to_message(
                 passage=int(ranked.passage.document),
                 score=ranked.score,
                 evidence=[sentence.evidence for sentence in ranked.sentences],
+                similarity=[each.similarity for each in ranked.sentences if each.similarity is not None],
             )
             for ranked in reranked.passages
         ],

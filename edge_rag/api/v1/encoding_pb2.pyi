@@ -317,6 +317,7 @@ class RankedCandidate(_message.Message):
     PASSAGE_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     EVIDENCE_FIELD_NUMBER: _builtins.int
+    SIMILARITY_FIELD_NUMBER: _builtins.int
     passage: _builtins.int
     """0-based position in RerankRequest.passages; no position is repeated."""
     score: _builtins.float
@@ -327,16 +328,21 @@ class RankedCandidate(_message.Message):
         boundaries are those of this version, which is part of the reranker's name.
         """
 
+    @_builtins.property
+    def similarity(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Similarity of each of its sentences to the question, in order, -1 to 1; empty from an earlier version."""
+
     def __init__(
         self,
         *,
         passage: _builtins.int = ...,
         score: _builtins.float = ...,
         evidence: _abc.Iterable[_builtins.float] | None = ...,
+        similarity: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence", "passage", b"passage", "score", b"score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence", "passage", b"passage", "score", b"score", "similarity", b"similarity"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -117,6 +117,38 @@ FINISH_REASON_NOT_FOUND: FinishReason.ValueType  # 3
 """The documents contain no answer. The text states that; it is empty if the request has a format."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
+class _NearestReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NearestReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NearestReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NEAREST_REASON_UNSPECIFIED: _NearestReason.ValueType  # 0
+    """Never sent."""
+    NEAREST_REASON_LACKS_WORDS: _NearestReason.ValueType  # 1
+    """Words of the question are not in it."""
+    NEAREST_REASON_NOT_SIMILAR: _NearestReason.ValueType  # 2
+    """It has all words of the question, but no sentence is close enough to it."""
+    NEAREST_REASON_OTHER_LANGUAGE: _NearestReason.ValueType  # 3
+    """It is in another language than the question, and no sentence is close enough to it."""
+    NEAREST_REASON_NOT_SUPPORTED: _NearestReason.ValueType  # 4
+    """It does not support what the language model wrote."""
+
+class NearestReason(_NearestReason, metaclass=_NearestReasonEnumTypeWrapper):
+    """Why a passage was not taken for an answer."""
+
+NEAREST_REASON_UNSPECIFIED: NearestReason.ValueType  # 0
+"""Never sent."""
+NEAREST_REASON_LACKS_WORDS: NearestReason.ValueType  # 1
+"""Words of the question are not in it."""
+NEAREST_REASON_NOT_SIMILAR: NearestReason.ValueType  # 2
+"""It has all words of the question, but no sentence is close enough to it."""
+NEAREST_REASON_OTHER_LANGUAGE: NearestReason.ValueType  # 3
+"""It is in another language than the question, and no sentence is close enough to it."""
+NEAREST_REASON_NOT_SUPPORTED: NearestReason.ValueType  # 4
+"""It does not support what the language model wrote."""
+Global___NearestReason: _TypeAlias = NearestReason  # noqa: Y015
+
 @_typing.final
 class Sampling(_message.Message):
     """Sampling parameters. A field that is not set has its default."""
@@ -601,6 +633,7 @@ class Finished(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     STAGES_FIELD_NUMBER: _builtins.int
     FIRST_TOKEN_SECONDS_FIELD_NUMBER: _builtins.int
+    NEAREST_FIELD_NUMBER: _builtins.int
     reason: Global___FinishReason.ValueType
     """Reason of the end."""
     first_token_seconds: _builtins.float
@@ -613,6 +646,10 @@ class Finished(_message.Message):
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageTime]:
         """Time per stage, in pipeline order."""
 
+    @_builtins.property
+    def nearest(self) -> _containers.RepeatedCompositeFieldContainer[Global___NearestPassage]:
+        """With FINISH_REASON_NOT_FOUND the best passages, at most 4, and why they were not taken for an answer; else empty."""
+
     def __init__(
         self,
         *,
@@ -620,16 +657,92 @@ class Finished(_message.Message):
         usage: Global___Usage | None = ...,
         stages: _abc.Iterable[Global___StageTime] | None = ...,
         first_token_seconds: _builtins.float | None = ...,
+        nearest: _abc.Iterable[Global___NearestPassage] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_first_token_seconds", b"_first_token_seconds", "first_token_seconds", b"first_token_seconds", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_token_seconds", b"_first_token_seconds", "first_token_seconds", b"first_token_seconds", "reason", b"reason", "stages", b"stages", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_token_seconds", b"_first_token_seconds", "first_token_seconds", b"first_token_seconds", "nearest", b"nearest", "reason", b"reason", "stages", b"stages", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__first_token_seconds: _TypeAlias = _typing.Literal["first_token_seconds"]  # noqa: Y015
     _WhichOneofArgType__first_token_seconds: _TypeAlias = _typing.Literal["_first_token_seconds", b"_first_token_seconds"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__first_token_seconds) -> _WhichOneofReturnType__first_token_seconds | None: ...
 
 Global___Finished: _TypeAlias = Finished  # noqa: Y015
+
+@_typing.final
+class NearestPassage(_message.Message):
+    """A passage that is near to a question and was not taken for an answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PASSAGE_FIELD_NUMBER: _builtins.int
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    LACKS_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    SIMILARITY_FIELD_NUMBER: _builtins.int
+    passage: _builtins.int
+    """0-based position in Passages.passages."""
+    document: _builtins.str
+    """Name of the document."""
+    page: _builtins.int
+    """1-based page; absent if the format has no pages."""
+    start: _builtins.int
+    """First character (Unicode code point) of its closest sentence in the document's stored text."""
+    end: _builtins.int
+    """One past the last character."""
+    text: _builtins.str
+    """The closest sentence, exactly the stored text in that range."""
+    score: _builtins.float
+    """How likely it answers the question, 0 to 1; comparable between questions."""
+    reason: Global___NearestReason.ValueType
+    """Why it was not taken for an answer."""
+    share: _builtins.float
+    """Share of the weight of the question's words that it and its headings hold, 0 to 1. The weight of a word is its inverse
+    document frequency in the collection.
+    """
+    similarity: _builtins.float
+    """Similarity of its closest sentence to the question (max-sim of token vectors), -1 to 1; absent if it is not known."""
+    @_builtins.property
+    def lacks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Words of the question that it and its headings lack, at most 8, the rarest in the collection first; lower case, as
+        written in the question; in scripts without spaces runs of two or three characters.
+        """
+
+    def __init__(
+        self,
+        *,
+        passage: _builtins.int = ...,
+        document: _builtins.str = ...,
+        page: _builtins.int | None = ...,
+        start: _builtins.int = ...,
+        end: _builtins.int = ...,
+        text: _builtins.str = ...,
+        score: _builtins.float = ...,
+        reason: Global___NearestReason.ValueType = ...,
+        lacks: _abc.Iterable[_builtins.str] | None = ...,
+        share: _builtins.float = ...,
+        similarity: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "_similarity", b"_similarity", "page", b"page", "similarity", b"similarity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "_similarity", b"_similarity", "document", b"document", "end", b"end", "lacks", b"lacks", "page", b"page", "passage", b"passage", "reason", b"reason", "score", b"score", "share", b"share", "similarity", b"similarity", "start", b"start", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__page: _TypeAlias = _typing.Literal["page"]  # noqa: Y015
+    _WhichOneofArgType__page: _TypeAlias = _typing.Literal["_page", b"_page"]  # noqa: Y015
+    _WhichOneofReturnType__similarity: _TypeAlias = _typing.Literal["similarity"]  # noqa: Y015
+    _WhichOneofArgType__similarity: _TypeAlias = _typing.Literal["_similarity", b"_similarity"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__page) -> _WhichOneofReturnType__page | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__similarity) -> _WhichOneofReturnType__similarity | None: ...
+
+Global___NearestPassage: _TypeAlias = NearestPassage  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):

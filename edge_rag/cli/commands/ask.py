@@ -154,6 +154,7 @@ def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bo
         finish_line,
         given_lines,
         mode_line,
+        nearest_lines,
         searched_line,
     )
     from edge_rag.client import ClientError
@@ -174,7 +175,7 @@ def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bo
     if to_its_end:
         streamed.write(answer.text)
     streamed.end()
-    if lines := citation_lines(answer) or given_lines(answer):
+    if lines := citation_lines(answer) or given_lines(answer) or nearest_lines(answer):
         click.echo()
         for line in lines:
             print_line(line)

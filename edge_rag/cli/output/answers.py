@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from edge_rag.analysis.languages import DEFAULT_LANGUAGE
-from edge_rag.core.answer import Citation, Finished, FinishReason, StageTime, TextDelta, Unsupported
+from edge_rag.core.answer import (
+    Citation,
+    Finished,
+    FinishReason,
+    NearestPassage,
+    NearestReason,
+    StageTime,
+    TextDelta,
+    Unsupported,
+)
 from edge_rag.core.ids import Unrecognized
 from edge_rag.core.query import AnswerMode
 from edge_rag.core.shapes.encoder import encode
@@ -16,6 +25,10 @@ from edge_rag.generator.messages import MESSAGES, Message, message
 
 if TYPE_CHECKING:
     from edge_rag.client import AskEvent, HitExplanation, PassagesReceived
+
+
+_NEAREST_CHARACTERS: Final = 160
+"""Characters of the closest sentence of a passage that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +136,37 @@ def given_lines(answer: Answer) -> list[str]:
     return ["Given to the model, not checked against it:", *(f"  {text}" for text in given)]
 
 
+def nearest_lines(answer: Answer) -> list[str]:
+    """Formats the nearest passages of an answer that was not found, two lines each after a heading; else nothing."""
+    lines = ["Nearest passages:"] if answer.finished.nearest else []
+    for each in answer.finished.nearest:
+        text = " ".join(each.text.split())
+        shown = text if len(text) <= _NEAREST_CHARACTERS else f"{text[:_NEAREST_CHARACTERS]}…"
+        lines.append(f"  {format_source(each.document, each.page, each.start, each.end)}: {_why(each)}")
+        lines.append(f"    {shown}")
+    return lines
+
+
+def _why(nearest: NearestPassage) -> str:
+    """Returns why a passage was not taken for an answer."""
+    lacks = f"lacks: {', '.join(nearest.lacks)}"
+    match nearest.reason:
+        case NearestReason.LACKS_WORDS:
+            return lacks
+        case NearestReason.NOT_SIMILAR:
+            return "no sentence is close enough to the question"
+        case NearestReason.OTHER_LANGUAGE:
+            return "in another language, and not close enough to the question"
+        case NearestReason.NOT_SUPPORTED:
+            return "does not support what the model wrote"
+        case Unrecognized():
+            return lacks if nearest.lacks else "not taken for an answer"
+
+
 def mode_line(answer: Answer) -> str:
-    """Returns what the answer's mode promises; empty if a daemon of an earlier version did not tell it."""
+    """Returns what the answer's mode promises; empty if there is no answer, or a daemon of an earlier version."""
+    if answer.finished.reason is FinishReason.NOT_FOUND:
+        return ""
     match answer.found.mode:
         case AnswerMode.QUOTE:
             return "quoted from the documents"

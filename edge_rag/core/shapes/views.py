@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from edge_rag.core.answer import Citation, Finished, FinishReason, StageTime, Unsupported, Usage
+from edge_rag.core.answer import Citation, Finished, FinishReason, NearestPassage, StageTime, Unsupported, Usage
 from edge_rag.core.documents.document import DocumentInfo, IngestOutcome
 from edge_rag.core.documents.evaluation import StoredQuestion
 from edge_rag.core.documents.jobs import Job, JobDocument
@@ -63,16 +63,19 @@ class FinishedView:
         finish_reason: Why it ended.
         usage: What it used.
         timings: Where its time went.
+        nearest: Of an answer that was not found, the best passages and what they lack.
     """
 
     finish_reason: FinishReason | Unrecognized
     usage: Usage
     timings: Timings
+    nearest: tuple[NearestPassage, ...]
 
     @classmethod
     def of(cls, finished: Finished) -> FinishedView:
         """Returns the shape of an end."""
-        return cls(finished.reason, finished.usage, Timings(finished.first_token_s, finished.stages))
+        timings = Timings(finished.first_token_s, finished.stages)
+        return cls(finished.reason, finished.usage, timings, finished.nearest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,7 @@ class WholeAnswer:
         finish_reason: Why it ended.
         usage: What it used.
         timings: Where its time went.
+        nearest: Of an answer that was not found, the best passages and what they lack.
     """
 
     request_id: str
@@ -179,6 +183,7 @@ class WholeAnswer:
     finish_reason: FinishReason | Unrecognized
     usage: Usage
     timings: Timings
+    nearest: tuple[NearestPassage, ...]
 
     @classmethod
     def of(
@@ -211,6 +216,7 @@ class WholeAnswer:
             end.finish_reason,
             end.usage,
             end.timings,
+            end.nearest,
             **more,
         )
 

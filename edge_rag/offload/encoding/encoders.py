@@ -10,6 +10,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Protocol
 
 import numpy as np
@@ -181,8 +182,10 @@ def _reranked(request: RerankRequest, ranks: RemoteRanks, spans: Sequence[tuple[
                 request.retrieved.hits[rank.passage].passage,
                 rank.score,
                 tuple(
-                    Sentence(start, end, evidence)
-                    for (start, end), evidence in zip(spans[rank.passage], rank.evidence, strict=True)
+                    Sentence(start, end, evidence, similarity)
+                    for (start, end), evidence, similarity in zip(
+                        spans[rank.passage], rank.evidence, rank.similarity or repeat(None), strict=False
+                    )
                 ),
             )
             for rank in ranks.ranked

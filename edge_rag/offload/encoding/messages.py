@@ -174,11 +174,13 @@ class RemoteRank:
         passage: 0-based position among the passages sent.
         score: Larger is better.
         evidence: Evidence of each of its sentences.
+        similarity: Similarity of each to the question; none from a remote of an earlier version.
     """
 
     passage: int
     score: float
     evidence: tuple[float, ...]
+    similarity: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +245,9 @@ def checked_ranks(ranks: RemoteRanks, sentences: Sequence[int], limit: int) -> R
             raise RemoteFailed("the remote ranked a passage twice, or one that it was not sent")
         if len(rank.evidence) != sentences[rank.passage]:
             raise RemoteFailed("the remote split a passage into other sentences")
-        if not math.isfinite(rank.score) or not all(map(math.isfinite, rank.evidence)):
+        if len(rank.similarity) not in (0, len(rank.evidence)):
+            raise RemoteFailed("the remote told the similarity of some sentences only")
+        if not math.isfinite(rank.score) or not all(map(math.isfinite, (*rank.evidence, *rank.similarity))):
             raise RemoteFailed("the remote returned a score that is not finite")
         if rank.score > previous:
             raise RemoteFailed("the remote did not return the passages best first")

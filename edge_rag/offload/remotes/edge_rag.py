@@ -173,7 +173,9 @@ class EdgeRagEncoders:
     async def rerank(self, body: bytes, timeout_s: float) -> RemoteRanks:
         """Ranks passages."""
         reply = await self._call("Rerank", body, encoding_pb2.RerankResponse.FromString, timeout_s)
-        ranked = tuple(RemoteRank(each.passage, each.score, tuple(each.evidence)) for each in reply.ranked)
+        ranked = tuple(
+            RemoteRank(each.passage, each.score, tuple(each.evidence), tuple(each.similarity)) for each in reply.ranked
+        )
         return RemoteRanks(ranked, reply.evidence, _seconds(reply.queue_seconds), _seconds(reply.compute_seconds))
 
     async def _call(self, method: str, body: bytes, parse: Callable[[bytes], _Reply], timeout_s: float) -> _Reply:

@@ -299,6 +299,12 @@ async def _ask(box: Box, given: Mapping[str, Any], report: Report | None) -> dic
         "evidence": round(passages.evidence, _DECIMALS),
         "citations": citations,
         "unsupported": unsupported,
+        "nearest": [
+            _where(box, collection, found.document_id, each.document, each.page, each.start, each.end)
+            | {"text": each.text, "lacks": list(each.lacks), "reason": each.reason.value}
+            for each in finished.nearest
+            for found in (passages.found[each.passage],)
+        ],
         "given_to_model": []
         if question.mode is not AnswerMode.FREE
         else [
@@ -488,6 +494,21 @@ _ALL: Final = (
             "unsupported": _array(
                 _object({"answer_start": {"type": "integer"}, "answer_end": {"type": "integer"}}),
                 "Parts of the answer that no passage supports.",
+            ),
+            "nearest": _array(
+                _object(
+                    _WHERE
+                    | {
+                        "text": _text("Its sentence that is closest to the question, word for word."),
+                        "lacks": _array(
+                            {"type": "string"}, "Words of the question that the passage lacks, rarest first."
+                        ),
+                        "reason": _text(
+                            "Why it is no answer: lacks_words, not_similar, other_language or not_supported."
+                        ),
+                    }
+                ),
+                "If found is false, the best passages. They are no answer.",
             ),
             "given_to_model": _array(
                 _object(_WHERE), "In mode free, passages that the model was given; they are no support of the answer."

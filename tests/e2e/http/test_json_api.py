@@ -112,6 +112,8 @@ def test_an_answer_is_that_of_the_command_line(http_daemon: RunningDaemon, quest
     assert {name: found.pop(name) for name in ("passages", "evidence")}
     assert found == expected
     assert bool(found["citations"]) is (found["finish_reason"] != "not_found")
+    assert bool(found["nearest"]) is (found["finish_reason"] == "not_found")
+    assert all(each["lacks"] and each["similarity"] for each in found["nearest"])
 
 
 @pytest.mark.parametrize("asked", [{"stream": True}, {}])

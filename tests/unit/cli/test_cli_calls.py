@@ -173,6 +173,7 @@ def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedD
                 {"stage": "generator", "queue_s": 0.0, "compute_s": 1.5},
             ],
         },
+        "nearest": [],
     }
     assert result.stderr == ""
 
@@ -219,6 +220,43 @@ def test_what_the_model_was_given_is_listed_and_is_no_source(runner: CliRunner, 
     shown = json.loads(runner.invoke(main, [*command, "--json"]).stdout)
     assert shown["citations"] == []
     assert shown["given_to_model"][1] == {"document_id": "b", "document": "b.pdf", "page": 3, "start": 1, "end": 9}
+
+
+def not_found(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
+    yield rag_pb2.AskResponse(passages=rag_pb2.Passages(mode=rag_pb2.ANSWER_MODE_QUOTE))
+    yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Not found."))
+    text = "The\n pump. " + "o" * 200
+    nearest = rag_pb2.NearestPassage(document="a.pdf", page=3, start=1, end=9, text=text, share=0.5)
+    last = rag_pb2.Finished(reason=rag_pb2.FINISH_REASON_NOT_FOUND)
+    for reason in (1, 2, 3, 4, 99):
+        nearest.reason = reason  # type: ignore[assignment]
+        last.nearest.append(nearest)
+    last.nearest[0].lacks.extend(["bearing", "grease"])
+    yield rag_pb2.AskResponse(finished=last)
+
+
+def test_what_is_not_found_comes_with_the_nearest_passages_and_what_they_lack(
+    runner: CliRunner, scripted: ScriptedDaemon
+) -> None:
+    scripted.script("Ask", not_found)
+    command = ["ask", "how often?", "--server", scripted.address]
+    result = runner.invoke(main, command)
+    text, blank, heading, *lines = result.stdout.splitlines()
+    assert (text, blank, heading) == ("Not found.", "", "Nearest passages:")
+    assert [line.partition("1-9: ")[2] for line in lines[::2]] == [
+        "lacks: bearing, grease",
+        "no sentence is close enough to the question",
+        "in another language, and not close enough to the question",
+        "does not support what the model wrote",
+        "not taken for an answer",
+    ]
+    assert lines[1] == f"    The pump. {'o' * 150}…"
+    assert "quoted" not in result.stderr
+    shown = json.loads(runner.invoke(main, [*command, "--json"]).stdout)
+    assert [each["reason"] for each in shown["nearest"]] == [
+        *("lacks_words", "not_similar", "other_language", "not_supported", "unrecognized_99")
+    ]
+    assert (shown["nearest"][0]["lacks"], shown["nearest"][0]["similarity"]) == (["bearing", "grease"], None)
 
 
 def cut(_: Any, context: grpc.ServicerContext) -> Iterator[rag_pb2.AskResponse]:

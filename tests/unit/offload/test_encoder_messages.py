@@ -65,6 +65,8 @@ def test_vectors_of_different_texts_differ() -> None:
 
 def test_valid_ranks_are_returned_unchanged() -> None:
     assert checked_ranks(GOOD, SENTENCES, limit=3) is GOOD
+    similar = replace(GOOD, ranked=(RemoteRank(2, 1.5, (0.1, -0.1), (0.5, 0.4)), *GOOD.ranked[1:]))
+    assert checked_ranks(similar, SENTENCES, limit=3) is similar, "earlier versions do not tell it"
     assert checked_ranks(replace(GOOD, ranked=GOOD.ranked[:2]), SENTENCES, limit=2).evidence == 0.5
 
 
@@ -80,6 +82,8 @@ def test_valid_ranks_are_returned_unchanged() -> None:
         replace(GOOD, ranked=(*GOOD.ranked[:2], RemoteRank(1, -9.0, ()))),
         replace(GOOD, ranked=(*GOOD.ranked[:2], RemoteRank(1, float("nan"), (0.0,)))),
         replace(GOOD, ranked=(*GOOD.ranked[:2], RemoteRank(1, -9.0, (float("inf"),)))),
+        replace(GOOD, ranked=(RemoteRank(2, 1.5, (0.1, -0.1), (0.5,)), *GOOD.ranked[1:])),
+        replace(GOOD, ranked=(RemoteRank(2, 1.5, (0.1, -0.1), (0.5, float("nan"))), *GOOD.ranked[1:])),
         replace(GOOD, evidence=1.5),
         replace(GOOD, evidence=float("nan")),
     ],

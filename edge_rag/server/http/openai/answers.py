@@ -11,6 +11,7 @@ from edge_rag.core.answer import (
     Citation,
     Finished,
     FinishReason,
+    NearestPassage,
     PassagesFound,
     TextDelta,
     Unsupported,
@@ -18,6 +19,7 @@ from edge_rag.core.answer import (
 from edge_rag.core.generation import CompletionEvent, CompletionRequest, FunctionCall
 from edge_rag.core.passage import Passage, RankedPassage
 from edge_rag.core.query import AnswerMode, Query
+from edge_rag.core.shapes.encoder import encode
 from edge_rag.server.http.exchange import Exchange
 from edge_rag.server.http.openai.requests import EXTENSION
 from edge_rag.service.ask import ask, complete
@@ -91,6 +93,8 @@ class Answer:
                 if not self.collection:
                     return
                 self.extension["found"] = event.reason is not FinishReason.NOT_FOUND
+                if event.nearest:
+                    self.extension["nearest"] = [self._nearest(each) for each in event.nearest]
                 self.extension["unsupported"] = self._unsupported
 
     def sources(self) -> list[dict[str, Any]]:
@@ -124,6 +128,12 @@ class Answer:
             "end": passage.end,
             "url": document_url(self.base_url, *where),
         }
+
+    def _nearest(self, nearest: NearestPassage) -> dict[str, Any]:
+        """Returns a passage that was not taken for an answer, under no name that is shown as a source."""
+        found = self.passages[nearest.passage].passage
+        where = found.document_id, self.collection, nearest.start, nearest.end, nearest.page
+        return {"document_id": found.document_id, **encode(nearest), "url": document_url(self.base_url, *where)}
 
     def url_citation(self, citation: Citation) -> dict[str, Any]:
         """Returns a citation as a ``url_citation``, whose URL leads to exactly the cited characters."""

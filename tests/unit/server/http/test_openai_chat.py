@@ -14,6 +14,8 @@ from edge_rag.core.answer import (
     Citation,
     Finished,
     FinishReason,
+    NearestPassage,
+    NearestReason,
     PassagesFound,
     TextDelta,
     Unsupported,
@@ -309,6 +311,18 @@ def test_what_nothing_checked_has_no_source_and_tells_what_the_model_was_given()
     (given,) = done["edge_rag"]["given_to_model"]
     assert (given["document"], given["start"], given["end"]) == ("pump.pdf", 100, 140)
     assert given["url"] == "http://box:7480/documents/doc%2F1?collection=manuals&start=100&end=140&page=3"
+
+
+def test_what_was_not_found_tells_the_nearest_passages_as_data_only() -> None:
+    lacking = ("bearings", "grease")
+    near = NearestPassage(0, "pump.pdf", 3, 100, 112, "Grease the b", 0.1, NearestReason.LACKS_WORDS, lacking, 0.5, 0.7)
+    end = Finished(FinishReason.NOT_FOUND, Usage(), (), 0.1, (near,))
+    chunks, done = written((EVENTS[0], TextDelta("Not found."), end), stream=True, edge_rag={"sources": True})
+    assert done["choices"][0]["message"]["annotations"] == []
+    assert not any("event" in chunk for chunk in chunks)
+    (told,) = done["edge_rag"]["nearest"]
+    assert (told["document_id"], told["reason"], told["lacks"]) == ("doc/1", "lacks_words", list(lacking))
+    assert told["url"] == "http://box:7480/documents/doc%2F1?collection=manuals&start=100&end=112&page=3"
 
 
 def test_a_continued_conversation_has_neither_citations_nor_evidence() -> None:
