@@ -148,15 +148,7 @@ def _read(schema: Path) -> str:
 
 
 def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bool) -> None:
-    from edge_rag.cli.output.answers import (
-        citation_lines,
-        cut_line,
-        finish_line,
-        given_lines,
-        mode_line,
-        nearest_lines,
-        searched_line,
-    )
+    from edge_rag.cli.output.answers import cut_line, finish_line, mode_line, searched_line, source_lines
     from edge_rag.client import ClientError
 
     if as_json:
@@ -175,7 +167,7 @@ def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bo
     if to_its_end:
         streamed.write(answer.text)
     streamed.end()
-    if lines := citation_lines(answer) or given_lines(answer) or nearest_lines(answer):
+    if lines := source_lines(answer):
         click.echo()
         for line in lines:
             print_line(line)

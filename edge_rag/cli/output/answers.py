@@ -117,6 +117,11 @@ def format_source(document: str, page: int | None, start: int, end: int) -> str:
     return f"{document}{where}, characters {start}-{end}"
 
 
+def source_lines(answer: Answer) -> list[str]:
+    """Returns what is printed below an answer: its sources, what the model was given, or the nearest passages."""
+    return citation_lines(answer) or _given_lines(answer) or _nearest_lines(answer)
+
+
 def citation_lines(answer: Answer) -> list[str]:
     """Formats the sources, one line each, without repetitions; with the language where it is not the question's."""
     sources = dict.fromkeys(
@@ -125,7 +130,7 @@ def citation_lines(answer: Answer) -> list[str]:
     return [f"[{number}] {text}" for number, text in enumerate(sources, start=1)]
 
 
-def given_lines(answer: Answer) -> list[str]:
+def _given_lines(answer: Answer) -> list[str]:
     """Formats what the model was given in mode free, one line each after a heading; nothing in other modes.
 
     The lines are no numbered sources: nothing tells that the text comes from them.
@@ -136,7 +141,7 @@ def given_lines(answer: Answer) -> list[str]:
     return ["Given to the model, not checked against it:", *(f"  {text}" for text in given)]
 
 
-def nearest_lines(answer: Answer) -> list[str]:
+def _nearest_lines(answer: Answer) -> list[str]:
     """Formats the nearest passages of an answer that was not found, two lines each after a heading; else nothing."""
     lines = ["Nearest passages:"] if answer.finished.nearest else []
     for each in answer.finished.nearest:
