@@ -140,10 +140,12 @@ class OtherWording:
     Attributes:
         text: What encoders read of it.
         term_weights: Weights of its words, as those of ``Retrieved``.
+        as_asked: Whether it is the question as it was asked.
     """
 
     text: str
     term_weights: Mapping[str, float] = field(default_factory=dict)
+    as_asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ class Retrieved:
             Empty if the question is to be read as it is.
         best_score: Score of a passage without boosts that every ranking has first.
         wordings: What was searched for; None if it is the question as it is.
-        others: The wordings besides the main one, the one as asked first; none if there is one wording.
+        others: The wordings besides the main one; none if there is one wording.
     """
 
     hits: tuple[Hit, ...]

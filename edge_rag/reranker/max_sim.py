@@ -15,7 +15,22 @@ Standardized scores are summed as in CombSUM (Fox and Shaw, Combination of Multi
 as normalization: Montague and Aslam, Relevance Score Normalization for Metasearch, CIKM 2001).
 
 Of a question with several wordings, each wording scores the passages so, with its own terms, and a passage's score is
-the weighted mean: the main wording's with weight 1, that of the others together with ``OTHER_WORDINGS``.
+the weighted mean: the main wording's with weight 1, that of the others together with 0.5. The r-th passage by the
+question as it was asked is at place 3 r or above it; one that is moved there has the score of the one below it.
+
+On the odd-numbered of 612 XQuAD questions (chosen on the even ones), share of questions whose paragraph is first, and
+among the first five:
+
+    ================================================  ============  ============  ============
+    asked; main wording                               main alone    0.5           0.5, places
+    ================================================  ============  ============  ============
+    half of its words "it"; the question              .964, 1.000   .951, .997    .951, .997
+    a typo in each longer word; the question          .944, .993    .938, .990    .938, .990
+    the question; six words of another one appended   .768, .990    .928, .997    .928, .997
+    the question; another question                    .000, .052    .023, .925    .023, .974
+    ================================================  ============  ============  ============
+
+Asked in one wording, the first two are at .768, .928 and .278, .493, and the question itself at .961, 1.000.
 
 The score of a pointwise request is max-sim alone, from 0 on: it has no retriever, and the other texts do not matter.
 
@@ -35,7 +50,8 @@ from numpy.typing import NDArray
 
 from edge_rag.analysis.known_words import knows_words
 from edge_rag.analysis.languages import in_different_languages
-from edge_rag.core.passage import Passage, RankedPassage, Reranked, RerankRequest
+from edge_rag.core.passage import Passage, RankedPassage, Reranked, RerankRequest, Retrieved
+from edge_rag.core.places import falling, with_places
 from edge_rag.reranker.candidate import (
     EncodedPassage,
     PassageCache,
@@ -68,10 +84,6 @@ CACHE_BYTES: Final = 64 << 20
 """Capacity of the passage cache if memory allows, bytes."""
 
 
-OTHER_WORDINGS: Final = 0.25
-"""Weight of the scores by the other wordings of a question, together, where the main wording's is 1."""
-
-
 @dataclass(frozen=True, slots=True)
 class PassageWeights:
     """Weights of a passage's score.
@@ -80,11 +92,15 @@ class PassageWeights:
         max_sim: Weight of the late interaction.
         bm25: Weight of BM25, where the passages have the words of the question.
         fused: Weight of the retriever's order.
+        others: Weight of the scores by the other wordings of a question, together, where the main wording's is 1.
+        places: Places for each of the first passages by the question as it was asked, at least 1.
     """
 
     max_sim: float = 1.0
     bm25: float = 0.5
     fused: float = 0.25
+    others: float = 0.5
+    places: int = 3
 
 
 def passage_scores(
@@ -190,16 +206,13 @@ class MaxSimReranker:
             return pointwise(request, np.clip(alone, 0.0, 1.0))
         candidates = compare(question, passages, encoded)
         scores, compared = self._scored(request.question, question, term_weights, candidates)
-        if request.retrieved.others:
-            by_others = [
-                self._scored(
-                    other.text, vectors, weights_by_term(other.term_weights), compare(vectors, passages, encoded)
-                )[0]
-                for other, vectors in zip(request.retrieved.others, wordings[1:], strict=True)
+        by_others = [
+            self._scored(other.text, vectors, weights_by_term(other.term_weights), compare(vectors, passages, encoded))[
+                0
             ]
-            scores = (scores + OTHER_WORDINGS * np.mean(by_others, axis=0)) / (1.0 + OTHER_WORDINGS)
-        scores = scores + log_boosts(request.retrieved.hits)
-        order = np.argsort(-scores, kind="stable")
+            for other, vectors in zip(request.retrieved.others, wordings[1:], strict=True)
+        ]
+        order, scores = _ordered(request.retrieved, scores, by_others, self._passage_weights)
         best = order[: request.limit]
         first = passages[best[0]].text if passages else ""
         across = (
@@ -238,6 +251,33 @@ class MaxSimReranker:
             compared = self._centres.compare(text, question, candidates)
             words = [0.0] * len(candidates)
         return passage_scores([max_sim(each.cosines) for each in compared], words, self._passage_weights), compared
+
+
+def _ordered(
+    retrieved: Retrieved,
+    scores: NDArray[np.float64],
+    by_others: Sequence[NDArray[np.float64]],
+    weights: PassageWeights,
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Returns the order of passages, best first, and their scores with boosts.
+
+    Args:
+        retrieved: The passages.
+        scores: Scores by the main wording, float64 [passages].
+        by_others: Scores by each of the others.
+        weights: Weight of the others, and places.
+    """
+    boosts = log_boosts(retrieved.hits)
+    if not by_others:
+        scores = scores + boosts
+        return np.argsort(-scores, kind="stable"), scores
+    asked = next((each for each, other in zip(by_others, retrieved.others, strict=True) if other.as_asked), scores)
+    scores = (scores + weights.others * np.mean(by_others, axis=0)) / (1.0 + weights.others) + boosts
+    kept = np.argsort(-(asked + boosts), kind="stable").tolist()
+    order = np.array(with_places(np.argsort(-scores, kind="stable").tolist(), kept, weights.places), dtype=np.intp)
+    raised = np.empty_like(scores)
+    raised[order] = falling(scores[order].tolist())
+    return order, raised
 
 
 def _wordings(request: RerankRequest) -> list[str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from edge_rag.core.documents.collection import FusionWeights
 from edge_rag.core.ids import ChunkId
-
-_Item = TypeVar("_Item", bound=Hashable)
+from edge_rag.core.places import falling, with_places
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,36 +59,14 @@ def fuse(wordings: Sequence[Rankings], limit: int, weights: FusionWeights) -> tu
         known = {hit.chunk_id: hit for hit in hits}
         first = [hit.chunk_id for hit in _by_score(wordings[:1], weights)]
         placed = [known[chunk] for chunk in with_places([hit.chunk_id for hit in hits], first, len(wordings))]
-        score = 0.0
-        for index in range(len(placed) - 1, -1, -1):
-            score = max(score, placed[index].score)
-            placed[index] = replace(placed[index], score=score)
-        hits = placed
+        scores = falling([hit.score for hit in placed])
+        hits = [replace(hit, score=score) for hit, score in zip(placed, scores, strict=True)]
     return tuple(hits[:limit])
 
 
 def best_score(weights: FusionWeights, wordings: int = 1) -> float:
     """Returns the score of a chunk that all rankings of so many wordings have first, the largest there is."""
     return wordings * (weights.dense + weights.lexical) / (weights.k + 1)
-
-
-def with_places(order: Sequence[_Item], kept: Sequence[_Item], every: int) -> list[_Item]:
-    """Returns items in order, except that the r-th one of another order is at place ``every * r`` or above it.
-
-    Args:
-        order: Distinct items, best first.
-        kept: Some of them in the other order, best first.
-        every: How many places there are for each kept item, at least 1.
-    """
-    placed: dict[_Item, None] = {}
-    rest = iter(order)
-    while len(placed) < len(order):
-        due, early = divmod(len(placed) + 1, every)
-        if not early and due <= len(kept) and kept[due - 1] not in placed:
-            placed[kept[due - 1]] = None
-        else:
-            placed[next(item for item in rest if item not in placed)] = None
-    return list(placed)
 
 
 def _by_score(wordings: Sequence[Rankings], weights: FusionWeights) -> list[FusedHit]:

@@ -201,7 +201,11 @@ class HybridRetriever:
             excerpt=main.excerpt,
             best_score=best_score(weights, len(read.read)),
             wordings=read.wordings,
-            others=tuple(OtherWording(each.excerpt, each.weights) for each in read.read if each is not main),
+            others=tuple(
+                OtherWording(each.excerpt, each.weights, each.wording == read.wordings.asked)
+                for each in read.read
+                if each is not main
+            ),
         )
 
     def _knows_words(self, collection: int, weights: Mapping[str, float], bm25: Mapping[ChunkId, float]) -> bool:

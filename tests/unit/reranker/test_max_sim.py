@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,12 +74,22 @@ def test_words_count_where_a_passage_holds_three_tenths_of_the_questions_term_we
 
 
 def test_another_wording_counts_less_than_the_main_one() -> None:
-    texts, other = ["pump", "far", "away", "near"], OtherWording("other", {"pump": 1.0})
+    texts, other = ["near", "far", "away", "pump"], OtherWording("other", {"pump": 1.0})
     alone, both = scores(texts, {}), scores(texts, {}, (other,))
 
     assert next(iter(alone)) == next(iter(both)) == "near"
     assert both["pump"] > alone["pump"]
     assert list(scores(texts, {}, (OtherWording(QUESTION),))) == list(alone)
+
+
+def test_the_best_passage_by_the_question_as_asked_is_among_the_first_three() -> None:
+    texts = ["near", "pump near", "far", "away", "valve"]
+    asked = OtherWording("other", {"valve": 1.0})
+    before, after = scores(texts, {}, (asked,)), scores(texts, {}, (replace(asked, as_asked=True),))
+
+    assert list(before).index("valve") > 2
+    assert list(after) == ["near", "pump near", "valve", "far", "away"]
+    assert after["valve"] == before["far"]
 
 
 def test_a_question_is_ranked_alike_in_steps_and_at_once_in_all_its_wordings() -> None:
