@@ -51,7 +51,6 @@ from numpy.typing import NDArray
 from edge_rag.analysis.known_words import knows_words
 from edge_rag.analysis.languages import in_different_languages
 from edge_rag.core.passage import Passage, RankedPassage, Reranked, RerankRequest, Retrieved
-from edge_rag.core.places import falling, with_places
 from edge_rag.reranker.candidate import (
     EncodedPassage,
     PassageCache,
@@ -62,6 +61,7 @@ from edge_rag.reranker.candidate import (
 )
 from edge_rag.reranker.centring import TokenCentres
 from edge_rag.reranker.evidence import EncoderCalibration, EvidenceWeights, weigh_sentences
+from edge_rag.reranker.places import falling, with_places
 from edge_rag.reranker.scoring import (
     TokenVectorizer,
     bm25,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from edge_rag.core.documents.collection import FusionWeights
 from edge_rag.core.ids import ChunkId
-from edge_rag.core.places import falling, with_places
+from edge_rag.reranker.places import falling, with_places
 
 
 @dataclass(frozen=True, slots=True)
