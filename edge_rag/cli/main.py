@@ -36,6 +36,7 @@ Exit codes:
   4    no such collection, document or model
   5    refused: too busy, too large for the device, or not allowed
   6    the time limit was exceeded
+  7    an answer was cut before it was complete in its format
   130  Ctrl-C
 """
 

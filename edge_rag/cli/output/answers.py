@@ -119,15 +119,24 @@ def format_source(document: str, page: int | None, start: int, end: int) -> str:
 
 def source_lines(answer: Answer) -> list[str]:
     """Returns what is printed below an answer: its sources, what the model was given, or the nearest passages."""
-    return citation_lines(answer) or _given_lines(answer) or _nearest_lines(answer)
+    return _citation_lines(answer) or _given_lines(answer) or _nearest_lines(answer)
 
 
-def citation_lines(answer: Answer) -> list[str]:
-    """Formats the sources, one line each, without repetitions; with the language where it is not the question's."""
-    sources = dict.fromkeys(
-        format_source(c.document, c.page, c.start, c.end) + _language_note(c, answer) for c in answer.citations
-    )
-    return [f"[{number}] {text}" for number, text in enumerate(sources, start=1)]
+def cited_by_source(answer: Answer) -> dict[str, list[Citation]]:
+    """Returns the citations by their source, in the order in which sources are cited first.
+
+    A source is one line of text, with the language where it is not the question's.
+    """
+    sources: dict[str, list[Citation]] = {}
+    for each in answer.citations:
+        source = format_source(each.document, each.page, each.start, each.end) + _language_note(each, answer)
+        sources.setdefault(source, []).append(each)
+    return sources
+
+
+def _citation_lines(answer: Answer) -> list[str]:
+    """Formats the sources, one numbered line each."""
+    return [f"[{number}] {text}" for number, text in enumerate(cited_by_source(answer), start=1)]
 
 
 def _given_lines(answer: Answer) -> list[str]:

@@ -55,13 +55,6 @@ class Conversation:
 
         Raises:
             ClientError: What ``Client.ask`` raises.
-
-        Example:
-            >>> conversation = client.conversation(AskOptions(collection="site"))
-            >>> for question in ("How often must the pump bearings be greased?", "With which grease?"):
-            ...     for event in conversation.ask(question):
-            ...         if isinstance(event, TextDelta):
-            ...             print(event.text, end="", flush=True)
         """
         recorder = TurnRecorder(question)
         with closing(self._ask(question, replace(self.options, turns=self._turns))) as events:

@@ -65,6 +65,16 @@ class RagCalls(Connection):
 
         Args:
             options: How to answer; None takes the daemon's defaults. Its turns are the beginning of the conversation.
+
+        Raises:
+            ClientError: Not here, but when a question of it is asked, as by ``ask``.
+
+        Example:
+            >>> conversation = client.conversation(AskOptions(max_sentences=2))
+            >>> for question in ("How often must the pump bearings be greased?", "With which grease?"):
+            ...     for event in conversation.ask(question):
+            ...         if isinstance(event, TextDelta):
+            ...             print(event.text, end="", flush=True)
         """
         return Conversation(self.ask, options or AskOptions())
 

@@ -54,13 +54,6 @@ class AsyncConversation:
 
         Raises:
             ClientError: What ``AsyncClient.ask`` raises.
-
-        Example:
-            >>> conversation = client.conversation(AskOptions(collection="site"))
-            >>> for question in ("How often must the pump bearings be greased?", "With which grease?"):
-            ...     async for event in conversation.ask(question):
-            ...         if isinstance(event, TextDelta):
-            ...             print(event.text, end="", flush=True)
         """
         recorder = TurnRecorder(question)
         async with aclosing(self._ask(question, replace(self.options, turns=self._turns))) as events:

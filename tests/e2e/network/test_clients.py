@@ -150,7 +150,7 @@ EXAMPLES = (
         "move_index",
     ),
     *("create_collection", "update_collection", "collection", "collections", "delete_collection"),
-    *("ingest", "document", "documents", "document_page", "search", "ask", "delete"),
+    *("ingest", "document", "documents", "document_page", "search", "ask", "conversation", "delete"),
     *("start_ingest", "jobs", "watch_job", "cancel_job"),
 )
 
@@ -165,7 +165,7 @@ def test_every_example_in_the_documentation_of_the_calls_runs(
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {
         found.__name__: found
-        for found in (CollectionSettings, BackendKind, OutgoingDocument, Path, SearchOptions, TextDelta)
+        for found in (AskOptions, CollectionSettings, BackendKind, OutgoingDocument, Path, SearchOptions, TextDelta)
     }
 
     async def run_all() -> None:

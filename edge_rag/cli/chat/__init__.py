@@ -1,0 +1,1 @@
+"""A conversation at the terminal, or over standard input."""
