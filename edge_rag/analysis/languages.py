@@ -177,6 +177,15 @@ def language_of(question: str) -> str:
     return _guess(question)[0]
 
 
+def function_words(language: str) -> frozenset[str]:
+    """Returns the function words of a language by which it is recognized, lower case; none of one known by its script.
+
+    Args:
+        language: A BCP 47 tag.
+    """
+    return _FREQUENT.get(language, frozenset())
+
+
 def sure_language_of(text: str) -> str | None:
     """Returns the language of a text as a BCP 47 tag, None unless its signs are clear."""
     language, sure = _guess(text)

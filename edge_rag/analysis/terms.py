@@ -96,6 +96,13 @@ _PLAIN_LETTERS: Final = str.maketrans(
 )
 """Latin letters that have no decomposition."""
 
+_FIRST_ACCENT: Final = 200
+"""Least canonical combining class of marks that are attached to a letter, above or below it; vowel signs and the
+vowel killers of Indic scripts, and the vowel points of Arabic and Hebrew, have smaller ones."""
+
+_SHORT_I: Final = "\ue000"
+"""Stands for a letter that is not taken apart, a character of private use."""
+
 _ENGLISH: Final = snowballstemmer.stemmer("english")
 _STEMMERS: Final = (
     (0x0370, 0x0400, snowballstemmer.stemmer("greek")),
@@ -151,6 +158,40 @@ def _terms(text: str) -> Iterator[Term]:
                 yield Term(start + first, start + last, forms[0])
         else:
             yield from _grams(match[0], start)
+
+
+def words_of(text: str) -> Iterator[Term]:
+    """Yields the words of a text as they are written, in order: in lower case and Unicode's form NFC.
+
+    Those with a digit, numbers and runs of scripts without spaces are left out.
+
+    Args:
+        text: Any text.
+    """
+    normal, places = text, None
+    if not (text.isascii() or unicodedata.is_normalized("NFC", text)):
+        normal, places = _normalized(text, "NFC")
+    for match in _TOKEN.finditer(normal):
+        word = match[0].translate(_WITHOUT_JOINERS).lower()
+        if match.lastindex is None and word and not any(map(str.isdigit, word)):
+            start, end = match.span()
+            yield Term(start, end, word) if places is None else Term(places[start][0], places[end - 1][1], word)
+
+
+def plain_letters(word: str) -> str:
+    """Returns a word in lower case without the accents that people leave out when they type.
+
+    Marks above and below letters are taken off, except where they make another letter of an alphabet (the Cyrillic
+    short i); vowel signs of Indic scripts stay.
+
+    Args:
+        word: A word in lower case.
+    """
+    if word.isascii():
+        return word
+    apart = unicodedata.normalize("NFD", word.replace("й", _SHORT_I))
+    kept = "".join(letter for letter in apart if unicodedata.combining(letter) < _FIRST_ACCENT)
+    return unicodedata.normalize("NFC", kept).replace(_SHORT_I, "й").translate(_PLAIN_LETTERS)
 
 
 def _grams(run: str, at: int) -> Iterator[Term]:

@@ -9,7 +9,7 @@ begin with, so that these would seem to be what is asked for.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import log
 from typing import Final
 
@@ -111,14 +111,57 @@ class Bm25Index:
             weights: Weight of each word of the question, at least one.
             chunks: Chunks that a search for these words found.
         """
-        table, values = fulltext_table(collection), tuple(weights.values())
+        values = tuple(weights.values())
+        return [sum(values[position] for position in held) for held in self._held(collection, weights, chunks)]
+
+    def chunks(self, collection: int) -> int:
+        """Returns the number of chunks of a collection."""
+        with self._database.reading() as connection:
+            return _chunks(connection, collection)
+
+    def counts(self, collection: int, words: Collection[str]) -> dict[str, int]:
+        """Returns how many chunks have each of some words or one of the same term, counted up to 1,024.
+
+        Args:
+            collection: Row id of the collection.
+            words: Words without quotation marks.
+        """
+        table = fulltext_table(collection)
+        with self._database.snapshot() as connection:
+            return {word: _matches(connection, table, word, _COUNTED_CHUNKS) for word in words}
+
+    def held_words(self, collection: int, words: Sequence[str], limit: int) -> list[tuple[int, ...]]:
+        """Returns of the best chunks by BM25 which of some words each has, by position, in any order of the chunks.
+
+        Args:
+            collection: Row id of the collection.
+            words: Words without quotation marks; the first 128 are looked for.
+            limit: Most chunks.
+        """
+        words = words[:MAX_TERMS]
+        best = self.search(collection, words, limit)
+        return self._held(collection, words, best) if best else []
+
+    def has_phrase(self, collection: int, words: Sequence[str]) -> bool:
+        """Whether a chunk has some words, or ones of the same terms, one after the other.
+
+        Args:
+            collection: Row id of the collection.
+            words: Words without quotation marks.
+        """
+        with self._database.reading() as connection:
+            return _matches(connection, fulltext_table(collection), " ".join(words), 1) > 0
+
+    def _held(self, collection: int, words: Collection[str], chunks: Collection[ChunkId]) -> list[tuple[int, ...]]:
+        """Returns which of some words each of some chunks has, by position."""
+        table = fulltext_table(collection)
         with self._database.reading() as connection:
             rows = connection.execute(
                 f"SELECT {MATCHED}({table}) FROM {table} WHERE {table} MATCH ? "
                 "AND rowid IN (SELECT value FROM json_each(?))",
-                (match_expression(weights), json.dumps(list(chunks))),
+                (match_expression(words), json.dumps(list(chunks))),
             ).fetchall()
-        return [sum(values[int(phrase)] for phrase in str(phrases).split()) for (phrases,) in rows]
+        return [tuple(map(int, str(phrases).split())) for (phrases,) in rows]
 
     def term_weights(self, collection: int, question: str) -> dict[str, float]:
         """Returns ln((n + 1) / (df + 0.5)) of the words to search for, in their order in the question.

@@ -27,6 +27,7 @@ from edge_rag.retriever.excerpt import excerpt
 from edge_rag.retriever.fusion import Rankings, best_score, fuse
 from edge_rag.retriever.passages import PassageRanker
 from edge_rag.retriever.wordings.compose import compose
+from edge_rag.retriever.wordings.vocabulary import CollectionWords, Vocabularies
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.filter_sql import AllowedChunks, condition
 from edge_rag.storage.statements import Collection
@@ -88,6 +89,7 @@ class HybridRetriever:
         vectors: The vector indexes.
         bm25: The full text index.
         allowed: Reads the chunks that a filter allows.
+        vocabularies: The words of the collections.
         depth: Depth of the two searches.
         embedding: Source of the questions' vectors; the embedder if None.
     """
@@ -99,6 +101,7 @@ class HybridRetriever:
         vectors: VectorIndexes,
         bm25: Bm25Index,
         allowed: AllowedChunks,
+        vocabularies: Vocabularies,
         depth: SearchDepth,
         embedding: Embedding | None = None,
     ) -> None:
@@ -108,6 +111,7 @@ class HybridRetriever:
         self._vectors = vectors
         self._bm25 = bm25
         self._allowed = allowed
+        self._vocabularies = vocabularies
         self._depth = depth
         self._ranker = PassageRanker(store, embedder)
 
@@ -139,7 +143,8 @@ class HybridRetriever:
         try:
             collection = self._store.collection(request.collection)
             rough_weights = partial(self._bm25.rough_weights, collection.number)
-            wordings = compose(request.question, request.turns, rough_weights)
+            words = CollectionWords(collection.number, self._vocabularies, self._bm25, self._embedder)
+            wordings = compose(request.question, request.turns, rough_weights, words)
             read = []
             for wording in wordings.distinct:
                 text = excerpt(wording, rough_weights, self._embedder.count_tokens)

@@ -25,6 +25,7 @@ from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from edge_rag.ingest.vector_renewal import VectorRenewal
 from edge_rag.retriever.bm25 import Bm25Index
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
+from edge_rag.retriever.wordings.vocabulary import Vocabularies
 from edge_rag.storage.assessment.evaluation import EvaluationStore
 from edge_rag.storage.assessment.feedback import FeedbackStore
 from edge_rag.storage.backup import Backups
@@ -245,7 +246,8 @@ def open_data_directory(
         resources.callback(files.close)
         bm25 = Bm25Index(database)
         allowed = AllowedChunks(database)
-        retriever = HybridRetriever(embedder, store, vectors, bm25, allowed, options.depth, embedding)
+        vocabularies = Vocabularies(database)
+        retriever = HybridRetriever(embedder, store, vectors, bm25, allowed, vocabularies, options.depth, embedding)
         collections = LocalCollectionLibrary(CollectionStore(database, spool, originals), library)
         backups = Backups(path, database, spool, originals)
         if damage is not None:

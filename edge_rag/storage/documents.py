@@ -28,7 +28,6 @@ from edge_rag.core.documents.parts import ChunkPlace
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
 from edge_rag.errors import InvalidRequest, OriginalNotKept
-from edge_rag.storage.assessment.chunk_terms import held_terms
 from edge_rag.storage.database import Database
 from edge_rag.storage.filter_sql import SqlCondition, SqlValue, joined, search_condition
 from edge_rag.storage.filter_sql import condition as filter_condition
@@ -58,6 +57,8 @@ from edge_rag.storage.statements import (
     stored_metadata,
 )
 from edge_rag.storage.texts import TextReader
+from edge_rag.storage.words.chunk_terms import held_terms
+from edge_rag.storage.words.vocabulary import count_words
 
 _BATCH_ROWS = 500
 
@@ -556,6 +557,7 @@ class DocumentStore:
         for chunk, vector in zip(document.chunks, document.vectors, strict=True):
             check()
             added.append(insert_chunk(connection, collection, number, chunk, embedder, vector))
+        count_words(connection, collection, number)
         renew_generation(connection, collection)
         return DocumentChange(require_collection(connection, document.collection), removed, tuple(added), info=info)
 

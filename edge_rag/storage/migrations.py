@@ -24,6 +24,7 @@ import structlog
 
 from edge_rag.analysis.terms import ANALYSIS, terms_of, utf8_offsets
 from edge_rag.errors import StorageError
+from edge_rag.storage.words.vocabulary import count_words
 
 _log = structlog.get_logger(__name__)
 
@@ -72,6 +73,11 @@ def _remove_foreign_words(connection: apsw.Connection) -> None:
         if has_foreign_words:
             connection.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
             fill_fulltext(connection, collection)
+
+
+def _count_all_words(connection: apsw.Connection) -> None:
+    for document, collection in connection.execute("SELECT document, collection FROM documents").fetchall():
+        count_words(connection, collection, document)
 
 
 _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ...]] = (
@@ -309,6 +315,17 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "CREATE INDEX documents_by_name ON documents (collection, name COLLATE NOCASE, id, title)",
         "CREATE INDEX documents_by_size ON documents (collection, size_bytes, id)",
         "CREATE INDEX documents_by_time ON documents (collection, ingested_at, id)",
+    ),
+    (
+        # The words of each collection as they are written. Numbers grow, so that new words are found by them.
+        """CREATE TABLE words (
+               number INTEGER PRIMARY KEY AUTOINCREMENT,
+               collection INTEGER NOT NULL REFERENCES collections,
+               word TEXT NOT NULL,
+               chunks INTEGER NOT NULL,
+               UNIQUE (collection, word)
+           ) STRICT""",
+        _count_all_words,
     ),
 )
 

@@ -27,6 +27,7 @@ from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import KvReuse
 from edge_rag.errors import CollectionNotFound, DocumentNotFound, InvalidRequest, StorageCorrupt
 from edge_rag.storage.migrations import create_fulltext, drop_fulltext, fulltext_table
+from edge_rag.storage.words.vocabulary import discount_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +266,7 @@ def insert_collection(
 def drop_collection(connection: apsw.Connection, collection: int) -> int:
     """Removes an empty collection with its full text table; returns an epoch later than all its epochs."""
     drop_fulltext(connection, collection)
+    connection.execute("DELETE FROM words WHERE collection = ?", (collection,))
     connection.execute("DELETE FROM collections WHERE collection = ?", (collection,))
     return _next_epoch(connection)
 
@@ -369,7 +371,7 @@ def insert_chunk(
 
 
 def remove_document(connection: apsw.Connection, collection: int, document: int) -> tuple[ChunkId, ...]:
-    """Removes a document with its chunks, full text and vectors, which starts a new epoch of the collection.
+    """Removes a document with its chunks, full text, words and vectors, which starts a new epoch of the collection.
 
     Returns:
         The chunks removed.
@@ -382,6 +384,7 @@ def remove_document(connection: apsw.Connection, collection: int, document: int)
         "SELECT 'delete', chunk, text, context FROM chunks WHERE document = ?",
         (document,),
     )
+    discount_words(connection, collection, document)
     connection.execute("DELETE FROM documents WHERE document = ?", (document,))
     return tuple(ChunkId(number) for (number,) in chunks)
 

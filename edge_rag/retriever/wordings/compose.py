@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from edge_rag.core.query import Turn, Wordings
+from edge_rag.retriever.wordings.spelling import Lexicon, corrected
 from edge_rag.retriever.wordings.standalone import standalone
 
 
-def compose(question: str, turns: Sequence[Turn], weigh: Callable[[str], Mapping[str, float]]) -> Wordings:
+def compose(
+    question: str, turns: Sequence[Turn], weigh: Callable[[str], Mapping[str, float]], lexicon: Lexicon
+) -> Wordings:
     """Returns the wordings of a question.
 
     Args:
@@ -16,6 +19,8 @@ def compose(question: str, turns: Sequence[Turn], weigh: Callable[[str], Mapping
         turns: Earlier turns of the conversation, oldest first.
         weigh: Returns the inverse document frequency of those terms of a text that the collection has, see
             ``Bm25Index.rough_weights``.
+        lexicon: The words of the collection.
     """
     alone = standalone(question, turns, weigh) if turns else None
-    return Wordings(question, standalone=None if alone == question else alone)
+    alone = None if alone == question else alone
+    return Wordings(question, standalone=alone, corrected=corrected(alone or question, lexicon))

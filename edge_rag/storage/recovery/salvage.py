@@ -2,8 +2,8 @@
 
 A document is kept if its record, its text and all its passages are whole. If only passages are missing they are made
 again from the text; their vectors are computed when it is opened, as after a change of the embedding model. If its
-record or its text is missing, its text is put together from its passages. Full text and searchable metadata follow from
-the rest.
+record or its text is missing, its text is put together from its passages. Full text, words and searchable metadata
+follow from the rest.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from edge_rag.storage.database import Database
 from edge_rag.storage.migrations import Progress, create_fulltext, fill_fulltext
 from edge_rag.storage.recovery.pages import PageReader, Value
 from edge_rag.storage.statements import insert_metadata, new_document_id
+from edge_rag.storage.words.vocabulary import count_words
 
 _TABLES: Final = {
     "documents": re.compile("ntittttiii[in]tt.*"),
@@ -369,6 +370,7 @@ class _Salvage:
         for document, collection, metadata in documents:
             with suppress(ValueError):
                 insert_metadata(self._connection, collection, document, decode_metadata(metadata))
+            count_words(self._connection, collection, document)
         for (collection,) in self._connection.execute("SELECT collection FROM collections").fetchall():
             create_fulltext(self._connection, collection)
             fill_fulltext(self._connection, collection)

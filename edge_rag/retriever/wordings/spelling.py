@@ -1,0 +1,329 @@
+"""Words of a question as the collection spells them; pure.
+
+A word that the collection does not have, nor any form of it, is replaced by the word of the collection that is most
+likely meant (the noisy channel of Kernighan, Church and Gale, A Spelling Correction Program Based on a Noisy Channel
+Model, COLING 1990): few edits, a frequent word, the same beginning, and one that chunks have together with the rest of
+the question. The last is judged for all words at once: of the chunks that have the most of the question and of all
+candidates, the best one that a candidate is in says how well it agrees. That is what finds the right word where each
+word of a question is misspelled.
+
+A collection does not have every correct word of its language. What is left alone:
+
+- words with a digit, abbreviations in capitals, and words of two letters or less;
+- words that the embedder reads as one token, since its vocabulary was made of the frequent words of many languages;
+- words of which the nearest one does not agree with the rest of the question, unless a long word is one edit away.
+
+Where half of a question's words are neither known to the collection nor frequent in a language, it is taken for one by
+a hasty writer, and the last two do not count. Nothing is corrected of a question in another language than the
+collection, which does not have the question's function words. The corrected question is searched for beside the one as
+asked, so that no correction loses what that one finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
+from math import exp, log
+from typing import Final, NamedTuple, Protocol
+
+from edge_rag.analysis.languages import function_words, language_of
+from edge_rag.analysis.terms import Term, plain_letters, words_of
+from edge_rag.core.text import FUNCTION_WORDS
+
+MAX_CHARACTERS: Final = 1024
+"""Longer questions, which are mostly pasted texts, are not corrected."""
+
+MAX_CORRECTED: Final = 16
+"""Most words of a question that are looked at for corrections, the first ones that the collection does not have."""
+
+CANDIDATES: Final = 8
+"""Most candidates of a word that are compared with the rest of the question."""
+
+CONTEXT_WORDS: Final = 12
+"""Most other words of a question that candidates are compared with, those of fewest chunks."""
+
+_LEAST_LETTERS: Final = 3
+_MOST_LETTERS: Final = 40
+"""Letters of the shortest and longest words that are corrected."""
+
+_ONE_EDIT: Final = 3
+"""Most letters of words that are corrected by one edit; longer ones are by two."""
+
+_EDIT: Final = 3.0
+"""How much an edit counts against a candidate, in units of the logarithm of its chunks, halved."""
+
+_FREQUENCY: Final = 0.5
+_PREFIX: Final = 0.3
+"""How much each letter of a common beginning counts for a candidate."""
+
+_AGREEMENT: Final = 5.0
+"""How much counts that a candidate is in the chunk that has most of the question."""
+
+_LEAST_AGREEMENT: Final = 0.5
+"""Least agreement of a correction."""
+
+_LONG_WORD: Final = 7
+"""Letters from which on one edit is enough, since words of one language are rarely so near to each other by chance."""
+
+_OWN_LANGUAGE: Final = 0.5
+"""Least share of a question's function words that a collection in its language has."""
+
+_HASTY: Final = 0.5
+"""Share of words that neither the collection nor the embedder has from which on a question is by a hasty writer."""
+
+_COMMON_SHARE: Final = 0.5
+"""A word in more than this share of the chunks is no candidate, unless by one edit."""
+
+_LEAST_PART: Final = 3
+"""Letters of the shorter part of a word that is split."""
+
+
+class Near(NamedTuple):
+    """A word of the collection near to another.
+
+    Attributes:
+        word: The word, in lower case.
+        edits: Letters inserted, deleted, replaced or transposed with their neighbour (optimal string alignment), where
+            accents do not count.
+        chunks: Chunks that have the word, at least 1.
+    """
+
+    word: str
+    edits: int
+    chunks: int
+
+
+class Lexicon(Protocol):
+    """What a collection knows of words."""
+
+    @property
+    def chunks(self) -> int:
+        """Number of its chunks."""
+        ...
+
+    def counts(self, words: Collection[str]) -> Mapping[str, int]:
+        """Returns of how many chunks those of the words are that the collection has as they are written."""
+        ...
+
+    def term_counts(self, words: Collection[str]) -> Mapping[str, int]:
+        """Returns how many chunks have a word or a form of it, of each word; 0 where none has."""
+        ...
+
+    def near(self, word: str, edits: int) -> Sequence[Near]:
+        """Returns the collection's words within so many edits of a word, in any order."""
+        ...
+
+    def together(self, words: Sequence[str]) -> Iterable[Collection[int]]:
+        """Returns of the chunks that have most of some words which of them each has, by position in ``words``."""
+        ...
+
+    def has_phrase(self, words: Sequence[str]) -> bool:
+        """Whether some words stand one after the other in a chunk."""
+        ...
+
+    def is_familiar(self, word: str) -> bool:
+        """Whether a word is a frequent one of any language."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A word of a question and what it may stand for.
+
+    Attributes:
+        gains: Weight of each candidate where a chunk has it.
+        candidates: Candidates with their scores, best first; none for a word that the collection has.
+    """
+
+    gains: Mapping[str, float]
+    candidates: tuple[tuple[float, Near], ...] = ()
+
+
+class _Choice(NamedTuple):
+    near: Near
+    agreement: float
+
+
+def corrected(question: str, lexicon: Lexicon) -> str | None:
+    """Returns a question with its words as the collection spells them; None if nothing is misspelled.
+
+    Args:
+        question: Any text.
+        lexicon: The words of the collection.
+    """
+    words = list(words_of(question)) if len(question) <= MAX_CHARACTERS else []
+    exact = lexicon.counts({word.term for word in words}) if words else {}
+    missing = [word for word in words if word.term not in exact and word.term not in FUNCTION_WORDS]
+    if not missing or not _is_in_its_language(question, words, exact):
+        return None
+    forms = lexicon.term_counts({word.term for word in words} - FUNCTION_WORDS)
+    unknown = [word for word in missing if not forms[word.term]]
+    changes = _accented(
+        [word for word in missing if forms[word.term] and allowed_edits(word.term)][:MAX_CORRECTED], lexicon
+    )
+    open_words = [word for word in unknown if _is_corrigible(word, question)][:MAX_CORRECTED]
+    changes |= _joined(open_words, words, question, lexicon)
+    open_words = [word for word in open_words if not any(start <= word.start < end for start, end in changes)]
+    distinctive = [
+        word
+        for word in words
+        if 0 < forms.get(word.term, 0) <= _COMMON_SHARE * lexicon.chunks and word.term not in FUNCTION_WORDS
+    ]
+    strange = sum(not lexicon.is_familiar(word.term) for word in unknown)
+    is_hasty = strange >= 2 and strange >= _HASTY * (len(unknown) + len(distinctive))
+    for word, choice in _choices(open_words, distinctive, forms, lexicon):
+        if choice is not None and (is_hasty or _is_sure(word.term, choice, lexicon)):
+            changes[word.start, word.end] = choice.near.word
+        elif choice is None and (parts := _split(word.term, lexicon)):
+            changes[word.start, word.end] = " ".join(parts)
+    return _replaced(question, changes) if changes else None
+
+
+def allowed_edits(word: str) -> int:
+    """Returns by how many edits a word is corrected at most."""
+    letters = len(word)
+    if not _LEAST_LETTERS <= letters <= _MOST_LETTERS:
+        return 0
+    return 1 if letters <= _ONE_EDIT else 2
+
+
+def _is_in_its_language(question: str, words: Sequence[Term], exact: Mapping[str, int]) -> bool:
+    """Whether a question may be in a language of the collection, judging by its function words."""
+    frequent = function_words(language_of(question)) & {word.term for word in words}
+    return len(frequent & exact.keys()) >= _OWN_LANGUAGE * len(frequent)
+
+
+def _is_corrigible(word: Term, question: str) -> bool:
+    """Whether a word may be misspelled: not one that names something by its capitals, unless all are capitals."""
+    written = question[word.start : word.end]
+    before, after = question[word.start - 1 : word.start], question[word.end : word.end + 1]
+    is_part = before.isdigit() or after.isdigit()
+    return allowed_edits(word.term) > 0 and not is_part and (not written.isupper() or question.isupper())
+
+
+def _is_sure(word: str, choice: _Choice, lexicon: Lexicon) -> bool:
+    edits, agreement = choice.near.edits, choice.agreement
+    if edits == 0:
+        return True
+    agrees = agreement >= _LEAST_AGREEMENT or (edits == 1 and len(word) >= _LONG_WORD)
+    return agrees and not lexicon.is_familiar(word)
+
+
+def _accented(words: Iterable[Term], lexicon: Lexicon) -> dict[tuple[int, int], str]:
+    """Returns the words that the collection has with other accents, by their places."""
+    changes = {}
+    for word in words:
+        same = [near for near in lexicon.near(word.term, 0) if near.word != word.term]
+        if same:
+            changes[word.start, word.end] = max(same, key=lambda near: (near.chunks, near.word)).word
+    return changes
+
+
+def _joined(
+    unknown: Sequence[Term], words: Sequence[Term], question: str, lexicon: Lexicon
+) -> dict[tuple[int, int], str]:
+    """Returns words of the collection that stand in two parts with a space in between, one of them unknown."""
+    places = {(word.start, word.end) for word in unknown}
+    pairs = {
+        (first.start, second.end): first.term + second.term
+        for first, second in pairwise(words)
+        if places & {(first.start, first.end), (second.start, second.end)} and question[first.end : second.start] == " "
+    }
+    held = lexicon.counts(set(pairs.values())) if pairs else {}
+    changes: dict[tuple[int, int], str] = {}
+    end = 0
+    for place, word in sorted(pairs.items()):
+        if word in held and place[0] >= end:
+            changes[place] = word
+            end = place[1]
+    return changes
+
+
+def _split(word: str, lexicon: Lexicon) -> tuple[str, str] | None:
+    """Returns two words of the collection that a word is written together of, and that stand together in a chunk."""
+    cuts = range(_LEAST_PART, len(word) - _LEAST_PART + 1)
+    held = lexicon.counts({part for cut in cuts for part in (word[:cut], word[cut:])}) if cuts else {}
+    pairs = [(word[:cut], word[cut:]) for cut in cuts if word[:cut] in held and word[cut:] in held]
+    pairs.sort(key=lambda pair: (-min(held[part] for part in pair), pair))
+    return next((pair for pair in pairs if lexicon.has_phrase(pair)), None)
+
+
+def _choices(
+    unknown: Sequence[Term], known: Sequence[Term], forms: Mapping[str, int], lexicon: Lexicon
+) -> list[tuple[Term, _Choice | None]]:
+    """Returns for each unknown word what is most likely meant, None if nothing is near."""
+    slots = [_slot(word.term, lexicon) for word in unknown]
+    if not any(slot.candidates for slot in slots):
+        return [(word, None) for word in unknown]
+    others = sorted({word.term for word in known}, key=lambda word: (forms[word], word))[:CONTEXT_WORDS]
+    context = [_Slot({word: _weight(lexicon.chunks, forms[word])}) for word in others]
+    agreements = _agreements([*slots, *context], lexicon)
+    choices: list[tuple[Term, _Choice | None]] = []
+    for word, slot, agreement in zip(unknown, slots, agreements, strict=False):
+        rated = [
+            (score + _AGREEMENT * agreement.get(near.word, 0.0), _Choice(near, agreement.get(near.word, 0.0)))
+            for score, near in slot.candidates
+        ]
+        choices.append((word, max(rated, key=lambda each: (each[0], each[1].near.word))[1] if rated else None))
+    return choices
+
+
+def _slot(word: str, lexicon: Lexicon) -> _Slot:
+    plain = plain_letters(word)
+    scored = sorted(
+        (
+            (_score(plain, near), near)
+            for near in lexicon.near(word, allowed_edits(word))
+            if near.edits <= 1 or near.chunks <= _COMMON_SHARE * lexicon.chunks
+        ),
+        reverse=True,
+    )[:CANDIDATES]
+    gains = {near.word: _weight(lexicon.chunks, near.chunks) * exp(score - scored[0][0]) for score, near in scored}
+    return _Slot(gains, tuple(scored))
+
+
+def _score(plain: str, near: Near) -> float:
+    """Returns the logarithm of how likely a word is meant, but for what the rest of the question says."""
+    pairs = zip(plain, plain_letters(near.word), strict=False)
+    prefix = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return _FREQUENCY * log(near.chunks) - _EDIT * near.edits + _PREFIX * prefix
+
+
+def _agreements(slots: Sequence[_Slot], lexicon: Lexicon) -> list[dict[str, float]]:
+    """Returns how well each word of each slot agrees with the other slots, 0 to 1; 1 where there is nothing else."""
+    words = list(dict.fromkeys(word for slot in slots for word in slot.gains))
+    held = [{words[position] for position in positions} for positions in lexicon.together(words)]
+    gains = [
+        [max((slot.gains[word] for word in slot.gains.keys() & had), default=0.0) for slot in slots] for had in held
+    ]
+    agreements = []
+    for index, slot in enumerate(slots):
+        rest = [sum(each) - each[index] for each in gains]
+        most = max(rest, default=0.0)
+        best = dict.fromkeys(slot.gains, 0.0 if most > 0 else 1.0)
+        for had, other in zip(held, rest, strict=True):
+            for word in slot.gains.keys() & had if most > 0 else ():
+                best[word] = max(best[word], other / most)
+        agreements.append(best)
+    return agreements
+
+
+def _weight(chunks: int, having: int) -> float:
+    """Returns the inverse document frequency of Robertson and Spärck Jones, at least 0."""
+    return max(0.0, log((chunks + 1) / (having + 0.5)))
+
+
+def _replaced(question: str, changes: Mapping[tuple[int, int], str]) -> str:
+    """Returns a question with words replaced, each in the case of the one that it replaces."""
+    parts, at = [], 0
+    for (start, end), word in sorted(changes.items()):
+        parts += [question[at:start], _in_case(question[start:end], word)]
+        at = end
+    return "".join((*parts, question[at:]))
+
+
+def _in_case(written: str, word: str) -> str:
+    if written.isupper() and len(written) > 1:
+        return word.upper()
+    return word[:1].upper() + word[1:] if written[:1].isupper() else word

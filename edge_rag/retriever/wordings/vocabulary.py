@@ -1,0 +1,223 @@
+"""The words of collections in memory, for finding those near to a misspelled one, and what else spelling asks for.
+
+Words are read when a question first has one that its collection does not have. Of each, memory has the letters without
+accents, its length and a signature, one bit for each of its letters modulo 64. An edit changes the length by at most
+one and the signature by two bits, so NumPy leaves few words of which RapidFuzz computes the distance. Later reads take
+the words that were added since. A word that has been removed since is found out when it would be suggested: the table
+of words is asked about every candidate.
+
+Of 200,000 words (scripts/bench/quality/spelling_speed.py, one core of an x86-64 server): 0.6 s to read, 27 MB, 3 ms a
+misspelled word. SymSpell's table of all words with up to two letters deleted has 30 entries a word of 8 letters and
+would take more than ten times the memory.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.analysis.terms import plain_letters
+from edge_rag.core.ports import Embedder
+from edge_rag.retriever.bm25 import Bm25Index
+from edge_rag.retriever.wordings.spelling import Near
+from edge_rag.storage.database import Database
+
+MAX_WORDS: Final = 250_000
+"""Most words of a collection that candidates are taken from, the most frequent ones; about 130 bytes each."""
+
+MAX_ALL_WORDS: Final = 500_000
+"""Most words of all collections in memory; those of the collection asked least recently are given up."""
+
+_MOST_NEAR: Final = 64
+"""Most words near to one that are looked up, the nearest and most frequent ones."""
+
+_COMPARED_CHUNKS: Final = 60
+"""Chunks with most of a question that candidates are compared in."""
+
+_BATCH: Final = 16_384
+_SIGNATURE_BITS: Final = 64
+_REREAD_SHARE: Final = 0.5
+"""Share of words added since the last full read that makes for another one, which forgets removed words."""
+
+
+class _Words:
+    """The words of one collection at one time.
+
+    Attributes:
+        words: The words, int32 positions of which the arrays are of.
+        last: Largest number of a word that was read.
+        read: How many words the last full read found.
+    """
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self.plain: list[str] = []
+        self.lengths: NDArray[np.int16] = np.empty(0, np.int16)
+        self.signatures: NDArray[np.uint64] = np.empty(0, np.uint64)
+        self.chunks: NDArray[np.int32] = np.empty(0, np.int32)
+        self.last = 0
+        self.read = 0
+
+    def add(self, rows: Sequence[tuple[int, str, int]]) -> None:
+        """Adds rows of number, word and chunks, in order of the numbers."""
+        if not rows:
+            return
+        words = [word for _, word, _ in rows]
+        plain = [plain_letters(word) for word in words]
+        self.words += words
+        self.plain += plain
+        self.lengths = np.append(self.lengths, np.fromiter(map(len, plain), np.int16, len(plain)))
+        self.signatures = np.append(self.signatures, signatures(plain))
+        self.chunks = np.append(self.chunks, np.fromiter((count for *_, count in rows), np.int32, len(rows)))
+        self.last = rows[-1][0]
+
+    def near(self, letters: str, edits: int) -> list[tuple[str, int]]:
+        """Returns the words within so many edits of letters without accents, the nearest and most frequent first."""
+        # RapidFuzz takes 30 ms to import, and most questions need none of it.
+        from rapidfuzz.distance import OSA
+        from rapidfuzz.process import cdist
+
+        (signature,) = signatures([letters])
+        possible = np.abs(self.lengths - np.int16(len(letters))) <= edits
+        possible &= np.bitwise_count(self.signatures ^ signature) <= 2 * edits
+        places = np.flatnonzero(possible)
+        if not len(places):
+            return []
+        compared = [self.plain[place] for place in places]
+        (distances,) = cdist([letters], compared, scorer=OSA.distance, score_cutoff=edits, dtype=np.uint8)
+        found = np.flatnonzero(distances <= edits)
+        order = np.lexsort((-self.chunks[places[found]], distances[found]))[:_MOST_NEAR]
+        return [(self.words[places[at]], int(distances[at])) for at in found[order]]
+
+
+def signatures(words: Sequence[str]) -> NDArray[np.uint64]:
+    """Returns for each word a bit set for each of its letters, by its code modulo 64."""
+    found = np.zeros(len(words), np.uint64)
+    for start in range(0, len(words), _BATCH):
+        batch = np.array(words[start : start + _BATCH])
+        letters = (
+            batch.view(np.uint32).reshape(len(batch), -1) if batch.itemsize else np.empty((len(batch), 0), np.uint32)
+        )
+        bits = np.where(letters > 0, np.uint64(1) << (letters % _SIGNATURE_BITS).astype(np.uint64), np.uint64(0))
+        found[start : start + _BATCH] = np.bitwise_or.reduce(bits, axis=1)
+    return found
+
+
+class Vocabularies:
+    """The words of all collections. May be used from any thread.
+
+    Args:
+        database: Holds the words.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = threading.Lock()
+        self._read: OrderedDict[int, _Words] = OrderedDict()
+
+    def counts(self, collection: int, words: Collection[str]) -> dict[str, int]:
+        """Returns of how many chunks those of the words are that the collection has now.
+
+        Args:
+            collection: Row id of the collection.
+            words: Words in lower case.
+        """
+        with self._database.reading() as connection:
+            return dict(
+                connection.execute(
+                    "SELECT word, chunks FROM words WHERE collection = ? AND word IN (SELECT value FROM json_each(?))",
+                    (collection, json.dumps(list(words), ensure_ascii=False)),
+                ).fetchall()
+            )
+
+    def near(self, collection: int, word: str, edits: int) -> list[Near]:
+        """Returns words that the collection has now within so many edits, see ``Near``.
+
+        Args:
+            collection: Row id of the collection.
+            word: A word in lower case.
+            edits: Most edits.
+        """
+        with self._lock:
+            found = dict(self._up_to_date(collection).near(plain_letters(word), edits))
+        counts = self.counts(collection, found) if found else {}
+        return [Near(near, distance, counts[near]) for near, distance in found.items() if near in counts]
+
+    def _up_to_date(self, collection: int) -> _Words:
+        words = self._read.pop(collection, None)
+        if words is None or len(words.words) > (1 + _REREAD_SHARE) * words.read:
+            words = _Words()
+        self._read[collection] = words
+        is_new = not words.read
+        words.add(self._after(collection, words.last, MAX_WORDS - len(words.words)))
+        if is_new:
+            words.read = max(_BATCH, len(words.words))
+        total = sum(len(each.words) for each in self._read.values())
+        for other in list(islice(self._read, len(self._read) - 1)):
+            if total <= MAX_ALL_WORDS:
+                break
+            total -= len(self._read.pop(other).words)
+        return words
+
+    def _after(self, collection: int, number: int, most: int) -> list[tuple[int, str, int]]:
+        """Returns number, word and chunks of words after a number, in its order; of too many the most frequent."""
+        with self._database.reading() as connection:
+            rows: list[tuple[int, str, int]] = connection.execute(
+                "SELECT * FROM (SELECT number, word, chunks FROM words WHERE number > ? AND collection = ? "
+                "ORDER BY chunks DESC LIMIT ?) ORDER BY number",
+                (number, collection, most),
+            ).fetchall()
+        return rows
+
+
+class CollectionWords:
+    """Implements ``Lexicon`` for one collection and one question.
+
+    Args:
+        collection: Row id of the collection.
+        vocabularies: The words of all collections.
+        bm25: The full text index.
+        embedder: Its tokens tell which words are frequent in any language.
+    """
+
+    def __init__(self, collection: int, vocabularies: Vocabularies, bm25: Bm25Index, embedder: Embedder) -> None:
+        self._collection = collection
+        self._vocabularies = vocabularies
+        self._bm25 = bm25
+        self._embedder = embedder
+
+    @property
+    def chunks(self) -> int:
+        """Number of the collection's chunks."""
+        return self._bm25.chunks(self._collection)
+
+    def counts(self, words: Collection[str]) -> dict[str, int]:
+        """Returns of how many chunks words are as they are written."""
+        return self._vocabularies.counts(self._collection, words)
+
+    def term_counts(self, words: Collection[str]) -> dict[str, int]:
+        """Returns how many chunks have words or forms of them, up to 1,024."""
+        return self._bm25.counts(self._collection, words)
+
+    def near(self, word: str, edits: int) -> list[Near]:
+        """Returns the words near to one."""
+        return self._vocabularies.near(self._collection, word, edits)
+
+    def together(self, words: Sequence[str]) -> Iterable[Collection[int]]:
+        """Returns which words the chunks that have most of them hold."""
+        return self._bm25.held_words(self._collection, words, _COMPARED_CHUNKS)
+
+    def has_phrase(self, words: Sequence[str]) -> bool:
+        """Whether words stand one after the other."""
+        return self._bm25.has_phrase(self._collection, words)
+
+    def is_familiar(self, word: str) -> bool:
+        """Whether the embedder reads a word as one token."""
+        return self._embedder.count_tokens(word) <= self._embedder.count_tokens("") + 1
