@@ -29,6 +29,8 @@ class PassagesFound:
         question_language: Language of the question, a BCP 47 tag; None if it is not sure.
         standalone_question: The question with what it leaves to earlier turns, which was searched for as well; None if
             it leaves nothing to them.
+        did_you_mean: The question with misspelled words as the documents spell them, which was searched for as well;
+            None if nothing is misspelled.
         model: Name of the box's language model, where the mode needs one. Where the collection may leave the box, a
             remote may write in its place.
     """
@@ -38,6 +40,7 @@ class PassagesFound:
     mode: AnswerMode
     question_language: str | None = None
     standalone_question: str | None = None
+    did_you_mean: str | None = None
     model: str | None = None
 
 

@@ -86,6 +86,8 @@ class SearchResult:
             see ``core.passage.relevances``, else the share of the best score that fusion gives, at most 1.
         standalone_question: The question with what it leaves to earlier turns, which was searched for as well; None if
             it leaves nothing to them.
+        did_you_mean: The question with misspelled words as the documents spell them, which was searched for as well;
+            None if nothing is misspelled.
     """
 
     passages: tuple[RankedPassage, ...]
@@ -94,6 +96,7 @@ class SearchResult:
     explanations: tuple[Explanation, ...] = ()
     relevances: tuple[float, ...] = ()
     standalone_question: str | None = None
+    did_you_mean: str | None = None
 
 
 class AnswerStream:
@@ -244,21 +247,20 @@ class Pipeline:
             query.query, query.collection, candidates, query.filter, query.explain, context, query.turns
         )
         retrieved = await self._retrieve(request, trace)
-        standalone = _standalone(retrieved.value)
+        told = _told(retrieved.value)
         stages = [StageTime("retriever", retrieved.queue_s, retrieved.compute_s)]
         if not query.rerank:
             found = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.limit])
             best = retrieved.value.best_score
             shares = tuple(min(each.score / best, 1.0) if best > 0 else 0.0 for each in found)
-            return SearchResult(found, tuple(stages), (), _explained(query, retrieved.value, found), shares, standalone)
+            return SearchResult(found, tuple(stages), (), _explained(query, retrieved.value, found), shares, *told)
         ranked = await self._rerank(query.query, retrieved.value, query.limit, context, trace)
         stages.append(StageTime("reranker", ranked.queue_s, ranked.compute_s))
         found = ranked.value.passages
         compared = tuple(hit.passage for hit in retrieved.value.hits)
         explained = _explained(query, retrieved.value, found)
-        return SearchResult(
-            found, tuple(stages), compared, explained, relevances(found, ranked.value.evidence), standalone
-        )
+        shares = relevances(found, ranked.value.evidence)
+        return SearchResult(found, tuple(stages), compared, explained, shares, *told)
 
     async def rerank(self, request: RerankRequest, deadline: float | None) -> Timed[Reranked]:
         """Orders the passages of another box, in the same queue as this box's questions.
@@ -310,8 +312,14 @@ class Pipeline:
         with self._recorder.failures(query, "reranker"):
             ranked = await self._rerank(query.question, retrieved.value, query.passages, context, trace)
         self._recorder.completed(query, "reranker", ranked)
-        standalone = _standalone(retrieved.value)
-        found = PassagesFound(ranked.value.passages, ranked.value.evidence, query.mode, standalone_question=standalone)
+        standalone, did_you_mean = _told(retrieved.value)
+        found = PassagesFound(
+            ranked.value.passages,
+            ranked.value.evidence,
+            query.mode,
+            standalone_question=standalone,
+            did_you_mean=did_you_mean,
+        )
         events.put(found)
         before_generator = self._clock() - started
         request = _generation_request(query, retrieved.value, ranked.value)
@@ -449,8 +457,10 @@ def _generation_request(query: Query, retrieved: Retrieved, ranked: Reranked) ->
     )
 
 
-def _standalone(retrieved: Retrieved) -> str | None:
-    return None if retrieved.wordings is None else retrieved.wordings.standalone
+def _told(retrieved: Retrieved) -> tuple[str | None, str | None]:
+    """Returns which standalone and corrected wordings were searched for."""
+    wordings = retrieved.wordings
+    return (None, None) if wordings is None else (wordings.standalone, wordings.corrected)
 
 
 def _explained(query: SearchQuery, retrieved: Retrieved, found: Sequence[RankedPassage]) -> tuple[Explanation, ...]:

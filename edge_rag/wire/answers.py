@@ -45,6 +45,7 @@ def event_to_message(event: AnswerEvent) -> rag_pb2.AskResponse:
                 evidence=event.evidence,
                 question_language=event.question_language,
                 standalone_question=event.standalone_question,
+                did_you_mean=event.did_you_mean,
                 mode=MODES.to_number(event.mode),
                 model=event.model,
             )
@@ -94,6 +95,7 @@ def search_to_message(
     stages: Iterable[StageTime],
     explanations: Iterable[Explanation],
     standalone_question: str | None = None,
+    did_you_mean: str | None = None,
 ) -> rag_pb2.SearchResponse:
     """Returns the result of a search as a message: as many of the best hits as fit."""
     hits = map(passage_to_message, passages)
@@ -104,6 +106,7 @@ def search_to_message(
         stages=map(_STAGE_TIME.to_message, stages),
         explanations=[each for _, each in pairs if each is not None],
         standalone_question=standalone_question,
+        did_you_mean=did_you_mean,
     )
 
 

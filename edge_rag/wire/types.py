@@ -96,6 +96,8 @@ class PassagesReceived:
         question_language: Language of the question, a BCP 47 tag; None if it is not sure.
         standalone_question: The question with what it leaves to earlier turns, which was searched for as well; None if
             it leaves nothing to them.
+        did_you_mean: The question with misspelled words as the documents spell them, which was searched for as well;
+            None if nothing is misspelled.
         mode: How the answer is written; ``Unrecognized`` from a daemon that does not tell.
         model: Name of the box's language model, where the mode needs one. Where the collection may leave the box, a
             remote may write in its place.
@@ -105,6 +107,7 @@ class PassagesReceived:
     evidence: float = 0.0
     question_language: str | None = None
     standalone_question: str | None = None
+    did_you_mean: str | None = None
     mode: AnswerMode | Unrecognized = UNTOLD
     model: str | None = None
 
@@ -122,12 +125,14 @@ class SearchReply:
         stages: Time per stage, in pipeline order.
         explanations: Ranks and scores of each hit, in order of the hits; empty unless ``SearchOptions.explain`` is set.
         standalone_question: As in ``PassagesReceived``.
+        did_you_mean: As in ``PassagesReceived``.
     """
 
     hits: tuple[FoundPassage, ...]
     stages: tuple[StageTime, ...]
     explanations: tuple[HitExplanation, ...] = ()
     standalone_question: str | None = None
+    did_you_mean: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

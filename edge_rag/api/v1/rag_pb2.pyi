@@ -459,6 +459,7 @@ class Passages(_message.Message):
     EVIDENCE_FIELD_NUMBER: _builtins.int
     QUESTION_LANGUAGE_FIELD_NUMBER: _builtins.int
     STANDALONE_QUESTION_FIELD_NUMBER: _builtins.int
+    DID_YOU_MEAN_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     evidence: _builtins.float
@@ -470,6 +471,11 @@ class Passages(_message.Message):
     standalone_question: _builtins.str
     """The question with what it leaves to AskRequest.turns, which was searched for as well and which the answer was judged
     by; absent if it leaves nothing to them.
+    """
+    did_you_mean: _builtins.str
+    """The question, standalone, with misspelled words as the documents of the collection spell them, which was searched for
+    as well and which the answer was judged by; absent if nothing is misspelled. A word with a digit, an abbreviation in
+    capitals and a word that the collection has are never changed.
     """
     mode: Global___AnswerMode.ValueType
     """How the answer is written, and with it what it promises: ANSWER_MODE_QUOTE is quoted from the documents,
@@ -490,19 +496,24 @@ class Passages(_message.Message):
         evidence: _builtins.float = ...,
         question_language: _builtins.str | None = ...,
         standalone_question: _builtins.str | None = ...,
+        did_you_mean: _builtins.str | None = ...,
         mode: Global___AnswerMode.ValueType = ...,
         model: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_model", b"_model", "_question_language", b"_question_language", "_standalone_question", b"_standalone_question", "model", b"model", "question_language", b"question_language", "standalone_question", b"standalone_question"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_did_you_mean", b"_did_you_mean", "_model", b"_model", "_question_language", b"_question_language", "_standalone_question", b"_standalone_question", "did_you_mean", b"did_you_mean", "model", b"model", "question_language", b"question_language", "standalone_question", b"standalone_question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_model", b"_model", "_question_language", b"_question_language", "_standalone_question", b"_standalone_question", "evidence", b"evidence", "mode", b"mode", "model", b"model", "passages", b"passages", "question_language", b"question_language", "standalone_question", b"standalone_question"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_did_you_mean", b"_did_you_mean", "_model", b"_model", "_question_language", b"_question_language", "_standalone_question", b"_standalone_question", "did_you_mean", b"did_you_mean", "evidence", b"evidence", "mode", b"mode", "model", b"model", "passages", b"passages", "question_language", b"question_language", "standalone_question", b"standalone_question"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__did_you_mean: _TypeAlias = _typing.Literal["did_you_mean"]  # noqa: Y015
+    _WhichOneofArgType__did_you_mean: _TypeAlias = _typing.Literal["_did_you_mean", b"_did_you_mean"]  # noqa: Y015
     _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
     _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     _WhichOneofReturnType__question_language: _TypeAlias = _typing.Literal["question_language"]  # noqa: Y015
     _WhichOneofArgType__question_language: _TypeAlias = _typing.Literal["_question_language", b"_question_language"]  # noqa: Y015
     _WhichOneofReturnType__standalone_question: _TypeAlias = _typing.Literal["standalone_question"]  # noqa: Y015
     _WhichOneofArgType__standalone_question: _TypeAlias = _typing.Literal["_standalone_question", b"_standalone_question"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__did_you_mean) -> _WhichOneofReturnType__did_you_mean | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
     @_typing.overload
@@ -887,8 +898,11 @@ class SearchResponse(_message.Message):
     STAGES_FIELD_NUMBER: _builtins.int
     EXPLANATIONS_FIELD_NUMBER: _builtins.int
     STANDALONE_QUESTION_FIELD_NUMBER: _builtins.int
+    DID_YOU_MEAN_FIELD_NUMBER: _builtins.int
     standalone_question: _builtins.str
     """As Passages.standalone_question."""
+    did_you_mean: _builtins.str
+    """As Passages.did_you_mean."""
     @_builtins.property
     def hits(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Passage]:
         """Best first."""
@@ -908,13 +922,19 @@ class SearchResponse(_message.Message):
         stages: _abc.Iterable[Global___StageTime] | None = ...,
         explanations: _abc.Iterable[Global___Explanation] | None = ...,
         standalone_question: _builtins.str | None = ...,
+        did_you_mean: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_standalone_question", b"_standalone_question", "standalone_question", b"standalone_question"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_did_you_mean", b"_did_you_mean", "_standalone_question", b"_standalone_question", "did_you_mean", b"did_you_mean", "standalone_question", b"standalone_question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_standalone_question", b"_standalone_question", "explanations", b"explanations", "hits", b"hits", "stages", b"stages", "standalone_question", b"standalone_question"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_did_you_mean", b"_did_you_mean", "_standalone_question", b"_standalone_question", "did_you_mean", b"did_you_mean", "explanations", b"explanations", "hits", b"hits", "stages", b"stages", "standalone_question", b"standalone_question"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__did_you_mean: _TypeAlias = _typing.Literal["did_you_mean"]  # noqa: Y015
+    _WhichOneofArgType__did_you_mean: _TypeAlias = _typing.Literal["_did_you_mean", b"_did_you_mean"]  # noqa: Y015
     _WhichOneofReturnType__standalone_question: _TypeAlias = _typing.Literal["standalone_question"]  # noqa: Y015
     _WhichOneofArgType__standalone_question: _TypeAlias = _typing.Literal["_standalone_question", b"_standalone_question"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__did_you_mean) -> _WhichOneofReturnType__did_you_mean | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__standalone_question) -> _WhichOneofReturnType__standalone_question | None: ...
 
 Global___SearchResponse: _TypeAlias = SearchResponse  # noqa: Y015

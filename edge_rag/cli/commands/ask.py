@@ -173,7 +173,7 @@ def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bo
             print_line(line)
     if cut := cut_line(answer.finished):
         note(f"\n{cut}", "yellow")
-    searched = searched_line(question, answer.found.standalone_question)
+    searched = searched_line(question, answer.found.standalone_question, answer.found.did_you_mean)
     details = [searched, mode_line(answer), finish_line(answer.finished), f"request {answer.request_id}"]
     note("\n" + "\n".join(filter(None, details)), "dim")
 

@@ -79,14 +79,15 @@ def search(
 
 def _as_json(question: str, reply: SearchReply) -> dict[str, Any]:
     hits = starmap(SearchHit.explained, zip_longest(reply.hits, reply.explanations))
+    times = SearchTimings(reply.stages)
     found: dict[str, Any] = encode(
-        FoundHits(question, reply.standalone_question, tuple(hits), SearchTimings(reply.stages))
+        FoundHits(question, reply.standalone_question, reply.did_you_mean, tuple(hits), times)
     )
     return found
 
 
 def _show(question: str, reply: SearchReply) -> None:
-    if searched := searched_line(question, reply.standalone_question):
+    if searched := searched_line(question, reply.standalone_question, reply.did_you_mean):
         note(searched, "dim")
     for number, hit in enumerate(reply.hits, start=1):
         headings = f"  ({' > '.join(hit.context)})" if hit.context else ""

@@ -104,8 +104,10 @@ def collect(request_id: str, question: str, events: Iterable[AskEvent], on_text:
     return Answer(request_id, question, found, "".join(pieces), tuple(citations), tuple(unsupported), finished)
 
 
-def searched_line(question: str, standalone_question: str | None) -> str:
+def searched_line(question: str, standalone_question: str | None, did_you_mean: str | None) -> str:
     """Formats what was searched for on one line; empty if it is the question as it was asked."""
+    if did_you_mean is not None:
+        return f"did you mean: {did_you_mean}"
     if standalone_question is None or standalone_question == question:
         return ""
     return f"searched for: {standalone_question}"

@@ -137,6 +137,11 @@ class Found(Protocol):
         ...
 
     @property
+    def did_you_mean(self) -> str | None:
+        """The question with misspelled words as the documents spell them; None if nothing is misspelled."""
+        ...
+
+    @property
     def mode(self) -> AnswerMode | Unrecognized:
         """How the answer is written."""
         ...
@@ -157,6 +162,8 @@ class WholeAnswer:
         question_language: Its language, a BCP 47 tag; null if it is not sure.
         standalone_question: The question with what it leaves to earlier turns, which was searched for as well; null
             if it leaves nothing to them.
+        did_you_mean: The question with misspelled words as the documents spell them, which was searched for as well;
+            null if nothing is misspelled.
         mode: How it was written: ``quote`` is quoted from the documents, ``cite`` is checked against them, ``free`` is
             unchecked.
         model: Name of the box's language model; null if the mode needs none.
@@ -174,6 +181,7 @@ class WholeAnswer:
     question: str
     question_language: str | None
     standalone_question: str | None
+    did_you_mean: str | None
     mode: AnswerMode | Unrecognized
     model: str | None
     answer: str
@@ -204,6 +212,7 @@ class WholeAnswer:
             question,
             found.question_language,
             found.standalone_question,
+            found.did_you_mean,
             found.mode,
             found.model,
             text,
@@ -257,12 +266,15 @@ class FoundHits:
         question: The question.
         standalone_question: The question with what it leaves to earlier turns, which was searched for as well; null
             if it leaves nothing to them.
+        did_you_mean: The question with misspelled words as the documents spell them, which was searched for as well;
+            null if nothing is misspelled.
         hits: Best first.
         timings: Where the time went.
     """
 
     question: str
     standalone_question: str | None
+    did_you_mean: str | None
     hits: tuple[SearchHit, ...]
     timings: SearchTimings
 

@@ -15,7 +15,7 @@ A collection does not have every correct word of its language. What is left alon
 
 Where half of a question's words are neither known to the collection nor frequent in a language, it is taken for one by
 a hasty writer, and the last two do not count. Nothing is corrected of a question in another language than the
-collection, which does not have the question's function words. The corrected question is searched for beside the one as
+collection, which lacks the function words of that language. The corrected question is searched for beside the one as
 asked, so that no correction loses what that one finds.
 """
 
@@ -28,7 +28,7 @@ from math import exp, log
 from typing import Final, NamedTuple, Protocol
 
 from edge_rag.analysis.languages import function_words, language_of
-from edge_rag.analysis.terms import Term, plain_letters, words_of
+from edge_rag.analysis.terms import Term, plain_letters, word_term, words_of
 from edge_rag.core.text import FUNCTION_WORDS
 
 MAX_CHARACTERS: Final = 1024
@@ -66,8 +66,15 @@ _LEAST_AGREEMENT: Final = 0.5
 _LONG_WORD: Final = 7
 """Letters from which on one edit is enough, since words of one language are rarely so near to each other by chance."""
 
+_ENDING: Final = 2
+"""Letters at the end of a word that tell its forms apart."""
+
+_LACKED_WORDS: Final = 2
 _OWN_LANGUAGE: Final = 0.5
-"""Least share of a question's function words that a collection in its language has."""
+"""A question may be in another language if the collection lacks two and more than this share of its function words."""
+
+_HELD_SHARE: Final = 0.3
+"""Share of a language's function words that a collection in it has at least."""
 
 _HASTY: Final = 0.5
 """Share of words that neither the collection nor the embedder has from which on a question is by a hasty writer."""
@@ -155,15 +162,19 @@ def corrected(question: str, lexicon: Lexicon) -> str | None:
     words = list(words_of(question)) if len(question) <= MAX_CHARACTERS else []
     exact = lexicon.counts({word.term for word in words}) if words else {}
     missing = [word for word in words if word.term not in exact and word.term not in FUNCTION_WORDS]
-    if not missing or not _is_in_its_language(question, words, exact):
+    if not missing or _is_foreign(question, words, exact, lexicon):
         return None
     forms = lexicon.term_counts({word.term for word in words} - FUNCTION_WORDS)
     unknown = [word for word in missing if not forms[word.term]]
-    changes = _accented(
-        [word for word in missing if forms[word.term] and allowed_edits(word.term)][:MAX_CORRECTED], lexicon
-    )
-    open_words = [word for word in unknown if _is_corrigible(word, question)][:MAX_CORRECTED]
-    changes |= _joined(open_words, words, question, lexicon)
+    open_words = [word for word in missing if _is_corrigible(word, question)][:MAX_CORRECTED]
+    changes = _joined(open_words, words, question, lexicon)
+    for word in open_words:
+        if any(start <= word.start < end for start, end in changes):
+            continue
+        if forms[word.term] and (same := _respelled(word.term, lexicon)):
+            changes[word.start, word.end] = same
+        elif parts := _split(word.term, lexicon):
+            changes[word.start, word.end] = " ".join(parts)
     open_words = [word for word in open_words if not any(start <= word.start < end for start, end in changes)]
     distinctive = [
         word
@@ -172,11 +183,10 @@ def corrected(question: str, lexicon: Lexicon) -> str | None:
     ]
     strange = sum(not lexicon.is_familiar(word.term) for word in unknown)
     is_hasty = strange >= 2 and strange >= _HASTY * (len(unknown) + len(distinctive))
-    for word, choice in _choices(open_words, distinctive, forms, lexicon):
-        if choice is not None and (is_hasty or _is_sure(word.term, choice, lexicon)):
+    open_words = [word for word in open_words if not forms[word.term]]
+    for word, choice in _choices(open_words, distinctive, forms, lexicon).items():
+        if is_hasty or _is_sure(word.term, choice, lexicon):
             changes[word.start, word.end] = choice.near.word
-        elif choice is None and (parts := _split(word.term, lexicon)):
-            changes[word.start, word.end] = " ".join(parts)
     return _replaced(question, changes) if changes else None
 
 
@@ -188,10 +198,17 @@ def allowed_edits(word: str) -> int:
     return 1 if letters <= _ONE_EDIT else 2
 
 
-def _is_in_its_language(question: str, words: Sequence[Term], exact: Mapping[str, int]) -> bool:
-    """Whether a question may be in a language of the collection, judging by its function words."""
-    frequent = function_words(language_of(question)) & {word.term for word in words}
-    return len(frequent & exact.keys()) >= _OWN_LANGUAGE * len(frequent)
+def _is_foreign(question: str, words: Sequence[Term], exact: Mapping[str, int], lexicon: Lexicon) -> bool:
+    """Whether a question is in a language that the collection is not in, judging by function words.
+
+    Manuals may lack the words that questions begin with, so what the collection has of all the language's counts too.
+    """
+    frequent = function_words(language_of(question))
+    used = frequent & {word.term for word in words}
+    lacked = used - exact.keys()
+    if len(lacked) < _LACKED_WORDS or len(lacked) <= _OWN_LANGUAGE * len(used):
+        return False
+    return len(lexicon.counts(frequent)) < _HELD_SHARE * len(frequent)
 
 
 def _is_corrigible(word: Term, question: str) -> bool:
@@ -210,14 +227,17 @@ def _is_sure(word: str, choice: _Choice, lexicon: Lexicon) -> bool:
     return agrees and not lexicon.is_familiar(word)
 
 
-def _accented(words: Iterable[Term], lexicon: Lexicon) -> dict[tuple[int, int], str]:
-    """Returns the words that the collection has with other accents, by their places."""
-    changes = {}
-    for word in words:
-        same = [near for near in lexicon.near(word.term, 0) if near.word != word.term]
-        if same:
-            changes[word.start, word.end] = max(same, key=lambda near: (near.chunks, near.word)).word
-    return changes
+def _respelled(word: str, lexicon: Lexicon) -> str | None:
+    """Returns what is meant by a word that the collection has other forms of: the word with other accents, or with an
+    edit inside, since forms of a word differ at its end."""
+    term, ending = word_term(word), plain_letters(word)[-_ENDING:]
+    same = [
+        near
+        for near in lexicon.near(word, 1)
+        if near.edits == 0 or (word_term(near.word) == term and plain_letters(near.word).endswith(ending))
+    ]
+    best = min(same, key=lambda near: (near.edits, -near.chunks, near.word), default=None)
+    return None if best is None or (best.edits and lexicon.is_familiar(word)) else best.word
 
 
 def _joined(
@@ -251,21 +271,20 @@ def _split(word: str, lexicon: Lexicon) -> tuple[str, str] | None:
 
 def _choices(
     unknown: Sequence[Term], known: Sequence[Term], forms: Mapping[str, int], lexicon: Lexicon
-) -> list[tuple[Term, _Choice | None]]:
-    """Returns for each unknown word what is most likely meant, None if nothing is near."""
-    slots = [_slot(word.term, lexicon) for word in unknown]
-    if not any(slot.candidates for slot in slots):
-        return [(word, None) for word in unknown]
+) -> dict[Term, _Choice]:
+    """Returns what is most likely meant by those unknown words that something is near to."""
+    slots = {word: slot for word in unknown if (slot := _slot(word.term, lexicon)).candidates}
+    if not slots:
+        return {}
     others = sorted({word.term for word in known}, key=lambda word: (forms[word], word))[:CONTEXT_WORDS]
     context = [_Slot({word: _weight(lexicon.chunks, forms[word])}) for word in others]
-    agreements = _agreements([*slots, *context], lexicon)
-    choices: list[tuple[Term, _Choice | None]] = []
-    for word, slot, agreement in zip(unknown, slots, agreements, strict=False):
+    choices: dict[Term, _Choice] = {}
+    for (word, slot), agreements in zip(slots.items(), _agreements([*slots.values(), *context], lexicon), strict=False):
         rated = [
-            (score + _AGREEMENT * agreement.get(near.word, 0.0), _Choice(near, agreement.get(near.word, 0.0)))
+            (score + _AGREEMENT * agreements[near.word], _Choice(near, agreements[near.word]))
             for score, near in slot.candidates
         ]
-        choices.append((word, max(rated, key=lambda each: (each[0], each[1].near.word))[1] if rated else None))
+        choices[word] = max(rated, key=lambda each: (each[0], each[1].near.word))[1]
     return choices
 
 

@@ -46,5 +46,5 @@ class RagService(rag_pb2_grpc.RagServicer):
             )
             found = await search(call, query)
             return messages.search_to_message(
-                found.passages, found.stages, found.explanations, found.standalone_question
+                found.passages, found.stages, found.explanations, found.standalone_question, found.did_you_mean
             )

@@ -86,7 +86,7 @@ def test_a_hit_has_an_explanation_only_if_it_was_explained() -> None:
     part = HitPart(ChunkId(1), 10, 12, 1, None, 0.1)
     explained = Explanation(Hit(PASSAGE, 0.5, parts=(part, part)), 1, 0.5)
     plain, full = SearchHit.explained(passage, None), SearchHit.explained(passage, VIEWS[Explanation].of(explained))
-    shown = encode(FoundHits("q", "q of it", (plain, full), SearchTimings(())))
+    shown = encode(FoundHits("q", "q of it", None, (plain, full), SearchTimings(())))
     assert "explanation" not in shown["hits"][0]
     assert len(shown["hits"][1]["explanation"]["merged_from"]) == 2
     assert shown["timings"] == {"stages": []}

@@ -274,4 +274,5 @@ async def search(call: Call, request: SearchRequest, limits: RequestLimits) -> F
     found = await service.search(call, query)
     explanations = map(HitExplanation.of, found.explanations)
     hits = starmap(SearchHit.explained, zip_longest(map(FoundPassage.of, found.passages), explanations))
-    return FoundHits(question, found.standalone_question, fitting(hits), SearchTimings(found.stages))
+    times = SearchTimings(found.stages)
+    return FoundHits(question, found.standalone_question, found.did_you_mean, fitting(hits), times)
