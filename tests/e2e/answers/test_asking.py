@@ -96,6 +96,28 @@ def test_a_follow_up_is_answered_over_the_turn_before_it(daemon: RunningDaemon) 
     assert "turns: has 9 turns, at most 8" in (refused.value.details() or "")
 
 
+def test_a_misspelled_question_finds_what_the_clean_one_finds(daemon: RunningDaemon) -> None:
+    clean = "how often do I have to grease the bearings of the pump"
+    misspelled = "how offten do I have to grese the bearngs of the pmp"
+    with grpc.insecure_channel(daemon.address) as channel:
+        stub = rag_pb2_grpc.RagStub(channel)
+        expected, found = (
+            stub.Search(rag_pb2.SearchRequest(query=query, limit=5), timeout=120) for query in (clean, misspelled)
+        )
+        answers = [list(stub.Ask(rag_pb2.AskRequest(question=text), timeout=120)) for text in (clean, misspelled)]
+
+    assert not expected.HasField("did_you_mean")
+    assert found.did_you_mean.endswith("do I have to grease the bearings of the pump")
+    assert found.hits[0].text == expected.hits[0].text
+    assert {hit.text for hit in expected.hits[:3]} <= {hit.text for hit in found.hits}
+    told = [next(event.passages for event in events if event.HasField("passages")) for events in answers]
+    assert not told[0].HasField("did_you_mean")
+    assert told[1].did_you_mean == found.did_you_mean
+    texts = ["".join(event.text.text for event in events) for events in answers]
+    assert "2,000" in texts[0]
+    assert texts[1] == texts[0]
+
+
 def test_a_quote_longer_than_max_tokens_is_whole_in_any_script(start: Callable[..., RunningDaemon]) -> None:
     sentence = "泵的轴承每运行两千小时必须用二号锂基润滑脂润滑一次" * 4 + "。"
     daemon = start(config="[generator]\nnot_found_below = 0\n")

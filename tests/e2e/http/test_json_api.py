@@ -410,6 +410,10 @@ def test_a_follow_up_is_answered_over_the_turn_before_it_over_http(http_daemon: 
     assert searched["hits"][0]["text"] == answer["passages"][0]["text"]
     assert call(http_daemon, "POST", "ask", {"question": QUESTIONS[0]})[1]["standalone_question"] is None
     assert (refused[0], refused[1]["error"]["param"]) == (400, "turns")
+    for operation in ("ask", "search"):
+        told = call(http_daemon, "POST", operation, {"question": "how offten to grese the bearngs of the pmp"})[1]
+        assert told["did_you_mean"].endswith("to grease the bearings of the pump")
+        assert call(http_daemon, "POST", operation, {"question": QUESTIONS[0]})[1]["did_you_mean"] is None
 
     messages = [
         {"role": "user", "content": QUESTIONS[0]},

@@ -127,6 +127,24 @@ def test_what_was_searched_for_is_told_where_it_is_not_the_question(
         assert "searched for" not in told[1]
 
 
+def test_the_corrected_question_is_told(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    def searching(request: rag_pb2.SearchRequest, _: Any) -> rag_pb2.SearchResponse:
+        return rag_pb2.SearchResponse(standalone_question="grese them pumps?", did_you_mean="grease them pumps?")
+
+    def asking(request: rag_pb2.AskRequest, _: Any) -> Iterator[rag_pb2.AskResponse]:
+        yield rag_pb2.AskResponse(passages=rag_pb2.Passages(did_you_mean="grease them pumps?"))
+        yield finished()
+
+    scripted.script("Search", searching)
+    scripted.script("Ask", asking)
+    for command in ("ask", "search"):
+        asked = [command, "grese them pmps?", "--server", scripted.address]
+        assert "did you mean: grease them pumps?\n" in runner.invoke(main, asked).stderr
+        shown = json.loads(runner.invoke(main, [*asked, "--json"]).stdout)
+        assert shown["did_you_mean"] == "grease them pumps?"
+        assert shown["question"] == "grese them pmps?"
+
+
 def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", answering("Every 2,000 hours."))
     result = runner.invoke(
@@ -137,6 +155,7 @@ def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedD
         "question": "how often?",
         "question_language": None,
         "standalone_question": None,
+        "did_you_mean": None,
         "mode": "quote",
         "model": None,
         "answer": "Every 2,000 hours.",
@@ -182,6 +201,7 @@ def test_search_as_json_has_its_stable_shape(runner: CliRunner, scripted: Script
     assert json.loads(result.stdout) == {
         "question": "oil",
         "standalone_question": None,
+        "did_you_mean": None,
         "hits": [
             {
                 "document_id": "",
@@ -311,7 +331,9 @@ def test_a_question_that_fails_is_its_own_line_and_the_others_are_answered(
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert result.exit_code == 1
     assert [line["question"] for line in lines] == ["good", "bad", "na�ve", "good"]
-    assert [sorted(line) for line in lines[::3]] == [["hits", "question", "standalone_question", "timings"]] * 2
+    assert [sorted(line) for line in lines[::3]] == [
+        ["did_you_mean", "hits", "question", "standalone_question", "timings"]
+    ] * 2
     assert lines[1]["error"] == {"code": "NOT_FOUND", "message": "no such collection"}
     assert lines[2]["error"]["message"] == f"{file}, line 3: not valid UTF-8 at byte 3 (0xef)"
     assert "2 of 4 questions failed" in result.stderr

@@ -80,6 +80,8 @@ class Answer:
                 self.extension |= {"evidence": event.evidence, "mode": event.mode.value}
                 if event.standalone_question is not None:
                     self.extension["standalone_question"] = event.standalone_question
+                if event.did_you_mean is not None:
+                    self.extension["did_you_mean"] = event.did_you_mean
                 if event.model is not None:
                     self.extension["model"] = event.model
                 if event.mode is AnswerMode.FREE:
