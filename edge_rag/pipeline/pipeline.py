@@ -247,20 +247,20 @@ class Pipeline:
             query.query, query.collection, candidates, query.filter, query.explain, context, query.turns
         )
         retrieved = await self._retrieve(request, trace)
-        told = _told(retrieved.value)
+        wordings = _other_wordings(retrieved.value)
         stages = [StageTime("retriever", retrieved.queue_s, retrieved.compute_s)]
         if not query.rerank:
             found = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.limit])
             best = retrieved.value.best_score
             shares = tuple(min(each.score / best, 1.0) if best > 0 else 0.0 for each in found)
-            return SearchResult(found, tuple(stages), (), _explained(query, retrieved.value, found), shares, *told)
+            return SearchResult(found, tuple(stages), (), _explained(query, retrieved.value, found), shares, *wordings)
         ranked = await self._rerank(query.query, retrieved.value, query.limit, context, trace)
         stages.append(StageTime("reranker", ranked.queue_s, ranked.compute_s))
         found = ranked.value.passages
         compared = tuple(hit.passage for hit in retrieved.value.hits)
         explained = _explained(query, retrieved.value, found)
         shares = relevances(found, ranked.value.evidence)
-        return SearchResult(found, tuple(stages), compared, explained, shares, *told)
+        return SearchResult(found, tuple(stages), compared, explained, shares, *wordings)
 
     async def rerank(self, request: RerankRequest, deadline: float | None) -> Timed[Reranked]:
         """Orders the passages of another box, in the same queue as this box's questions.
@@ -312,7 +312,7 @@ class Pipeline:
         with self._recorder.failures(query, "reranker"):
             ranked = await self._rerank(query.question, retrieved.value, query.passages, context, trace)
         self._recorder.completed(query, "reranker", ranked)
-        standalone, did_you_mean = _told(retrieved.value)
+        standalone, did_you_mean = _other_wordings(retrieved.value)
         found = PassagesFound(
             ranked.value.passages,
             ranked.value.evidence,
@@ -457,7 +457,7 @@ def _generation_request(query: Query, retrieved: Retrieved, ranked: Reranked) ->
     )
 
 
-def _told(retrieved: Retrieved) -> tuple[str | None, str | None]:
+def _other_wordings(retrieved: Retrieved) -> tuple[str | None, str | None]:
     """Returns which standalone and corrected wordings were searched for."""
     wordings = retrieved.wordings
     return (None, None) if wordings is None else (wordings.standalone, wordings.corrected)

@@ -13,8 +13,8 @@ A collection does not have every correct word of its language. What is left alon
 - words that the embedder reads as one token, since its vocabulary was made of the frequent words of many languages;
 - words of which the nearest one does not agree with the rest of the question, unless a long word is one edit away.
 
-Where half of a question's words are neither known to the collection nor frequent in a language, it is taken for one by
-a hasty writer, and the last two do not count. Nothing is corrected of a question in another language than the
+Where half of a question's words are neither known to the collection nor frequent in a language, they are taken to be
+misspelled, and the last two do not count. Nothing is corrected of a question in another language than the
 collection, which lacks the function words of that language. The corrected question is searched for beside the one as
 asked, so that no correction loses what that one finds.
 """
@@ -76,11 +76,11 @@ _OWN_LANGUAGE: Final = 0.5
 _HELD_SHARE: Final = 0.3
 """Share of a language's function words that a collection in it has at least."""
 
-_HASTY: Final = 0.5
-"""Share of words that neither the collection nor the embedder has from which on a question is by a hasty writer."""
+_MISSPELLED_SHARE: Final = 0.5
+"""Share of words that neither the collection nor the embedder has from which on a question is misspelled throughout."""
 
 _COMMON_SHARE: Final = 0.5
-"""A word in more than this share of the chunks is no candidate, unless by one edit."""
+"""A word in more than this share of the chunks is no candidate, unless by one edit; likewise a function word."""
 
 _LEAST_PART: Final = 3
 """Letters of the shorter part of a word that is split."""
@@ -182,10 +182,10 @@ def corrected(question: str, lexicon: Lexicon) -> str | None:
         if 0 < forms.get(word.term, 0) <= _COMMON_SHARE * lexicon.chunks and word.term not in FUNCTION_WORDS
     ]
     strange = sum(not lexicon.is_familiar(word.term) for word in unknown)
-    is_hasty = strange >= 2 and strange >= _HASTY * (len(unknown) + len(distinctive))
+    all_misspelled = strange >= 2 and strange >= _MISSPELLED_SHARE * (len(unknown) + len(distinctive))
     open_words = [word for word in open_words if not forms[word.term]]
     for word, choice in _choices(open_words, distinctive, forms, lexicon).items():
-        if is_hasty or _is_sure(word.term, choice, lexicon):
+        if all_misspelled or _is_sure(word.term, choice, lexicon):
             changes[word.start, word.end] = choice.near.word
     return _replaced(question, changes) if changes else None
 
@@ -294,7 +294,7 @@ def _slot(word: str, lexicon: Lexicon) -> _Slot:
         (
             (_score(plain, near), near)
             for near in lexicon.near(word, allowed_edits(word))
-            if near.edits <= 1 or near.chunks <= _COMMON_SHARE * lexicon.chunks
+            if near.edits <= 1 or not (near.word in FUNCTION_WORDS or near.chunks > _COMMON_SHARE * lexicon.chunks)
         ),
         reverse=True,
     )[:CANDIDATES]

@@ -331,9 +331,8 @@ def test_a_question_that_fails_is_its_own_line_and_the_others_are_answered(
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert result.exit_code == 1
     assert [line["question"] for line in lines] == ["good", "bad", "na�ve", "good"]
-    assert [sorted(line) for line in lines[::3]] == [
-        ["did_you_mean", "hits", "question", "standalone_question", "timings"]
-    ] * 2
+    shape = ["did_you_mean", "hits", "question", "standalone_question", "timings"]
+    assert [sorted(line) for line in lines[::3]] == [shape] * 2
     assert lines[1]["error"] == {"code": "NOT_FOUND", "message": "no such collection"}
     assert lines[2]["error"]["message"] == f"{file}, line 3: not valid UTF-8 at byte 3 (0xef)"
     assert "2 of 4 questions failed" in result.stderr

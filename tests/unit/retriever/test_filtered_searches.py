@@ -38,6 +38,7 @@ from edge_rag.index.local import LocalIndexes
 from edge_rag.index.manager import VectorIndexes
 from edge_rag.retriever.bm25 import Bm25Index, query_terms
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
+from edge_rag.retriever.wordings.vocabulary import Vocabularies
 from edge_rag.storage.collections import CollectionStore
 from edge_rag.storage.database import Database
 from edge_rag.storage.documents import DocumentStore
@@ -85,6 +86,7 @@ class Library:
         self.vectors = vectors
         self.lexical = Bm25Index(database)
         self.allowed = AllowedChunks(database)
+        self.vocabularies = Vocabularies(database)
         self.chunks = chunks
 
 
@@ -261,7 +263,13 @@ def test_the_fused_search_finds_as_many_as_are_allowed_and_weighs_words_by_the_w
     library: Library, wanted: Filter, limit: int
 ) -> None:
     retriever = HybridRetriever(
-        _EMBEDDER, library.store, library.vectors, library.lexical, library.allowed, SearchDepth(5)
+        _EMBEDDER,
+        library.store,
+        library.vectors,
+        library.lexical,
+        library.allowed,
+        library.vocabularies,
+        SearchDepth(5),
     )
     expected = {chunk.chunk_id for chunk in library.chunks if holds(wanted, chunk)}
     found, everything = retriever.retrieve(
