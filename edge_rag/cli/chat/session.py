@@ -137,7 +137,7 @@ class Chat:
         """Yields the events; tells what is searched for before the answer begins."""
         for event in events:
             if isinstance(event, PassagesReceived):
-                searched = searched_line(question, event.standalone_question)
+                searched = searched_line(question, event.standalone_question, event.did_you_mean)
                 if searched and not self._as_json:
                     note(searched, "dim")
             yield event
