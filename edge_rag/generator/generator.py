@@ -121,6 +121,8 @@ class AnswerGenerator(QuoteGenerator):
         """Prepares an answer that another machine generates; None if no model is needed: a quoted answer, and the
         not-found answer.
 
+        The other machine gets no earlier turns, so its prompt, and the one that goes on here, have none.
+
         Raises:
             InvalidRequest, RequestTooLarge: It could not be answered here either.
         """
@@ -128,7 +130,8 @@ class AnswerGenerator(QuoteGenerator):
             return None
         grammar = None if request.format is None else self._grammars.compile(request.format, request.client)
         # Another machine writes text, so the rest is asked for as text, too.
-        prompt, constraint, sink = self._compose(request, grammar, listener, as_chat=True)
+        alone = replace(request, turns=())
+        prompt, constraint, sink = self._compose(alone, grammar, listener, as_chat=True)
 
         def submit(rest: TokenRequest, rest_sink: TokenSink) -> Callable[[], None]:
             return AnswerHandle(self.engine, self.engine.submit(rest, rest_sink)).cancel

@@ -253,13 +253,13 @@ def checked_turns(field: str, turns: Sequence[Turn], question_characters: int) -
 def newest_turns(turns: Sequence[Turn]) -> tuple[Turn, ...]:
     """Returns the newest turns of a conversation that a question can carry, oldest first; the newest one always.
 
-    Older ones are left out in steps of ``TURNS_LEFT_OUT_AT_ONCE``. Of a turn that is too long, sources are left out,
-    and the end of the answer.
+    Of too many turns, the oldest are left out in steps of ``TURNS_LEFT_OUT_AT_ONCE``; of too long ones, as few as
+    possible. Of a turn that is too long by itself, sources are left out, and the end of the answer.
     """
     steps = -(-max(0, len(turns) - MAX_TURNS) // TURNS_LEFT_OUT_AT_ONCE)
     kept = [*map(_cut, turns[steps * TURNS_LEFT_OUT_AT_ONCE :])]
     while sum(len(text) for turn in kept for text in turn.texts()) > MAX_TURNS_CHARACTERS:
-        del kept[: min(TURNS_LEFT_OUT_AT_ONCE, len(kept) - 1)]
+        del kept[0]
     return tuple(kept)
 
 

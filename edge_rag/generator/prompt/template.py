@@ -1,4 +1,4 @@
-"""Renders prompts: system text, passages in order, question; the parts that requests share come first.
+"""Renders prompts: system text, earlier turns, passages in order, question; what requests share comes first.
 
 Also finds the spans of a prompt whose KV can be copied from the passage computed in isolation.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import cached_property
+from itertools import accumulate, chain
 
 from edge_rag.analysis.languages import language_of
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import AnswerMode, KvReuse
 from edge_rag.engine.kv_cache.page_copy import PassageSpan
-from edge_rag.errors import RequestTooLarge
+from edge_rag.errors import ModelFolderInvalid, RequestTooLarge
 from edge_rag.generator.messages import AUTO, Message, message
+from edge_rag.generator.prompt.history import history_budget, left_out, messages
 from edge_rag.generator.prompt.passage_order import PassageArranger
 from edge_rag.generator.prompt.profiles import CHAT, PromptProfile, TraceFormat
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
@@ -81,12 +83,14 @@ def passage_spans(
     isolated: Sequence[Sequence[int]],
     page_tokens: int,
     recompute: int,
+    beginning: Sequence[int] | None = None,
 ) -> tuple[PassageSpan, ...]:
     """Finds the spans of a prompt whose KV may be copied.
 
-    The isolated text of a passage is the prompt's beginning, the passage, and its last token repeated until the last
-    page is full plus one token. The first tokens of a passage in the prompt, and its number if it differs in the
-    isolated text, are not part of its span. The first passage has the same context in both, so all of its tokens are.
+    The isolated text of a passage is the prompt's beginning without earlier turns, the passage, and its last token
+    repeated until the last page is full plus one token. The first tokens of a passage in the prompt, and its number if
+    it differs in the isolated text, are not part of its span. Without earlier turns the first passage has the same
+    context in both, so all of its tokens are.
 
     Args:
         prompt: The prompt.
@@ -94,24 +98,35 @@ def passage_spans(
         rendered: Tokens of each passage in the prompt.
         isolated: Tokens of each passage in its isolated text.
         page_tokens: Tokens of a page.
-        recompute: Tokens of each passage after the first that are recomputed in the prompt, after those that differ.
+        recompute: Tokens of each passage after the first that are recomputed in the prompt, after those that differ;
+            with earlier turns of the first one, too.
+        beginning: What precedes the passage in its isolated text; None for what precedes the first one in the prompt.
 
     Returns:
         The spans in order; none if the prompt is not the concatenation of its parts.
     """
+    before = tuple(prompt[:first]) if beginning is None else tuple(beginning)
     ends = [*accumulate(map(len, rendered), initial=first)]
     if list(prompt[first : ends[-1]]) != [token for tokens in rendered for token in tokens]:
         return ()
     spans = []
     for start, within, apart in zip(ends[:-1], rendered, isolated, strict=True):
         common = _common_suffix(within, apart)
-        skipped = 0 if start == first else recompute
+        skipped = 0 if start == first == len(before) else recompute
         if common > skipped:
-            text = (*prompt[:first], *apart)
+            text = (*before, *apart)
             filled = (*text, *[apart[-1]] * (-len(text) % page_tokens + 1))
             begin = start + len(within) - common + skipped
-            spans.append(PassageSpan(begin, common - skipped, filled, first + len(apart) - common + skipped))
+            spans.append(PassageSpan(begin, common - skipped, filled, len(text) - common + skipped))
     return tuple(spans)
+
+
+def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """Returns the length of the longest common prefix, tokens."""
+    return next(
+        (place for place, (left, right) in enumerate(zip(one, other, strict=False)) if left != right),
+        min(len(one), len(other)),
+    )
 
 
 def _common_suffix(one: Sequence[int], other: Sequence[int]) -> int:
@@ -186,7 +201,7 @@ class PromptEncoder:
     def encode(
         self, request: GenerationRequest, capacity: int, as_given: bool = False, as_chat: bool = False
     ) -> Prompt:
-        """Renders a prompt with as many passages, best first, as fit beside the answer.
+        """Renders a prompt with as many passages, best first, as fit beside the answer and earlier turns.
 
         Args:
             request: The question and its passages, at least one.
@@ -203,22 +218,52 @@ class PromptEncoder:
         budget = capacity - answer
         texts = [ranked.passage.text for ranked in request.passages]
         lengths = [len(ids) for ids in self._rendered(profile, texts)]
-        question = len(self._tokenizer.encode(request.question))
-        kept = max(1, passages_that_fit(lengths, budget - self._system_tokens[profile.name] - question))
+        room = budget - self._system_tokens[profile.name] - len(self._tokenizer.encode(request.question))
+        history, history_tokens = self._history(request, profile, budget)
+        kept = max(1, passages_that_fit(lengths, room - history_tokens))
         while True:
             numbering = tuple(range(kept)) if as_given else self._numbering(request, request.passages[:kept])
             ordered = [texts[index] for index in numbering]
-            prompt = self._tokenizer.encode_chat(profile.system, profile.lay_out(ordered, request.question))
+            prompt = self._encoded(profile, history, ordered, request.question)
             if len(prompt) <= budget:
                 passages = request.passages[:kept]
                 self._arranger.record([ranked.passage for ranked in passages])
-                spans = () if profile.question_first else self._spans(request, prompt, ordered, profile)
+                spans = () if profile.question_first else self._spans(request, prompt, history, ordered, profile)
                 user = user_text(ordered, request.question)
                 return Prompt(tuple(prompt), CHAT.system, user, passages, numbering, spans, profile.trace)
-            if kept == 1:
+            if kept == 1 and not history:
                 raise RequestTooLarge("tokens", len(prompt) + answer, capacity)
+            if kept == 1:
+                history, kept = (), max(1, passages_that_fit(lengths, room))
+                continue
             # Lengths of parts need not add up exactly to the length of the whole.
             kept -= 1
+
+    def _history(self, request: GenerationRequest, profile: PromptProfile, budget: int) -> tuple[tuple[str, ...], int]:
+        """Returns the messages of the earlier turns that the prompt has, and about how many tokens they are."""
+        turns = messages(request.turns, profile) if profile is CHAT else []
+        if request.mode is AnswerMode.QUOTE or not turns or not self._renders_turns:
+            return (), 0
+        alone = len(self._tokenizer.encode_conversation(profile.system, [""]))
+        lengths = [len(self._tokenizer.encode_conversation(profile.system, [*turn, ""])) - alone for turn in turns]
+        first = left_out(lengths, history_budget(budget))
+        return tuple(chain.from_iterable(turns[first:])), sum(lengths[first:])
+
+    @cached_property
+    def _renders_turns(self) -> bool:
+        """Whether the model's template renders conversations; a few refuse or reorder them."""
+        try:
+            self._tokenizer.encode_conversation(CHAT.system, ["question", "answer", "question"])
+        except ModelFolderInvalid:
+            return False
+        return True
+
+    def _encoded(
+        self, profile: PromptProfile, history: Sequence[str], passages: Sequence[str], question: str
+    ) -> list[int]:
+        if not history:
+            return self._tokenizer.encode_chat(profile.system, profile.lay_out(passages, question))
+        return self._tokenizer.encode_conversation(profile.system, [*history, user_text(passages, question)])
 
     def _numbering(self, request: GenerationRequest, kept: Sequence[RankedPassage]) -> tuple[int, ...]:
         """Keeps the ranked order for formatted answers: a format may ask for numbers, which clients know by rank."""
@@ -227,19 +272,28 @@ class PromptEncoder:
         return self._arranger.arrange([ranked.passage for ranked in kept])
 
     def _spans(
-        self, request: GenerationRequest, prompt: Sequence[int], texts: Sequence[str], profile: PromptProfile
+        self,
+        request: GenerationRequest,
+        prompt: Sequence[int],
+        history: Sequence[str],
+        texts: Sequence[str],
+        profile: PromptProfile,
     ) -> tuple[PassageSpan, ...]:
         reuse = self._reuse
         if reuse is None or request.kv_reuse is not KvReuse.PASSAGE:
             return ()
         rendered = self._rendered(profile, texts)
-        bare = self._tokenizer.encode_chat(profile.system, profile.lay_out([], request.question))
-        first = next(place for place, (one, other) in enumerate(zip(prompt, bare, strict=False)) if one != other)
+        first = _common_prefix(prompt, self._encoded(profile, history, (), request.question))
+        # Passages are computed alone without the turns of one conversation, so that others copy them, too.
+        beginning = prompt[:first]
+        if history:
+            plain, bare = (self._encoded(profile, (), each, request.question) for each in (texts, ()))
+            beginning = plain[: _common_prefix(plain, bare)]
         # The KV of a passage depends on the number before it, for which a format may ask. Elsewhere nothing becomes of
         # the numbers that a model writes, so that a passage is computed once for all positions.
         numbered = request.format is not None
         isolated = rendered if numbered else [ids for text in texts for ids in self._rendered(profile, [text])]
-        return passage_spans(prompt, first, rendered, isolated, reuse.page_tokens, reuse.recompute)
+        return passage_spans(prompt, first, rendered, isolated, reuse.page_tokens, reuse.recompute, beginning)
 
     def _rendered(self, profile: PromptProfile, texts: Sequence[str]) -> list[list[int]]:
         return [

@@ -19,13 +19,11 @@ from edge_rag.core.limits.request_fields import (
     MAX_CONVERSATION_CHARACTERS,
     MAX_PASSAGES,
     MAX_SENTENCES,
-    MAX_TURNS,
-    MAX_TURNS_CHARACTERS,
     RequestLimits,
     bounded_int,
     check_format,
     checked_sampling,
-    checked_turns,
+    newest_turns,
     parse_text,
 )
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Sampling, Turn
@@ -131,7 +129,7 @@ def earlier_turns(
 ) -> tuple[Turn, ...]:
     """Returns the turns that precede the last one of some messages, oldest first.
 
-    Clients send a conversation from its beginning, so the newest turns are taken that are within the bounds of turns.
+    Clients send a conversation from its beginning, so ``newest_turns`` of it are taken.
     Messages of one role that follow each other are one. System messages, and what is no text, are not read.
 
     Args:
@@ -152,23 +150,13 @@ def earlier_turns(
             found.append(Turn(text))
         elif role == "assistant" and found:
             found[-1] = replace(found[-1], answer=f"{found[-1].answer}\n\n{text}".strip())
-    turns: list[Turn] = []
-    characters = 0
-    for turn in reversed(found):
-        try:
-            checked = checked_turns(field, (turn,), question_characters)
-        except InvalidRequest:
-            continue
-        characters += sum(len(text) for each in checked for text in each.texts())
-        if len(turns) == MAX_TURNS or characters > MAX_TURNS_CHARACTERS:
-            break
-        turns += checked
-    return tuple(reversed(turns))
+    asked = (replace(turn, question=turn.question.strip()) for turn in found)
+    return newest_turns([turn for turn in asked if 1 <= len(turn.question) <= question_characters])
 
 
 def _readable(content: object, text_types: Collection[str]) -> str:
     try:
-        return text_of("content", content, text_types)
+        return text_of("content", content, text_types).replace("\x00", "")
     except InvalidRequest:
         return ""
 

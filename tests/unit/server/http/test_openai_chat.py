@@ -130,7 +130,10 @@ def test_what_cannot_be_a_turn_is_passed_over() -> None:
     assert earlier(("user", picture), ("assistant", "Nice."), ("user", "A?"), ("assistant", "B.")) == (
         Turn("A?", "B."),
     )
-    assert earlier(("user", "x" * 101), ("assistant", "Long."), ("user", "A?"), ("assistant", "\x00")) == ()
+    too_long = ("user", "x" * 101), ("assistant", "Long.")
+    assert earlier(*too_long, ("user", "\x00"), ("assistant", "B."), ("user", "A?"), ("assistant", "\x00")) == (
+        Turn("A?"),
+    )
 
 
 def test_the_newest_turns_within_the_bounds_are_read() -> None:
