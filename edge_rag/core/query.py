@@ -126,23 +126,26 @@ class Wordings:
         standalone: The question with what it leaves to the turns before it; None if it leaves nothing to them.
         corrected: ``standalone``, or else ``asked``, with its words spelled as the collection spells them; None if
             nothing is misspelled.
+        substituted: The most complete of these with phrases that the collection does not have replaced by synonyms that
+            it has; None without any.
         expanded: Further wordings with synonyms.
     """
 
     asked: str
     standalone: str | None = None
     corrected: str | None = None
+    substituted: str | None = None
     expanded: tuple[str, ...] = ()
 
     @property
     def main(self) -> str:
         """The most complete wording: passages are judged and answers written by it."""
-        return self.corrected or self.standalone or self.asked
+        return self.substituted or self.corrected or self.standalone or self.asked
 
     @property
     def distinct(self) -> tuple[str, ...]:
         """All wordings, the one as asked first, each once."""
-        given = (self.asked, self.standalone, self.corrected, *self.expanded)
+        given = (self.asked, self.standalone, self.corrected, self.substituted, *self.expanded)
         return tuple(dict.fromkeys(text for text in given if text is not None))
 
 

@@ -27,6 +27,7 @@ from edge_rag.retriever.excerpt import excerpt
 from edge_rag.retriever.fusion import Rankings, best_score, fuse
 from edge_rag.retriever.passages import PassageRanker
 from edge_rag.retriever.wordings.compose import compose
+from edge_rag.retriever.wordings.synonyms import read_synonyms
 from edge_rag.retriever.wordings.vocabulary import CollectionWords, Vocabularies
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.filter_sql import AllowedChunks, condition
@@ -144,7 +145,8 @@ class HybridRetriever:
             collection = self._store.collection(request.collection)
             rough_weights = partial(self._bm25.rough_weights, collection.number)
             words = CollectionWords(collection.number, self._vocabularies, self._bm25, self._embedder)
-            wordings = compose(request.question, request.turns, rough_weights, words)
+            synonyms = read_synonyms(collection.settings.synonyms)
+            wordings = compose(request.question, request.turns, rough_weights, words, synonyms)
             read = []
             for wording in wordings.distinct:
                 text = excerpt(wording, rough_weights, self._embedder.count_tokens)

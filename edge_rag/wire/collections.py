@@ -36,7 +36,8 @@ def collection_to_message(info: CollectionInfo) -> collections_pb2.Collection:
 
 
 def collections_to_messages(infos: Iterable[CollectionInfo]) -> list[collections_pb2.Collection]:
-    """Returns collections as messages; descriptions and labels that would make the response too large are left out."""
+    """Returns collections as messages; descriptions, labels and synonyms that would make the response too large are
+    left out."""
     sent: list[collections_pb2.Collection] = []
     left = MAX_RESPONSE_BYTES
     for info in infos:
@@ -45,6 +46,7 @@ def collections_to_messages(infos: Iterable[CollectionInfo]) -> list[collections
         if left < 0:
             message.settings.ClearField("description")
             message.settings.ClearField("labels")
+            message.settings.ClearField("synonyms")
         sent.append(message)
     return sent
 
@@ -62,9 +64,10 @@ def settings_to_message(settings: CollectionSettings) -> collections_pb2.Collect
     """Returns settings as a message.
 
     Raises:
-        InvalidRequest: The description cannot be sent.
+        InvalidRequest: The description or the synonyms cannot be sent.
     """
     sendable("description", settings.description)
+    sendable("synonyms", settings.synonyms)
     return _SETTINGS.to_message(settings)
 
 
@@ -102,6 +105,7 @@ def parse_settings(message: collections_pb2.CollectionSettings) -> CollectionSet
         kv_reuse=_kv_reuse(message.kv_reuse, default.kv_reuse),
         title=message.title,
         labels=dict(message.labels),
+        synonyms=message.synonyms,
     )
     return checked_settings(given, key="field")
 

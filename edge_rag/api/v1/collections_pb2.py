@@ -27,7 +27,7 @@ from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mas
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x65\x64ge_rag/v1/collections.proto\x12\x0b\x65\x64ge_rag.v1\x1a\x1a\x65\x64ge_rag/v1/metadata.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"^\n\x06\x46usion\x12\x12\n\x05\x64\x65nse\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07lexical\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x0e\n\x01k\x18\x03 \x01(\x01H\x02\x88\x01\x01\x42\x08\n\x06_denseB\n\n\x08_lexicalB\x04\n\x02_k\"U\n\x0cRecencyBoost\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x16\n\x0ehalf_life_days\x18\x02 \x01(\x01\x12\x13\n\x06weight\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\t\n\x07_weight\"V\n\nValueBoost\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.edge_rag.v1.MetadataValue\x12\x0e\n\x06\x66\x61\x63tor\x18\x03 \x01(\x01\"\x83\x04\n\x12\x43ollectionSettings\x12\x13\n\x0b\x64\x65scription\x18\x01 \x01(\t\x12#\n\x06\x66usion\x18\x02 \x01(\x0b\x32\x13.edge_rag.v1.Fusion\x12\x19\n\x0c\x63hunk_tokens\x18\x03 \x01(\rH\x00\x88\x01\x01\x12*\n\x07recency\x18\x04 \x01(\x0b\x32\x19.edge_rag.v1.RecencyBoost\x12\'\n\x06\x62oosts\x18\x05 \x03(\x0b\x32\x17.edge_rag.v1.ValueBoost\x12\x1d\n\x10merge_neighbours\x18\x06 \x01(\x08H\x01\x88\x01\x01\x12\x1c\n\x0f\x64rop_duplicates\x18\x07 \x01(\x08H\x02\x88\x01\x01\x12)\n\x07offload\x18\x08 \x01(\x0e\x32\x18.edge_rag.v1.OffloadRule\x12&\n\x08kv_reuse\x18\t \x01(\x0e\x32\x14.edge_rag.v1.KvReuse\x12\r\n\x05title\x18\n \x01(\t\x12;\n\x06labels\x18\x0b \x03(\x0b\x32+.edge_rag.v1.CollectionSettings.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0f\n\r_chunk_tokensB\x13\n\x11_merge_neighboursB\x12\n\x10_drop_duplicates\"\xf3\x01\n\nCollection\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x31\n\x08settings\x18\x02 \x01(\x0b\x32\x1f.edge_rag.v1.CollectionSettings\x12\x11\n\tdocuments\x18\x03 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\x04 \x01(\x04\x12\x0c\n\x04kept\x18\x05 \x01(\x08\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nsize_bytes\x18\x07 \x01(\x04\x12/\n\x0bingested_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Z\n\x17\x43reateCollectionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x31\n\x08settings\x18\x02 \x01(\x0b\x32\x1f.edge_rag.v1.CollectionSettings\"G\n\x18\x43reateCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.edge_rag.v1.Collection\"$\n\x14GetCollectionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"D\n\x15GetCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.edge_rag.v1.Collection\"\x18\n\x16ListCollectionsRequest\"G\n\x17ListCollectionsResponse\x12,\n\x0b\x63ollections\x18\x01 \x03(\x0b\x32\x17.edge_rag.v1.Collection\"\x8b\x01\n\x17UpdateCollectionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x31\n\x08settings\x18\x02 \x01(\x0b\x32\x1f.edge_rag.v1.CollectionSettings\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"G\n\x18UpdateCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.edge_rag.v1.Collection\"\'\n\x17\x44\x65leteCollectionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"G\n\x18\x44\x65leteCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.edge_rag.v1.Collection*x\n\x0bOffloadRule\x12\x1c\n\x18OFFLOAD_RULE_UNSPECIFIED\x10\x00\x12\x16\n\x12OFFLOAD_RULE_NEVER\x10\x01\x12\x19\n\x15OFFLOAD_RULE_REDACTED\x10\x02\x12\x18\n\x14OFFLOAD_RULE_ALLOWED\x10\x03*M\n\x07KvReuse\x12\x18\n\x14KV_REUSE_UNSPECIFIED\x10\x00\x12\x12\n\x0eKV_REUSE_EXACT\x10\x01\x12\x14\n\x10KV_REUSE_PASSAGE\x10\x02\x32\xb3\x03\n\x0b\x43ollections\x12U\n\x06\x43reate\x12$.edge_rag.v1.CreateCollectionRequest\x1a%.edge_rag.v1.CreateCollectionResponse\x12L\n\x03Get\x12!.edge_rag.v1.GetCollectionRequest\x1a\".edge_rag.v1.GetCollectionResponse\x12Q\n\x04List\x12#.edge_rag.v1.ListCollectionsRequest\x1a$.edge_rag.v1.ListCollectionsResponse\x12U\n\x06Update\x12$.edge_rag.v1.UpdateCollectionRequest\x1a%.edge_rag.v1.UpdateCollectionResponse\x12U\n\x06\x44\x65lete\x12$.edge_rag.v1.DeleteCollectionRequest\x1a%.edge_rag.v1.DeleteCollectionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x65\x64ge_rag/v1/collections.proto\x12\x0b\x65\x64ge_rag.v1\x1a\x1a\x65\x64ge_rag/v1/metadata.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"^\n\x06\x46usion\x12\x12\n\x05\x64\x65nse\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07lexical\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x0e\n\x01k\x18\x03 \x01(\x01H\x02\x88\x01\x01\x42\x08\n\x06_denseB\n\n\x08_lexicalB\x04\n\x02_k\"U\n\x0cRecencyBoost\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x16\n\x0ehalf_life_days\x18\x02 \x01(\x01\x12\x13\n\x06weight\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\t\n\x07_weight\"V\n\nValueBoost\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.edge_rag.v1.MetadataValue\x12\x0e\n\x06\x66\x61\x63tor\x18\x03 \x01(\x01\"\x95\x04\n\x12\x43ollectionSettings\x12\x13\n\x0b\x64\x65scription\x18\x01 \x01(\t\x12#\n\x06\x66usion\x18\x02 \x01(\x0b\x32\x13.edge_rag.v1.Fusion\x12\x19\n\x0c\x63hunk_tokens\x18\x03 \x01(\rH\x00\x88\x01\x01\x12*\n\x07recency\x18\x04 \x01(\x0b\x32\x19.edge_rag.v1.RecencyBoost\x12\'\n\x06\x62oosts\x18\x05 \x03(\x0b\x32\x17.edge_rag.v1.ValueBoost\x12\x1d\n\x10merge_neighbours\x18\x06 \x01(\x08H\x01\x88\x01\x01\x12\x1c\n\x0f\x64rop_duplicates\x18\x07 \x01(\x08H\x02\x88\x01\x01\x12)\n\x07offload\x18\x08 \x01(\x0e\x32\x18.edge_rag.v1.OffloadRule\x12&\n\x08kv_reuse\x18\t \x01(\x0e\x32\x14.edge_rag.v1.KvReuse\x12\r\n\x05title\x18\n \x01(\t\x12;\n\x06labels\x18\x0b \x03(\x0b\x32+.edge_rag.v1.CollectionSettings.LabelsEntry\x12\x10\n\x08synonyms\x18\x0c \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0f\n\r_chunk_tokensB\x13\n\x11_merge_neighboursB\x12\n\x10_drop_duplicates\"\xf3\x01\n\nCollection\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x31\n\x08settings\x18\x02 \x01(\x0b\x32\x1f.edge_rag.v1.CollectionSettings\x12\x11\n\tdocuments\x18\x03 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\x04 \x01(\x04\x12\x0c\n\x04kept\x18\x05 \x01(\x08\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nsize_bytes\x18\x07 \x01(\x04\x12/\n\x0bingested_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Z\n\x17\x43reateCollectionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x31\n\x08settings\x18\x02 \x01(\x0b\x32\x1f.edge_rag.v1.CollectionSettings\"G\n\x18\x43reateCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.edge_rag.v1.Collection\"$\n\x14GetCollectionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"D\n\x15GetCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.edge_rag.v1.Collection\"\x18\n\x16ListCollectionsRequest\"G\n\x17ListCollectionsResponse\x12,\n\x0b\x63ollections\x18\x01 \x03(\x0b\x32\x17.edge_rag.v1.Collection\"\x8b\x01\n\x17UpdateCollectionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x31\n\x08settings\x18\x02 \x01(\x0b\x32\x1f.edge_rag.v1.CollectionSettings\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"G\n\x18UpdateCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.edge_rag.v1.Collection\"\'\n\x17\x44\x65leteCollectionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"G\n\x18\x44\x65leteCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.edge_rag.v1.Collection*x\n\x0bOffloadRule\x12\x1c\n\x18OFFLOAD_RULE_UNSPECIFIED\x10\x00\x12\x16\n\x12OFFLOAD_RULE_NEVER\x10\x01\x12\x19\n\x15OFFLOAD_RULE_REDACTED\x10\x02\x12\x18\n\x14OFFLOAD_RULE_ALLOWED\x10\x03*M\n\x07KvReuse\x12\x18\n\x14KV_REUSE_UNSPECIFIED\x10\x00\x12\x12\n\x0eKV_REUSE_EXACT\x10\x01\x12\x14\n\x10KV_REUSE_PASSAGE\x10\x02\x32\xb3\x03\n\x0b\x43ollections\x12U\n\x06\x43reate\x12$.edge_rag.v1.CreateCollectionRequest\x1a%.edge_rag.v1.CreateCollectionResponse\x12L\n\x03Get\x12!.edge_rag.v1.GetCollectionRequest\x1a\".edge_rag.v1.GetCollectionResponse\x12Q\n\x04List\x12#.edge_rag.v1.ListCollectionsRequest\x1a$.edge_rag.v1.ListCollectionsResponse\x12U\n\x06Update\x12$.edge_rag.v1.UpdateCollectionRequest\x1a%.edge_rag.v1.UpdateCollectionResponse\x12U\n\x06\x44\x65lete\x12$.edge_rag.v1.DeleteCollectionRequest\x1a%.edge_rag.v1.DeleteCollectionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,10 +36,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_COLLECTIONSETTINGS_LABELSENTRY']._loaded_options = None
   _globals['_COLLECTIONSETTINGS_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_OFFLOADRULE']._serialized_start=1877
-  _globals['_OFFLOADRULE']._serialized_end=1997
-  _globals['_KVREUSE']._serialized_start=1999
-  _globals['_KVREUSE']._serialized_end=2076
+  _globals['_OFFLOADRULE']._serialized_start=1895
+  _globals['_OFFLOADRULE']._serialized_end=2015
+  _globals['_KVREUSE']._serialized_start=2017
+  _globals['_KVREUSE']._serialized_end=2094
   _globals['_FUSION']._serialized_start=141
   _globals['_FUSION']._serialized_end=235
   _globals['_RECENCYBOOST']._serialized_start=237
@@ -47,31 +47,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VALUEBOOST']._serialized_start=324
   _globals['_VALUEBOOST']._serialized_end=410
   _globals['_COLLECTIONSETTINGS']._serialized_start=413
-  _globals['_COLLECTIONSETTINGS']._serialized_end=928
-  _globals['_COLLECTIONSETTINGS_LABELSENTRY']._serialized_start=825
-  _globals['_COLLECTIONSETTINGS_LABELSENTRY']._serialized_end=870
-  _globals['_COLLECTION']._serialized_start=931
-  _globals['_COLLECTION']._serialized_end=1174
-  _globals['_CREATECOLLECTIONREQUEST']._serialized_start=1176
-  _globals['_CREATECOLLECTIONREQUEST']._serialized_end=1266
-  _globals['_CREATECOLLECTIONRESPONSE']._serialized_start=1268
-  _globals['_CREATECOLLECTIONRESPONSE']._serialized_end=1339
-  _globals['_GETCOLLECTIONREQUEST']._serialized_start=1341
-  _globals['_GETCOLLECTIONREQUEST']._serialized_end=1377
-  _globals['_GETCOLLECTIONRESPONSE']._serialized_start=1379
-  _globals['_GETCOLLECTIONRESPONSE']._serialized_end=1447
-  _globals['_LISTCOLLECTIONSREQUEST']._serialized_start=1449
-  _globals['_LISTCOLLECTIONSREQUEST']._serialized_end=1473
-  _globals['_LISTCOLLECTIONSRESPONSE']._serialized_start=1475
-  _globals['_LISTCOLLECTIONSRESPONSE']._serialized_end=1546
-  _globals['_UPDATECOLLECTIONREQUEST']._serialized_start=1549
-  _globals['_UPDATECOLLECTIONREQUEST']._serialized_end=1688
-  _globals['_UPDATECOLLECTIONRESPONSE']._serialized_start=1690
-  _globals['_UPDATECOLLECTIONRESPONSE']._serialized_end=1761
-  _globals['_DELETECOLLECTIONREQUEST']._serialized_start=1763
-  _globals['_DELETECOLLECTIONREQUEST']._serialized_end=1802
-  _globals['_DELETECOLLECTIONRESPONSE']._serialized_start=1804
-  _globals['_DELETECOLLECTIONRESPONSE']._serialized_end=1875
-  _globals['_COLLECTIONS']._serialized_start=2079
-  _globals['_COLLECTIONS']._serialized_end=2514
+  _globals['_COLLECTIONSETTINGS']._serialized_end=946
+  _globals['_COLLECTIONSETTINGS_LABELSENTRY']._serialized_start=843
+  _globals['_COLLECTIONSETTINGS_LABELSENTRY']._serialized_end=888
+  _globals['_COLLECTION']._serialized_start=949
+  _globals['_COLLECTION']._serialized_end=1192
+  _globals['_CREATECOLLECTIONREQUEST']._serialized_start=1194
+  _globals['_CREATECOLLECTIONREQUEST']._serialized_end=1284
+  _globals['_CREATECOLLECTIONRESPONSE']._serialized_start=1286
+  _globals['_CREATECOLLECTIONRESPONSE']._serialized_end=1357
+  _globals['_GETCOLLECTIONREQUEST']._serialized_start=1359
+  _globals['_GETCOLLECTIONREQUEST']._serialized_end=1395
+  _globals['_GETCOLLECTIONRESPONSE']._serialized_start=1397
+  _globals['_GETCOLLECTIONRESPONSE']._serialized_end=1465
+  _globals['_LISTCOLLECTIONSREQUEST']._serialized_start=1467
+  _globals['_LISTCOLLECTIONSREQUEST']._serialized_end=1491
+  _globals['_LISTCOLLECTIONSRESPONSE']._serialized_start=1493
+  _globals['_LISTCOLLECTIONSRESPONSE']._serialized_end=1564
+  _globals['_UPDATECOLLECTIONREQUEST']._serialized_start=1567
+  _globals['_UPDATECOLLECTIONREQUEST']._serialized_end=1706
+  _globals['_UPDATECOLLECTIONRESPONSE']._serialized_start=1708
+  _globals['_UPDATECOLLECTIONRESPONSE']._serialized_end=1779
+  _globals['_DELETECOLLECTIONREQUEST']._serialized_start=1781
+  _globals['_DELETECOLLECTIONREQUEST']._serialized_end=1820
+  _globals['_DELETECOLLECTIONRESPONSE']._serialized_start=1822
+  _globals['_DELETECOLLECTIONRESPONSE']._serialized_end=1893
+  _globals['_COLLECTIONS']._serialized_start=2097
+  _globals['_COLLECTIONS']._serialized_end=2532
 # @@protoc_insertion_point(module_scope)

@@ -224,6 +224,7 @@ class CollectionSettings(_message.Message):
     KV_REUSE_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    SYNONYMS_FIELD_NUMBER: _builtins.int
     description: _builtins.str
     """Free text for people, at most 4,096 characters. Default empty. INVALID_ARGUMENT when longer."""
     chunk_tokens: _builtins.int
@@ -247,6 +248,11 @@ class CollectionSettings(_message.Message):
     """Reuse of keys and values in its prompts. Default KV_REUSE_EXACT. INVALID_ARGUMENT for a number not listed."""
     title: _builtins.str
     """Name shown to people, at most 256 characters. Default: the collection's name. INVALID_ARGUMENT when longer."""
+    synonyms: _builtins.str
+    """Words and phrases that mean the same, a line each: `UPS = uninterruptible power supply, backup power`, comments after
+    `#`. A question with one of them is searched for with the others, too. At most 16,384 characters, 8 phrases a line
+    and 100 characters a phrase. Default empty. INVALID_ARGUMENT, naming the line.
+    """
     @_builtins.property
     def fusion(self) -> Global___Fusion:
         """Weights of the rankings. Default: each field's own."""
@@ -279,10 +285,11 @@ class CollectionSettings(_message.Message):
         kv_reuse: Global___KvReuse.ValueType = ...,
         title: _builtins.str = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        synonyms: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens", "_drop_duplicates", b"_drop_duplicates", "_merge_neighbours", b"_merge_neighbours", "chunk_tokens", b"chunk_tokens", "drop_duplicates", b"drop_duplicates", "fusion", b"fusion", "merge_neighbours", b"merge_neighbours", "recency", b"recency"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens", "_drop_duplicates", b"_drop_duplicates", "_merge_neighbours", b"_merge_neighbours", "boosts", b"boosts", "chunk_tokens", b"chunk_tokens", "description", b"description", "drop_duplicates", b"drop_duplicates", "fusion", b"fusion", "kv_reuse", b"kv_reuse", "labels", b"labels", "merge_neighbours", b"merge_neighbours", "offload", b"offload", "recency", b"recency", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens", "_drop_duplicates", b"_drop_duplicates", "_merge_neighbours", b"_merge_neighbours", "boosts", b"boosts", "chunk_tokens", b"chunk_tokens", "description", b"description", "drop_duplicates", b"drop_duplicates", "fusion", b"fusion", "kv_reuse", b"kv_reuse", "labels", b"labels", "merge_neighbours", b"merge_neighbours", "offload", b"offload", "recency", b"recency", "synonyms", b"synonyms", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__chunk_tokens: _TypeAlias = _typing.Literal["chunk_tokens"]  # noqa: Y015
     _WhichOneofArgType__chunk_tokens: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens"]  # noqa: Y015

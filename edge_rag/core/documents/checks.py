@@ -30,6 +30,7 @@ from edge_rag.core.documents.filters import (
     Present,
 )
 from edge_rag.core.documents.metadata import MAX_TEXT_CHARACTERS, validate_key, validate_number, validate_text
+from edge_rag.core.documents.synonyms import parse_synonyms
 from edge_rag.core.limits.request_fields import parse_chunk_tokens, parse_description, parse_labels, parse_title
 from edge_rag.errors import InvalidRequest
 
@@ -172,6 +173,7 @@ def checked_settings(settings: CollectionSettings, key: str = "key") -> Collecti
     Raises:
         InvalidRequest: Names the first unusable field.
     """
+    parse_synonyms("settings.synonyms", settings.synonyms)
     return replace(
         settings,
         description=parse_description("settings.description", settings.description),

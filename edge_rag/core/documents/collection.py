@@ -78,6 +78,7 @@ class CollectionSettings:
         kv_reuse: Which KV of other prompts is reused for prompts over it.
         title: Name shown to people; empty for that of the collection.
         labels: Texts by name that clients keep with it.
+        synonyms: Lines of phrases that mean the same, see ``core.documents.synonyms``.
     """
 
     description: str = ""
@@ -91,6 +92,7 @@ class CollectionSettings:
     kv_reuse: KvReuse = KvReuse.EXACT
     title: str = ""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    synonyms: str = ""
 
 
 @dataclass(frozen=True, slots=True)

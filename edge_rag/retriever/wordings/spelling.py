@@ -152,16 +152,18 @@ class _Choice(NamedTuple):
     agreement: float
 
 
-def corrected(question: str, lexicon: Lexicon) -> str | None:
+def corrected(question: str, lexicon: Lexicon, known: Collection[str] = ()) -> str | None:
     """Returns a question with its words as the collection spells them; None if nothing is misspelled.
 
     Args:
         question: Any text.
         lexicon: The words of the collection.
+        known: Further words that are not misspelled, in lower case.
     """
     words = list(words_of(question)) if len(question) <= MAX_CHARACTERS else []
     exact = lexicon.counts({word.term for word in words}) if words else {}
     missing = [word for word in words if word.term not in exact and word.term not in FUNCTION_WORDS]
+    missing = [word for word in missing if word.term not in known]
     if not missing or _is_foreign(question, words, exact, lexicon):
         return None
     forms = lexicon.term_counts({word.term for word in words} - FUNCTION_WORDS)

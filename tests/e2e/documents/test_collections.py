@@ -15,7 +15,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from edge_rag.api.v1 import collections_pb2, collections_pb2_grpc, metadata_pb2
 from edge_rag.cli.main import main
 from edge_rag.client import AskOptions, CallStatus, Client, ClientError, SearchOptions
-from edge_rag.core.answer import Finished
+from edge_rag.core.answer import Finished, TextDelta
 from edge_rag.core.documents.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.ids import require_recognized
@@ -184,6 +184,23 @@ def test_unusable_settings_are_refused_by_field(
     assert details.startswith(f"{field}: ")
 
 
+def test_a_question_finds_what_is_written_with_a_synonym(client: Client) -> None:
+    settings = CollectionSettings(synonyms="UPS = uninterruptible power supply\n")
+    client.create_collection("site", settings)
+    put(client, "site", "power.md", "The uninterruptible power supply is tested every six months.")
+    put(client, "site", "pump.md", "The pump is tested every two weeks.")
+    found = client.search("how often is the UPS tested", SearchOptions(collection="site"))
+    answer = [*client.ask("how often is the UPS tested", AskOptions(collection="site", mode=AnswerMode.QUOTE))]
+
+    assert "uninterruptible" in found.hits[0].text
+    assert found.did_you_mean is None
+    assert "every six months" in "".join(event.text for event in answer if isinstance(event, TextDelta))
+    with pytest.raises(ClientError, match=r"settings\.synonyms: line 2 is not") as refused:
+        client.update_collection("site", CollectionSettings(synonyms="a = b\nc"), {"synonyms"})
+    assert refused.value.status is CallStatus.INVALID_ARGUMENT
+    assert client.collection("site").settings == settings
+
+
 def test_names_masks_and_second_creations_are_refused(client: Client, daemon: RunningDaemon) -> None:
     client.create_collection("once")
     with pytest.raises(ClientError, match="already exists") as refused:
@@ -198,7 +215,7 @@ def test_names_masks_and_second_creations_are_refused(client: Client, daemon: Ru
     assert status_of(unknown.value)[1].startswith("update_mask: 'colour'")
 
 
-def test_the_command_line_does_it_all(client: Client, daemon: RunningDaemon) -> None:
+def test_the_command_line_does_it_all(client: Client, daemon: RunningDaemon, tmp_path: Path) -> None:
     def run(*arguments: str, answer: str | None = None) -> Result:
         return CliRunner().invoke(main, ["collections", *arguments, "--server", daemon.address], input=answer)
 
@@ -213,6 +230,14 @@ def test_the_command_line_does_it_all(client: Client, daemon: RunningDaemon) -> 
     assert "labels: -  (default)\n" in run("update", "cli", "--no-labels").stdout
     assert run("update", "cli", "--label", "site").exit_code == 2
     assert run("update", "cli", "--label", "site=north", "--no-labels").exit_code == 2
+    synonyms = tmp_path / "synonyms.txt"
+    synonyms.write_text("# of the site\nUPS = uninterruptible power supply\n")
+    known = run("update", "cli", "--synonyms", str(synonyms), "--json")
+    assert json.loads(known.stdout)["collection"]["settings"]["synonyms"] == synonyms.read_text()
+    assert run("update", "cli", "--synonyms", str(synonyms), "--no-synonyms").exit_code == 2
+    synonyms.write_text("UPS = uninterruptible power supply\nscrew\n")
+    assert f"{synonyms}: line 2 is not PHRASE = PHRASE" in run("update", "cli", "--synonyms", str(synonyms)).stderr
+    assert "synonyms: -  (default)\n" in run("update", "cli", "--no-synonyms").stdout
     reused = run("update", "cli", "--kv-reuse", "passage", "--json")
     assert json.loads(reused.stdout)["collection"]["settings"]["kv_reuse"] == "passage"
     assert "kv_reuse: passage\n" in run("show", "cli").stdout

@@ -122,6 +122,7 @@ def test_a_collection_survives_the_wire() -> None:
             kv_reuse=KvReuse.PASSAGE,
             title="Boiler house 2",
             labels={"site": "north", "owner": ""},
+            synonyms="UPS = uninterruptible power supply\n",
         ),
         documents=3,
         chunks=40,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -18,9 +19,11 @@ from edge_rag.core.documents.collection import (
     RecencyBoost,
     ValueBoost,
 )
+from edge_rag.core.documents.synonyms import parse_synonyms
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import KvReuse
 from edge_rag.core.shapes.encoder import encode
+from edge_rag.errors import InvalidRequest
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -30,6 +33,7 @@ Examples:
   edge-rag collections list
   edge-rag collections update boiler --recency-half-life 365 --recency-field created
   edge-rag collections update boiler --boost source=official 2 --lexical-weight 0.5
+  edge-rag collections update boiler --synonyms synonyms.txt
   edge-rag collections move boiler --to milvus
   edge-rag collections delete boiler --yes
 """
@@ -49,6 +53,13 @@ _SETTINGS_OPTIONS = (
         help="Keep a text with the collection; may be repeated; replaces all earlier labels.",
     ),
     click.option("--no-labels", is_flag=True, help="Remove all labels."),
+    click.option(
+        "--synonyms",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Words that mean the same, a line each: UPS = uninterruptible power supply. Replaces all earlier ones.",
+    ),
+    click.option("--no-synonyms", is_flag=True, help="Remove all synonyms."),
     click.option("--dense-weight", type=click.FloatRange(0, 1000), help="Weight of the vector search. [default: 1]"),
     click.option("--lexical-weight", type=click.FloatRange(0, 1000), help="Weight of BM25. [default: 1]"),
     click.option("--fusion-k", type=click.FloatRange(1, 10_000), help="Constant k of rank fusion. [default: 20]"),
@@ -118,6 +129,8 @@ class _SettingsOptions:
     title: str | None
     labels: Mapping[str, str]
     no_labels: bool
+    synonyms: str | None
+    no_synonyms: bool
     dense_weight: float | None
     lexical_weight: float | None
     fusion_k: float | None
@@ -143,7 +156,10 @@ class _SettingsOptions:
         boosts = tuple(_parse_boost(pair, factor) for pair, factor in given["boosts"])
         offload = None if given["offload"] is None else OffloadRule(given["offload"])
         labels = dict(_parse_label(pair) for pair in given["labels"])
-        settings = cls(**{**given, "boosts": boosts, "offload": offload, "labels": labels})
+        synonyms = None if given["synonyms"] is None else _read_synonyms(given["synonyms"])
+        settings = cls(**{**given, "boosts": boosts, "offload": offload, "labels": labels, "synonyms": synonyms})
+        if settings.no_synonyms and settings.synonyms is not None:
+            raise click.UsageError("--synonyms and --no-synonyms exclude each other.")
         if settings.no_labels and settings.labels:
             raise click.UsageError("--label and --no-labels exclude each other.")
         if settings.no_boosts and settings.boosts:
@@ -158,6 +174,7 @@ class _SettingsOptions:
             "description": self.description is not None,
             "title": self.title is not None,
             "labels": self.no_labels or bool(self.labels),
+            "synonyms": self.no_synonyms or self.synonyms is not None,
             "fusion": any(value is not None for value in (self.dense_weight, self.lexical_weight, self.fusion_k)),
             "chunk_tokens": self.chunk_tokens is not None,
             "recency": self.no_recency or self._recency_given(),
@@ -193,6 +210,7 @@ class _SettingsOptions:
             kv_reuse=before.kv_reuse if self.kv_reuse is None else KvReuse(self.kv_reuse),
             title=before.title if self.title is None else self.title,
             labels={} if self.no_labels else self.labels or before.labels,
+            synonyms="" if self.no_synonyms else before.synonyms if self.synonyms is None else self.synonyms,
         )
 
     def _recency_given(self) -> bool:
@@ -214,6 +232,17 @@ class _SettingsOptions:
             recency.half_life_days if self.recency_half_life is None else self.recency_half_life,
             recency.weight if self.recency_weight is None else self.recency_weight,
         )
+
+
+def _read_synonyms(path: Path) -> str:
+    try:
+        text = path.read_text("utf-8-sig")
+        parse_synonyms(str(path), text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{path}: {error}", param_hint="--synonyms") from error
+    except InvalidRequest as error:
+        raise click.BadParameter(str(error), param_hint="--synonyms") from error
+    return text
 
 
 def _parse_label(pair: str) -> tuple[str, str]:

@@ -57,7 +57,8 @@ class Collections:
     """Collections.
 
     Attributes:
-        collections: By name. Descriptions and labels that would make the response too large are left out.
+        collections: By name. Descriptions, labels and synonyms that would make the response too large are left
+            out.
     """
 
     collections: tuple[CollectionInfo, ...]
@@ -152,7 +153,7 @@ async def list_collections(call: Call) -> Collections:
     shown: list[CollectionInfo] = []
     for info in await collections.list_visible(call):
         left -= size_of(info)
-        short = replace(info.settings, description="", labels={})
+        short = replace(info.settings, description="", labels={}, synonyms="")
         shown.append(info if left >= 0 else replace(info, settings=short))
     return Collections(tuple(shown))
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import OSA
 
-from edge_rag.analysis.terms import plain_letters, word_term, words_of
-from edge_rag.retriever.wordings.spelling import MAX_CHARACTERS, Near, allowed_edits, corrected
+from edge_rag.analysis.terms import plain_letters, words_of
+from edge_rag.retriever.wordings.spelling import MAX_CHARACTERS, allowed_edits, corrected
+from tests.unit.retriever.wordings.chunks import Chunks
 
 MANUAL = (
     "The pump bearings must be greased every 2,000 operating hours. Use lithium grease of class 2.",
@@ -22,39 +21,6 @@ MANUAL = (
     "Maintenance of the valves is done by the operator. Close the inlet before the maintenance.",
     "La presión del agua es de 6 bar.",
 )
-
-
-class Chunks:
-    """A lexicon of a few chunks."""
-
-    def __init__(self, texts: Sequence[str], familiar: Collection[str] = ()) -> None:
-        self._texts = [[word.term for word in words_of(text)] for text in texts]
-        self._counts = Counter(word for text in self._texts for word in set(text))
-        self._familiar = familiar
-
-    @property
-    def chunks(self) -> int:
-        return len(self._texts)
-
-    def counts(self, words: Collection[str]) -> Mapping[str, int]:
-        return {word: self._counts[word] for word in words if word in self._counts}
-
-    def term_counts(self, words: Collection[str]) -> Mapping[str, int]:
-        terms = [set(map(word_term, text)) for text in self._texts]
-        return {word: sum(word_term(word) in each for each in terms) for word in words}
-
-    def near(self, word: str, edits: int) -> Sequence[Near]:
-        distances = {each: OSA.distance(plain_letters(word), plain_letters(each)) for each in self._counts}
-        return [Near(each, distance, self._counts[each]) for each, distance in distances.items() if distance <= edits]
-
-    def together(self, words: Sequence[str]) -> Iterable[Collection[int]]:
-        return [{place for place, word in enumerate(words) if word in text} for text in self._texts]
-
-    def has_phrase(self, words: Sequence[str]) -> bool:
-        return any(" ".join(words) in " ".join(text) for text in self._texts)
-
-    def is_familiar(self, word: str) -> bool:
-        return word in self._familiar
 
 
 LEXICON = Chunks(MANUAL)

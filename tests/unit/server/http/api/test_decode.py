@@ -119,6 +119,7 @@ def test_the_settings_of_a_response_can_be_sent_back() -> None:
         recency=RecencyBoost("created", 30.0),
         boosts=(ValueBoost("due", NOON, 2.0), ValueBoost("year", 2020.0, 0.5), ValueBoost("draft", True, 0.1)),
         labels={"owner": "ward 3"},
+        synonyms="UPS = uninterruptible power supply # both\n",
     )
     shown = encode(CollectionInfo("c", settings, 0, 0, True, None))["settings"]
     assert decode_fields(CreateCollectionRequest, {"name": "c", "settings": shown}, "")["settings"] == settings

@@ -1,0 +1,44 @@
+"""A lexicon over a few chunks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from rapidfuzz.distance import OSA
+
+from edge_rag.analysis.terms import plain_letters, terms_of, words_of
+from edge_rag.retriever.wordings.spelling import Near
+
+
+class Chunks:
+    """A lexicon of a few chunks."""
+
+    def __init__(self, texts: Sequence[str], familiar: Collection[str] = ()) -> None:
+        self._texts = [[word.term for word in words_of(text)] for text in texts]
+        self._terms = [{term for *_, term in terms_of(text)} for text in texts]
+        self._counts = Counter(word for text in self._texts for word in set(text))
+        self._familiar = familiar
+
+    @property
+    def chunks(self) -> int:
+        return len(self._texts)
+
+    def counts(self, words: Collection[str]) -> Mapping[str, int]:
+        return {word: self._counts[word] for word in words if word in self._counts}
+
+    def term_counts(self, words: Collection[str]) -> Mapping[str, int]:
+        return {word: sum({term for *_, term in terms_of(word)} <= each for each in self._terms) for word in words}
+
+    def near(self, word: str, edits: int) -> Sequence[Near]:
+        distances = {each: OSA.distance(plain_letters(word), plain_letters(each)) for each in self._counts}
+        return [Near(each, distance, self._counts[each]) for each, distance in distances.items() if distance <= edits]
+
+    def together(self, words: Sequence[str]) -> Iterable[Collection[int]]:
+        return [{place for place, word in enumerate(words) if word in text} for text in self._texts]
+
+    def has_phrase(self, words: Sequence[str]) -> bool:
+        return any(" ".join(words) in " ".join(text) for text in self._texts)
+
+    def is_familiar(self, word: str) -> bool:
+        return word in self._familiar
