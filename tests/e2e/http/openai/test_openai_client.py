@@ -162,7 +162,7 @@ def examples(language: str) -> list[str]:
         *([sys.executable, "-c", program] for program in examples("python")),
         *(["bash", "-c", line.replace("curl", "curl --fail --silent")] for line in examples("sh")),
     ],
-    ids=["chat", "responses", "curl"],
+    ids=["chat", "follow-up", "responses", "curl"],
 )
 def test_each_example_of_the_guide_runs(http_daemon: RunningDaemon, tmp_path: Path, command: list[str]) -> None:
     there = [part.replace("http://127.0.0.1:7480", http_daemon.http) for part in command]
@@ -179,6 +179,34 @@ def test_the_example_of_the_readme_runs(http_daemon: RunningDaemon) -> None:
     done = subprocess.run([sys.executable, "-c", there], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "2,000 operating hours" in done.stdout
+
+
+@pytest.mark.parametrize("mode", ["quote", "cite", "free"])
+def test_what_a_question_leaves_to_earlier_messages_is_searched_for(client: Any, mode: str) -> None:
+    before = [{"role": "user", "content": QUESTIONS[0]}, {"role": "assistant", "content": "Every 2,000 hours."}]
+    follow_up = "How many grams of grease do they take?"
+    extension = {"edge_rag": {"mode": mode}}
+    request = asked(follow_up, max_tokens=8)
+    request["messages"] = [*before, *request["messages"]]
+    done = client.chat.completions.create(**request, extra_body=extension)
+    response = client.responses.create(
+        model=MODEL,
+        input=[*before, {"role": "user", "content": follow_up}],
+        max_output_tokens=8,
+        extra_body=extension,
+        include=["file_search_call.results"],
+    )
+    standalone = done.edge_rag["standalone_question"]
+    assert standalone.startswith(follow_up)
+    assert "bearings" in standalone
+    assert response.edge_rag["standalone_question"] == standalone
+    assert "Each pump bearing takes 35 grams" in response.output[0].results[0].text
+    assert response.output_text == done.choices[0].message.content
+    if mode == "quote":
+        assert "35 grams" in response.output_text
+        return
+    alone = client.chat.completions.create(**asked(standalone, max_tokens=8), extra_body=extension)
+    assert done.usage.prompt_tokens > alone.usage.prompt_tokens, "the model reads the turns, too"
 
 
 @pytest.mark.parametrize("mode", ["cite", "free"])
