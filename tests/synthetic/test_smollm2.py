@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from edge_rag.client import AskOptions, Client, PassagesReceived, TextDelta
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.verification import teacher_forced_logits
 from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
@@ -31,6 +33,7 @@ from scripts.bench.quality.real_weights.real_model import (
     read_figures,
     workload,
 )
+from tests.e2e.support.running_daemon import ROOT, ingest, sample_documents, start_daemon
 
 pytestmark = pytest.mark.convert
 
@@ -139,3 +142,19 @@ def test_greedy_answers_are_those_of_float32_about_as_often_as_llama_cpps(folder
         assert chosen(decoder, prompt, answer, stepwise=True) == best
     equal = sum(best == answer for best, answer in zip(found, answers, strict=True))
     assert equal >= FIGURES["llama_cpp_equal_answers"] - FEWER_EQUAL_ANSWERS, equal
+
+
+def test_the_documented_example_of_a_format_names_the_passage_that_answers(folder: Path, tmp_path: Path) -> None:
+    examples = re.findall(r'^edge-rag ask --regex "(.+)" "(.+)"$', (ROOT / "docs/quickstart.md").read_text(), re.M)
+    daemon = start_daemon(folder.parents[1], tmp_path / "log", models={})
+    try:
+        ingest(daemon.address, sample_documents())
+        with Client(daemon.address, timeout_s=120) as client:
+            for pattern, question in examples:
+                found, *parts = list(client.ask(question, AskOptions(regex=pattern)))
+                assert isinstance(found, PassagesReceived)
+                number = int("".join(part.text for part in parts if isinstance(part, TextDelta)))
+                assert "every 2,000 operating hours" in " ".join(found.passages[number - 1].text.split())
+    finally:
+        daemon.kill()
+    assert examples

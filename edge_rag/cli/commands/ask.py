@@ -27,7 +27,7 @@ Examples:
   edge-rag ask --filter 'tag = "pump" and not draft = true' "How often is it greased?"
   edge-rag ask --json "Who is the duty electrician?" | jq -r .answer
   edge-rag ask --questions questions.txt --concurrency 8 > answers.jsonl
-  edge-rag ask --regex "[1-4]" "Which passage tells how often the pump bearings must be greased?"
+  edge-rag ask --regex "[1-4]" "Which passage answers this: How often must the pump bearings be greased?"
   edge-rag ask --json-schema report.schema.json --max-tokens 500 "Fill in the greasing report."
 """
 
