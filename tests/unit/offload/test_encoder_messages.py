@@ -8,8 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.passage import Hit, OtherWording, Passage, RerankRequest, Retrieved
+from edge_rag.core.placement import OffloadRule
+from edge_rag.core.query import Wordings
 from edge_rag.errors import RemoteFailed
-from edge_rag.offload.encoding.messages import RemoteRank, RemoteRanks, checked_ranks, checked_vectors, same_vector
+from edge_rag.offload.encoding.messages import (
+    RemoteRank,
+    RemoteRanks,
+    build_candidates,
+    checked_ranks,
+    checked_vectors,
+    same_vector,
+)
 
 GOOD = RemoteRanks(
     (RemoteRank(2, 1.5, (0.1, -0.1)), RemoteRank(0, 1.5, ()), RemoteRank(1, -3.0, (9.0,))), 0.5, 0.0, 0.1
@@ -91,3 +102,15 @@ def test_valid_ranks_are_returned_unchanged() -> None:
 def test_invalid_ranks_are_rejected(ranks: RemoteRanks) -> None:
     with pytest.raises(RemoteFailed):
         checked_ranks(ranks, SENTENCES, limit=3)
+
+
+def test_a_remote_that_reranks_gets_the_main_wording_alone() -> None:
+    passage = Passage(ChunkId(1), DocumentId("d"), "d.txt", None, 0, 4, "text")
+    alone = Retrieved((Hit(passage, 1.0),), {"pump": 2.0}, excerpt="How often is the pump oiled?")
+    wordings = Wordings("How often?", standalone=alone.excerpt)
+    several = replace(alone, wordings=wordings, others=(OtherWording("How often?", {}, True),))
+
+    sent = build_candidates(OffloadRule.ALLOWED, "r", RerankRequest(several.excerpt, several, 5), b"salt")
+
+    assert (sent.question, sent.terms) == ("How often is the pump oiled?", (("pump", 2.0),))
+    assert sent == build_candidates(OffloadRule.ALLOWED, "r", RerankRequest(alone.excerpt, alone, 5), b"salt")
