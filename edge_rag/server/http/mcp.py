@@ -18,7 +18,7 @@ from edge_rag.core.answer import AnswerEvent, PassagesFound
 from edge_rag.core.documents.collection import CollectionInfo
 from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.documents.filters import Filter
-from edge_rag.core.limits.request_fields import parse_document_name, parse_text
+from edge_rag.core.limits.request_fields import checked_turns, parse_document_name, parse_text
 from edge_rag.core.passage import FoundPassage
 from edge_rag.core.query import Priority, Query, Sampling, SearchQuery
 from edge_rag.errors import InvalidRequest, UndecodableMessage
@@ -150,6 +150,7 @@ class _Daemon:
             client=call.identity.name,
             deadline=call.deadline,
             filter=question.filter,
+            turns=checked_turns("turns", question.turns, limits.question_characters),
         )
         async with ask(call, query) as events:
             yield _parts(events)
@@ -170,7 +171,8 @@ class _Daemon:
 async def _parts(events: AsyncIterator[AnswerEvent]) -> AsyncIterator[AnswerPart]:
     async for event in events:
         if isinstance(event, PassagesFound):
-            yield Passages(tuple(FoundPassage.of(ranked) for ranked in event.passages), event.evidence, event.model)
+            found = tuple(FoundPassage.of(ranked) for ranked in event.passages)
+            yield Passages(found, event.evidence, event.model, event.standalone_question)
         else:
             yield event
 

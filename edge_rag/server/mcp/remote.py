@@ -55,6 +55,7 @@ class RemoteBox:
             max_sentences=question.max_sentences,
             passages=question.passages,
             filter=question.filter,
+            turns=question.turns,
         )
         await self._find_http()
         async with aclosing(self._client.ask(question.text, asked)) as events:
@@ -99,6 +100,6 @@ def _is_reachable(url: str, address: str) -> bool:
 async def _parts(events: AsyncIterator[AskEvent]) -> AsyncIterator[AnswerPart]:
     async for event in events:
         if isinstance(event, PassagesReceived):
-            yield Passages(event.passages, event.evidence, event.model)
+            yield Passages(event.passages, event.evidence, event.model, event.standalone_question)
         else:
             yield event

@@ -5,7 +5,6 @@ A tool reaches the daemon through ``Box``: inside the daemon that is its service
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -16,11 +15,12 @@ from edge_rag.core.documents.checks import checked_filter
 from edge_rag.core.documents.collection import CollectionInfo
 from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.documents.filters import MAX_REMOTE_FILTER_CHARACTERS, Filter
-from edge_rag.core.limits.request_fields import DEFAULT_COLLECTION, MAX_PASSAGES, MAX_SENTENCES
+from edge_rag.core.limits.request_fields import DEFAULT_COLLECTION, MAX_PASSAGES, MAX_SENTENCES, newest_turns
 from edge_rag.core.passage import FoundPassage
-from edge_rag.core.query import AnswerMode
+from edge_rag.core.query import AnswerMode, Turn
 from edge_rag.core.shapes.encoder import encode
 from edge_rag.errors import InvalidRequest
+from edge_rag.server.mcp.arguments import checked
 
 FETCHED_CHARACTERS: Final = 20_000
 """Characters of a document that ``fetch`` returns unless it is told where to end."""
@@ -44,11 +44,13 @@ class Passages:
         found: Best first.
         evidence: Evidence that an answer is among them, 0 to 1.
         model: Name of the box's language model; None if the mode needs none.
+        standalone_question: The question with what it leaves to earlier turns; None if it leaves nothing to them.
     """
 
     found: tuple[FoundPassage, ...]
     evidence: float
     model: str | None = None
+    standalone_question: str | None = None
 
 
 AnswerPart = Passages | TextDelta | Citation | Unsupported | Finished
@@ -65,6 +67,7 @@ class Question:
     max_sentences: int
     passages: int | None
     filter: Filter | None
+    turns: tuple[Turn, ...]
 
 
 class Box(Protocol):
@@ -147,7 +150,7 @@ class Tool:
                 raise InvalidRequest(
                     name[:256], f"is not an argument of {self.name}; it has {', '.join(self.arguments)}"
                 )
-        return {name: _checked(name, schema, given.get(name)) for name, schema in self.arguments.items()}
+        return {name: checked(name, schema, given.get(name)) for name, schema in self.arguments.items()}
 
     def description_json(self) -> dict[str, Any]:
         """Returns its description as the protocol lists tools."""
@@ -177,31 +180,6 @@ def local_url(collection: str, document_id: str, start: int, end: int) -> str:
     return f"edge-rag://{collection}/{document_id}?start={start}&end={end}"
 
 
-def _checked(name: str, schema: Mapping[str, Any], value: object) -> Any:
-    if value is None:
-        if "default" not in schema:
-            raise InvalidRequest(name, "is missing")
-        return schema["default"]
-    if schema["type"] == "integer":
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)  # JSON has one kind of numbers
-        least, most = schema["minimum"], schema["maximum"]
-        if type(value) is not int or not least <= value <= most:
-            raise InvalidRequest(name, f"must be an integer from {least:,} to {most:,}")
-        return value
-    if not isinstance(value, str):
-        raise InvalidRequest(name, "must be a string")
-    if value not in schema.get("enum", (value,)):
-        raise InvalidRequest(name, f"must be one of {', '.join(schema['enum'])}")
-    if "pattern" in schema and not re.fullmatch(schema["pattern"], value):
-        raise InvalidRequest(name, f"must match {schema['pattern']}")
-    if len(value) < schema.get("minLength", 0):
-        raise InvalidRequest(name, "must not be empty")
-    if len(value) > schema.get("maxLength", len(value)):
-        raise InvalidRequest(name, f"has {len(value):,} characters, at most {schema['maxLength']:,} are allowed")
-    return value
-
-
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": dict(properties), "required": list(properties)}
 
@@ -225,6 +203,18 @@ _FILTER: Final = _text(
     default="",
     maxLength=MAX_REMOTE_FILTER_CHARACTERS,
 )
+_TURNS: Final = _array(
+    {
+        "type": "object",
+        "properties": {
+            "question": _text("The question as it was asked.", minLength=1),
+            "answer": _text("Its answer.", default=""),
+        },
+        "required": ["question"],
+        "additionalProperties": False,
+    },
+    "Earlier questions of the conversation, oldest first, of which the newest eight are read.",
+) | {"default": []}
 _PAGE: Final = {"type": ["integer", "null"], "description": "Page on which it starts, counted from 1."}
 _NUMBER: Final = {"type": "number"}
 _WHERE: Final = {
@@ -259,6 +249,7 @@ async def _ask(box: Box, given: Mapping[str, Any], report: Report | None) -> dic
         max_sentences=given["max_sentences"],
         passages=given["passages"],
         filter=_filter(given["filter"]),
+        turns=newest_turns([Turn(each["question"], each["answer"]) for each in given["turns"]]),
     )
     text, reported = "", 0
     passages = Passages((), 0.0)
@@ -296,6 +287,7 @@ async def _ask(box: Box, given: Mapping[str, Any], report: Report | None) -> dic
         "complete": finished.reason is not FinishReason.LENGTH,
         "mode": question.mode.value,
         "model": passages.model,
+        "standalone_question": passages.standalone_question,
         "evidence": round(passages.evidence, _DECIMALS),
         "citations": citations,
         "unsupported": unsupported,
@@ -317,7 +309,7 @@ async def _ask(box: Box, given: Mapping[str, Any], report: Report | None) -> dic
 async def _fetch(box: Box, given: Mapping[str, Any], report: Report | None) -> dict[str, Any]:
     before, slash, after = given["id"].partition("/")
     collection, name = (before, after) if slash else (DEFAULT_COLLECTION, before)
-    _checked("id", {"type": "string", "pattern": _COLLECTION["pattern"]}, collection)
+    checked("id", {"type": "string", "pattern": _COLLECTION["pattern"]}, collection)
     start, end = given["start"], given["end"]
     if end is None:
         end = start + FETCHED_CHARACTERS
@@ -455,7 +447,11 @@ _ALL: Final = (
         "Answers a question from the documents, with the exact quotes that support the answer and where they are; in "
         "mode free without any. If the documents do not answer it, found is false.",
         {
-            "question": _text("The question, complete in itself, in any language.", minLength=1),
+            "question": _text(
+                "The question, in any language: complete in itself, or one that leaves something to earlier turns.",
+                minLength=1,
+            ),
+            "turns": _TURNS,
             "collection": _COLLECTION,
             "filter": _FILTER,
             "mode": _text(
@@ -475,6 +471,10 @@ _ALL: Final = (
             "model": {
                 "type": ["string", "null"],
                 "description": "Language model of the box that wrote it, or null.",
+            },
+            "standalone_question": {
+                "type": ["string", "null"],
+                "description": "The question with what it leaves to turns, which was searched for, too, or null.",
             },
             "evidence": _NUMBER | {"description": "Evidence that the passages answer the question, 0 to 1."},
             "citations": _array(

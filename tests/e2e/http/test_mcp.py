@@ -21,6 +21,7 @@ from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, sample
 
 CONFIG = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n[generator]\nmax_slots = 1\n[limits]\nmessage_kib = 512\n'
 QUESTION = "How often must the pump bearings be greased?"
+FOLLOW_UP = "How many grams of grease do they take?"
 PREFIX = "io.modelcontextprotocol/"
 MODERN, OLDER = "2026-07-28", "2025-11-25"
 CARRIERS = [(carrier, version) for carrier in ("http", "stdio") for version in (MODERN, OLDER)]
@@ -34,6 +35,7 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("fetch", {"id": "lubrication-schedule.md", "start": 10_000_000}),
     ("ask", {"question": QUESTION}),
     ("ask", {"question": QUESTION, "mode": "cite", "passages": 2}),
+    ("ask", {"question": FOLLOW_UP, "turns": [{"question": QUESTION, "answer": "Every 2,000 hours."}]}),
     ("ask", {"question": "Which colour does the moon's dragon prefer on Thursdays?"}),
     ("list_documents", {"limit": 4}),
     ("list_collections", {}),
@@ -47,6 +49,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("ask", {"question": QUESTION, "filter": "year >"}, "filter"),
     ("ask", {"question": QUESTION, "mode": "poem"}, "mode: must be one of quote, cite, free"),
     ("ask", {}, "question: is missing"),
+    ("ask", {"question": FOLLOW_UP, "turns": [QUESTION]}, "turns: must be an array of objects"),
+    ("ask", {"question": FOLLOW_UP, "turns": [{"answer": "Daily."}]}, "turns[0].question: is missing"),
+    ("ask", {"question": FOLLOW_UP, "turns": [{"question": "x", "who": "I"}]}, "turns[0].who: is none of question"),
+    ("ask", {"question": FOLLOW_UP, "turns": [{"question": "x" * 9000}]}, "turns[0].question"),
     ("fetch", {"id": "default/nothing.txt"}, "nothing.txt"),
     ("fetch", {"id": "No Collection/x"}, "id: must match"),
     ("fetch", {"id": "x", "start": 5, "end": 4}, "end: must be"),
@@ -130,10 +136,13 @@ async def test_every_tool_is_listed_and_has_the_same_results(
 
 
 def test_results_say_where_they_are_from_word_for_word(daemon: RunningDaemon, expected: list[Any]) -> None:
-    found, filtered, part, beyond, answer, written, unanswered, page, collections = expected
+    found, filtered, part, beyond, answer, written, followed, unanswered, page, collections = expected
     cited = answer["citations"][0]
     assert (answer["found"], answer["mode"], unanswered["found"]) == (True, "quote", False)
     assert written["mode"] == "cite"
+    assert "35 grams" in followed["answer"]
+    assert "bearings" in followed["standalone_question"]
+    assert answer["standalone_question"] is None
     assert {hit["title"] for hit in filtered["results"]} == {"lubrication-schedule.md"}
     assert answer["answer"][cited["answer_start"] : cited["answer_end"]] == cited["quote"]
     for place, text in (
