@@ -20,7 +20,7 @@ class FinishReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PassagesFound:
-    """The passages that the answer is based on; in FREE mode those that the model is given, as many as fit its context.
+    """The passages that the answer is based on; in FREE mode those that the model is given, as far as they fit.
 
     Attributes:
         passages: Best first; citations refer to them by position.
@@ -192,6 +192,8 @@ class Finished:
         stages: Time per stage, in pipeline order.
         first_token_s: From submission to the first text, seconds; None without text.
         nearest: Of an answer that was not found, the best passages and what they lack.
+        prompt_passages: How many of the passages, the best ones, were in the model's prompt: those that fit its
+            context. None if no model was asked.
     """
 
     reason: FinishReason | Unrecognized
@@ -199,6 +201,7 @@ class Finished:
     stages: tuple[StageTime, ...]
     first_token_s: float | None
     nearest: tuple[NearestPassage, ...] = ()
+    prompt_passages: int | None = None
 
 
 AnswerEvent = PassagesFound | TextDelta | Citation | Unsupported | Finished

@@ -131,6 +131,7 @@ class Generated:
         queue_s: Waiting time for a slot, seconds.
         compute_s: From the first step to the last, seconds.
         first_token_s: From submission to the first text, seconds; None without text.
+        prompt_passages: Passages in the model's prompt, the best ones of the request; None without a prompt.
     """
 
     reason: FinishReason
@@ -138,6 +139,7 @@ class Generated:
     queue_s: float
     compute_s: float
     first_token_s: float | None
+    prompt_passages: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

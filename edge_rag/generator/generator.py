@@ -24,6 +24,7 @@ from edge_rag.generator.prompt.template import Prompt, PromptEncoder, PromptSett
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.generator.quote_generator import AnswerHandle, QuoteGenerator, QuoteSettings, token_request
 from edge_rag.generator.streams import (
+    AnswerSink,
     CheckedText,
     ChunkListener,
     CiteStream,
@@ -176,14 +177,22 @@ class AnswerGenerator(QuoteGenerator):
 
     def _compose(
         self, request: GenerationRequest, grammar: Constraint | None, listener: Listener, as_chat: bool = False
-    ) -> tuple[Prompt, Constraint, TokenSink]:
+    ) -> tuple[Prompt, Constraint, AnswerSink]:
         """Returns the prompt, the constraint and the sink."""
         prompt = self._prompts.encode(request, self.engine.capacity, as_chat=as_chat)
+        constraint, sink = self._answer_of(request, prompt, grammar, listener)
+        sink.prompt_passages = len(prompt.passages)
+        return prompt, constraint, sink
+
+    def _answer_of(
+        self, request: GenerationRequest, prompt: Prompt, grammar: Constraint | None, listener: Listener
+    ) -> tuple[Constraint, AnswerSink]:
+        """Returns the constraint and the sink of what answers a prompt."""
         kept, numbering = prompt.passages, prompt.numbering
         passages = [ranked.passage for ranked in kept]
         detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
         if grammar is not None:
-            return prompt, grammar, FormattedStream(listener, self._clock, detokenizer)
+            return grammar, FormattedStream(listener, self._clock, detokenizer)
         free = FreeText(self._end_tokens)
         not_found = self._prompt.not_found_answer(request.question, len(passages))
         if prompt.trace is not None:
@@ -192,13 +201,13 @@ class AnswerGenerator(QuoteGenerator):
             check = None
             if request.mode is AnswerMode.CITE:
                 check = Attributor(kept, self._cite.make_stemmer())
-            return prompt, free, TraceStream(listener, self._clock, trace, not_found, check)
+            return free, TraceStream(listener, self._clock, trace, not_found, check)
         if request.mode is AnswerMode.FREE:
-            return prompt, free, FreeStream(listener, self._clock, detokenizer, stops)
+            return free, FreeStream(listener, self._clock, detokenizer, stops)
         checked = CheckedText(
             passages, numbering, Attributor(kept, self._cite.make_stemmer(), request.question), self._cite.unsupported
         )
-        return prompt, free, CiteStream(listener, self._clock, detokenizer, stops, checked, not_found)
+        return free, CiteStream(listener, self._clock, detokenizer, stops, checked, not_found)
 
     def _may_hold_an_answer(self, request: GenerationRequest) -> bool:
         if request.mode is AnswerMode.FREE:

@@ -65,10 +65,11 @@ class Emitter(Generic[_Part]):
                 self._first = self._clock()
             self._listener(part)
 
-    def finish(self, outcome: Outcome) -> None:
-        """Ends the stream successfully."""
+    def finish(self, outcome: Outcome, prompt_passages: int | None = None) -> None:
+        """Ends the stream successfully; ``prompt_passages`` are those of the model's prompt."""
         first = None if self._first is None else self._first - self._submitted
-        self._listener(Generated(outcome.reason, outcome.usage, outcome.queue_s, outcome.compute_s, first))
+        used = outcome.usage, outcome.queue_s, outcome.compute_s
+        self._listener(Generated(outcome.reason, *used, first, prompt_passages))
 
     def fail(self, error: EdgeRagError) -> None:
         """Ends the stream with an error."""
@@ -125,14 +126,24 @@ def text_parts(text: str) -> tuple[TextDelta, ...]:
 
 
 class AnswerSink:
-    """Base of the sinks: ends the stream."""
+    """Base of the sinks: takes nothing and ends the stream.
+
+    Attributes:
+        prompt_passages: Passages in the model's prompt; None without a prompt.
+    """
+
+    prompt_passages: int | None = None
 
     def __init__(self, listener: Listener, clock: Callable[[], float]) -> None:
         self._emitter: Emitter[AnswerPart] = Emitter(listener, clock)
 
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        """Ignores tokens."""
+        return False
+
     def finish(self, outcome: Outcome) -> None:
         """Ends the stream successfully."""
-        self._emitter.finish(outcome)
+        self._emitter.finish(outcome, self.prompt_passages)
 
     def fail(self, error: EdgeRagError) -> None:
         """Ends the stream with an error."""
@@ -244,10 +255,6 @@ class NotFoundStream(AnswerSink):
         super().__init__(listener, clock)
         self._text = text
 
-    def extend(self, tokens: tuple[int, ...]) -> bool:
-        """Ignores tokens."""
-        return False
-
     def finish(self, outcome: Outcome) -> None:
         """Emits the answer, and ends."""
         if self._text:
@@ -271,10 +278,6 @@ class QuoteStream(AnswerSink):
         super().__init__(listener, clock)
         self._quotes = quotes
         self._passages = passages
-
-    def extend(self, tokens: tuple[int, ...]) -> bool:
-        """Ignores tokens."""
-        return False
 
     def finish(self, outcome: Outcome) -> None:
         """Emits the quotes one by one, and ends."""

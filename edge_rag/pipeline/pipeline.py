@@ -334,9 +334,10 @@ class Pipeline:
         )
         nearest: tuple[NearestPassage, ...] = ()
         if generated.reason is FinishReason.NOT_FOUND:
-            judged = not generated.usage.prompt_tokens  # no model was asked
+            judged = generated.prompt_passages is None  # no model was asked
             nearest = nearest_passages(request.question, retrieved.value.term_weights, ranked.value, judged)
-        events.put(Finished(generated.reason, generated.usage, stages, first_token_s, nearest))
+        reason, usage, given = generated.reason, generated.usage, generated.prompt_passages
+        events.put(Finished(reason, usage, stages, first_token_s, nearest, given))
 
     async def _generate(
         self,

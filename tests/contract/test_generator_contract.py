@@ -440,6 +440,7 @@ def test_passages_that_do_not_fit_are_left_out_and_not_cited(generator: Generato
     long = ranked(3, "It rains. " * 2000, evidence=50.0)
     answer = ask(generator, replace(question(mode), passages=(*PASSAGES, long)))
     assert all(citation.document != "3.md" for citation in answer.citations)
+    assert answer.end.prompt_passages == len(PASSAGES)
 
 
 def test_a_quote_longer_than_the_longest_answer_of_a_model_is_whole(generator: Generator) -> None:

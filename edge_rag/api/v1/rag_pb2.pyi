@@ -449,8 +449,8 @@ Global___AskResponse: _TypeAlias = AskResponse  # noqa: Y015
 
 @_typing.final
 class Passages(_message.Message):
-    """The passages that an answer is drawn from; with ANSWER_MODE_FREE those that the model is given, as many as its context
-    holds.
+    """The passages that an answer is drawn from; with ANSWER_MODE_FREE those that the model is given, as far as they fit its
+    context: see Finished.prompt_passages.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -645,10 +645,15 @@ class Finished(_message.Message):
     STAGES_FIELD_NUMBER: _builtins.int
     FIRST_TOKEN_SECONDS_FIELD_NUMBER: _builtins.int
     NEAREST_FIELD_NUMBER: _builtins.int
+    PROMPT_PASSAGES_FIELD_NUMBER: _builtins.int
     reason: Global___FinishReason.ValueType
     """Reason of the end."""
     first_token_seconds: _builtins.float
     """From the arrival of the call to the first text, seconds; absent if there was no text."""
+    prompt_passages: _builtins.int
+    """How many of Passages.passages, the first ones, were in the model's prompt: those that fit its context. Absent if no
+    model was asked.
+    """
     @_builtins.property
     def usage(self) -> Global___Usage:
         """Its usage."""
@@ -669,14 +674,20 @@ class Finished(_message.Message):
         stages: _abc.Iterable[Global___StageTime] | None = ...,
         first_token_seconds: _builtins.float | None = ...,
         nearest: _abc.Iterable[Global___NearestPassage] | None = ...,
+        prompt_passages: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_token_seconds", b"_first_token_seconds", "first_token_seconds", b"first_token_seconds", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_token_seconds", b"_first_token_seconds", "_prompt_passages", b"_prompt_passages", "first_token_seconds", b"first_token_seconds", "prompt_passages", b"prompt_passages", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_token_seconds", b"_first_token_seconds", "first_token_seconds", b"first_token_seconds", "nearest", b"nearest", "reason", b"reason", "stages", b"stages", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_token_seconds", b"_first_token_seconds", "_prompt_passages", b"_prompt_passages", "first_token_seconds", b"first_token_seconds", "nearest", b"nearest", "prompt_passages", b"prompt_passages", "reason", b"reason", "stages", b"stages", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__first_token_seconds: _TypeAlias = _typing.Literal["first_token_seconds"]  # noqa: Y015
     _WhichOneofArgType__first_token_seconds: _TypeAlias = _typing.Literal["_first_token_seconds", b"_first_token_seconds"]  # noqa: Y015
+    _WhichOneofReturnType__prompt_passages: _TypeAlias = _typing.Literal["prompt_passages"]  # noqa: Y015
+    _WhichOneofArgType__prompt_passages: _TypeAlias = _typing.Literal["_prompt_passages", b"_prompt_passages"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__first_token_seconds) -> _WhichOneofReturnType__first_token_seconds | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prompt_passages) -> _WhichOneofReturnType__prompt_passages | None: ...
 
 Global___Finished: _TypeAlias = Finished  # noqa: Y015
 

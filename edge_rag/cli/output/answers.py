@@ -20,7 +20,7 @@ from edge_rag.core.answer import (
 from edge_rag.core.ids import Unrecognized
 from edge_rag.core.query import AnswerMode
 from edge_rag.core.shapes.encoder import encode
-from edge_rag.core.shapes.views import WholeAnswer
+from edge_rag.core.shapes.views import GivenPassage, WholeAnswer, given_passages
 from edge_rag.generator.messages import MESSAGES, Message, message
 
 if TYPE_CHECKING:
@@ -146,10 +146,9 @@ def _given_lines(answer: Answer) -> list[str]:
 
     The lines are no numbered sources: nothing tells that the text comes from them.
     """
-    if answer.found.mode is not AnswerMode.FREE or not answer.found.passages:
-        return []
-    given = dict.fromkeys(format_source(p.document, p.page, p.start, p.end) for p in answer.found.passages)
-    return ["Given to the model, not checked against it:", *(f"  {text}" for text in given)]
+    passages = map(GivenPassage.of, given_passages(answer.found, answer.finished))
+    given = dict.fromkeys(format_source(each.document, each.page, each.start, each.end) for each in passages)
+    return ["Given to the model, not checked against it:", *(f"  {text}" for text in given)] if given else []
 
 
 def _nearest_lines(answer: Answer) -> list[str]:

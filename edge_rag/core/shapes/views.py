@@ -64,18 +64,20 @@ class FinishedView:
         usage: What it used.
         timings: Where its time went.
         nearest: Of an answer that was not found, the best passages and what they lack.
+        prompt_passages: How many of the passages, the best ones, were in the model's prompt; null if none was asked.
     """
 
     finish_reason: FinishReason | Unrecognized
     usage: Usage
     timings: Timings
     nearest: tuple[NearestPassage, ...]
+    prompt_passages: int | None
 
     @classmethod
     def of(cls, finished: Finished) -> FinishedView:
         """Returns the shape of an end."""
         timings = Timings(finished.first_token_s, finished.stages)
-        return cls(finished.reason, finished.usage, timings, finished.nearest)
+        return cls(finished.reason, finished.usage, timings, finished.nearest, finished.prompt_passages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,11 @@ class Found(Protocol):
         ...
 
 
+def given_passages(found: Found, finished: Finished) -> Sequence[RankedPassage | FoundPassage]:
+    """Returns the passages that the model was given in mode free; none in other modes."""
+    return found.passages[: finished.prompt_passages] if found.mode is AnswerMode.FREE else ()
+
+
 @dataclass(frozen=True, slots=True)
 class WholeAnswer:
     """A whole answer.
@@ -170,11 +177,12 @@ class WholeAnswer:
         answer: The text.
         citations: In the order of the text.
         unsupported: Parts that no passage supports, in mode cite.
-        given_to_model: Passages that the model was given in mode free, as many as fit its context.
+        given_to_model: Passages that the model was given in mode free: those that fit its context.
         finish_reason: Why it ended.
         usage: What it used.
         timings: Where its time went.
         nearest: Of an answer that was not found, the best passages and what they lack.
+        prompt_passages: How many of the passages, the best ones, were in the model's prompt; null if none was asked.
     """
 
     request_id: str
@@ -192,6 +200,7 @@ class WholeAnswer:
     usage: Usage
     timings: Timings
     nearest: tuple[NearestPassage, ...]
+    prompt_passages: int | None
 
     @classmethod
     def of(
@@ -221,11 +230,12 @@ class WholeAnswer:
                 UnsupportedPart(part.answer_start, part.answer_end, text[part.answer_start : part.answer_end])
                 for part in unsupported
             ),
-            tuple(map(GivenPassage.of, found.passages)) if found.mode is AnswerMode.FREE else (),
+            tuple(map(GivenPassage.of, given_passages(found, finished))),
             end.finish_reason,
             end.usage,
             end.timings,
             end.nearest,
+            end.prompt_passages,
             **more,
         )
 

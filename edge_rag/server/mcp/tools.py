@@ -301,7 +301,7 @@ async def _ask(box: Box, given: Mapping[str, Any], report: Report | None) -> dic
         if question.mode is not AnswerMode.FREE
         else [
             _where(box, collection, each.document_id, each.document, each.page, each.start, each.end)
-            for each in passages.found
+            for each in passages.found[: finished.prompt_passages]
         ],
     }
 

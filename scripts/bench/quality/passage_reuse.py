@@ -3,9 +3,8 @@
     python -m scripts.bench.quality.passage_reuse [--questions 300] [--recompute 0 8 16 32] [--data FILE] [--json]
 
 Each paragraph of a SQuAD-format file becomes a document, each question is retrieved and reranked as the daemon does it.
-Printed for each number of recomputed first tokens: the perplexity of the answering sentences with the number of their
-passage after them, as in mode ``free``, divided by that with all passages computed in the prompt, and how many tokens
-of a prompt were copied.
+Printed for each number of recomputed first tokens: the perplexity of the answering sentences, in mode ``free``, divided
+by that with all passages computed in the prompt, and how many tokens of a prompt were copied.
 """
 
 from __future__ import annotations
@@ -105,8 +104,7 @@ class Measurement:
                     continue
                 prompt = prompts.encode(self._request(number, case, recompute), engine.capacity)
                 self._compute_alone(engine, prompt, number)
-                place = prompt.numbering.index(case.passage - 1) + 1
-                said = (*self._tokenizer.encode(f" {case.said} [{place}]"), min(self._decoder.end_tokens))
+                said = (*self._tokenizer.encode(f" {case.said}"), min(self._decoder.end_tokens))
                 scoring.dictated, scoring.losses = list(said), []
                 copied.append(_ask(engine, _token_request(number, prompt, said, spans=True)))
                 found.append(np.array(scoring.losses))

@@ -102,7 +102,7 @@ def test_a_whole_answer_has_the_text_of_unsupported_parts() -> None:
         "first_token_s": None,
         "stages": [{"stage": "retriever", "queue_s": 0.0, "compute_s": 1.0}],
     }
-    end = {key: shown[key] for key in ("finish_reason", "usage", "timings", "nearest")}
+    end = {key: shown[key] for key in ("finish_reason", "usage", "timings", "nearest", "prompt_passages")}
     assert encode(FINISHED) == end
 
 

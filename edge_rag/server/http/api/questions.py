@@ -106,7 +106,7 @@ class Answer(WholeAnswer):
 
     Attributes:
         passages: The passages that it is based on, best first; citations refer to them by position. In mode ``free``
-            those that the model was given, as many as fit its context.
+            those that the model was given, as far as they fit its context.
         evidence: Evidence that an answer is among them, 0 to 1.
     """
 

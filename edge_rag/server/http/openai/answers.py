@@ -49,6 +49,7 @@ class Answer:
     extension: dict[str, Any] = field(default_factory=dict)
     finished: Finished | None = None
     call: FunctionCall | None = None
+    _mode: AnswerMode | None = None
     _texts: list[str] = field(default_factory=list)
     _unsupported: list[dict[str, int]] = field(default_factory=list)
 
@@ -76,7 +77,7 @@ class Answer:
             case TextDelta():
                 self._texts.append(event.text)
             case PassagesFound():
-                self.passages, self.evidence = event.passages, event.evidence
+                self.passages, self.evidence, self._mode = event.passages, event.evidence, event.mode
                 self.extension |= {"evidence": event.evidence, "mode": event.mode.value}
                 if event.standalone_question is not None:
                     self.extension["standalone_question"] = event.standalone_question
@@ -84,8 +85,6 @@ class Answer:
                     self.extension["did_you_mean"] = event.did_you_mean
                 if event.model is not None:
                     self.extension["model"] = event.model
-                if event.mode is AnswerMode.FREE:
-                    self.extension["given_to_model"] = [self._place(ranked.passage) for ranked in event.passages]
             case Citation():
                 self.citations.append(event)
             case Unsupported():
@@ -94,6 +93,9 @@ class Answer:
                 self.finished = event
                 if not self.collection:
                     return
+                if self._mode is AnswerMode.FREE:
+                    given = self.passages[: event.prompt_passages]
+                    self.extension["given_to_model"] = [self._place(ranked.passage) for ranked in given]
                 self.extension["found"] = event.reason is not FinishReason.NOT_FOUND
                 if event.nearest:
                     self.extension["nearest"] = [self._nearest(each) for each in event.nearest]

@@ -19,13 +19,15 @@ from tests.unit.cli.scripted_daemon import Handler, ScriptedDaemon, finished
 
 
 def in_mode(mode: rag_pb2.AnswerMode.ValueType, model: str | None = None) -> Handler:
-    """Answers in a mode, from two passages."""
+    """Answers in a mode, from three passages of which two fit the model's context."""
 
     def handler(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
-        given = [common_pb2.Passage(document_id=n, document=f"{n}.pdf", page=3, start=1, end=9) for n in ("a", "b")]
+        given = [common_pb2.Passage(document_id=n, document=f"{n}.pdf", page=3, start=1, end=9) for n in "abc"]
         yield rag_pb2.AskResponse(passages=rag_pb2.Passages(passages=given, mode=mode, model=model))
         yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Every year."))
-        yield finished()
+        last = finished()
+        last.finished.prompt_passages = 2
+        yield last
 
     return handler
 
@@ -59,6 +61,7 @@ def test_what_the_model_was_given_is_listed_and_is_no_source(runner: CliRunner, 
     assert "[" not in printed
     shown = json.loads(runner.invoke(main, [*command, "--json"]).stdout)
     assert shown["citations"] == []
+    assert len(shown["given_to_model"]) == shown["prompt_passages"] == 2
     assert shown["given_to_model"][1] == {"document_id": "b", "document": "b.pdf", "page": 3, "start": 1, "end": 9}
 
 
