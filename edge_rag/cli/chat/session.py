@@ -88,6 +88,10 @@ class Chat:
                         raise
                     failed = True
                     self._report(line.text, error)
+                except KeyboardInterrupt:
+                    if not self._typed:
+                        raise
+                    note("\nstopped", "dim")
         except _Quit:
             pass
         return ExitCode.FAILURE if failed and not self._typed else ExitCode.OK
@@ -112,12 +116,6 @@ class Chat:
         try:
             with closing(self._conversation.ask(question)) as events:
                 answer = collect(request_id, question, self._noting(question, events), write)
-        except KeyboardInterrupt:
-            if not self._typed:
-                raise
-            streamed.end()
-            note("stopped; this question is no part of the conversation", "dim")
-            return
         except ClientError:
             if not self._as_json:
                 streamed.end()

@@ -34,6 +34,7 @@ Exit codes: 0, and where nobody types the questions 1 if one failed; 3 if the da
     help="How answers are written, as for edge-rag ask. [default: the daemon's]",
 )
 @click.option("--sentences", type=click.IntRange(1, 8), help="Maximum number of quoted sentences, as for edge-rag ask.")
+@click.option("--max-tokens", type=click.IntRange(1, 8192), help="Maximum length of an answer, as for edge-rag ask.")
 @options.filter_text
 @click.option("--no-history", is_flag=True, help="Neither read nor keep what is typed.")
 @options.connection
@@ -41,6 +42,7 @@ def chat(
     collection: str,
     mode: str | None,
     sentences: int | None,
+    max_tokens: int | None,
     filter_text: str | None,
     no_history: bool,
     server: str | None,
@@ -62,6 +64,7 @@ def chat(
         collection=collection,
         mode=AnswerMode(mode) if mode else None,
         max_sentences=sentences,
+        max_tokens=max_tokens,
         filter=options.read_filter(filter_text),
     )
     typed = sys.stdin.isatty() and not as_json

@@ -48,14 +48,14 @@ def chat(runner: CliRunner, scripted: ScriptedDaemon, *arguments: str, given: st
 def test_each_line_is_a_question_of_one_conversation(runner: CliRunner, scripted: ScriptedDaemon) -> None:
     answers = Answers()
     scripted.script("Ask", answers)
-    result = chat(
-        runner, scripted, "--collection", "site", "--mode", "cite", given="\ufeffhow often?\n\n with what? \r\nwhy?"
-    )
+    options = ("--collection", "site", "--mode", "cite", "--max-tokens", "9", "--sentences", "2")
+    result = chat(runner, scripted, *options, given="\ufeffhow often?\n\n with what? \r\nwhy?")
     assert result.exit_code == 0
     source = "\n[1] pumps.md, page 3, characters 0-12\n"
     assert result.stdout == "".join(f"Answer {number}.\n{source}\n" for number in (1, 2, 3))
     assert answers.turns == [[], ["how often?"], ["how often?", "with what?"]]
     assert {(each.collection, each.mode) for each in answers.asked} == {("site", rag_pb2.ANSWER_MODE_CITE)}
+    assert {(each.sampling.max_tokens, each.max_sentences) for each in answers.asked} == {(9, 2)}
     assert "searched for: with what? how often?\n" in result.stderr
     assert "quoted from the documents" in result.stderr
 
