@@ -139,7 +139,10 @@ def test_results_say_where_they_are_from_word_for_word(daemon: RunningDaemon, ex
     found, filtered, part, beyond, answer, written, followed, unanswered, page, collections = expected
     cited = answer["citations"][0]
     assert (answer["found"], answer["mode"], unanswered["found"]) == (True, "quote", False)
-    assert written["mode"] == "cite"
+    assert (written["mode"], written["model"], answer["model"]) == ("cite", "quoter", None)
+    assert unanswered["citations"] == answer["nearest"] == answer["given_to_model"] == []
+    assert all(near["text"] and near["lacks"] and near["url"] for near in unanswered["nearest"])
+    assert unanswered["nearest"]
     assert "35 grams" in followed["answer"]
     assert "bearings" in followed["standalone_question"]
     assert answer["standalone_question"] is None
@@ -174,7 +177,10 @@ async def test_progress_tells_the_answer_while_it_is_written(daemon: RunningDaem
 
     async with connected(daemon, carrier, version) as client:
         question = {"question": QUESTION, "mode": "free"}
-        answer = (await client.call_tool("ask", question, progress_callback=on_progress)).structured_content["answer"]
+        told = (await client.call_tool("ask", question, progress_callback=on_progress)).structured_content
+    answer = told["answer"]
+    assert told["citations"] == []
+    assert told["given_to_model"]
     first, *rest = reports
     assert first[0] == 0
     assert first[1].startswith("passages found: ")
