@@ -31,7 +31,7 @@ class Grammar:
     """What the maker knows of a language; words are in lower case.
 
     Attributes:
-        articles: Definite articles, each with the pronoun for what it stands before; None: as the name tells.
+        articles: Articles, each with the pronoun for what it stands before; None: as the name tells.
         prepositions: Words that a noun phrase can follow.
         places: Prepositions after which a name is a place, and its adverb.
         subject_after: Words before a subject: auxiliaries and interrogatives.
@@ -42,6 +42,8 @@ class Grammar:
         asking: Interrogative at the beginning of a question, and the short questions that it can be left as.
         topics: Ways to ask the same about something else; ``{}`` is what.
         corrections: Ways to say that something else was meant; ``{}`` is what.
+        contracted: Prepositions that hold an article, and the preposition without it.
+        verb_second: Whether what follows the verb of a question is its subject.
     """
 
     articles: Mapping[str, Pronouns | None]
@@ -58,6 +60,7 @@ class Grammar:
     topics: tuple[str, ...]
     corrections: tuple[str, ...]
     contracted: Mapping[str, str] = field(default_factory=dict)
+    verb_second: bool = False
 
 
 def _words(text: str) -> frozenset[str]:
@@ -71,7 +74,7 @@ _IHM: Final = Pronouns("ihm", "ihm", "seine")
 
 GRAMMARS: Final[Mapping[str, Grammar]] = {
     "en": Grammar(
-        articles={"the": None, "this": None, "these": None},
+        articles={"the": None, "this": None, "these": None, "a": None, "an": None},
         prepositions=_words("of in for at by from to during on with about into after before under between through"),
         places=_words("in at"),
         there="there",
@@ -80,7 +83,7 @@ GRAMMARS: Final[Mapping[str, Grammar]] = {
             "what which who if whether because"
         ),
         function_words=_words(
-            "a an it its be been being not as or than there their his her he she they them who whom whose most many "
+            "it its be been being not as or than there their his her he she they them who whom whose most many "
             "much more long often"
         ),
         he=(_words("he his him"), Pronouns("he", "him", "his")),
@@ -142,6 +145,7 @@ GRAMMARS: Final[Mapping[str, Grammar]] = {
         },
         topics=("Und {}?", "Wie ist es mit {}?", "Was ist mit {}?"),
         corrections=("Nein, ich meinte {}.", "Entschuldigung, ich meine {}.", "nein, {}"),
+        verb_second=True,
     ),
     "es": Grammar(
         articles={

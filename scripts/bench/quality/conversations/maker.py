@@ -1,7 +1,8 @@
 """Makes conversations from single questions: every follow-up has the question that it was made of as its resolution.
 
-A follow-up is made of two questions about the same paragraph or article. What the second one shares with the first one, or
-with the sentence that answers it, becomes a pronoun or is left out. Nothing is chosen by hand, and chance has a fixed seed.
+A follow-up is made of two questions about the same paragraph or article. What the second one shares with the first one,
+or with the sentence that answers it, becomes a pronoun or is left out; taken are those of which at most three words of
+an open class are left, since others are found as they are. Nothing is chosen by hand, and chance has a fixed seed.
 
     pronoun      a noun phrase of the question became a pronoun
     elsewhere    the same, and another paragraph of the article answers than the one of the question before
@@ -33,7 +34,7 @@ _SEED: Final = 21
 _WORD: Final = re.compile(r"[^\W_]+(?:[-.,/][^\W_]+)*")
 _DETERMINERS: Final = frozenset(
     """
-    a an one any first what which many much ein eine einen einem einer welche welcher welches viele un una qué cuántos
+    one any first what which many much ein eine einen einem einer welche welcher welches viele un una qué cuántos
     cuántas
     """.split()  # noqa: SIM905 - a list of words reads better as text
 )
@@ -50,6 +51,11 @@ _COUNTING: Final = (
     *("how many", "how much", "in what year", "what year"),
     *("wie viele", "wie viel", "cuántos", "cuántas", "cuánto"),
 )
+_CODE: Final = re.compile(r"([A-Z]+[- ]?)(\d+)")
+_LEAST_WORDS: Final = 2
+_MOST_OPEN_WORDS_LEFT: Final = 3
+_MOST_WORDS_LEFT: Final = 6
+"""In a language without a grammar, which does not tell open classes of words."""
 _YEAR: Final = re.compile(r"1\d{3}|20\d{2}")
 
 
@@ -80,16 +86,29 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class _Phrase:
-    """A noun phrase of a question: characters [start, end), its article if it has one, and whether it is a name."""
+    """A noun phrase of a question.
+
+    Attributes:
+        start: First character.
+        end: One past the last one.
+        article: Article that it begins with, in lower case; empty if it has none.
+        name: Whether it is a name, a number or a code.
+        whole: Whether nothing before or after it belongs to the same noun phrase.
+    """
 
     start: int
     end: int
     article: str
     name: bool
+    whole: bool = True
 
 
 def make(
-    language: str, questions: Sequence[Asked], documents: Mapping[str, str], most: Mapping[str, int]
+    language: str,
+    questions: Sequence[Asked],
+    documents: Mapping[str, str],
+    most: Mapping[str, int],
+    together: bool = False,
 ) -> list[Conversation]:
     """Returns the conversations of a language, at most so many of each kind, evenly over the articles.
 
@@ -100,9 +119,10 @@ def make(
         questions: All questions, in order of the articles.
         documents: Text of each document by name.
         most: Most conversations of each kind; a kind that is missing is not made.
+        together: Whether the articles are about one thing, so that questions of two may follow each other.
     """
     chance = random.Random(f"{_SEED} {language}")
-    maker = _Maker(language, questions, documents, GRAMMARS.get(language), chance)
+    maker = _Maker(language, questions, documents, GRAMMARS.get(language), chance, together)
     made: list[Conversation] = []
     for kind in KINDS:
         found = list(dict.fromkeys(maker.of_kind(kind)))
@@ -128,12 +148,14 @@ class _Maker:
         documents: Mapping[str, str],
         grammar: Grammar | None,
         chance: random.Random,
+        together: bool,
     ) -> None:
         self._language = language
         self._questions = [each for each in questions if each.text.strip()]
         self._documents = documents
         self._grammar = grammar
         self._chance = chance
+        self._together = together
         self._closed: frozenset[str] = frozenset()
         if grammar is not None:
             self._closed = (
@@ -177,7 +199,8 @@ class _Maker:
         for asked in self._questions:
             for first in self._questions:
                 apart = first.document != asked.document
-                if first.article == asked.article and apart == elsewhere and first.text != asked.text:
+                near = self._together or first.article == asked.article
+                if near and apart == elsewhere and first.text != asked.text:
                     yield first, asked
 
     def _of_pairs(self, kind: str) -> Iterator[Conversation]:
@@ -240,13 +263,21 @@ class _Maker:
                     if _sort_of(each.text[other.start : other.end]) == _sort_of(said)
                     and (self._before(each.text, other.start)[0] in articles) == with_article
                     and not set(_stems(each.text[other.start : other.end])) & set(_stems(said))
-                ]
+                ] or self._like(said, asked.document)
                 if not others:
                     continue
                 first = asked.text[: phrase.start] + self._chance.choice(others) + asked.text[phrase.end :]
                 whole = asked.text[slice(*self._whole(asked.text, phrase)[:2])]
                 raw = self._chance.choice(templates).format(whole)
                 yield self._conversation(kind, (first.strip(),), raw, asked)
+
+    def _like(self, code: str, document: str) -> list[str]:
+        """Returns the other codes of a document that are written as one is: letters, then as many digits."""
+        shape = _CODE.fullmatch(code)
+        if shape is None:
+            return []
+        others = re.findall(rf"\b{shape[1]}\d{{{len(shape[2])}}}\b", self._documents[document])
+        return sorted({each for each in others if each != code})
 
     def _names(self, question: str) -> list[_Phrase]:
         return [each for each in self._phrases(question) if each.name]
@@ -283,16 +314,22 @@ class _Maker:
         shared = [
             each
             for each in self._phrases(text)
-            if (stems := _stems(text[each.start : each.end])) and known.issuperset(stems)
+            if each.whole and (stems := _stems(text[each.start : each.end])) and known.issuperset(stems)
         ]
         for phrase in sorted(shared, key=lambda each: (each.name, each.end - each.start), reverse=True):
             if kind == "left out":
                 raw = self._without(text, phrase)
             else:
                 raw = self._with_pronoun(text, phrase, self._documents[asked.document])
-            if raw is not None and len(_stems(raw)) >= 2 and raw != text:
+            if raw is not None and raw != text and len(_stems(raw)) >= _LEAST_WORDS and self._depends(raw):
                 return raw
         return None
+
+    def _depends(self, raw: str) -> bool:
+        """Whether so little is left of a question that it needs what was said before."""
+        if self._grammar is None:
+            return len(_stems(raw)) <= _MOST_WORDS_LEFT
+        return len(self._open(raw)) <= _MOST_OPEN_WORDS_LEFT
 
     def _phrases(self, question: str) -> list[_Phrase]:
         """Returns the names of a question, and its definite noun phrases."""
@@ -309,8 +346,10 @@ class _Maker:
                 if inside in _CONNECTORS and _is_name(words[end + 1][0], closed):
                     end += 1
             if end > place and _joined(question, words[place:end]):
-                if self._is_whole(question, words, place, end):
-                    found.append(_Phrase(words[place].start(), words[end - 1].end(), "", True))
+                span = words[place].start(), words[end - 1].end()
+                whole = self._is_whole(question, words, place, end)
+                if whole or _CODE.fullmatch(question[slice(*span)]):
+                    found.append(_Phrase(*span, article="", name=True, whole=whole))
                 place = end
                 continue
             if grammar is not None and words[place][0].lower() in grammar.articles:
@@ -357,8 +396,10 @@ class _Maker:
         if self._grammar is None:
             return _clean(text[: phrase.start] + text[phrase.end :])
         before, at = self._before(text, start)
+        follows = _WORD.search(text, end)
         if before in self._grammar.prepositions:
-            return _clean(text[:at] + text[end:])
+            subject = follows is not None and follows[0].lower() in self._grammar.subject_after
+            return None if subject else _clean(text[:at] + text[end:])
         if self._grammar.it.subject or article:
             return None
         return _clean(text[:start] + text[end:])
@@ -388,7 +429,7 @@ class _Maker:
         prepared = self._grammar.contracted.get(before)
         if prepared is not None:
             return _clean(f"{text[:at]}{prepared} {pronouns.object}{text[end:]}")
-        second_word = len(_WORD.findall(text[:start])) <= _BEFORE_SUBJECT
+        second_word = self._grammar.verb_second and len(_WORD.findall(text[:start])) <= _BEFORE_SUBJECT
         subject = before not in self._grammar.prepositions and (
             before in self._grammar.subject_after or not self._grammar.subject_after or second_word
         )
