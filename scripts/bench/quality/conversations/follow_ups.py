@@ -277,7 +277,7 @@ def show(played: Sequence[Played], kind: str) -> None:
     for each in played:
         asked = each.conversation
         if asked.kind == kind:
-            marks = "".join("+" if found else "-" for found in (each.raw, each.ours, each.resolved))
+            marks = "/".join(str(place) for place in (each.raw, each.ours, each.resolved))
             print(f"{marks} {' / '.join(asked.before)} / {asked.raw}")
             print(f"    ours     {each.standalone}\n    resolved {asked.resolved}")
 
