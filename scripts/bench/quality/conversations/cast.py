@@ -41,7 +41,7 @@ from edge_rag.errors import EdgeRagError
 from edge_rag.retriever.open_directory import open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
-from scripts.bench.quality.conversations.follow_ups import COLLECTION, FOUND, REPOSITORY, Box
+from scripts.bench.quality.conversations.follow_ups import COLLECTION, FOUND, REPOSITORY, WIDTH, Box
 from scripts.bench.quality.quoting import RememberedEncoder
 
 TURNS: Final = 8
@@ -157,9 +157,9 @@ def measure_passages(box: Box, topics: Sequence[Sequence[Asked]], names: dict[st
     table = Table(title=f"2021: recall@{FOUND} of the turn's own passage")
     for heading in ("", "turns", "raw", "ours", "automatic", "resolved"):
         table.add_column(heading, justify="right" if heading else "left")
-    for kind, each in rows.items():
-        shares = (sum(arm) / max(1, len(each)) for arm in zip(*each, strict=True))
-        table.add_row(kind, str(len(each)), *(f"{share:.1%}" for share in shares))
+    for kind, found_by in rows.items():
+        shares = (sum(arm) / len(found_by) for arm in zip(*found_by, strict=True))
+        table.add_row(kind, str(len(found_by)), *(f"{share:.1%}" for share in shares))
     return table
 
 
@@ -238,8 +238,8 @@ def main() -> None:
                     if outcome.status is not IngestStatus.ADDED:
                         raise SystemExit(f"{name} was not taken: {outcome}")
                 box = Box(directory, encoder)
-                Console().print(measure_passages(box, half(with_answers), names, console))
-                Console().print(measure_words(box, half(without), console))
+                Console(width=WIDTH).print(measure_passages(box, half(with_answers), names, console))
+                Console(width=WIDTH).print(measure_words(box, half(without), console))
             finally:
                 directory.close()
     except EdgeRagError as error:

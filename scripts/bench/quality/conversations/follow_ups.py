@@ -60,6 +60,7 @@ FOUND: Final = 5
 PASSAGES: Final = 4
 SENTENCES: Final = 3
 GOAL: Final = 0.92
+WIDTH: Final = 120
 WHOLE: Final = ("switch",)
 """Kinds of conversations whose last question stands alone."""
 SAMPLES: Final = "samples"
@@ -81,10 +82,12 @@ class Found:
 
     Attributes:
         ranked: Best first.
-        standalone: What was searched for beside the question as asked; None if nothing was.
+        main: The most complete wording that was searched for.
+        standalone: The question as it stands alone over its turns; None if it does as asked.
     """
 
     ranked: Reranked
+    main: str
     standalone: str | None
 
     def place(self, asked: Conversation, whole: bool) -> int:
@@ -132,7 +135,7 @@ class Box:
             wordings = found.wordings
             main = question if wordings is None else wordings.main
             (ranked,) = self._reranker.rerank([RerankRequest(main, found, CANDIDATES)])
-            self._known[question, turns] = Found(ranked, None if wordings is None else wordings.standalone)
+            self._known[question, turns] = Found(ranked, main, None if wordings is None else wordings.standalone)
         return self._known[question, turns]
 
     def turn(self, question: str, turns: tuple[Turn, ...]) -> Turn:
@@ -140,7 +143,7 @@ class Box:
         found = self.search(question, turns)
         settings = QuoteSettings()
         passages = () if found.ranked.evidence < settings.not_found_below else found.ranked.passages[:PASSAGES]
-        quotes = choose_quotes(found.standalone or question, passages, SENTENCES, settings.margin)
+        quotes = choose_quotes(found.main, passages, SENTENCES, settings.margin)
         sources = []
         for quote in quotes:
             passage = passages[quote.passage].passage
@@ -228,14 +231,16 @@ class Row:
     def of(cls, played: Sequence[Played]) -> Row:
         places = [[getattr(each, arm) for each in played] for arm in ("raw", "ours", "resolved")]
         raw, ours, resolved = (_share([place > 0 for place in arm]) for arm in places)
-        first = (_share([place == 1 for place in arm]) for arm in places)
+        first_raw, first_ours, first_resolved = (_share([place == 1 for place in arm]) for arm in places)
         return cls(
             len(played),
             raw,
             ours,
             resolved,
             ours / resolved if resolved else 1.0,
-            *first,
+            first_raw,
+            first_ours,
+            first_resolved,
             _share([each.raw > 0 and not each.ours for each in played]),
             _share([each.standalone is None for each in played]),
         )
@@ -270,7 +275,7 @@ def print_rows(title: str, table: Mapping[str, Row]) -> None:
             f"{row.lost:.1%}",
             f"{row.alone:.1%}",
         )
-    Console().print(shown)
+    Console(width=WIDTH).print(shown)
 
 
 def show(played: Sequence[Played], kind: str) -> None:

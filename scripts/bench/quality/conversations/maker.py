@@ -161,11 +161,6 @@ class _Maker:
             self._closed = (
                 grammar.function_words | grammar.prepositions | grammar.subject_after | frozenset(grammar.articles)
             )
-        self._adjacent = {
-            pair
-            for text in (*documents.values(), *(each.text for each in self._questions))
-            for pair in pairwise(match[0].lower() for match in _WORD.finditer(text))
-        }
 
     def of_kind(self, kind: str) -> Iterator[Conversation]:
         if kind == "switch":
@@ -254,16 +249,16 @@ class _Maker:
         for asked in self._questions:
             near = [each for each in self._questions if each.article == asked.article and each.text != asked.text]
             for phrase in self._names(asked.text):
-                said = asked.text[phrase.start : phrase.end]
+                stated = asked.text[phrase.start : phrase.end]
                 with_article = self._before(asked.text, phrase.start)[0] in articles
                 others = [
                     each.text[other.start : other.end]
                     for each in near
                     for other in self._names(each.text)
-                    if _sort_of(each.text[other.start : other.end]) == _sort_of(said)
+                    if _sort_of(each.text[other.start : other.end]) == _sort_of(stated)
                     and (self._before(each.text, other.start)[0] in articles) == with_article
-                    and not set(_stems(each.text[other.start : other.end])) & set(_stems(said))
-                ] or self._like(said, asked.document)
+                    and not set(_stems(each.text[other.start : other.end])) & set(_stems(stated))
+                ] or self._like(stated, asked.document)
                 if not others:
                     continue
                 first = asked.text[: phrase.start] + self._chance.choice(others) + asked.text[phrase.end :]
@@ -326,7 +321,7 @@ class _Maker:
         return None
 
     def _depends(self, raw: str) -> bool:
-        """Whether so little is left of a question that it needs what was said before."""
+        """Whether so little is left of a question that it needs what was stated before."""
         if self._grammar is None:
             return len(_stems(raw)) <= _MOST_WORDS_LEFT
         return len(self._open(raw)) <= _MOST_OPEN_WORDS_LEFT
@@ -378,10 +373,7 @@ class _Maker:
         if previous in _DETERMINERS or follows.lower() in _GO_ON or follows[:1].isupper():
             return False
         after = question[words[end - 1].end() :].lstrip(" ")[:1]
-        if end == len(words) or not after.isalnum() or not self._is_open(words[end][0]):
-            return True
-        verb = previous in grammar.subject_after
-        return verb and (words[end - 1][0].lower(), words[end][0].lower()) not in self._adjacent
+        return end == len(words) or not after.isalnum() or not self._is_open(words[end][0])
 
     def _before(self, text: str, at: int) -> tuple[str, int]:
         """Returns the word before a character, in lower case, and where it begins."""
@@ -417,14 +409,14 @@ class _Maker:
         """Returns a question with a pronoun for a phrase."""
         assert self._grammar is not None
         start, end, article = self._whole(text, phrase)
-        said = text[phrase.start : phrase.end]
-        pronouns = self._pronouns(said, article, phrase.name, f"{paragraph} {text} {text}")
+        stated = text[phrase.start : phrase.end]
+        pronouns = self._pronouns(stated, article, phrase.name, f"{paragraph} {text} {text}")
         before, at = self._before(text, start)
         if text[end : end + 2] in ("'s", "’s"):
             return _clean(f"{text[:start]}{pronouns.possessive}{text[end + 2 :]}")
-        if phrase.name and not article and before in self._grammar.places and not _YEAR.fullmatch(said):
+        if phrase.name and not article and before in self._grammar.places and not _YEAR.fullmatch(stated):
             return _clean(f"{text[:at]}{self._grammar.there}{text[end:]}")
-        if _YEAR.fullmatch(said):
+        if _YEAR.fullmatch(stated):
             return None
         prepared = self._grammar.contracted.get(before)
         if prepared is not None:
@@ -435,14 +427,14 @@ class _Maker:
         )
         return _clean(f"{text[:start]}{pronouns.subject if subject else pronouns.object}{text[end:]}")
 
-    def _pronouns(self, said: str, article: str, name: bool, paragraph: str) -> Pronouns:
+    def _pronouns(self, stated: str, article: str, name: bool, paragraph: str) -> Pronouns:
         grammar = self._grammar
         assert grammar is not None
         by_article = grammar.articles.get(article)
         if by_article is not None:
             return by_article
-        last = said.split()[-1].lower()
-        single = len(said.split()) == 1
+        last = stated.split()[-1].lower()
+        single = len(stated.split()) == 1
         if grammar.they is not None and (article or not name or single) and re.search(r"[^suia]s$", last):
             return grammar.they
         if name and not article:
