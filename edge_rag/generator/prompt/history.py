@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from edge_rag.core.query import Turn
-from edge_rag.generator.prompt.profiles import PromptProfile
 
 HISTORY_PART: Final = 4
 """One part in so many of a prompt's tokens may be history."""
@@ -47,10 +46,10 @@ def left_out(lengths: Sequence[int], budget: int) -> int:
     return first
 
 
-def messages(turns: Sequence[Turn], profile: PromptProfile) -> list[list[str]]:
-    """Returns the user's and the model's message of each turn that was answered, without any passages."""
-    return [
-        ["".join(piece for piece in profile.lay_out((), turn.question) if isinstance(piece, str)), turn.answer]
-        for turn in turns
-        if turn.answer.strip()
-    ]
+def messages(turns: Sequence[Turn]) -> list[tuple[str, str]]:
+    """Returns the user's and the model's message of each turn that was answered.
+
+    They are without passages, and without the words that the layout of a prompt puts before a question: where each
+    message of the user begins with them, small models begin to write them, too.
+    """
+    return [(turn.question, turn.answer) for turn in turns if turn.answer.strip()]

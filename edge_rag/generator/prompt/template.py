@@ -241,7 +241,7 @@ class PromptEncoder:
 
     def _history(self, request: GenerationRequest, profile: PromptProfile, budget: int) -> tuple[tuple[str, ...], int]:
         """Returns the messages of the earlier turns that the prompt has, and about how many tokens they are."""
-        turns = messages(request.turns, profile) if profile is CHAT else []
+        turns = messages(request.turns) if profile is CHAT else []
         if request.mode is AnswerMode.QUOTE or not turns or not self._renders_turns:
             return (), 0
         alone = len(self._tokenizer.encode_conversation(profile.system, [""]))

@@ -58,7 +58,7 @@ def test_turns_that_are_kept_fit_and_change_in_steps(lengths: list[int], budget:
 def test_earlier_turns_stand_before_the_passages_as_they_were_said(mode: AnswerMode, form: AnswerFormat | None) -> None:
     request = replace(in_conversation(mode=mode), format=form)
     prompt = encode(request)
-    said = [text for turn in TURNS for text in (f"Question: {turn.question}", turn.answer)]
+    said = [text for turn in TURNS for text in (turn.question, turn.answer)]
     texts = [request.passages[index].passage.text for index in prompt.numbering]
     assert prompt.tokens == tuple(
         TOKENIZER.encode_conversation(CHAT.system, [*said, user_text(texts, request.question)])
@@ -125,7 +125,7 @@ def test_the_kv_of_earlier_turns_is_reused_exactly() -> None:
     assert answer.text == anew.text
     assert anew.end.usage.cached_prompt_tokens == 0
     assert answer.end.usage.prompt_tokens == anew.end.usage.prompt_tokens
-    first_turn = [f"Question: {turns[0].question}", turns[0].answer]
+    first_turn = [turns[0].question, turns[0].answer]
     history = shared(*(TOKENIZER.encode_conversation(CHAT.system, [*first_turn, text]) for text in ("[1]", "Question")))
     second, third = (encode(request).tokens for request in asked[1:])
     assert shared(second, third) >= history > 2 * PAGE_TOKENS
