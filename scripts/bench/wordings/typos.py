@@ -1,7 +1,7 @@
 """Measures how well questions with misspelled words find their paragraphs.
 
-    python -m scripts.bench.quality.typos ../shared/data/xquad-a/en.json
-    python -m scripts.bench.quality.typos ../shared/data/xquad-a --languages en,de,es,fr,ru --rerank --articles odd
+    python -m scripts.bench.wordings.typos ../shared/data/xquad-a/en.json
+    python -m scripts.bench.wordings.typos ../shared/data/xquad-a --languages en,de,es,fr,ru --rerank --articles odd
 
 In a SQuAD-format file each paragraph becomes a document. Every question is asked as it is, with one and with two random
 edits in each of its content words, and with one edit in one of them: a letter inserted, deleted, replaced, or exchanged

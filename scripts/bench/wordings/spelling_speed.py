@@ -1,6 +1,6 @@
 """Measures what the words of a collection cost: reading them, finding near ones, and keeping them at ingest.
 
-    python -m scripts.bench.retrieval.spelling_speed ../shared/data/xquad-a.json --words 200000
+    python -m scripts.bench.wordings.spelling_speed ../shared/data/xquad-a.json --words 200000
 
 Words are made from the pairs of letters of the file's words, so that they are as near to each other as those of a
 language. Printed are the time of reading them all at the first misspelled question, their memory, the time of a

@@ -1,7 +1,7 @@
 """Measures how passages are ordered by a question's wordings where the main one is right, and where it is wrong.
 
-    python -m scripts.bench.retrieval.wordings --data DATA/xquad-a.json
-    python -m scripts.bench.retrieval.wordings --others 0.25 --others 0.5 --places 2 --places 3
+    python -m scripts.bench.wordings.order --data DATA/xquad-a.json
+    python -m scripts.bench.wordings.order --others 0.25 --others 0.5 --places 2 --places 3
 
 Each question of a file in SQuAD format is asked in four ways: with half of the weight of its words replaced by "it" and
 the whole question as the main wording; with an edit in each longer word, likewise; as it is, with the heaviest words of
