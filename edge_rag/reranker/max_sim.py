@@ -18,19 +18,18 @@ Of a question with several wordings, each wording scores the passages so, with i
 the weighted mean: the main wording's with weight 1, that of the others together with 0.5. The r-th passage by the
 question as it was asked is at place 3 r or above it; one that is moved there has the score of the one below it.
 
-On the odd-numbered of 612 XQuAD questions (chosen on the even ones), share of questions whose paragraph is first, and
-among the first five:
+On the odd-numbered of 612 XQuAD questions (chosen on the even ones; ``scripts/bench/retrieval/wordings.py``), share of
+questions whose paragraph is first, and among the first five:
 
     ================================================  ============  ============  ============
     asked; main wording                               main alone    0.5           0.5, places
     ================================================  ============  ============  ============
-    half of its words "it"; the question              .964, 1.000   .951, .997    .951, .997
-    a typo in each longer word; the question          .944, .993    .938, .990    .938, .990
-    the question; six words of another one appended   .768, .990    .928, .997    .928, .997
-    the question; another question                    .000, .052    .023, .925    .023, .974
+    the question                                      .961, 1.000   .961, 1.000   .961, 1.000
+    half of its words "it"; the question              .958, 1.000   .941, .997    .941, .997
+    a typo in each longer word; the question          .954, 1.000   .941, 1.000   .941, 1.000
+    the question; six words of another one appended   .739, .990    .944, .997    .944, .997
+    the question; another question                    .000, .046    .020, .938    .020, .971
     ================================================  ============  ============  ============
-
-Asked in one wording, the first two are at .768, .928 and .278, .493, and the question itself at .961, 1.000.
 
 The score of a pointwise request is max-sim alone, from 0 on: it has no retriever, and the other texts do not matter.
 
