@@ -285,6 +285,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
             ingest_yield=ingest_yield,
             busy=track_activity,
             prefetch=generator.prefetch if settings.generator.prefetch or settings.generator.kv_disk_mib else None,
+            surroundings=directory.surroundings,
         )
         built.callback(pipeline.close)
         encoder_service = EncoderService(

@@ -65,6 +65,8 @@ class Citation:
         answer_start: First character of the answer that this supports.
         answer_end: One past the last.
         language: Language of the text, a BCP 47 tag; None if it is not sure.
+        section: Headings above the place, outermost first.
+        context: Whether it is quoted only to tell what the next quote is about.
     """
 
     passage: int
@@ -76,6 +78,8 @@ class Citation:
     answer_start: int
     answer_end: int
     language: str | None = None
+    section: tuple[str, ...] = ()
+    context: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from edge_rag.core.answer import AnswerEvent, Citation, FinishReason, TextDelta, Unsupported, Usage
 from edge_rag.core.ids import RequestId
@@ -22,7 +23,7 @@ class GenerationRequest:
         passages: Best first; without passages the answer is the not-found answer.
         evidence: Evidence that an answer is among the passages, 0 to 1.
         mode: How freely the answer is written.
-        max_sentences: Most sentences quoted in QUOTE mode.
+        max_sentences: Most sentences quoted in QUOTE mode; None for as many as the answer needs.
         sampling: How tokens are chosen.
         priority: Scheduling class.
         client: Name of the client.
@@ -33,6 +34,7 @@ class GenerationRequest:
         offload: Which text of the collection may leave the box.
         kv_reuse: Which KV of other prompts is reused.
         turns: Earlier turns of the conversation, oldest first.
+        term_weights: As of ``Retrieved``; empty if they are not known.
     """
 
     request_id: RequestId
@@ -40,7 +42,7 @@ class GenerationRequest:
     passages: tuple[RankedPassage, ...]
     evidence: float
     mode: AnswerMode
-    max_sentences: int
+    max_sentences: int | None
     sampling: Sampling
     priority: Priority
     client: str
@@ -51,6 +53,7 @@ class GenerationRequest:
     offload: OffloadRule = OffloadRule.NEVER
     kv_reuse: KvReuse = KvReuse.EXACT
     turns: tuple[Turn, ...] = ()
+    term_weights: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

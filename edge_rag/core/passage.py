@@ -8,6 +8,7 @@ from math import exp, log1p
 
 from edge_rag.core.documents.filters import Filter
 from edge_rag.core.documents.metadata import Metadata
+from edge_rag.core.documents.parts import ChunkPlace
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import NO_CONTEXT, KvReuse, RequestContext, Turn, Wordings
@@ -33,6 +34,21 @@ class Duplicate:
 
 
 @dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The stored text around a passage and its own, of which it can be quoted what belongs to a sentence of it.
+
+    Attributes:
+        start: First character in the document's stored text.
+        text: Exactly the stored text from there on; it begins and ends between two lines.
+        chunks: Chunks with text in it, and the next one, in order.
+    """
+
+    start: int
+    text: str
+    chunks: tuple[ChunkPlace, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Passage:
     """A chunk, or several adjacent ones, as read for a question.
 
@@ -47,6 +63,7 @@ class Passage:
         context: Headings above the passage, outermost first.
         metadata: Metadata of the document.
         duplicates: Near-duplicates left out for this passage, best first.
+        surroundings: The text around it; None where nothing is quoted of it.
     """
 
     chunk_id: ChunkId
@@ -59,6 +76,7 @@ class Passage:
     context: tuple[str, ...] = ()
     metadata: Metadata = field(default_factory=dict, hash=False)
     duplicates: tuple[Duplicate, ...] = ()
+    surroundings: Surroundings | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

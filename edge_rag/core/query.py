@@ -158,7 +158,7 @@ class Query:
         question: 1 to ``limits.question_characters`` characters after trimming.
         collection: Name of the collection.
         mode: How freely the answer is written.
-        max_sentences: Most sentences quoted in QUOTE mode, 1 to 8.
+        max_sentences: Most sentences quoted in QUOTE mode, 1 to 8; None for as many as the answer needs.
         passages: Most passages in the prompt, 1 to 32.
         sampling: How tokens are chosen.
         priority: Scheduling class.
@@ -175,7 +175,7 @@ class Query:
     question: str
     collection: str
     mode: AnswerMode
-    max_sentences: int
+    max_sentences: int | None
     passages: int
     sampling: Sampling
     priority: Priority

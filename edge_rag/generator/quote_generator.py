@@ -21,7 +21,7 @@ from edge_rag.engine.sequence import SequenceId
 from edge_rag.errors import EdgeRagError, GeneratorMissing
 from edge_rag.generator.continuation import Continuation
 from edge_rag.generator.prompt.template import PromptSettings
-from edge_rag.generator.quoting import Quote, choose_quotes
+from edge_rag.generator.quoting.answer import Point, grouped, points_of
 from edge_rag.generator.streams import ChunkListener, Listener, NotFoundStream, QuoteChunkStream, QuoteStream
 
 
@@ -148,7 +148,7 @@ class QuoteGenerator:
         """
         if request.mode is not AnswerMode.QUOTE:
             raise GeneratorMissing(request.mode.value)
-        sink = QuoteChunkStream(listener, self._clock, self._quotes(request))
+        sink = QuoteChunkStream(listener, self._clock, self._points(request))
         return AnswerHandle(self.engine, self.engine.submit(_nothing_to_generate(request, FinishReason.STOP), sink))
 
     def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, TokenSink]:
@@ -158,7 +158,8 @@ class QuoteGenerator:
         if not self._may_hold_an_answer(request):
             return self._not_found(request, listener, self._not_found_text(request))
         passages = [ranked.passage for ranked in request.passages]
-        quoted = QuoteStream(listener, self._clock, self._quotes(request), passages)
+        groups = grouped(self._points(request), request.passages)
+        quoted = QuoteStream(listener, self._clock, groups, passages)
         return _nothing_to_generate(request, FinishReason.STOP), quoted
 
     def _not_found_text(self, request: GenerationRequest) -> str:
@@ -171,8 +172,10 @@ class QuoteGenerator:
         sentences = any(ranked.sentences for ranked in request.passages)
         return sentences and request.evidence >= self.not_found_below
 
-    def _quotes(self, request: GenerationRequest) -> tuple[Quote, ...]:
-        return choose_quotes(request.question, request.passages, request.max_sentences, self._quote.margin)
+    def _points(self, request: GenerationRequest) -> tuple[Point, ...]:
+        return points_of(
+            request.question, request.passages, request.max_sentences, self._quote.margin, request.term_weights
+        )
 
 
 def token_request(request: GenerationRequest, prompt: tuple[int, ...], constraint: Constraint) -> TokenRequest:

@@ -29,7 +29,7 @@ from edge_rag.generator.citations.attribution import Attributor, Support
 from edge_rag.generator.citations.markers import MarkerRemover
 from edge_rag.generator.citations.sentence_splitter import AnswerSentence, SentenceSplitter
 from edge_rag.generator.prompt.tokenizer import Detokenizer
-from edge_rag.generator.quoting import Quote
+from edge_rag.generator.quoting.answer import Group, Point, Quote, laid_out
 
 Listener = Callable[[GenerationEvent], None]
 """Receives every event of an answer; must return at once."""
@@ -263,34 +263,56 @@ class NotFoundStream(AnswerSink):
 
 
 class QuoteStream(AnswerSink):
-    """Quoted text: the stored text, separated by spaces, each quote with its citation; the engine generates nothing.
+    """Quoted points, each quote with its citation; the engine generates nothing.
 
     Args:
         listener: Receives every event.
         clock: Monotonic seconds.
-        quotes: The quotes, at least one.
+        groups: The points, at least one.
         passages: The passages that they refer to.
     """
 
     def __init__(
-        self, listener: Listener, clock: Callable[[], float], quotes: Sequence[Quote], passages: Sequence[Passage]
+        self, listener: Listener, clock: Callable[[], float], groups: Sequence[Group], passages: Sequence[Passage]
     ) -> None:
         super().__init__(listener, clock)
-        self._quotes = quotes
+        self._groups = groups
         self._passages = passages
 
     def finish(self, outcome: Outcome) -> None:
-        """Emits the quotes one by one, and ends."""
-        end = 0
-        for quote in self._quotes:
-            passage = self._passages[quote.passage]
-            quoted = passage.text[quote.start : quote.end]
-            text = f" {quoted}" if end else quoted
-            end += len(text)
-            start = end - len(quoted)
-            citation = citation_of(quote.passage, passage, quote.start, quote.end, start, end)
-            self._emitter.emit(TextDelta(text), citation)
+        """Emits the points one by one, and ends."""
+        end, between = 0, ""
+        for piece in laid_out(self._groups):
+            if isinstance(piece, str):
+                between += piece
+                continue
+            start = end + len(between)
+            end = start + len(piece.text)
+            self._emitter.emit(TextDelta(between + piece.text), self._citation(piece, start, end))
+            between = ""
+        if between:
+            self._emitter.emit(TextDelta(between))
         super().finish(outcome)
+
+    def _citation(self, quote: Quote, start: int, end: int) -> Citation:
+        passage = self._passages[quote.passage]
+        section = passage.context
+        if quote.context and quote.text in section:  # a heading is not above itself
+            section = section[: section.index(quote.text)]
+        around = passage.surroundings
+        pages = [each.page for each in around.chunks if each.start <= quote.start] if around is not None else []
+        return Citation(
+            passage=quote.passage,
+            document=passage.document,
+            page=pages[-1] if pages else passage.page,
+            start=quote.start,
+            end=quote.end,
+            text=quote.text,
+            answer_start=start,
+            answer_end=end,
+            section=section,
+            context=quote.context,
+        )
 
 
 class CheckedText:
@@ -409,6 +431,7 @@ def citation_of(index: int, passage: Passage, start: int, end: int, answer_start
         text=passage.text[start:end],
         answer_start=answer_start,
         answer_end=answer_end,
+        section=passage.context,
     )
 
 
@@ -477,23 +500,23 @@ class TokenChunkStream(ChunkSink):
 
 
 class QuoteChunkStream(ChunkSink):
-    """Quoted sentences, by position; of a quote with several, the first, since the asking box counts each for itself.
+    """Quoted sentences, by position; of a point with several, the chosen one, since the asking box counts each itself.
 
     Args:
         listener: Receives the chunks.
         clock: Monotonic seconds.
-        quotes: The quotes.
+        points: The points.
     """
 
-    def __init__(self, listener: ChunkListener, clock: Callable[[], float], quotes: Sequence[Quote]) -> None:
+    def __init__(self, listener: ChunkListener, clock: Callable[[], float], points: Sequence[Point]) -> None:
         super().__init__(listener, clock)
-        self._quotes = quotes
+        self._points = points
 
     def extend(self, tokens: tuple[int, ...]) -> bool:
         """Ignores tokens."""
         return False
 
     def finish(self, outcome: Outcome) -> None:
-        """Emits the quotes, and ends."""
-        self._emitter.emit(*[QuoteChunk(quote.passage, quote.sentences[0]) for quote in self._quotes])
+        """Emits the sentences, and ends."""
+        self._emitter.emit(*[QuoteChunk(point.quote.passage, point.sentence) for point in self._points])
         super().finish(outcome)

@@ -21,6 +21,7 @@ from edge_rag.core.passage import (
     RerankRequest,
     RetrievalRequest,
     Retrieved,
+    Surroundings,
     relevances,
 )
 from edge_rag.core.ports import AuditSink
@@ -153,6 +154,7 @@ class Pipeline:
         ingest_yield: Counts the questions in flight; None for a private count.
         busy: Returns a context manager that is entered while the named stage computes a batch.
         prefetch: Called with the likely generation request while the reranker computes; on another thread.
+        surroundings: Reads the stored text around a passage that may be quoted; called on another thread.
     """
 
     def __init__(
@@ -166,8 +168,10 @@ class Pipeline:
         ingest_yield: IngestYield | None = None,
         busy: Callable[[str], AbstractContextManager[None]] = lambda stage: nullcontext(),
         prefetch: Callable[[GenerationRequest], None] | None = None,
+        surroundings: Callable[[Passage], Surroundings | None] = lambda passage: None,
     ) -> None:
         self._prefetch = prefetch
+        self._surroundings = surroundings
         self._ingest_yield = ingest_yield or IngestYield(clock)
         self._generator = generator
         self._candidates = limits.candidates
@@ -324,7 +328,7 @@ class Pipeline:
         before_generator = self._clock() - started
         request = _generation_request(query, retrieved.value, ranked.value)
         with trace.stage("generator") as span:
-            generated = await self._generate(partial(self._generator.submit, request), context, events, cancellation)
+            generated = await self._generate(partial(self._submit, request), context, events, cancellation)
             span.note(_span_attributes(generated))
         first_token_s = None if generated.first_token_s is None else before_generator + generated.first_token_s
         stages = (
@@ -338,6 +342,16 @@ class Pipeline:
             nearest = nearest_passages(request.question, retrieved.value.term_weights, ranked.value, judged)
         reason, usage, given = generated.reason, generated.usage, generated.prompt_passages
         events.put(Finished(reason, usage, stages, first_token_s, nearest, given))
+
+    def _submit(self, request: GenerationRequest, listener: Callable[[GenerationEvent], None]) -> GenerationHandle:
+        """Submits a request to the generator, with what is around the passages if they are to be quoted."""
+        if request.mode is AnswerMode.QUOTE:
+            passages = tuple(
+                replace(each, passage=replace(each.passage, surroundings=self._surroundings(each.passage)))
+                for each in request.passages
+            )
+            request = replace(request, passages=passages)
+        return self._generator.submit(request, listener)
 
     async def _generate(
         self,
@@ -455,6 +469,7 @@ def _generation_request(query: Query, retrieved: Retrieved, ranked: Reranked) ->
         offload=retrieved.offload,
         kv_reuse=retrieved.kv_reuse,
         turns=query.turns,
+        term_weights=retrieved.term_weights,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.monitoring.status import LibraryDamage
+from edge_rag.core.passage import Passage, Surroundings
 from edge_rag.core.ports import Embedder, Embedding
 from edge_rag.errors import ConfigurationError
 from edge_rag.index.local import IndexLimits, LocalIndexes
@@ -161,6 +162,10 @@ class OpenDirectory:
     def epochs(self) -> dict[str, int]:
         """Returns the current epoch of each collection, by name."""
         return {collection.name: collection.epoch for collection in self._store.collections()}
+
+    def surroundings(self, passage: Passage) -> Surroundings | None:
+        """Returns the stored text around a passage; None if it is no longer stored. May be called from any thread."""
+        return self._store.surroundings(passage)
 
     def close(self) -> None:
         """Saves the indexes, ends the parser process and releases the directory; idempotent.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from edge_rag.core.documents.listing import EVERYTHING, DocumentSelection, ListC
 from edge_rag.core.documents.metadata import Metadata, encode_metadata, validate_metadata
 from edge_rag.core.documents.parts import ChunkPlace
 from edge_rag.core.ids import ChunkId, DocumentId
-from edge_rag.core.passage import Passage
+from edge_rag.core.passage import Passage, Surroundings
 from edge_rag.errors import InvalidRequest, OriginalNotKept
 from edge_rag.storage.database import Database
 from edge_rag.storage.filter_sql import SqlCondition, SqlValue, joined, search_condition
@@ -56,7 +55,7 @@ from edge_rag.storage.statements import (
     require_document,
     stored_metadata,
 )
-from edge_rag.storage.texts import TextReader
+from edge_rag.storage.texts import MAX_AROUND, TextReader, chunk_places, whole_lines
 from edge_rag.storage.words.chunk_terms import held_terms
 from edge_rag.storage.words.vocabulary import count_words
 
@@ -216,26 +215,7 @@ class DocumentStore:
             number = require_document(connection, require_collection(connection, collection), document)
             info = _record(connection, number)
             text = self._texts.read(connection, number, start, end)
-
-            def past(ordinal: int) -> int:
-                row = connection.execute(
-                    "SELECT past FROM chunks WHERE document = ? AND ordinal = ?", (number, ordinal)
-                ).fetchone()
-                return int(row[0])
-
-            # Chunks are in the order of the text, and a row is large.
-            ordinal = bisect_right(range(info.chunks), start, key=past)
-            rows = connection.execute(
-                "SELECT first, past, context FROM chunks WHERE document = ? AND ordinal >= ? ORDER BY ordinal",
-                (number, ordinal),
-            )
-            chunks: list[ChunkPlace] = []
-            with closing(rows):
-                for first, until, context in rows:
-                    chunks.append(ChunkPlace(first, until, tuple(json.loads(context))))
-                    if first >= end:
-                        break
-        return info, text, tuple(chunks)
+            return info, text, chunk_places(connection, number, info.chunks, start, end)
 
     def chunks(
         self, collection: str, document: str, after: int | None, limit: int, max_bytes: int
@@ -508,6 +488,23 @@ class DocumentStore:
         with self._database.snapshot() as connection:
             row = connection.execute("SELECT document FROM chunks WHERE chunk = ?", (chunk,)).fetchone()
             return None if row is None else self._texts.read(connection, row[0], start, end)
+
+    def surroundings(self, passage: Passage) -> Surroundings | None:
+        """Returns a passage with up to ``MAX_AROUND`` characters on each side; None if it is no longer stored."""
+        with self._database.snapshot() as connection:
+            row = connection.execute(
+                "SELECT document, d.characters, d.chunks FROM chunks k JOIN documents d USING (document) "
+                "WHERE k.chunk = ?",
+                (passage.chunk_id,),
+            ).fetchone()
+            if row is None:
+                return None
+            number, characters, chunks = row
+            at, until = max(0, passage.start - MAX_AROUND), min(characters, passage.end + MAX_AROUND)
+            text = self._texts.read(connection, number, at, until)
+            places = chunk_places(connection, number, chunks, at, until)
+        start, end = whole_lines(text, passage.start - at, passage.end - at, at == 0, until == characters)
+        return Surroundings(at + start, text[start:end], places)
 
     def similarities(self, chunks: Sequence[ChunkId], question: NDArray[np.float32]) -> dict[ChunkId, float]:
         """Returns the cosine similarity of a question vector to the chunks that are still stored; vectors have length

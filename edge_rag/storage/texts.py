@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -11,8 +13,13 @@ from typing import Final
 import apsw
 import numpy as np
 
+from edge_rag.core.documents.parts import ChunkPlace
+
 STEP: Final = 16_384
 """Characters between two known byte offsets of a text."""
+
+MAX_AROUND: Final = 2_000
+"""Most characters on each side of a passage that are read with it."""
 
 _BLOCK_BYTES: Final = 256 << 10
 _MAX_TEXTS: Final = 64
@@ -29,6 +36,59 @@ def character_offsets(blocks: Iterable[bytes]) -> list[int]:
         characters += len(starts)
         position += len(block)
     return offsets
+
+
+def whole_lines(text: str, start: int, end: int, from_begin: bool, to_end: bool) -> tuple[int, int]:
+    """Returns the largest range of a text around another one that begins and ends between two blocks, or two lines.
+
+    Args:
+        text: Part of a document's text.
+        start: First character of the range that is wanted.
+        end: One past its last character.
+        from_begin: Whether the document begins with the text.
+        to_end: Whether it ends with it.
+    """
+    first, past = (0 if from_begin else start), (len(text) if to_end else end)
+    for separator in ("\n\n", "\n"):
+        if first == start and (found := text.find(separator, 0, start)) >= 0:
+            first = 0 if from_begin else found + len(separator)
+        if past == end and (found := text.rfind(separator, end)) >= 0:
+            past = len(text) if to_end else found
+    return first, past
+
+
+def chunk_places(
+    connection: apsw.Connection, document: int, chunks: int, start: int, end: int
+) -> tuple[ChunkPlace, ...]:
+    """Returns the chunks of a document with text in a range, and the next one, in order.
+
+    Args:
+        connection: In a transaction.
+        document: Row number of the document.
+        chunks: How many it has.
+        start: First character of the range.
+        end: One past the last character.
+    """
+
+    def past(ordinal: int) -> int:
+        row = connection.execute(
+            "SELECT past FROM chunks WHERE document = ? AND ordinal = ?", (document, ordinal)
+        ).fetchone()
+        return int(row[0])
+
+    # Chunks are in the order of the text, and a row is large.
+    ordinal = bisect_right(range(chunks), start, key=past)
+    rows = connection.execute(
+        "SELECT first, past, context, page FROM chunks WHERE document = ? AND ordinal >= ? ORDER BY ordinal",
+        (document, ordinal),
+    )
+    found: list[ChunkPlace] = []
+    with closing(rows):
+        for first, until, context, page in rows:
+            found.append(ChunkPlace(first, until, tuple(json.loads(context)), page))
+            if first >= end:
+                break
+    return tuple(found)
 
 
 class TextReader:

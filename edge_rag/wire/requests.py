@@ -90,7 +90,7 @@ def parse_query(
     mode = MODES.get(request.mode) if request.mode else limits.default_mode
     if mode is None:
         raise InvalidRequest("mode", f"{request.mode} is not an answer mode")
-    sentences = request.max_sentences if request.HasField("max_sentences") else 1
+    sentences = request.max_sentences if request.HasField("max_sentences") else None
     passages = request.passages if request.HasField("passages") else limits.default_passages
     sampling = parse_sampling(request.sampling)
     return Query(
@@ -98,7 +98,7 @@ def parse_query(
         question=parse_text("question", request.question, limits.question_characters),
         collection=collection,
         mode=mode,
-        max_sentences=bounded_int("max_sentences", sentences, 1, MAX_SENTENCES),
+        max_sentences=None if sentences is None else bounded_int("max_sentences", sentences, 1, MAX_SENTENCES),
         passages=bounded_int("passages", passages, 1, MAX_PASSAGES),
         sampling=sampling,
         priority=caller.capped_priority(parse_priority(request.priority)),

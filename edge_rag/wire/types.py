@@ -25,7 +25,8 @@ class AskOptions:
     Attributes:
         collection: Name of the collection.
         mode: How the answer is written; ``FREE`` if there is a format and no mode.
-        max_sentences: Most sentences quoted, 1 to 8.
+        max_sentences: Most points quoted, 1 to 8, each a sentence with what belongs to it; without it as many as the
+            answer needs.
         passages: Most passages in the prompt, 1 to 32.
         max_tokens: Most tokens generated, 1 to 8,192.
         temperature: 0 is greedy; up to 2.

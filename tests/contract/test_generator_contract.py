@@ -275,8 +275,7 @@ def test_a_quoted_answer_is_the_sentence_with_the_evidence_and_says_where_it_sta
 @pytest.mark.parametrize("sentences", [2, 3, 8])
 def test_every_quoted_sentence_is_cited_verbatim(generator: Generator, sentences: int) -> None:
     answer = ask(generator, replace(question(max_tokens=200), max_sentences=sentences))
-    assert 1 <= len(answer.citations) <= sentences
-    assert answer.text == " ".join(citation.text for citation in answer.citations)
+    assert 1 <= sum(not citation.context for citation in answer.citations) <= sentences
     for citation in answer.citations:
         passage = PASSAGES[citation.passage].passage
         assert citation.text == passage.text[citation.start - passage.start : citation.end - passage.start]

@@ -41,7 +41,7 @@ class GenerateRequest(_message.Message):
     INVALID_ARGUMENT for any other.
     """
     max_sentences: _builtins.int
-    """As AskRequest.max_sentences."""
+    """As AskRequest.max_sentences. Default 1."""
     priority: _rag_pb2.Priority.ValueType
     """Scheduling class. Default interactive. INVALID_ARGUMENT for a number not listed."""
     request_id: _builtins.str

@@ -316,7 +316,9 @@ class AskRequest(_message.Message):
     mode: Global___AnswerMode.ValueType
     """Mode of the answer. Default: the server's. INVALID_ARGUMENT for a number not listed."""
     max_sentences: _builtins.int
-    """Most sentences to quote with ANSWER_MODE_QUOTE, 1 to 8. Default 1. INVALID_ARGUMENT outside."""
+    """Most points to quote with ANSWER_MODE_QUOTE, 1 to 8: each is a sentence with what belongs to it, such as the list
+    that it announces. Default: as many as the answer needs, at most 8. INVALID_ARGUMENT outside.
+    """
     passages: _builtins.int
     """Most passages in the prompt, 1 to 32. Default 4. INVALID_ARGUMENT outside."""
     priority: Global___Priority.ValueType
@@ -560,6 +562,8 @@ class Citation(_message.Message):
     ANSWER_START_FIELD_NUMBER: _builtins.int
     ANSWER_END_FIELD_NUMBER: _builtins.int
     LANGUAGE_FIELD_NUMBER: _builtins.int
+    SECTION_FIELD_NUMBER: _builtins.int
+    CONTEXT_FIELD_NUMBER: _builtins.int
     passage: _builtins.int
     """0-based position in Passages.passages."""
     document: _builtins.str
@@ -580,6 +584,14 @@ class Citation(_message.Message):
     """Language of the text, a BCP 47 tag; absent if it is not sure. It can differ from that of the question: documents are
     quoted in their own language.
     """
+    context: _builtins.bool
+    """Whether it is quoted only to tell what the next quote is about: a heading, a sentence before it, the header of a
+    table. Only with ANSWER_MODE_QUOTE; a citation without it follows.
+    """
+    @_builtins.property
+    def section(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Headings above the place, outermost first; empty if there are none."""
+
     def __init__(
         self,
         *,
@@ -592,10 +604,12 @@ class Citation(_message.Message):
         answer_start: _builtins.int = ...,
         answer_end: _builtins.int = ...,
         language: _builtins.str | None = ...,
+        section: _abc.Iterable[_builtins.str] | None = ...,
+        context: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_language", b"_language", "_page", b"_page", "language", b"language", "page", b"page"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_language", b"_language", "_page", b"_page", "answer_end", b"answer_end", "answer_start", b"answer_start", "document", b"document", "end", b"end", "language", b"language", "page", b"page", "passage", b"passage", "start", b"start", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_language", b"_language", "_page", b"_page", "answer_end", b"answer_end", "answer_start", b"answer_start", "context", b"context", "document", b"document", "end", b"end", "language", b"language", "page", b"page", "passage", b"passage", "section", b"section", "start", b"start", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__language: _TypeAlias = _typing.Literal["language"]  # noqa: Y015
     _WhichOneofArgType__language: _TypeAlias = _typing.Literal["_language", b"_language"]  # noqa: Y015

@@ -41,7 +41,11 @@ Examples:
     help="quote: the answer is sentences of cited documents; cite: the model writes, and each sentence is checked "
     "against the documents; free: the model writes, unchecked and without citations. [default: the daemon's]",
 )
-@click.option("--sentences", type=click.IntRange(1, 8), help="Maximum number of quoted sentences. [default: 1]")
+@click.option(
+    "--sentences",
+    type=click.IntRange(1, 8),
+    help="Maximum number of quoted points. [default: as many as the answer needs]",
+)
 @click.option("--passages", type=click.IntRange(1, 32), help="Maximum number of passages in the prompt. [default: 4]")
 @click.option("--max-tokens", type=click.IntRange(1, 8192), help="Maximum length of the answer, tokens. [default: 256]")
 @click.option("--temperature", type=click.FloatRange(0, 2), help="Sampling temperature; 0 is greedy. [default: 0]")

@@ -127,12 +127,13 @@ def source_lines(answer: Answer) -> list[str]:
 def cited_by_source(answer: Answer) -> dict[str, list[Citation]]:
     """Returns the citations by their source, in the order in which sources are cited first.
 
-    A source is one line of text, with the language where it is not the question's.
+    A source is one line of text, with the language where it is not the question's. What is quoted only to tell what
+    another quote is about is no source of its own.
     """
     sources: dict[str, list[Citation]] = {}
     for each in answer.citations:
-        source = format_source(each.document, each.page, each.start, each.end) + _language_note(each, answer)
-        sources.setdefault(source, []).append(each)
+        if not each.context:
+            sources.setdefault(_source(each) + _language_note(each, answer), []).append(each)
     return sources
 
 
@@ -191,6 +192,16 @@ def mode_line(answer: Answer) -> str:
             return f"unchecked: written by {answer.found.model or 'a language model'}, may be wrong"
         case _:
             return ""
+
+
+def _source(citation: Citation) -> str:
+    """Formats where a quote is from, as a person finds it: by page and by the headings above it."""
+    where = citation.document if citation.page is None else f"{citation.document}, page {citation.page}"
+    if citation.section:
+        where += f", {' › '.join(citation.section)}"
+    if where == citation.document:
+        where += f", characters {citation.start}-{citation.end}"
+    return where
 
 
 def _language_note(citation: Citation, answer: Answer) -> str:

@@ -83,11 +83,13 @@ class ChunkPlace:
         start: First character in the document's stored text.
         end: One past the last character.
         headings: Headings above it, outermost first.
+        page: 1-based page on which it starts, or None.
     """
 
     start: int
     end: int
     headings: tuple[str, ...]
+    page: int | None = None
 
 
 def whole_parts(text: str, at: int, start: int, end: int, characters: int) -> tuple[int, int]:

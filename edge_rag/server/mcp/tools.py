@@ -59,12 +59,12 @@ AnswerPart = Passages | TextDelta | Citation | Unsupported | Finished
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question for ``Box.ask``; without ``passages``, their number is the daemon's default."""
+    """A question for ``Box.ask``; without ``passages`` or ``max_sentences`` the daemon decides."""
 
     text: str
     collection: str
     mode: AnswerMode
-    max_sentences: int
+    max_sentences: int | None
     passages: int | None
     filter: Filter | None
     turns: tuple[Turn, ...]
@@ -272,7 +272,13 @@ async def _ask(box: Box, given: Mapping[str, Any], report: Report | None) -> dic
                     cited = passages.found[part.passage].document_id
                     citations.append(
                         _where(box, collection, cited, part.document, part.page, part.start, part.end)
-                        | {"quote": part.text, "answer_start": part.answer_start, "answer_end": part.answer_end}
+                        | {
+                            "section": list(part.section),
+                            "quote": part.text,
+                            "context": part.context,
+                            "answer_start": part.answer_start,
+                            "answer_end": part.answer_end,
+                        }
                     )
                 case Unsupported():
                     unsupported.append({"answer_start": part.answer_start, "answer_end": part.answer_end})
@@ -460,7 +466,12 @@ _ALL: Final = (
                 enum=[mode.value for mode in AnswerMode],
                 default=AnswerMode.QUOTE.value,
             ),
-            "max_sentences": _integer("Most sentences in mode quote.", 1, MAX_SENTENCES, default=1),
+            "max_sentences": _integer(
+                "Most points in mode quote; leave it out for as many as the answer needs.",
+                1,
+                MAX_SENTENCES,
+                default=None,
+            ),
             "passages": _integer("Most passages that are read for the answer.", 1, MAX_PASSAGES, default=None),
         },
         {
@@ -481,7 +492,14 @@ _ALL: Final = (
                 _object(
                     _WHERE
                     | {
+                        "section": _array(
+                            {"type": "string"}, "Headings above the place, outermost first; empty if there are none."
+                        ),
                         "quote": _text("The cited text, word for word."),
+                        "context": {
+                            "type": "boolean",
+                            "description": "Whether it is quoted only to tell what the next quote is about.",
+                        },
                         "answer_start": {
                             "type": "integer",
                             "description": "First character of the answer that it supports.",

@@ -7,8 +7,10 @@
 Each paragraph becomes a document of a temporary data directory; each question is retrieved, reranked and answered as
 the daemon does it. Printed, by language:
 
-    right paragraph     share of the answers of one sentence that are of the paragraph that holds the answer
-    gold in one, in two share of the answers of one sentence, or of up to two, that hold an accepted text
+    right paragraph     share of the answers of one point that are of the paragraph that holds the answer
+    gold in one, in two share of the answers of one point, or of up to two, that hold an accepted text
+    gold as needed      share of the answers of as many points as they need that hold one
+    one as needed       share of these answers that have one point
     turned away         share of all questions that get the not-found answer although their paragraph is there; they
                         have no answer in the columns before
     without its article share of the questions that get the not-found answer while their article is out
@@ -41,7 +43,7 @@ from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.passage import Reranked, RerankRequest, RetrievalRequest
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.quote_generator import QuoteSettings
-from edge_rag.generator.quoting import choose_quotes
+from edge_rag.generator.quoting.answer import points_of
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
@@ -126,6 +128,8 @@ class Quality:
     right_paragraph: float
     gold_in_one: float
     gold_in_two: float
+    gold_as_needed: float
+    one_as_needed: float
     turned_away: float
     without_its_article: float
 
@@ -137,29 +141,32 @@ class Answered:
     Attributes:
         question: The question.
         found: What the reranker returned.
+        term_weights: Weights of the question's terms in the collection.
     """
 
     question: Asked
     found: Reranked
+    term_weights: Mapping[str, float]
 
     def turned_away(self) -> bool:
         """Whether it gets the not-found answer."""
         return self.found.evidence < QuoteSettings().not_found_below
 
-    def quoted(self, sentences: int) -> list[tuple[str, str]]:
-        """Returns (document, text) of each quote; none of the not-found answer."""
+    def quoted(self, points: int | None) -> list[tuple[str, str]]:
+        """Returns (document, text) of each point, without what only tells its subject; none of the not-found answer.
+
+        Args:
+            points: Most points; None for as many as the answer needs.
+        """
         passages = () if self.turned_away() else self.found.passages
-        quotes = choose_quotes(self.question.text, passages, sentences, QuoteSettings().margin)
-        sources = [passages[quote.passage].passage for quote in quotes]
-        return [
-            (each.document, each.text[quote.start : quote.end]) for each, quote in zip(sources, quotes, strict=True)
-        ]
+        found = points_of(self.question.text, passages, points, QuoteSettings().margin, self.term_weights)
+        return [(passages[each.quote.passage].passage.document, each.quote.text) for each in found]
 
     def cites(self) -> bool:
         return any(document == self.question.document for document, _ in self.quoted(1))
 
-    def holds(self, sentences: int) -> bool:
-        return any(answer in text for _, text in self.quoted(sentences) for answer in self.question.answers)
+    def holds(self, points: int | None) -> bool:
+        return any(answer in text for _, text in self.quoted(points) for answer in self.question.answers)
 
 
 def quality(answered: Sequence[Answered], without: Sequence[Answered]) -> Quality:
@@ -174,6 +181,8 @@ def quality(answered: Sequence[Answered], without: Sequence[Answered]) -> Qualit
         _share([each.cites() for each in answers]),
         _share([each.holds(1) for each in answers]),
         _share([each.holds(2) for each in answers]),
+        _share([each.holds(None) for each in answers]),
+        _share([len(each.quoted(None)) == 1 for each in answers]),
         _share([each.turned_away() for each in answered]),
         _share([each.turned_away() for each in without]),
     )
@@ -212,7 +221,7 @@ class Box:
         if isinstance(found, Exception):
             raise found
         (ranked,) = self._reranker.rerank([RerankRequest(question.text, found, self._passages)])
-        return Answered(question, ranked)
+        return Answered(question, ranked, found.term_weights)
 
 
 def ask_all(
@@ -304,7 +313,16 @@ BOUNDS: Final = (
 
 def print_table(title: str, found: Mapping[str, Quality]) -> None:
     table = Table(title=title)
-    for heading in ("", "right paragraph", "gold in one", "gold in two", "turned away", "without its article"):
+    for heading in (
+        "",
+        "right paragraph",
+        "gold in one",
+        "gold in two",
+        "gold as needed",
+        "one as needed",
+        "turned away",
+        "without its article",
+    ):
         table.add_column(heading, justify="right" if heading else "left")
     for language, each in found.items():
         table.add_row(language, *(f"{share:.1%}" for share in asdict(each).values()))

@@ -29,6 +29,7 @@ QUESTIONS = (
 class Answer:
     text: str
     citations: tuple[tuple[str, int, int, str], ...]
+    sections: tuple[tuple[str, ...], ...]
     passages: tuple[tuple[str, int, int], ...]
     finished: rag_pb2.Finished
     order: tuple[str, ...]
@@ -47,6 +48,7 @@ def ask(address: str, request: rag_pb2.AskRequest, meet: threading.Barrier | Non
             for event in events
             if event.HasField("citation")
         ),
+        sections=tuple(tuple(event.citation.section) for event in events if event.HasField("citation")),
         passages=tuple((p.document, p.start, p.end) for event in events for p in event.passages.passages),
         finished=events[-1].finished,
         order=tuple(str(event.WhichOneof("event")) for event in events),
@@ -133,7 +135,13 @@ def test_every_word_of_a_quoted_answer_is_the_cited_text_of_the_stored_document(
     daemon: RunningDaemon, question: str
 ) -> None:
     answer = ask(daemon.address, rag_pb2.AskRequest(question=question, max_sentences=2))
-    assert answer.text == " ".join(text for *_, text in answer.citations)
+    between = answer.text
+    for *_, text in answer.citations:
+        assert text in answer.text
+        between = between.replace(text, "", 1)
+    headings = {heading for each in answer.sections for heading in each}
+    left = {line.removeprefix("-").strip() for line in between.split("\n")}
+    assert left <= {"", "[…]", *headings, *(document for document, *_ in answer.citations)}
     with grpc.insecure_channel(daemon.address) as channel:
         for document, start, end, text in answer.citations:
             request = documents_pb2.GetDocumentRequest(document=document)

@@ -116,7 +116,13 @@ def answering(text: str = "Every 2,000 hours.") -> Handler:
             yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text=piece))
         yield rag_pb2.AskResponse(
             citation=rag_pb2.Citation(
-                document="manual.pdf", page=3, start=10, end=10 + len(text), text=text, answer_end=len(text)
+                document="manual.pdf",
+                page=3,
+                start=10,
+                end=10 + len(text),
+                text=text,
+                answer_end=len(text),
+                section=["Pumps", "Standby pump"],
             )
         )
         yield finished()

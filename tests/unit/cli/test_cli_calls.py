@@ -33,7 +33,7 @@ def test_an_answer_is_printed_with_its_sources_and_times_apart(runner: CliRunner
     scripted.script("Ask", answering("Every 2,000 hours."))
     result = runner.invoke(main, ["ask", "how often?", "--server", scripted.address])
     assert result.exit_code == 0
-    assert result.stdout == "Every 2,000 hours.\n\n[1] manual.pdf, page 3, characters 10-28\n"
+    assert result.stdout == "Every 2,000 hours.\n\n[1] manual.pdf, page 3, Pumps › Standby pump\n"
     assert "retriever 500 ms (+250 ms queued) · generator 1.50 s · first token after 750 ms" in result.stderr
 
 
@@ -72,9 +72,9 @@ def test_a_quote_in_another_language_than_the_question_says_so(runner: CliRunner
     command = ["ask", "Wie oft?", "--server", scripted.address]
     scripted.script("Ask", in_languages("de", "ar", "de", None, "sw"))
     sources = runner.invoke(main, command).stdout.splitlines()[-4:]
-    assert [line.partition("1-9")[2] for line in sources] == [" (العربية)", "", "", " (sw)"]
+    assert [line.partition("page 3")[2] for line in sources] == [" (العربية)", "", "", " (sw)"]
     scripted.script("Ask", in_languages(None, "ar"))
-    assert runner.invoke(main, command).stdout.endswith("1-9\n")
+    assert runner.invoke(main, command).stdout.endswith("page 3\n")
 
     scripted.script("Ask", in_languages("de", "ar"))
     answer = json.loads(runner.invoke(main, [*command, "--json"]).stdout)
@@ -88,12 +88,31 @@ def test_the_note_on_a_sentence_without_source_is_in_the_language_of_the_questio
     assert "تُشحم المحامل. [ohne Quelle]\n" in runner.invoke(main, ["ask", "?", "--server", scripted.address]).stdout
 
 
+def test_a_source_is_named_by_page_and_headings_and_else_by_characters(
+    runner: CliRunner, scripted: ScriptedDaemon
+) -> None:
+    def handler(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
+        yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Pumps\nGrease it."))
+        heading = rag_pb2.Citation(document="notes.md", end=5, text="Pumps", answer_end=5, context=True)
+        yield rag_pb2.AskResponse(citation=heading)
+        for document, section in (("notes.md", ["Pumps"]), ("notes.md", ["Pumps"]), ("log.html", [])):
+            source = rag_pb2.Citation(document=document, start=6, end=16, text="Grease it.", section=section)
+            yield rag_pb2.AskResponse(citation=source)
+        yield finished()
+
+    scripted.script("Ask", handler)
+    assert runner.invoke(main, ["ask", "?", "--server", scripted.address]).stdout.splitlines()[-2:] == [
+        "[1] notes.md, Pumps",
+        "[2] log.html, characters 6-16",
+    ]
+
+
 def test_names_from_right_to_left_keep_their_place_on_a_terminal_and_are_unchanged_elsewhere(
     runner: CliRunner, scripted: ScriptedDaemon
 ) -> None:
     command = ["ask", "Wie oft?", "--server", scripted.address]
     scripted.script("Ask", in_languages("de", "ar"))
-    assert "[1] دليل 0.pdf, page 3, characters 1-9 (العربية)\n" in runner.invoke(main, command).stdout
+    assert "[1] دليل 0.pdf, page 3 (العربية)\n" in runner.invoke(main, command).stdout
 
     scripted.script("Ask", in_languages("de", "ar"))
     ours, theirs = pty.openpty()
@@ -102,7 +121,7 @@ def test_names_from_right_to_left_keep_their_place_on_a_terminal_and_are_unchang
         asked = [sys.executable, "-c", program, *command]
         subprocess.run(asked, stdout=terminal, stderr=subprocess.DEVNULL, check=True)
         lines = [shown.readline().rstrip() for _ in range(3)]
-    isolated = "[1] \u2068دليل\u2069 0.pdf, page 3, characters 1-9 (\u2068العربية\u2069)"
+    isolated = "[1] \u2068دليل\u2069 0.pdf, page 3 (\u2068العربية\u2069)"
     assert lines == ["تُشحم المحامل. [ohne Quelle]", "", isolated]
 
 
@@ -170,6 +189,8 @@ def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedD
                 "answer_start": 0,
                 "answer_end": 18,
                 "language": None,
+                "section": ["Pumps", "Standby pump"],
+                "context": False,
             }
         ],
         "unsupported": [],

@@ -77,7 +77,7 @@ def test_a_bare_question_gets_every_documented_default() -> None:
     assert query.collection == "default"
     assert query.mode is AnswerMode.QUOTE
     assert query.priority is Priority.NORMAL  # the most this caller gets
-    assert (query.max_sentences, query.passages) == (1, 4)
+    assert (query.max_sentences, query.passages) == (None, 4)
     assert (query.sampling.max_tokens, query.sampling.temperature, query.sampling.seed) == (256, 0.0, None)
 
 

@@ -59,7 +59,8 @@ class AskRequest:
         question: The question.
         collection: Name of the collection.
         mode: How the answer is written; null for the daemon's default, or ``free`` if there is a format.
-        max_sentences: Most sentences quoted.
+        max_sentences: Most points quoted, each of a sentence with what belongs to it; as many as the answer needs if
+            it is left out.
         passages: Most passages in the prompt; null for the daemon's default.
         max_tokens: Most tokens generated.
         temperature: 0 is greedy.
@@ -82,7 +83,7 @@ class AskRequest:
     question: Text
     collection: Collection = DEFAULT_COLLECTION
     mode: AnswerMode | None = None
-    max_sentences: Annotated[int, Between(1, MAX_SENTENCES)] = 1
+    max_sentences: Annotated[int, Between(1, MAX_SENTENCES)] | None = None
     passages: Annotated[int, Between(1, MAX_PASSAGES)] | None = None
     max_tokens: Annotated[int, Between(1, MAX_TOKENS)] = _SAMPLING.max_tokens
     temperature: Annotated[float, Between(0, 2)] = _SAMPLING.temperature

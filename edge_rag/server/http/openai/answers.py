@@ -157,6 +157,8 @@ class Answer:
                 "end": citation.end,
                 "text": citation.text,
                 "language": citation.language,
+                "section": list(citation.section),
+                "context": citation.context,
             },
         }
 

@@ -351,8 +351,8 @@ def parse_query(
         question=parse_text(*question, limits.question_characters),
         collection=collection_of(model),
         mode=mode,
-        max_sentences=bounded_int(
-            f"{EXTENSION}.max_sentences", 1 if sentences is None else sentences, 1, MAX_SENTENCES
+        max_sentences=(
+            None if sentences is None else bounded_int(f"{EXTENSION}.max_sentences", sentences, 1, MAX_SENTENCES)
         ),
         passages=bounded_int(f"{EXTENSION}.passages", passages, 1, MAX_PASSAGES),
         sampling=wanted.sampling,

@@ -225,10 +225,10 @@ def test_a_stream_has_the_quotes_for_open_webui_if_it_asks_for_them(client: Any)
     wanted = {"edge_rag": {"sources": True}}
     chunks = list(client.chat.completions.create(**asked(QUESTIONS[0], stream=True), extra_body=wanted))
     (event,) = [chunk.event for chunk in chunks if hasattr(chunk, "event")]
-    (place,) = streamed(chunks)[1]
+    (place, *_) = streamed(chunks)[1]
     assert event["type"] == "source"
     assert event["data"]["source"]["name"] == place[0]
-    assert "2,000 operating hours" in event["data"]["document"][0]
+    assert any("2,000 operating hours" in text for text in event["data"]["document"])
 
 
 def test_a_condition_on_metadata_limits_what_is_found(client: Any) -> None:

@@ -85,7 +85,7 @@ def test_an_answer_has_its_search_its_text_and_both_kinds_of_citation(client: An
     assert (search.type, search.queries) == ("file_search_call", [QUESTION])
     assert all(0 <= result.score <= 1 and result.text for result in search.results)
     cited = {each.type: each for each in message.content[0].annotations}
-    url, expected = cited["url_citation"], chat.choices[0].message.annotations[0].url_citation
+    url, expected = cited["url_citation"], chat.choices[0].message.annotations[-1].url_citation
     assert (url.url, url.title, url.start_index, url.end_index) == (
         expected.url,
         expected.title,

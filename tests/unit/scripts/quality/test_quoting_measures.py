@@ -18,7 +18,7 @@ def answered(document: str, best: int, second: int, evidence: float) -> Answered
     values = {best: 2.0, second: 1.0}
     sentences = tuple(Sentence(*span, values.get(n, -9.0)) for n, span in enumerate(sentence_spans(TEXT)))
     passage = Passage(ChunkId(1), DocumentId("d"), document, None, 0, len(TEXT), TEXT)
-    return Answered(QUESTION, Reranked((RankedPassage(passage, 1.0, sentences),), evidence))
+    return Answered(QUESTION, Reranked((RankedPassage(passage, 1.0, sentences),), evidence), {})
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,12 @@ def test_an_answer_is_right_by_its_quotes(answer: Answered, cites: bool, in_one:
 def test_shares_are_of_the_answers_and_of_the_questions() -> None:
     there = [answered("en/a.txt", 1, 2, 0.9), answered("en/a.txt", 2, 1, 0.9), answered("en/a.txt", 1, 2, 0.1)]
     without = [answered("en/b.txt", 1, 2, 0.1), answered("en/b.txt", 1, 2, 0.9)]
-    assert quality(there, without) == Quality(1.0, 0.5, 1.0, 1 / 3, 0.5)
+    assert quality(there, without) == Quality(1.0, 0.5, 1.0, 1.0, 0.0, 1 / 3, 0.5)
 
 
 def test_bounds_hold_in_every_language_or_on_the_mean_of_all_but_english() -> None:
     found = {
-        language: Quality(share, share, share, 1 - share, share)
+        language: Quality(share, share, share, share, share, 1 - share, share)
         for language, share in (("en", 0.1), ("de", 0.9), ("el", 0.7))
     }
     assert [line.split(" is ")[0] for line in Bound("right_paragraph", True, 0.8).failures(found)] == [

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.text import sentence_spans
-from edge_rag.generator.quoting import MAX_ANNOUNCED_CHARACTERS, choose_quotes
+from edge_rag.generator.quoting.answer import points_of
+from edge_rag.generator.quoting.blocks import MAX_BLOCK_CHARACTERS
 
 
 def ranked(text: str, *evidence: float) -> RankedPassage:
@@ -19,14 +16,13 @@ def ranked(text: str, *evidence: float) -> RankedPassage:
     spans = sentence_spans(text)
     values = (*evidence, *(0.0 for _ in spans[len(evidence) :]))
     sentences = tuple(Sentence(start, end, value) for (start, end), value in zip(spans, values, strict=True))
-    return RankedPassage(Passage(ChunkId(1), DocumentId("d"), "d", None, 0, len(text), text), 1.0, sentences)
+    return RankedPassage(Passage(ChunkId(1), DocumentId(text), "d", None, 0, len(text), text), 1.0, sentences)
 
 
 def quoted(
     *passages: RankedPassage, question: str = "How often?", sentences: int = 1, margin: float = 4.0
 ) -> list[str]:
-    quotes = choose_quotes(question, passages, sentences, margin)
-    return [passages[quote.passage].passage.text[quote.start : quote.end] for quote in quotes]
+    return [point.quote.text for point in points_of(question, passages, sentences, margin)]
 
 
 def test_the_sentence_with_the_most_evidence_is_quoted_whatever_its_passage() -> None:
@@ -47,8 +43,8 @@ def test_of_equal_evidence_the_better_passage_and_then_the_earlier_sentence_is_q
 
 def test_a_text_in_two_places_is_quoted_once_from_the_better_passage_with_the_larger_evidence() -> None:
     better, other = ranked("Same. Else.", 1, 0), ranked("Same. More.", 5, 4.5)
-    quotes = choose_quotes("q", (better, other), 2, 4.0)
-    assert [(quote.passage, list(quote.sentences)) for quote in quotes] == [(0, [0]), (1, [1])]
+    points = points_of("q", (better, other), 2, 4.0)
+    assert [(point.quote.passage, point.sentence) for point in points] == [(0, 0), (1, 1)]
 
 
 def test_a_sentence_of_any_length_and_script_is_quoted_whole() -> None:
@@ -87,7 +83,7 @@ def test_a_sentence_without_spaces_is_compared_by_its_parts() -> None:
     asked = "泵的轴承每运行多少小时必须润滑一次"
     said = "泵的轴承每运行两千小时必须润滑一次。"
     assert quoted(ranked(f"{said}\n其他。", 9), question=asked) == [said]
-    assert quoted(ranked("泵的轴承\n每两千小时润滑。", 9), question=asked) == ["每两千小时润滑。"]
+    assert quoted(ranked("泵的轴承\n每两千小时润滑。", 9), question=asked) == ["泵的轴承\n每两千小时润滑。"]
 
 
 @pytest.mark.parametrize("colon", [":", "\uff1a"])
@@ -115,28 +111,10 @@ def test_what_is_announced_ends_before_its_bound_and_is_not_quoted_again() -> No
     lines = [f"- step {number} of the work" for number in range(100)]
     (text,) = quoted(ranked("\n".join(["Do this:", *lines]), 9))
     assert text.endswith("of the work")
-    assert len("Do this:") < len(text) <= len("Do this:") + MAX_ANNOUNCED_CHARACTERS
+    assert len("Do this:") < len(text) <= len("Do this:") + MAX_BLOCK_CHARACTERS
     assert quoted(ranked("Run:\n\nls -l", 8, 9), sentences=2) == ["ls -l"]
     assert quoted(ranked("Run:\n\nls -l", 9, 8), sentences=2) == ["Run:\n\nls -l"]
 
 
 def test_without_a_sentence_there_is_no_quote() -> None:
     assert quoted(ranked("")) == []
-
-
-_TEXTS = st.text("aB.?:\n ", min_size=1, max_size=60)
-
-
-@given(st.lists(st.tuples(_TEXTS, st.lists(st.floats(-5, 5), max_size=8)), max_size=4), st.integers(1, 8), _TEXTS)
-def test_quotes_are_whole_sentences_in_few_different_places(
-    parts: Sequence[tuple[str, list[float]]], sentences: int, question: str
-) -> None:
-    passages = [ranked(text, *evidence[: len(sentence_spans(text))]) for text, evidence in parts]
-    quotes = choose_quotes(question, passages, sentences, 4.0)
-    assert len(quotes) <= sentences
-    assert bool(quotes) == any(passage.sentences for passage in passages)
-    for place, quote in enumerate(quotes):
-        of_passage = passages[quote.passage].sentences
-        assert quote.start == of_passage[quote.sentences[0]].start
-        assert quote.end == of_passage[quote.sentences[-1]].end
-        assert not any(other.overlaps(quote) for other in quotes[:place])

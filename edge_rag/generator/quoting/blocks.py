@@ -1,0 +1,249 @@
+"""What is quoted with a sentence because it is one with it: the list, the program, the row or the definition; pure.
+
+    a sentence that announces what follows, with a colon or as a title: the block after it
+    an item of a list: the whole list, with the sentence that announces it, where the question asks for all of it
+    a row of a table: the row, and apart from it the row that names its columns and the caption
+    the text of a definition: the term above it
+
+Which lists are steps is not stored. A question for something to do makes the lines of a block steps; any other question
+gets the whole of a list only if a sentence announces it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from edge_rag.core.documents.parts import PartKind
+from edge_rag.generator.quoting.window import TITLE_CHARACTERS, Span, Window, ends_with_colon, is_open
+from edge_rag.generator.quoting.words import QuestionKind
+
+MAX_BLOCK_CHARACTERS: Final = 1500
+"""Most characters quoted for one sentence: whole lines of a list, or whole parts of a procedure."""
+
+_HEADED_COLUMNS: Final = 3
+"""Columns from which the first row of a table counts as their names, if nothing else tells."""
+
+_RECORD: Final = re.compile(r"\W*\d{2,}")
+"""The begin of a line of a log, a date or a time; a list of them has no order that anyone must follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is quoted for a sentence.
+
+    Attributes:
+        start: First character in the document's stored text.
+        end: One past the last.
+        above: Ranges that tell what it is, in order: caption and header of a table.
+        cut_before: Whether the list has items before it.
+        cut_after: Whether the list has items after it.
+    """
+
+    start: int
+    end: int
+    above: tuple[Span, ...] = ()
+    cut_before: bool = False
+    cut_after: bool = False
+
+
+def unit_of(window: Window, sentence: Span, kind: QuestionKind) -> Unit:
+    """Returns what is quoted for a sentence.
+
+    Args:
+        window: The passage of the sentence.
+        sentence: Where it is.
+        kind: What the question asks for.
+    """
+    number = window.part_at(sentence[0])
+    if window.parts[number].kind is PartKind.TABLE:
+        return _row(window, number, sentence)
+    if (announced := _announced(window, number, sentence)) is not None:
+        return _with_steps(window, announced, kind)
+    if window.is_list(number):
+        return _with_steps(window, _item(window, number, sentence, kind), kind)
+    if kind is QuestionKind.PROCEDURE:
+        return _with_steps(window, Unit(*sentence), kind)
+    return Unit(*sentence)
+
+
+def section_of(window: Window) -> Unit | None:
+    """Returns the section that a passage is in, as much of it as fits; None if its begin was not read."""
+    number = window.part_at(window.passage.start)
+    section = window.section(number)
+    if section.start == 0 or window.parts[section.start - 1].kind is not PartKind.HEADING:
+        return None
+    start = window.parts[section.start].start
+    spans = [
+        span
+        for each in section
+        for span in (window.sentences(each) if window.parts[each].kind is PartKind.TEXT else window.lines(each))
+    ]
+    end, cut = _fitting(spans, start)
+    return Unit(start, end, cut_after=cut) if end else None
+
+
+def _announced(window: Window, number: int, sentence: Span) -> Unit | None:
+    """Returns a sentence with what it announces; None if it announces nothing."""
+    colon = ends_with_colon(window.read(*sentence))
+    rest = [span for span in window.sentences(number) if span[0] >= sentence[1]]
+    if colon and rest:  # a line of a block announces the lines below it
+        end, cut = _fitting(rest, sentence[0])
+        return Unit(sentence[0], end, cut_after=cut) if end else None
+    following = number + 1
+    if rest or following == len(window.parts) or not (colon or _announces(window, number)):
+        return None
+    after = window.parts[following]
+    if after.kind is PartKind.HEADING:
+        return None
+    first = window.sentences(following)[:1]
+    if not colon and after.kind is PartKind.TEXT and not window.is_list(following) and not _is_open(window, following):
+        return Unit(sentence[0], first[0][1])
+    whole = window.lines(following) if "\n" in window.read(after.start, after.end) else window.sentences(following)
+    end, cut = _fitting(whole, sentence[0])
+    return Unit(sentence[0], end, cut_after=cut) if end else None
+
+
+def _is_open(window: Window, number: int) -> bool:
+    sentences = window.sentences(number)
+    return is_open(window.read(*sentences[0]))
+
+
+def _fitting(spans: tuple[Span, ...] | list[Span], start: int) -> tuple[int, bool]:
+    """Returns the end of the last range that fits, 0 if none does, and whether some do not."""
+    fitting = [end for _, end in spans if end - start <= MAX_BLOCK_CHARACTERS]
+    return (fitting[-1] if fitting else 0), len(fitting) < len(spans)
+
+
+def _item(window: Window, number: int, sentence: Span, kind: QuestionKind) -> Unit:
+    """Returns the list of an item, or as much of the item as the question needs."""
+    lines = window.lines(number)
+    at = next(place for place, line in enumerate(lines) if sentence[0] < line[1])
+    announcement = _announcement(window, number)
+    whole = kind in (QuestionKind.PROCEDURE, QuestionKind.SEVERAL) or (
+        kind is QuestionKind.OTHER and announcement is not None
+    )
+    if whole and announcement is None and not _is_steps(window, lines):
+        whole = False
+    term = _term_of(window, lines, at)
+    if not whole:
+        return Unit(sentence[0] if term is None else lines[term][0], sentence[1])
+    if term is not None and announcement is None and kind is not QuestionKind.PROCEDURE:
+        return Unit(lines[term][0], lines[at][1])
+    start = announcement[0] if announcement is not None else lines[0][0]
+    if lines[at][1] - start > MAX_BLOCK_CHARACTERS:
+        last = len(lines) - 1
+        return Unit(lines[at][0], max(lines[at][1], sentence[1]), cut_before=True, cut_after=at < last)
+    end, cut = _fitting(lines, start)
+    return Unit(start, end, cut_after=cut)
+
+
+def _announcement(window: Window, number: int) -> Span | None:
+    """Returns the sentence that announces a list, in the part before it; None without one."""
+    if number == 0 or window.parts[number - 1].kind is not PartKind.TEXT or window.is_list(number - 1):
+        return None
+    last = window.sentences(number - 1)[-1]
+    return last if ends_with_colon(window.read(*last)) else None
+
+
+def _is_steps(window: Window, lines: tuple[Span, ...]) -> bool:
+    """Whether the lines of a list can be steps, and are not the records of a log."""
+    records = sum(_RECORD.match(window.read(*line)) is not None for line in lines)
+    return 2 * records < len(lines)
+
+
+def _term_of(window: Window, lines: tuple[Span, ...], at: int) -> int | None:
+    """Returns the line of the term that a line defines: a short one without an end mark before one with."""
+    if at == 0 or is_open(window.read(*lines[at])):
+        return None
+    text = window.read(*lines[at - 1])
+    return at - 1 if len(text) <= TITLE_CHARACTERS and is_open(text) else None
+
+
+def _with_steps(window: Window, unit: Unit, kind: QuestionKind) -> Unit:
+    """Returns a unit with the steps before and after it, where the question asks for something to do.
+
+    Steps that hold programs are several parts: an item, a program, an item. The parts go on while one announces the
+    next, or is a list or a program.
+    """
+    if kind is not QuestionKind.PROCEDURE:
+        return unit
+    first, last = window.part_at(unit.start), window.part_at(unit.end - 1)
+    section = window.section(first)
+    start, end, cut = unit.start, unit.end, unit.cut_after
+    while not unit.cut_before and first > section.start and _led_to(window, first - 1, first):
+        begin = window.sentences(first - 1)[-1][0] if _announces(window, first - 1) else window.parts[first - 1].start
+        if end - begin > MAX_BLOCK_CHARACTERS:
+            break
+        first, start = first - 1, begin
+        if begin > window.parts[first].start:
+            break
+    while not cut and last + 1 < section.stop and _goes_on(window, last, last + 1):
+        if window.parts[last + 1].end - start > MAX_BLOCK_CHARACTERS:
+            cut = True
+            break
+        last += 1
+        end = window.parts[last].end
+    return Unit(start, max(end, unit.end), unit.above, unit.cut_before, cut)
+
+
+def _goes_on(window: Window, number: int, following: int) -> bool:
+    """Whether a part and the next one belong to one procedure."""
+    matter = window.parts[number].kind is PartKind.TABLE or window.is_list(number)
+    return _announces(window, number) or (matter and _ends_with_colon(window, following))
+
+
+def _led_to(window: Window, number: int, following: int) -> bool:
+    """Whether a part belongs to the procedure that the next one is of; a title is no part of it."""
+    program = window.is_list(following) or _is_open_paragraph(window, following)
+    shown = number > 0 and _ends_with_colon(window, number - 1)
+    return _ends_with_colon(window, number) or shown or (program and _goes_on(window, number, following))
+
+
+def _announces(window: Window, number: int) -> bool:
+    """Whether a part ends with a colon, or is one without an end mark: what it announces, or a program's line."""
+    return _ends_with_colon(window, number) or (not window.is_list(number) and _is_open_paragraph(window, number))
+
+
+def _ends_with_colon(window: Window, number: int) -> bool:
+    part = window.parts[number]
+    return part.kind is PartKind.TEXT and ends_with_colon(window.read(*window.sentences(number)[-1]))
+
+
+def _is_open_paragraph(window: Window, number: int) -> bool:
+    part = window.parts[number]
+    text = window.read(part.start, part.end)
+    return part.kind is PartKind.TEXT and is_open(text) and any(map(str.isalpha, text))
+
+
+def _row(window: Window, number: int, sentence: Span) -> Unit:
+    """Returns the row of a sentence, with header and caption above it."""
+    part, lines = window.parts[number], window.lines(number)
+    at = next(place for place, line in enumerate(lines) if sentence[0] < line[1])
+    header = part.header
+    if header is None and part.columns >= _HEADED_COLUMNS and at > 0:
+        header = 0
+    caption = _caption(window, number)
+    if header == at:
+        end, cut = _fitting(lines, lines[at][0])
+        return Unit(lines[at][0], end or lines[at][1], caption, cut_after=cut)
+    if header is None or header > at or _is_labelled(window, lines[header], lines[at]):
+        return Unit(*lines[at], caption)
+    return Unit(*lines[at], (*caption, lines[header]))
+
+
+def _is_labelled(window: Window, header: Span, row: Span) -> bool:
+    """Whether the cells of a row have the names of their columns."""
+    label = window.read(*header).split(" | ", 1)[0].rstrip(":")
+    return window.read(*row).startswith(f"{label}: ")
+
+
+def _caption(window: Window, number: int) -> tuple[Span, ...]:
+    if number == 0 or window.parts[number - 1].kind is PartKind.HEADING:
+        return ()
+    before = window.parts[number - 1]
+    short = before.kind is PartKind.TEXT and before.end - before.start <= TITLE_CHARACTERS
+    if short and _announces(window, number - 1):
+        return ((before.start, before.end),)
+    return ()
