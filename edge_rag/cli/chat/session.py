@@ -159,7 +159,8 @@ class Chat:
         cited = cited_by_source(self._last)
         for number, (source, citations) in enumerate(cited.items(), start=1):
             passages = self._last.found.passages
-            sections = {passages[each.passage].context for each in citations if each.passage < len(passages)}
+            unnamed = {each.passage for each in citations if not each.section}  # a daemon of an earlier version
+            sections = {passages[place].context for place in unnamed if place < len(passages)}
             texts = dict.fromkeys(line for each in citations for line in each.text.splitlines())
             self._print([f"[{number}] {source}"])
             self._print(f"    {' > '.join(section)}" for section in sorted(sections) if section)

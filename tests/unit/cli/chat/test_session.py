@@ -51,7 +51,7 @@ def test_each_line_is_a_question_of_one_conversation(runner: CliRunner, scripted
     options = ("--collection", "site", "--mode", "cite", "--max-tokens", "9", "--sentences", "2")
     result = chat(runner, scripted, *options, given="\ufeffhow often?\n\n with what? \r\nwhy?")
     assert result.exit_code == 0
-    source = "\n[1] pumps.md, page 3, characters 0-12\n"
+    source = "\n[1] pumps.md, page 3\n"
     assert result.stdout == "".join(f"Answer {number}.\n{source}\n" for number in (1, 2, 3))
     assert answers.turns == [[], ["how often?"], ["how often?", "with what?"]]
     assert {(each.collection, each.mode) for each in answers.asked} == {("site", rag_pb2.ANSWER_MODE_CITE)}
@@ -119,7 +119,7 @@ def test_the_sources_of_the_last_answer_are_shown_with_what_was_quoted(
 ) -> None:
     scripted.script("Ask", Answers())
     shown = chat(runner, scripted, given="how?\n/sources").stdout.partition("Answer 1.\n")[2]
-    listed = "[1] pumps.md, page 3, characters 0-12\n"
+    listed = "[1] pumps.md, page 3\n"
     assert shown == f"\n{listed}\n{listed}    Pumps > Bearings\n    | Grease\n    | them.\n"
     scripted.script("Ask", Answers(rag_pb2.ANSWER_MODE_FREE))
     unchecked = chat(runner, scripted, given="how?\n/sources")
