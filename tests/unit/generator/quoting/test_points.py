@@ -27,7 +27,7 @@ from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.parser import read_document
 from edge_rag.ingest.parsing.text.html import parse_html
 from edge_rag.ingest.parsing.text.markdown import parse_markdown
-from tests.support.quotable import passages_of
+from tests.unit.generator.quoting.quotable import passages_of
 
 STEPS = (
     "Close the suction valve of the pump.",
