@@ -43,7 +43,7 @@ from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest, Retrie
 from edge_rag.core.query import Turn, TurnSource
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.quote_generator import QuoteSettings
-from edge_rag.generator.quoting import choose_quotes
+from edge_rag.generator.quoting.answer import points_of
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
@@ -143,11 +143,11 @@ class Box:
         found = self.search(question, turns)
         settings = QuoteSettings()
         passages = () if found.ranked.evidence < settings.not_found_below else found.ranked.passages[:PASSAGES]
-        quotes = choose_quotes(found.main, passages, SENTENCES, settings.margin)
+        points = points_of(found.main, passages, SENTENCES, settings.margin)
         sources = []
-        for quote in quotes:
-            passage = passages[quote.passage].passage
-            sources.append(TurnSource(passage.document, passage.context, passage.text[quote.start : quote.end]))
+        for point in points:
+            passage = passages[point.quote.passage].passage
+            sources.append(TurnSource(passage.document, passage.context, point.quote.text))
         return Turn(question, " ".join(each.text for each in sources), tuple(sources))
 
     def play(self, conversation: Conversation, whole: bool) -> Played:
