@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
@@ -177,13 +178,9 @@ def language_of(question: str) -> str:
     return _guess(question)[0]
 
 
-def function_words(language: str) -> frozenset[str]:
-    """Returns the function words of a language by which it is recognized, lower case; none of one known by its script.
-
-    Args:
-        language: A BCP 47 tag.
-    """
-    return _FREQUENT.get(language, frozenset())
+def function_words() -> Mapping[str, frozenset[str]]:
+    """Returns the function words, lower case, by which each language is recognized that its script does not tell."""
+    return _FREQUENT
 
 
 def sure_language_of(text: str) -> str | None:

@@ -27,7 +27,7 @@ from itertools import pairwise, takewhile
 from math import exp, log
 from typing import Final, NamedTuple, Protocol
 
-from edge_rag.analysis.languages import function_words, language_of
+from edge_rag.analysis.languages import function_words, language_of, sure_language_of
 from edge_rag.analysis.terms import Term, plain_letters, word_term, words_of
 from edge_rag.core.text import FUNCTION_WORDS
 
@@ -42,6 +42,12 @@ CANDIDATES: Final = 8
 
 CONTEXT_WORDS: Final = 12
 """Most other words of a question that candidates are compared with, those of fewest chunks."""
+
+COUNTED_CHUNKS: Final = 1024
+"""Chunks with a word are counted up to this number."""
+
+_FREQUENT_WORDS: Final = 2
+"""Most context words that are in more chunks than are counted; each makes the search for the context slower."""
 
 _LEAST_LETTERS: Final = 3
 _MOST_LETTERS: Final = 40
@@ -70,11 +76,12 @@ _ENDING: Final = 2
 """Letters at the end of a word that tell its forms apart."""
 
 _LACKED_WORDS: Final = 2
-_OWN_LANGUAGE: Final = 0.5
+_LACKED_SHARE: Final = 0.5
 """A question may be in another language if the collection lacks two and more than this share of its function words."""
 
-_HELD_SHARE: Final = 0.3
-"""Share of a language's function words that a collection in it has at least."""
+_HELD_SHARE: Final = 0.5
+"""A collection is in a language if it has this share of that language's function words, relative to the language of
+which it has the largest. On XQuAD the relative share is at most .41 where it is not."""
 
 _MISSPELLED_SHARE: Final = 0.5
 """Share of words that neither the collection nor the embedder has from which on a question is misspelled throughout."""
@@ -114,7 +121,7 @@ class Lexicon(Protocol):
         ...
 
     def term_counts(self, words: Collection[str]) -> Mapping[str, int]:
-        """Returns how many chunks have a word or a form of it, of each word; 0 where none has."""
+        """Returns how many chunks have a word or a form of it, counted up to ``COUNTED_CHUNKS``, of each word."""
         ...
 
     def near(self, word: str, edits: int) -> Sequence[Near]:
@@ -203,14 +210,18 @@ def allowed_edits(word: str) -> int:
 def _is_foreign(question: str, words: Sequence[Term], exact: Mapping[str, int], lexicon: Lexicon) -> bool:
     """Whether a question is in a language that the collection is not in, judging by function words.
 
-    Manuals may lack the words that questions begin with, so what the collection has of all the language's counts too.
+    Manuals may lack the words that questions begin with, so the collection's languages are told by all of each
+    language's.
     """
-    frequent = function_words(language_of(question))
-    used = frequent & {word.term for word in words}
+    language, languages = language_of(question), function_words()
+    used = languages.get(language, frozenset()) & {word.term for word in words}
     lacked = used - exact.keys()
-    if len(lacked) < _LACKED_WORDS or len(lacked) <= _OWN_LANGUAGE * len(used):
+    is_lacking = len(lacked) >= _LACKED_WORDS and len(lacked) > _LACKED_SHARE * len(used)
+    if language not in languages or not (is_lacking or sure_language_of(question) == language):
         return False
-    return len(lexicon.counts(frequent)) < _HELD_SHARE * len(frequent)
+    held = lexicon.counts(frozenset().union(*languages.values())).keys()
+    shares = {tag: len(frequent & held) / len(frequent) for tag, frequent in languages.items()}
+    return shares[language] < _HELD_SHARE * max(shares.values())
 
 
 def _is_corrigible(word: Term, question: str) -> bool:
@@ -230,13 +241,14 @@ def _is_sure(word: str, choice: _Choice, lexicon: Lexicon) -> bool:
 
 
 def _respelled(word: str, lexicon: Lexicon) -> str | None:
-    """Returns what is meant by a word that the collection has other forms of: the word with other accents, or with an
-    edit inside, since forms of a word differ at its end."""
-    term, ending = word_term(word), plain_letters(word)[-_ENDING:]
+    """Returns what is meant by a word that the collection has other forms of: the word with the accents that it lacks,
+    or with an edit inside, since forms of a word differ at its end."""
+    term, letters = word_term(word), plain_letters(word)
     same = [
         near
         for near in lexicon.near(word, 1)
-        if near.edits == 0 or (word_term(near.word) == term and plain_letters(near.word).endswith(ending))
+        if (letters == word if near.edits == 0 else word_term(near.word) == term)
+        and plain_letters(near.word).endswith(letters[-_ENDING:])
     ]
     best = min(same, key=lambda near: (near.edits, -near.chunks, near.word), default=None)
     return None if best is None or (best.edits and lexicon.is_familiar(word)) else best.word
@@ -278,7 +290,9 @@ def _choices(
     slots = {word: slot for word in unknown if (slot := _slot(word.term, lexicon)).candidates}
     if not slots:
         return {}
-    others = sorted({word.term for word in known}, key=lambda word: (forms[word], word))[:CONTEXT_WORDS]
+    others = sorted({word.term for word in known}, key=lambda word: (forms[word], word))
+    rare = sum(forms[word] < COUNTED_CHUNKS for word in others)
+    others = others[: min(CONTEXT_WORDS, rare + _FREQUENT_WORDS)]
     context = [_Slot({word: _weight(lexicon.chunks, forms[word])}) for word in others]
     choices: dict[Term, _Choice] = {}
     for (word, slot), agreements in zip(slots.items(), _agreements([*slots.values(), *context], lexicon), strict=False):

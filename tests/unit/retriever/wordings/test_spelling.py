@@ -53,6 +53,8 @@ def test_misspelled_words_become_those_of_the_collection(question: str, expected
         "grease for the P-1O1 6305-2Z2 x7",
         "what feeds UPSS and USP",
         "Wer schmiert die Lager der Pumpe und wann",
+        "Kim bu pompayı ne zaman ve nasıl yağlar",
+        "el águá",
         "泵的轴承多久润滑一次",
         "?",
         "",
