@@ -8,6 +8,7 @@ import json
 import shutil
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, rag_pb2, rag_pb2_grpc
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.main import main
+from scripts.bench.quality.conversations.follow_ups import sample_conversations
 from scripts.bench.quality.questions import SAMPLE_QUESTIONS
 from tests.e2e.answers.test_asking import QUESTIONS, ask
 from tests.e2e.support.running_daemon import GENERATOR, RunningDaemon, ingest, sample_documents, start_daemon, status_of
@@ -57,6 +59,31 @@ def test_questions_about_the_sample_site_are_answered_from_the_right_document(qu
         cited += item["document"] in {document for document, *_ in answer.citations}
     assert answered >= 44
     assert cited >= 44
+
+
+def test_follow_ups_over_what_was_answered_find_what_the_resolved_questions_find(quoting: RunningDaemon) -> None:
+    """Twelve conversations about another pump, alarm or sampling point than the one first asked about."""
+    folder = Path(__file__).parents[3] / "deploy" / "samples"
+    _, conversations = sample_conversations(folder, {"same about": 6, "correction": 6})
+    assert len(conversations) == 12
+    first = {"raw": 0, "ours": 0, "resolved": 0}
+    with grpc.insecure_channel(quoting.address) as channel:
+        stub = rag_pb2_grpc.RagStub(channel)
+        for each in conversations:
+            (before,) = each.before
+            answer = ask(quoting.address, rag_pb2.AskRequest(question=before))
+            sources = [rag_pb2.TurnSource(document=document, text=text) for document, *_, text in answer.citations]
+            turns = [rag_pb2.Turn(question=before, answer=answer.text, sources=sources)]
+            searches = {
+                "raw": rag_pb2.SearchRequest(query=each.raw, limit=1),
+                "ours": rag_pb2.SearchRequest(query=each.raw, turns=turns, limit=1),
+                "resolved": rag_pb2.SearchRequest(query=each.resolved, limit=1),
+            }
+            for arm, request in searches.items():
+                (hit,) = stub.Search(request, timeout=120).hits
+                first[arm] += hit.document == each.document and any(text in hit.text for text in each.answers)
+    assert first["raw"] < first["ours"]
+    assert first["ours"] >= 0.92 * first["resolved"]
 
 
 @pytest.mark.parametrize(
