@@ -6,6 +6,7 @@ import sys
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from edge_rag.analysis.terms import terms_of
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import Passage
 from edge_rag.core.text import sentence_spans
+from edge_rag.reranker.labels import keys_of, labels_of
+from edge_rag.reranker.scoring import coverage
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 
@@ -43,6 +46,28 @@ def in_steps(texts: Sequence[str], characters: int, each: int = 0) -> Iterator[l
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LookUp:
+    """What a sentence of a definition or of a table is looked up by.
+
+    Attributes:
+        label: Character range of the term that it defines, or of the row that names its columns; None without one.
+        terms: Index terms of the label.
+        keys: Index terms of each of the names by which it is looked up: the term, or the first cell of its row.
+    """
+
+    label: tuple[int, int] | None = None
+    terms: frozenset[str] = frozenset()
+    keys: tuple[frozenset[str], ...] = ()
+
+    def named(self, term_weights: Mapping[str, float]) -> float:
+        """Returns the largest share of the question's term weight of a key of which the question has every word."""
+        return max((coverage(key, term_weights) for key in self.keys if key <= term_weights.keys()), default=0.0)
+
+
+_NO_LOOK_UP: Final = LookUp()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class EncodedPassage:
     """The part of a passage's comparison that does not depend on the question.
 
@@ -51,6 +76,7 @@ class EncodedPassage:
         counts: How often each index term of ``model_text`` occurs.
         length: Index terms of ``model_text``.
         sentences: Character range of each sentence in the passage's text, and its index terms.
+        look_ups: What each sentence is looked up by.
         bytes: Approximate memory.
     """
 
@@ -58,6 +84,7 @@ class EncodedPassage:
     counts: Mapping[str, int]
     length: int
     sentences: tuple[tuple[int, int, tuple[str, ...]], ...]
+    look_ups: tuple[LookUp, ...]
     bytes: int
 
     @classmethod
@@ -66,14 +93,38 @@ class EncodedPassage:
         counts = Counter(term for _, _, term in terms_of(model_text(passage)))
         same = {term: term for term in counts}
         text = passage.text
+        spans = sentence_spans(text)
         sentences = tuple(
             (start, end, tuple(same.get(term, term) for _, _, term in terms_of(text[start:end])))
-            for start, end in sentence_spans(text)
+            for start, end in spans
         )
+        look_ups = tuple(_look_ups(text, spans))
         arrays = vectors.vectors.nbytes + vectors.offsets.nbytes
         terms = sum(sys.getsizeof(term) for term in counts) + sys.getsizeof(counts)
         references = sum(sys.getsizeof(each) + sys.getsizeof(each[2]) for each in sentences)
-        return cls(vectors, counts, counts.total(), sentences, arrays + terms + references)
+        references += sum(map(_bytes, look_ups))
+        return cls(vectors, counts, counts.total(), sentences, look_ups, arrays + terms + references)
+
+
+def _look_ups(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[LookUp]:
+    """Yields what each sentence of a text is looked up by; a row that names columns is not looked up."""
+    labels = labels_of(text, spans)
+    naming = set(labels)
+    for span, label in zip(spans, labels, strict=True):
+        keys = () if span in naming else (_terms(key) for key in keys_of(text, span, label))
+        found = tuple(key for key in keys if key)
+        if label is None and not found:
+            yield _NO_LOOK_UP
+        else:
+            yield LookUp(label, frozenset() if label is None else _terms(text[slice(*label)]), found)
+
+
+def _terms(text: str) -> frozenset[str]:
+    return frozenset(term for _, _, term in terms_of(text))
+
+
+def _bytes(look_up: LookUp) -> int:
+    return 0 if look_up is _NO_LOOK_UP else sum(map(sys.getsizeof, (look_up.terms, *look_up.keys)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,6 +10,11 @@ alone reaches 75%, max-sim alone 79%. No other feature that was tried gained a f
 to: score of the passage, words of the next sentence, shared bigrams, expected answer type, max-sim in the other
 direction, length, position in the passage.
 
+The term of a definition and the row that names the columns of a table count as words of the sentences below them
+(``labels.py``). A key, which is such a term or the first cell of a row, of which the question has every word is what
+is asked about, so its share of the term weight is added with the weight ``key``. Neither tells whether there is an
+answer.
+
 Answerability is a logistic function of the largest coverage of the question's term weight by one sentence, and of the
 largest max-sim of a sentence, not standardized. What texts reach that do not answer depends on the encoder, the
 languages of question and documents, and the question. The question's own candidates tell it (``EncoderCalibration``):
@@ -47,6 +52,8 @@ from itertools import islice, product
 from math import exp
 from statistics import fmean
 from typing import Final
+
+import numpy as np
 
 from edge_rag.analysis.languages import Script, script_of, sure_language_of
 from edge_rag.analysis.terms import terms_of
@@ -332,11 +339,13 @@ class EvidenceWeights:
         overlap: Weight of the IDF overlap.
         max_sim: Weight of the late interaction.
         carried: Weight of a word that only the previous sentence or a heading above contains, 0 to 1.
+        key: Weight of the share of the question's term weight that a key holds.
     """
 
     overlap: float = 2 / 3
     max_sim: float = 4 / 3
     carried: float = 0.5
+    key: float = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,21 +377,31 @@ def weigh_sentences(
     """
     spans: list[list[tuple[int, int]]] = []
     coverages: list[float] = []
-    with_headings: list[float] = []
     matches: list[float] = []
+    overlaps: list[float] = []
+    likenesses: list[float] = []
+    named: list[float] = []
     for candidate in candidates:
         spans.append([(start, end) for start, end, _ in candidate.encoded.sentences])
         headings = {term for _, _, term in terms_of("\n".join(candidate.passage.context))}
         previous: set[str] = set()
-        for start, end, terms in candidate.encoded.sentences:
+        for (start, end, terms), look_up in zip(candidate.encoded.sentences, candidate.encoded.look_ups, strict=True):
             asked = term_weights.keys() & terms
             own, with_previous = coverage(asked, term_weights), coverage(previous | asked, term_weights)
             coverages.append(own + weights.carried * (with_previous - own))
-            with_all = coverage(previous | headings | asked, term_weights)
-            with_headings.append(own + weights.carried * (with_all - own))
-            matches.append(max_sim(candidate.cosines_of(start, end)))
+            cosines = candidate.cosines_of(start, end)
+            matches.append(max_sim(cosines))
+            about, likeness = asked, matches[-1]
+            if look_up.label is not None:
+                about = asked | (term_weights.keys() & look_up.terms)
+                likeness = max_sim(np.concatenate((candidate.cosines_of(*look_up.label), cosines), axis=1))
+            own, with_all = (coverage(each, term_weights) for each in (about, previous | headings | about))
+            overlaps.append(own + weights.carried * (with_all - own))
+            likenesses.append(likeness)
+            named.append(look_up.named(term_weights))
             previous = asked
-    evidence = weights.overlap * standardize(with_headings) + weights.max_sim * standardize(matches)
+    evidence = weights.overlap * standardize(overlaps) + weights.max_sim * standardize(likenesses)
+    evidence = evidence + weights.key * np.array(named)
     values = iter(zip(evidence.tolist(), matches, strict=True))
     sentences = tuple(
         tuple(

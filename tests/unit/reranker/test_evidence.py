@@ -138,3 +138,43 @@ def test_a_single_sentence_has_evidence_zero() -> None:
 
 def test_no_passages_have_no_sentences_and_no_evidence() -> None:
     assert weigh("grease") == WeightedSentences((), 0.0)
+
+
+def test_a_sentence_has_the_words_of_the_term_that_it_defines() -> None:
+    definition = "bearings\nThey turn. They wear.\n\nThey last."
+    words = {"grease": 1.0, "bearings": 1.0}
+    evidence = weigh("grease bearings", passage(definition), weights=EvidenceWeights(key=0.0), words=words).sentences[0]
+    term, first, second, other = (sentence.evidence for sentence in evidence)
+    assert first == pytest.approx(term)
+    assert second == pytest.approx(term)
+    assert other < term
+
+
+def test_the_definition_of_what_is_asked_about_has_more_evidence_by_its_share_of_the_question() -> None:
+    mentions, definition = (
+        passage("Grease the bearings often."),
+        passage("bearings\nThey turn.\nold bearings\nThey wear."),
+    )
+    words = {"grease": 1.0, "bearings": 3.0}
+
+    def evidence(key: float) -> list[float]:
+        found = weigh("grease bearings", mentions, definition, weights=EvidenceWeights(key=key), words=words)
+        return [sentence.evidence for sentences in found.sentences for sentence in sentences]
+
+    more = [with_key - without for with_key, without in zip(evidence(4.0), evidence(0.0), strict=True)]
+    assert more == pytest.approx([0.0, 0.0, 4.0 * 0.75, 0.0, 0.0])
+
+
+def test_a_row_with_a_cell_that_the_question_names_is_before_the_others() -> None:
+    table = passage(
+        "Part | Grease | Place\npump | month | cellar\nbearings | month | roof\nold bearings | month | roof"
+    )
+    (rows,) = weigh("how often grease bearings", table, words={"grease": 1.0, "bearings": 1.0}).sentences
+    assert max(rows, key=lambda row: row.evidence) == rows[2]
+
+
+def test_definitions_and_tables_do_not_tell_whether_there_is_an_answer() -> None:
+    words = {"grease": 1.0, "bearings": 1.0}
+    apart = weigh("grease bearings", passage("bearings\n\nGrease."), words=words)
+    defined = weigh("grease bearings", passage("bearings\nGrease."), words=words)
+    assert apart.evidence == defined.evidence

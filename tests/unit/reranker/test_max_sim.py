@@ -134,3 +134,12 @@ def test_without_known_words_vectors_are_compared_without_what_all_texts_share()
 @pytest.mark.parametrize("rows", [0, 3])
 def test_a_token_at_the_centre_has_no_direction(rows: int) -> None:
     assert not centred(np.ones((rows, 2), np.float32), np.ones(2, np.float32)).any()
+
+
+def test_a_passage_that_defines_what_is_asked_about_is_before_one_that_mentions_it() -> None:
+    term_weights = {"impeller": 6.0, "pump": 4.0}
+    mentions, defines = "The impeller is near.", "impeller\nThe wheel is near."
+    alike = scores([mentions, defines.replace("\n", "\n\n")], term_weights)
+    defined = scores([mentions, defines], term_weights)
+    assert alike[mentions] > alike[defines.replace("\n", "\n\n")]
+    assert defined[defines] > defined[mentions]

@@ -1,0 +1,63 @@
+"""What sentences of definitions and tables are looked up by."""
+
+from __future__ import annotations
+
+from edge_rag.core.text import sentence_spans
+from edge_rag.reranker.labels import keys_of, labels_of
+
+DEFINITIONS = (
+    "The fields of the report:\nTVOL\nThe volume of the tank. It is in litres.\nTEMP in degrees\nThe heat of the water."
+)
+TABLE = "Valve | Place | Size\nA1 | cellar | 40\nB2 | roof | 25"
+
+
+def labels(text: str) -> dict[str, str | None]:
+    spans = sentence_spans(text)
+    return {
+        text[slice(*span)]: None if label is None else text[slice(*label)]
+        for span, label in zip(spans, labels_of(text, spans), strict=True)
+    }
+
+
+def keys(text: str) -> dict[str, list[str]]:
+    spans = sentence_spans(text)
+    return {
+        text[slice(*span)]: [key for key in keys_of(text, span, label) if key]
+        for span, label in zip(spans, labels_of(text, spans), strict=True)
+    }
+
+
+def test_every_sentence_of_a_definition_has_its_term() -> None:
+    assert labels(DEFINITIONS) == {
+        "The fields of the report:": None,
+        "TVOL": None,
+        "The volume of the tank.": "TVOL",
+        "It is in litres.": "TVOL",
+        "TEMP in degrees": None,
+        "The heat of the water.": "TEMP in degrees",
+    }
+
+
+def test_a_blank_line_ends_what_a_term_defines() -> None:
+    assert labels("Pumps\n\nThey are greased.")["They are greased."] is None
+
+
+def test_rows_have_the_row_that_names_their_columns() -> None:
+    named = labels(f"The valves of the plant.\n\n{TABLE}")
+    assert named["B2 | roof | 25"] == named["A1 | cellar | 40"] == "Valve | Place | Size"
+    assert named["Valve | Place | Size"] is None
+
+
+def test_a_first_row_with_numbers_names_nothing() -> None:
+    assert set(labels("A1 | cellar | 40\nB2 | roof | 25").values()) == {None}
+
+
+def test_text_of_paragraphs_has_neither_labels_nor_keys() -> None:
+    text = "The pump is in the cellar. It is greased monthly.\n\nThe valve is on the roof."
+    assert set(labels(text).values()) == {None}
+    assert not any(keys(text).values())
+
+
+def test_a_row_is_looked_up_by_its_first_cell_with_and_without_the_name_of_its_column() -> None:
+    (found,) = keys("Part: Seal | Number: P-101").values()
+    assert found == ["Part: Seal", "Seal"]
