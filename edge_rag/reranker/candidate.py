@@ -50,7 +50,7 @@ class LookUp:
     """What a sentence of a definition or of a table is looked up by.
 
     Attributes:
-        label: Character range of the term that it defines, or of the row that names its columns; None without one.
+        label: Character range of the term that it defines; None without one.
         terms: Index terms of the label.
         keys: Index terms of each of the names by which it is looked up: the term, or the first cell of its row.
     """
@@ -107,12 +107,9 @@ class EncodedPassage:
 
 
 def _look_ups(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[LookUp]:
-    """Yields what each sentence of a text is looked up by; a row that names columns is not looked up."""
-    labels = labels_of(text, spans)
-    naming = set(labels)
-    for span, label in zip(spans, labels, strict=True):
-        keys = () if span in naming else (_terms(key) for key in keys_of(text, span, label))
-        found = tuple(key for key in keys if key)
+    """Yields what each sentence of a text is looked up by."""
+    for span, label in zip(spans, labels_of(text, spans), strict=True):
+        found = tuple(key for key in map(_terms, keys_of(text, span, label)) if key)
         if label is None and not found:
             yield _NO_LOOK_UP
         else:

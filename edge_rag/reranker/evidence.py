@@ -10,10 +10,9 @@ alone reaches 75%, max-sim alone 79%. No other feature that was tried gained a f
 to: score of the passage, words of the next sentence, shared bigrams, expected answer type, max-sim in the other
 direction, length, position in the passage.
 
-The term of a definition and the row that names the columns of a table count as words of the sentences below them
-(``labels.py``). A key, which is such a term or the first cell of a row, of which the question has every word is what
-is asked about, so its share of the term weight is added with the weight ``key``. Neither tells whether there is an
-answer.
+The term of a definition counts as words of the sentences that define it (``labels.py``). A key, which is such a term or
+the first cell of a row of a table, of which the question has every word is what is asked about, so its share of the
+term weight is added with the weight ``key``. Neither tells whether there is an answer.
 
 Answerability is a logistic function of the largest coverage of the question's term weight by one sentence, and of the
 largest max-sim of a sentence, not standardized. What texts reach that do not answer depends on the encoder, the

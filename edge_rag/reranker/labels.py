@@ -1,14 +1,13 @@
 """What sentences of definitions and tables are looked up by; pure.
 
     a definition: its lines have their full stops; the short line above them, without one, is the term
-    a row of a table: its first cell; the first row, if it looks like names of the columns, says what they hold
+    a row of a table: its first cell
 
 Blocks of a stored text are divided by blank lines, lines of a list and rows of a table by line breaks.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -20,14 +19,11 @@ LONGEST_TERM: Final = 120
 
 _BLOCK_END: Final = "\n\n"
 _DIVIDER: Final = " | "
-_DIGIT: Final = re.compile(r"\d")
 _CLOSING: Final = "\"'”’»)]*_ "
-_HEADED_COLUMNS: Final = 3
-"""Columns from which the first row of a table names them if it has no digits; two need digits in a row below it."""
 
 
 def labels_of(text: str, sentences: Sequence[Span]) -> tuple[Span | None, ...]:
-    """Returns where the label of each sentence is: the term that it defines, or the first row of its table.
+    """Returns where the term is that each sentence defines; None where it defines none.
 
     Args:
         text: The text of a passage.
@@ -64,31 +60,16 @@ def _labelled_lines(text: str) -> Iterator[tuple[int, Span | None]]:
     """Yields the begin of each line, and its label."""
     begin = 0
     for block in text.split(_BLOCK_END):
-        lines = block.split("\n")
-        table = _is_table(lines)
         label: Span | None = None
-        for line in lines:
+        for line in block.split("\n"):
             span = (begin, begin + len(line))
-            if table:
-                yield begin, label
-                label = label or span
-            elif _is_open(line):
+            if _is_open(line):
                 yield begin, None
                 label = span if len(line) <= LONGEST_TERM and _DIVIDER not in line else None
             else:
                 yield begin, label
             begin += len(line) + 1
         begin += len(_BLOCK_END) - 1
-
-
-def _is_table(lines: Sequence[str]) -> bool:
-    """Whether lines are rows of a table whose first one looks like names of the columns."""
-    if len(lines) < 2 or not all(_DIVIDER in line for line in lines) or _DIGIT.search(lines[0]):
-        return False
-    columns = 1 + max(line.count(_DIVIDER) for line in lines)
-    if lines[0].count(_DIVIDER) + 1 != columns:
-        return False
-    return columns >= _HEADED_COLUMNS or any(map(_DIGIT.search, lines[1:]))
 
 
 def _is_open(line: str) -> bool:
