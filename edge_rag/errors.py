@@ -13,7 +13,8 @@ EdgeRagError
 │   ├── FeedbackNotFound
 │   ├── QuestionNotFound
 │   ├── ModelNotFound
-│   └── TokenNotFound
+│   ├── TokenNotFound
+│   └── ValueMissing        documents have no value for required fields of an extracted answer
 ├── CollectionExists        a collection of that name exists
 ├── FileIncomplete          a file was not sent whole
 ├── ChecksumMismatch        a piece of a file has another checksum than announced
@@ -217,6 +218,21 @@ class TokenNotFound(NotFound):
         hint = f"there are tokens for {', '.join(known)}" if known else "there are no tokens"
         super().__init__(f"there is no token for {name!r} ({hint})")
         self.name = name
+
+
+class ValueMissing(NotFound):
+    """The documents have values for some fields of an extracted answer, and none for others that are required.
+
+    Args:
+        pointers: JSON pointers to the fields.
+    """
+
+    def __init__(self, pointers: tuple[str, ...]) -> None:
+        super().__init__(
+            f"the documents have no value for {', '.join(pointers)}, which the schema requires: allow null there, or "
+            "leave the name out of required"
+        )
+        self.pointers = pointers
 
 
 class AccessError(EdgeRagError):

@@ -67,6 +67,7 @@ class Citation:
         language: Language of the text, a BCP 47 tag; None if it is not sure.
         section: Headings above the place, outermost first.
         context: Whether it is quoted only to tell what the next quote is about.
+        field: In EXTRACT mode with a schema, JSON pointer (RFC 6901) to the field of the answer that this supports.
     """
 
     passage: int
@@ -80,6 +81,7 @@ class Citation:
     language: str | None = None
     section: tuple[str, ...] = ()
     context: bool = False
+    field: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ class GenerationRequest:
         client: Name of the client.
         trust_domain: Requests share cached KV only within one trust domain; the collection's name.
         deadline: ``time.monotonic()`` seconds, or None.
-        format: Format of the answer in FREE mode; None for any.
+        format: Format of the answer in FREE mode, None for any; in EXTRACT mode the schema that is filled, None for
+            one value as text.
         epoch: Epoch of the collection when the passages were read; cached KV is shared only within one epoch.
         offload: Which text of the collection may leave the box.
         kv_reuse: Which KV of other prompts is reused.

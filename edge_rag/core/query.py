@@ -26,11 +26,18 @@ class AnswerMode(Enum):
     CITE: any text. Each sentence is checked against the passages; citations point at the sentences that support it, and
         unsupported sentences are marked or left out.
     FREE: any text, which nothing checks; it has no citations, and ``[n]`` markers written by the model are removed.
+    EXTRACT: a value of the passages, or the fields of a JSON schema filled with such values, each with its citation.
     """
 
     QUOTE = "quote"
     CITE = "cite"
     FREE = "free"
+    EXTRACT = "extract"
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether a language model writes the answer."""
+        return self in (AnswerMode.CITE, AnswerMode.FREE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +171,8 @@ class Query:
         priority: Scheduling class.
         client: Name of the client; fair shares and usage are counted by it.
         deadline: ``time.monotonic()`` seconds after which the answer is not needed any more, or None.
-        format: Format of the answer in FREE mode; None for any, and in the other modes.
+        format: Format of the answer in FREE mode, None for any; in EXTRACT mode the schema that is filled, None for
+            one value as text; None in the other modes.
         allow_truncated: Whether an answer that is cut before it is complete in its format is an answer; otherwise it is
             an error.
         filter: Which passages may be used; all if None.

@@ -112,22 +112,22 @@ class AnswerGenerator(QuoteGenerator):
 
         If the passages or their order turn out different, the common prefix is still of use.
         """
-        if not self.engine.prefetch_enabled or request.mode is AnswerMode.QUOTE:
+        if not self.engine.prefetch_enabled or not request.mode.needs_model:
             return
         with suppress(EdgeRagError):  # the request itself will report what is wrong
             prompt = self._prompts.encode(request, self.engine.capacity)
             self.engine.prefetch(token_request(request, prompt.tokens, FreeText(self._end_tokens)))
 
     def open_continuation(self, request: GenerationRequest, listener: Listener) -> Continuation | None:
-        """Prepares an answer that another machine generates; None if no model is needed: a quoted answer, and the
-        not-found answer.
+        """Prepares an answer that another machine generates; None if no model is needed: a quoted or extracted answer,
+        and the not-found answer.
 
         The other machine gets no earlier turns, so its prompt, and the one that goes on here, have none.
 
         Raises:
             InvalidRequest, RequestTooLarge: It could not be answered here either.
         """
-        if request.mode is AnswerMode.QUOTE or not self._may_hold_an_answer(request):
+        if not request.mode.needs_model or not self._may_hold_an_answer(request):
             return None
         grammar = None if request.format is None else self._grammars.compile(request.format, request.client)
         # Another machine writes text, so the rest is asked for as text, too.
@@ -146,7 +146,7 @@ class AnswerGenerator(QuoteGenerator):
         The prompt has the passages in the given order, since the answer may number them. Text that is not quoted is
         emitted as tokens if the vocabularies are the same, else as text.
         """
-        if request.mode is AnswerMode.QUOTE:
+        if not request.mode.needs_model:
             return super().submit_chunks(request, vocabulary, listener)
         sink: TokenSink
         prompt = self._prompts.encode(request, self.engine.capacity, as_given=True)
@@ -167,7 +167,7 @@ class AnswerGenerator(QuoteGenerator):
 
     def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, TokenSink]:
         """Returns the engine's request and the sink of its tokens."""
-        if request.mode is AnswerMode.QUOTE:
+        if not request.mode.needs_model:
             return super()._prepare(request, listener)
         grammar = None if request.format is None else self._grammars.compile(request.format, request.client)
         if not self._may_hold_an_answer(request):

@@ -1,4 +1,4 @@
-"""Answers that need no language model: quotes, and the not-found answer.
+"""Answers that need no language model: quotes, extracted values, and the not-found answer.
 
 They pass the engine, which admits, counts, records and ends them like any request; its model does not run.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.generation import CompletionRequest, GenerationRequest
 from edge_rag.core.monitoring.status import EngineStats
-from edge_rag.core.query import AnswerMode
+from edge_rag.core.query import AnswerMode, JsonSchema
 from edge_rag.engine.constraint import Constraint, NoGeneration
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.ports import TokenSink
@@ -20,9 +20,18 @@ from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.sequence import SequenceId
 from edge_rag.errors import EdgeRagError, GeneratorMissing
 from edge_rag.generator.continuation import Continuation
+from edge_rag.generator.extraction.answer import extract
+from edge_rag.generator.extraction.fields import read_fields
 from edge_rag.generator.prompt.template import PromptSettings
 from edge_rag.generator.quoting.answer import Point, grouped, points_of
-from edge_rag.generator.streams import ChunkListener, Listener, NotFoundStream, QuoteChunkStream, QuoteStream
+from edge_rag.generator.streams import (
+    ChunkListener,
+    ExtractStream,
+    Listener,
+    NotFoundStream,
+    QuoteChunkStream,
+    QuoteStream,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +73,8 @@ class AnswerHandle:
 
 
 class QuoteGenerator:
-    """Quotes, and refuses what a language model would have to write. All methods may be called from any thread.
+    """Quotes and extracts, and refuses what a language model would have to write. All methods may be called from any
+    thread.
 
     Args:
         engine: Admits and records the requests. The owner of the generator starts and closes it.
@@ -103,6 +113,7 @@ class QuoteGenerator:
 
         Raises:
             GeneratorMissing: It needs a language model, and there is none.
+            ValueMissing: A required field of an extracted answer has no value.
             InvalidRequest, Overloaded, RequestTooLarge, DeadlineExceeded, NotReady: It was not admitted.
         """
         try:
@@ -127,7 +138,7 @@ class QuoteGenerator:
         Raises:
             GeneratorMissing: There is no model here that could check the answer and continue it.
         """
-        if request.mode is not AnswerMode.QUOTE:
+        if request.mode.needs_model:
             raise GeneratorMissing(request.mode.value)
         return None
 
@@ -153,14 +164,27 @@ class QuoteGenerator:
 
     def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, TokenSink]:
         """Returns the engine's request and the sink of its tokens."""
-        if request.mode is not AnswerMode.QUOTE:
+        if request.mode.needs_model:
             raise GeneratorMissing(request.mode.value)
+        if request.mode is AnswerMode.EXTRACT:
+            return self._extracted(request, listener)
         if not self._may_hold_an_answer(request):
             return self._not_found(request, listener, self._not_found_text(request))
         passages = [ranked.passage for ranked in request.passages]
         groups = grouped(self._points(request), request.passages)
         quoted = QuoteStream(listener, self._clock, groups, passages)
         return _nothing_to_generate(request, FinishReason.STOP), quoted
+
+    def _extracted(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, TokenSink]:
+        schema = request.format.schema if isinstance(request.format, JsonSchema) else None
+        if schema is not None:
+            read_fields(schema)  # what it asks for is refused whatever the passages hold
+        may = self._may_hold_an_answer(request)
+        extracted = extract(request.question, request.passages, schema) if may else None
+        if extracted is None:
+            return self._not_found(request, listener, "" if schema is not None else self._not_found_text(request))
+        sink = ExtractStream(listener, self._clock, extracted, request.passages)
+        return _nothing_to_generate(request, FinishReason.STOP), sink
 
     def _not_found_text(self, request: GenerationRequest) -> str:
         return self._prompt.not_found_answer(request.question, len(request.passages))

@@ -1,8 +1,8 @@
 """Token sinks of the engine: turn a request's tokens into answer events, or into chunks for another machine.
 
-FreeStream, CiteStream, QuoteStream, FormattedStream and PlainStream emit the events of an answer (text, citations,
-marks of unsupported sentences). The chunk streams emit unprocessed output for a machine that holds the passages and
-verifies it.
+FreeStream, CiteStream, QuoteStream, ExtractStream, FormattedStream and PlainStream emit the events of an answer (text,
+citations, marks of unsupported sentences). The chunk streams emit unprocessed output for a machine that holds the
+passages and verifies it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from edge_rag.core.generation import (
     TextChunk,
     TokenChunk,
 )
-from edge_rag.core.passage import Passage
+from edge_rag.core.passage import Passage, RankedPassage
 from edge_rag.engine.ports import Outcome
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.citations.attribution import Attributor, Support
 from edge_rag.generator.citations.markers import MarkerRemover
 from edge_rag.generator.citations.sentence_splitter import AnswerSentence, SentenceSplitter
+from edge_rag.generator.extraction.answer import Extracted
 from edge_rag.generator.prompt.tokenizer import Detokenizer
 from edge_rag.generator.quoting.answer import Group, Point, Quote, laid_out
 
@@ -313,6 +314,42 @@ class QuoteStream(AnswerSink):
             section=section,
             context=quote.context,
         )
+
+
+class ExtractStream(AnswerSink):
+    """Extracted values, each with the sentence that holds it as its citation; the engine generates nothing.
+
+    Args:
+        listener: Receives every event.
+        clock: Monotonic seconds.
+        extracted: The answer.
+        passages: The passages that it refers to.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        clock: Callable[[], float],
+        extracted: Extracted,
+        passages: Sequence[RankedPassage],
+    ) -> None:
+        super().__init__(listener, clock)
+        self._extracted = extracted
+        self._passages = passages
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        """Ignores tokens."""
+        return False
+
+    def finish(self, outcome: Outcome) -> None:
+        """Emits the answer as a whole, then its citations, and ends."""
+        self._emitter.emit(TextDelta(self._extracted.text))
+        for value in self._extracted.values:
+            ranked = self._passages[value.passage]
+            source = ranked.sentences[value.sentence]
+            span = source.start, source.end, value.start, value.end
+            self._emitter.emit(replace(citation_of(value.passage, ranked.passage, *span), field=value.pointer))
+        super().finish(outcome)
 
 
 class CheckedText:

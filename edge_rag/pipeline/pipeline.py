@@ -308,7 +308,7 @@ class Pipeline:
             )
             retrieved = await self._retrieve(retrieval, trace)
         self._recorder.completed(query, "retriever", retrieved)
-        if self._prefetch is not None and query.mode is not AnswerMode.QUOTE:
+        if self._prefetch is not None and query.mode.needs_model:
             likely = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.passages])
             expected = _generation_request(query, retrieved.value, Reranked(likely, 1.0))
             with suppress(Overloaded):

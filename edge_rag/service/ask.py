@@ -59,7 +59,8 @@ def language_model(call: Call) -> str | None:
 
 def answer_modes(call: Call) -> tuple[AnswerMode, ...]:
     """Returns the modes in which questions can be answered: those that a model writes in need a language model."""
-    return (AnswerMode.QUOTE,) if language_model(call) is None else tuple(AnswerMode)
+    has_model = language_model(call) is not None
+    return tuple(mode for mode in AnswerMode if has_model or not mode.needs_model)
 
 
 def not_found_below(call: Call) -> float:
@@ -179,7 +180,7 @@ class _Answer:
     def _with_particulars(self, event: AnswerEvent) -> AnswerEvent:
         match event:
             case PassagesFound():
-                model = None if event.mode is AnswerMode.QUOTE else language_model(self._call)
+                model = language_model(self._call) if event.mode.needs_model else None
                 return replace(event, question_language=sure_language_of(self._question), model=model)
             case Citation():
                 return replace(event, language=sure_language_of(event.text))

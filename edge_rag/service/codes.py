@@ -43,6 +43,7 @@ CODES: Final[dict[type[errors.EdgeRagError], Code]] = {
     errors.FeedbackNotFound: Code.NOT_FOUND,
     errors.ModelNotFound: Code.NOT_FOUND,
     errors.TokenNotFound: Code.NOT_FOUND,
+    errors.ValueMissing: Code.NOT_FOUND,
     errors.Unauthenticated: Code.UNAUTHENTICATED,
     errors.PermissionDenied: Code.PERMISSION_DENIED,
     errors.CollectionExists: Code.ALREADY_EXISTS,

@@ -36,9 +36,10 @@ class AskOptions:
         seed: The same seed gives the same answer.
         stop: Texts that end the answer; at most 8.
         priority: Scheduling class.
-        json_schema: JSON Schema, as text, that the answer validates under. ``AnswerTruncated`` is raised if it is cut
-            at ``max_tokens``.
-        regex: Regular expression that the whole answer matches, likewise; not together with ``json_schema``.
+        json_schema: JSON Schema, as text, that the answer validates under: written by the model in mode ``FREE``, where
+            ``AnswerTruncated`` is raised if it is cut at ``max_tokens``, or filled with values of the documents in mode
+            ``EXTRACT``.
+        regex: Regular expression that the whole answer matches, in mode ``FREE``; not together with ``json_schema``.
         allow_truncated: Whether an answer that is cut before it is complete in its format is no error.
         request_id: Id of the request in the daemon's log and audit log, 1 to 128 printable ASCII characters.
         filter: Condition on passages; ``parse_filter`` parses one from text.

@@ -41,6 +41,11 @@ class _AnswerModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AnswerMode
     `generator.unsupported`. If no sentence is supported, the answer is the not-found answer. Markers that the model
     writes are removed.
     """
+    ANSWER_MODE_EXTRACT: _AnswerMode.ValueType  # 4
+    """A value of the passages, or the fields of AskRequest.json_schema filled with such values; no language model is needed.
+    Each value is a span of a Citation, or the number or date that the span means. Fields without a value are null, or
+    left out, where the schema allows it.
+    """
 
 class AnswerMode(_AnswerMode, metaclass=_AnswerModeEnumTypeWrapper):
     """Mode of an answer."""
@@ -58,6 +63,11 @@ ANSWER_MODE_CITE: AnswerMode.ValueType  # 3
 and names. A sentence without support is marked with Unsupported or omitted, depending on the server's
 `generator.unsupported`. If no sentence is supported, the answer is the not-found answer. Markers that the model
 writes are removed.
+"""
+ANSWER_MODE_EXTRACT: AnswerMode.ValueType  # 4
+"""A value of the passages, or the fields of AskRequest.json_schema filled with such values; no language model is needed.
+Each value is a span of a Citation, or the number or date that the span means. Fields without a value are null, or
+left out, where the schema allows it.
 """
 Global___AnswerMode: _TypeAlias = AnswerMode  # noqa: Y015
 
@@ -336,6 +346,10 @@ class AskRequest(_message.Message):
     document), permits no value, asks for more than 16 KiB of text in one piece (counts of nested repetitions and of
     several patterns for one string multiply), or for multiples of more than 10,000. Also during an answer, if the
     schema proves too large or too ambiguous. RESOURCE_EXHAUSTED if formats of this client take too much memory.
+    With ANSWER_MODE_EXTRACT it has at most 64 fields: strings (with `enum`, `pattern` or `format: date` too), numbers,
+    integers and lists of these, each or null, in objects; names and descriptions of the fields say what is looked for.
+    INVALID_ARGUMENT, naming the field, for others. NOT_FOUND, naming the fields, if some fields have values and
+    others that may not be null or absent have none.
     """
     regex: _builtins.str
     """Text that matches this regular expression as a whole. Syntax of Rust's `regex` crate, which has neither
@@ -481,7 +495,7 @@ class Passages(_message.Message):
     """
     mode: Global___AnswerMode.ValueType
     """How the answer is written, and with it what it promises: ANSWER_MODE_QUOTE is quoted from the documents,
-    ANSWER_MODE_CITE is checked against them, ANSWER_MODE_FREE is unchecked.
+    ANSWER_MODE_EXTRACT is values of them, ANSWER_MODE_CITE is checked against them, ANSWER_MODE_FREE is unchecked.
     """
     model: _builtins.str
     """Name of the box's language model; absent if the mode needs none. Where the collection may leave the box, a remote may
@@ -564,6 +578,7 @@ class Citation(_message.Message):
     LANGUAGE_FIELD_NUMBER: _builtins.int
     SECTION_FIELD_NUMBER: _builtins.int
     CONTEXT_FIELD_NUMBER: _builtins.int
+    FIELD_FIELD_NUMBER: _builtins.int
     passage: _builtins.int
     """0-based position in Passages.passages."""
     document: _builtins.str
@@ -588,6 +603,10 @@ class Citation(_message.Message):
     """Whether it is quoted only to tell what the next quote is about: a heading, a sentence before it, the header of a
     table. Only with ANSWER_MODE_QUOTE; a citation without it follows.
     """
+    field: _builtins.str
+    """With ANSWER_MODE_EXTRACT and a json_schema: JSON pointer (RFC 6901) to the field that it supports. Its value is the
+    answer from answer_start to answer_end, as JSON; that is a span of the text, or what it means as a number or a date.
+    """
     @_builtins.property
     def section(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Headings above the place, outermost first; empty if there are none."""
@@ -606,15 +625,20 @@ class Citation(_message.Message):
         language: _builtins.str | None = ...,
         section: _abc.Iterable[_builtins.str] | None = ...,
         context: _builtins.bool = ...,
+        field: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_language", b"_language", "_page", b"_page", "language", b"language", "page", b"page"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_field", b"_field", "_language", b"_language", "_page", b"_page", "field", b"field", "language", b"language", "page", b"page"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_language", b"_language", "_page", b"_page", "answer_end", b"answer_end", "answer_start", b"answer_start", "context", b"context", "document", b"document", "end", b"end", "language", b"language", "page", b"page", "passage", b"passage", "section", b"section", "start", b"start", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_field", b"_field", "_language", b"_language", "_page", b"_page", "answer_end", b"answer_end", "answer_start", b"answer_start", "context", b"context", "document", b"document", "end", b"end", "field", b"field", "language", b"language", "page", b"page", "passage", b"passage", "section", b"section", "start", b"start", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__field: _TypeAlias = _typing.Literal["field"]  # noqa: Y015
+    _WhichOneofArgType__field: _TypeAlias = _typing.Literal["_field", b"_field"]  # noqa: Y015
     _WhichOneofReturnType__language: _TypeAlias = _typing.Literal["language"]  # noqa: Y015
     _WhichOneofArgType__language: _TypeAlias = _typing.Literal["_language", b"_language"]  # noqa: Y015
     _WhichOneofReturnType__page: _TypeAlias = _typing.Literal["page"]  # noqa: Y015
     _WhichOneofArgType__page: _TypeAlias = _typing.Literal["_page", b"_page"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__field) -> _WhichOneofReturnType__field | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__language) -> _WhichOneofReturnType__language | None: ...
     @_typing.overload

@@ -26,13 +26,13 @@ from edge_rag.cli.output.terminal import StreamedText, emit, note, print_line
 from edge_rag.client import AskEvent, AskOptions, CallStatus, Client, ClientError, PassagesReceived
 from edge_rag.core.query import AnswerMode
 
-MODES: Final = (AnswerMode.QUOTE, AnswerMode.CITE, AnswerMode.FREE)
+MODES: Final = tuple(AnswerMode)
 """Modes of an answer in a chat."""
 
 HELP: Final = """\
 /sources          the sources of the last answer, with what was quoted
 /new              begin a new conversation: forget the questions so far
-/mode MODE        answer in mode quote, cite or free from now on
+/mode MODE        answer in mode quote, cite, free or extract from now on
 /collection NAME  ask another collection, in a new conversation
 /help             this list
 /quit             end the chat, like Ctrl-D

@@ -29,6 +29,9 @@ Examples:
   edge-rag ask --questions questions.txt --concurrency 8 > answers.jsonl
   edge-rag ask --regex "[1-4]" "Which passage answers this: How often must the pump bearings be greased?"
   edge-rag ask --json-schema report.schema.json --max-tokens 500 "Fill in the greasing report."
+  edge-rag ask --mode extract "How often must the pump bearings be greased?"
+  edge-rag ask --mode extract --schema '{"type": "object", "properties": {"interval": {"type": "string"}}}' \\
+    "How often must the pump bearings be greased?"
 """
 
 
@@ -39,7 +42,8 @@ Examples:
     "--mode",
     type=click.Choice([mode.value for mode in AnswerMode]),
     help="quote: the answer is sentences of cited documents; cite: the model writes, and each sentence is checked "
-    "against the documents; free: the model writes, unchecked and without citations. [default: the daemon's]",
+    "against the documents; free: the model writes, unchecked and without citations; extract: one value of the "
+    "documents, or a --schema filled with such values. [default: the daemon's]",
 )
 @click.option(
     "--sentences",
@@ -64,16 +68,17 @@ Examples:
     help="Scheduling class under load. [default: interactive]",
 )
 @click.option(
+    "--schema",
     "--json-schema",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Constrain the answer to JSON that validates against this schema. Mode free. An answer that --max-tokens cuts "
-    "is an error.",
+    "json_schema",
+    metavar="FILE|JSON",
+    help="The answer is JSON that validates against this schema: in mode free, the default here, as the model writes "
+    "it, where one that --max-tokens cuts is an error; in mode extract filled with values of the documents.",
 )
 @click.option(
     "--regex",
     metavar="PATTERN",
-    help="Constrain the whole answer to this regular expression, likewise.",
+    help="Constrain the whole answer to this regular expression. Mode free, likewise.",
 )
 @click.option("--allow-truncated", is_flag=True, help="Print what --max-tokens leaves of an answer with a format.")
 @click.option("--request-id", metavar="ID", help="Id in the log and for audit --request. [default: a random one]")
@@ -95,7 +100,7 @@ def ask(
     seed: int | None,
     stop: tuple[str, ...],
     priority: str | None,
-    json_schema: Path | None,
+    json_schema: str | None,
     regex: str | None,
     allow_truncated: bool,
     request_id: str | None,
@@ -144,11 +149,14 @@ def ask(
     return ExitCode.OK
 
 
-def _read(schema: Path) -> str:
+def _read(schema: str) -> str:
+    """Returns a schema that is given as JSON, or is the content of a file."""
+    if schema.lstrip().startswith("{"):
+        return schema
     try:
-        return schema.read_text("utf-8")
+        return Path(schema).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"{schema}: {error}", param_hint="--json-schema") from error
+        raise click.BadParameter(f"{schema}: {error}", param_hint="--schema") from error
 
 
 def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bool) -> None:

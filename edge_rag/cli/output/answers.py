@@ -138,8 +138,16 @@ def cited_by_source(answer: Answer) -> dict[str, list[Citation]]:
 
 
 def _citation_lines(answer: Answer) -> list[str]:
-    """Formats the sources, one numbered line each."""
-    return [f"[{number}] {text}" for number, text in enumerate(cited_by_source(answer), start=1)]
+    """Formats the sources, one numbered line each, with the fields of the answer that are from it."""
+    return [
+        f"[{number}] {text}{_fields_note(citations)}"
+        for number, (text, citations) in enumerate(cited_by_source(answer).items(), start=1)
+    ]
+
+
+def _fields_note(citations: Sequence[Citation]) -> str:
+    fields = [each.field for each in citations if each.field]
+    return f": {', '.join(fields)}" if fields else ""
 
 
 def _given_lines(answer: Answer) -> list[str]:
@@ -186,6 +194,8 @@ def mode_line(answer: Answer) -> str:
     match answer.found.mode:
         case AnswerMode.QUOTE:
             return "quoted from the documents"
+        case AnswerMode.EXTRACT:
+            return "extracted from the documents"
         case AnswerMode.CITE:
             return f"written by {answer.found.model or 'a language model'}, checked against the documents"
         case AnswerMode.FREE:

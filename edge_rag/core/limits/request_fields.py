@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from edge_rag.core.documents.jobs import JobId
-from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Sampling, Turn, TurnSource
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Regex, Sampling, Turn, TurnSource
 from edge_rag.errors import InvalidRequest
 
 DEFAULT_COLLECTION: Final = "default"
@@ -336,6 +336,8 @@ def check_format(field: str, value: AnswerFormat, mode: AnswerMode, stop_field: 
     Raises:
         InvalidRequest: It does not go with the mode or with stop texts, or is too long.
     """
+    if mode is AnswerMode.EXTRACT and isinstance(value, Regex):
+        raise InvalidRequest(field, "needs mode free; in mode extract use a JSON schema with a pattern")
     if mode is AnswerMode.QUOTE:
         raise InvalidRequest(field, "needs mode free; in mode quote the documents' sentences are the format")
     if mode is AnswerMode.CITE:

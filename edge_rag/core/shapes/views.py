@@ -171,8 +171,8 @@ class WholeAnswer:
             if it leaves nothing to them.
         did_you_mean: The question with misspelled words as the documents spell them, which was searched for as well;
             null if nothing is misspelled.
-        mode: How it was written: ``quote`` is quoted from the documents, ``cite`` is checked against them, ``free`` is
-            unchecked.
+        mode: How it was written: ``quote`` is quoted from the documents, ``extract`` is values of them, ``cite`` is
+            checked against them, ``free`` is unchecked.
         model: Name of the box's language model; null if the mode needs none.
         answer: The text.
         citations: In the order of the text.

@@ -13,7 +13,7 @@ from itertools import accumulate, chain
 from edge_rag.analysis.languages import language_of
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.passage import RankedPassage
-from edge_rag.core.query import AnswerMode, KvReuse
+from edge_rag.core.query import KvReuse
 from edge_rag.engine.kv_cache.page_copy import PassageSpan
 from edge_rag.errors import ModelFolderInvalid, RequestTooLarge
 from edge_rag.generator.messages import AUTO, Message, message
@@ -212,7 +212,7 @@ class PromptEncoder:
         Raises:
             RequestTooLarge: Not even one passage fits.
         """
-        written = request.mode is not AnswerMode.QUOTE and request.format is None
+        written = request.mode.needs_model and request.format is None
         profile = self._settings.profile if written and not as_chat else CHAT
         answer = request.sampling.max_tokens + (profile.trace.tokens if profile.trace else 0)
         budget = capacity - answer
@@ -242,7 +242,7 @@ class PromptEncoder:
     def _history(self, request: GenerationRequest, profile: PromptProfile, budget: int) -> tuple[tuple[str, ...], int]:
         """Returns the messages of the earlier turns that the prompt has, and about how many tokens they are."""
         turns = messages(request.turns) if profile is CHAT else []
-        if request.mode is AnswerMode.QUOTE or not turns or not self._renders_turns:
+        if not request.mode.needs_model or not turns or not self._renders_turns:
             return (), 0
         alone = len(self._tokenizer.encode_conversation(profile.system, [""]))
         lengths = [len(self._tokenizer.encode_conversation(profile.system, [*turn, ""])) - alone for turn in turns]

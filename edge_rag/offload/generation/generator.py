@@ -11,7 +11,6 @@ from typing import Final
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.monitoring.status import RemoteInUse
 from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
-from edge_rag.core.query import AnswerMode
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, RequestCancelled
 from edge_rag.offload.context import OffloadContext
 from edge_rag.offload.events import OffloadEventRecorder
@@ -106,7 +105,7 @@ class OffloadingGenerator:
     def submit(self, request: GenerationRequest, listener: Listener) -> LocalHandle:
         """Admits a request; see ``pipeline.ports.Generator``. A request that may not leave, or needs no model,
         goes straight to the local generator."""
-        if request.mode is AnswerMode.QUOTE or request.offload is OffloadRule.NEVER or not self._enabled:
+        if not request.mode.needs_model or request.offload is OffloadRule.NEVER or not self._enabled:
             return self._local.submit(request, listener)
         now = self._clock()
         if request.deadline is not None and now >= request.deadline:

@@ -462,7 +462,8 @@ _ALL: Final = (
             "filter": _FILTER,
             "mode": _text(
                 "quote: sentences of the documents, word for word. cite: written by a model, each sentence checked "
-                "against the documents. free: written by a model, not checked, without citations.",
+                "against the documents. free: written by a model, not checked, without citations. "
+                "extract: one value of the documents, such as a number, a date or a name.",
                 enum=[mode.value for mode in AnswerMode],
                 default=AnswerMode.QUOTE.value,
             ),

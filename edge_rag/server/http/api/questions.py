@@ -70,9 +70,10 @@ class AskRequest:
         seed: Equal seeds give equal answers; null for a random one.
         stop: Texts that end the answer, at most 8.
         priority: Scheduling class.
-        json_schema: JSON Schema that the answer validates under. Mode free. An answer that is cut at ``max_tokens`` is
-            an error of status 422.
-        regex: Regular expression that the whole answer matches, likewise.
+        json_schema: JSON Schema that the answer validates under. In mode free the model writes it, and an answer that
+            is cut at ``max_tokens`` is an error of status 422. In mode extract its fields are filled with values of the
+            documents.
+        regex: Regular expression that the whole answer matches. Mode free, likewise.
         allow_truncated: Whether an answer that is cut before it is complete in its format is sent as it is.
         filter: Condition on passages, for example ``year >= 2020 and name ~ "pump*"``; as of ``edge-rag ask --filter``.
         turns: Earlier turns of the conversation, oldest first, at most 8: what the question leaves to them is taken
@@ -131,7 +132,8 @@ class AskOptions:
     """How questions can be asked.
 
     Attributes:
-        modes: Answer modes that can be chosen; ``quote`` alone without a language model.
+        modes: Answer modes that can be chosen; without a language model those that need none: ``quote`` and
+            ``extract``.
         default_mode: Mode of a question without one.
         language_model: Name of the language model; null if there is none.
         not_found_below: Evidence below which the answer is that there is none in the documents, 0 to 1; not in mode

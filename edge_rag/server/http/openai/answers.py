@@ -159,6 +159,7 @@ class Answer:
                 "language": citation.language,
                 "section": list(citation.section),
                 "context": citation.context,
+                **({} if citation.field is None else {"field": citation.field}),
             },
         }
 

@@ -87,7 +87,7 @@ def test_commands_change_what_is_asked(runner: CliRunner, scripted: ScriptedDaem
     ("line", "problem"),
     [
         ("/souces", "there is no command /souces. /help lists the commands"),
-        ("/mode loud", "/mode needs one of quote, cite, free"),
+        ("/mode loud", "/mode needs one of quote, cite, free, extract"),
         ("/collection", "/collection needs the name of a collection"),
         ("/sources", "there is no answer yet"),
         (b"\xff", "standard input, line 1: not valid UTF-8"),

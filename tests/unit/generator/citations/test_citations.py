@@ -171,6 +171,14 @@ def checked_trace(heard: Heard, request: GenerationRequest) -> None:
         assert not any(isinstance(event, Unsupported) for event in heard.events)
 
 
+def extracted(heard: Heard, request: GenerationRequest) -> None:
+    """The answer is one value, which stands in the cited sentence, and all of it is cited."""
+    for each in heard.citations:
+        assert (each.answer_start, each.answer_end) == (0, len(heard.text))
+        assert heard.text in each.text
+    assert bool(heard.citations) is (heard.text != NOT_FOUND)
+
+
 def uncited(heard: Heard, request: GenerationRequest) -> None:
     """Nothing is cited, and nothing looks as if it were."""
     assert heard.citations == []
@@ -181,6 +189,7 @@ PROMISES: Final[Mapping[AnswerMode, Callable[[Heard, GenerationRequest], None]]]
     AnswerMode.QUOTE: quoted,
     AnswerMode.CITE: checked,
     AnswerMode.FREE: uncited,
+    AnswerMode.EXTRACT: extracted,
 }
 FORMATS: Final[Mapping[type[Any], AnswerFormat]] = {
     JsonSchema: JsonSchema('{"type": "array"}'),
@@ -286,6 +295,17 @@ def test_a_formatted_answer_is_as_the_model_writes_it_and_cites_nothing(form: ty
     assert (heard.text, heard.citations) == (written, [])
 
 
+def test_extracted_fields_are_cited_by_their_pointers() -> None:
+    heard = Heard()
+    form = JsonSchema('{"type": "object", "properties": {"hours": {"type": "integer"}}, "required": ["hours"]}')
+    model = RandomModel(TOKENIZER.encode("64 days"))
+    asked = replace(REQUEST, mode=AnswerMode.EXTRACT, format=form)
+    generator(model, CHAT, UnsupportedText.MARK).submit(asked, heard)
+    check_citations(heard, asked)
+    assert heard.text == '{"hours": 2000}'
+    assert [(each.field, each.text) for each in heard.citations] == [("/hours", FACTS[0])]
+
+
 @pytest.mark.parametrize("mode", AnswerMode)
 def test_what_the_documents_say_is_cited_unless_nothing_checks_it(mode: AnswerMode) -> None:
     heard, text, request = Heard(), FACTS[0], replace(REQUEST, mode=mode)
@@ -293,5 +313,5 @@ def test_what_the_documents_say_is_cited_unless_nothing_checks_it(mode: AnswerMo
     generator(model, CHAT, UnsupportedText.MARK).submit(request, heard)
     check_citations(heard, request)
     PROMISES[mode](heard, request)
-    assert heard.text == text
+    assert heard.text == ("every 2,000 operating hours" if mode is AnswerMode.EXTRACT else text)
     assert [each.text for each in heard.citations] == ([] if mode is AnswerMode.FREE else [text])

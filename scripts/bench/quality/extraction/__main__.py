@@ -1,0 +1,234 @@
+"""Measures extracted values beside quoted sentences, on questions whose answer is a number, a quantity or a date.
+
+    python -m scripts.bench.quality.extraction                         # 100 questions: XQuAD's odd articles, samples
+    python -m scripts.bench.quality.extraction --half even --count 0   # all value questions of the half for tuning
+
+The value questions of XQuAD are told by a rule over the accepted answer (``GOLD``), not over what is extracted. Those
+of ``deploy/samples`` are in ``value_questions.json``, written before any was asked. Printed, by kind of the accepted
+answer:
+
+    in a cited span     share of the values that stand in the cited sentence, word for word
+    exact               share of all questions whose value is an accepted one, as SQuAD compares texts
+    by value            the same, where texts with the same numbers are equal if one has all other words of the other
+    quote contains      share of all questions whose quoted sentence, in mode quote, holds an accepted text
+
+Ends with status 1 if a value is not in a cited span.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import string
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from edge_rag.analysis.numbers import normal_numbers
+from edge_rag.core.documents.document import IngestStatus, Upload
+from edge_rag.errors import EdgeRagError
+from edge_rag.generator.extraction.answer import extract
+from edge_rag.generator.extraction.words import words_of
+from edge_rag.retriever.open_directory import open_data_directory
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.session.sessions import configure_thread_pool
+from scripts.bench.quality.answer_quality import Asked
+from scripts.bench.quality.quoting import COLLECTION, REPOSITORY, Answered, Box, RememberedEncoder, read_languages
+
+VALUE_QUESTIONS: Final = Path(__file__).with_name("value_questions.json")
+SEED: Final = 21
+XQUAD_QUESTIONS: Final = 66
+MEDIA_TYPES: Final = {".pdf": "application/pdf", ".html": "text/html", ".md": "text/markdown", ".txt": "text/plain"}
+
+_NUMBER_WORDS: Final = words_of("en").numbers
+_MONTH: Final = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+_LEAD: Final = "(?:(?:about|around|over|after|before|in|nearly|approximately|by|since|between|from|every|at) )?"
+_DATE: Final = rf"{_LEAD}(?:\d{{1,2}}(?:st|nd|rd|th)? )?{_MONTH}(?: \d{{1,2}})?(?:,? \d{{4}})?|{_LEAD}[12]\d{{3}}s?"
+_DIGITS: Final = (
+    rf"{_LEAD}[£$€]?\d[\d.,:]*[s%m]?(?:\s?(?:–|-|to|and|or)\s?\d[\d.,:]*)?(?: (?:%|percent|million|billion))?"
+    r"(?: [a-z]+){0,3}"
+)
+_WORDS: Final = rf"{_LEAD}(?:{'|'.join(_NUMBER_WORDS)})(?: [a-z]+){{0,2}}"
+GOLD: Final = {
+    "date or year": re.compile(rf"(?:{_DATE})\.?"),
+    "number in digits": re.compile(rf"(?:{_DIGITS})\.?"),
+    "number in words": re.compile(rf"(?:{_WORDS})\.?"),
+}
+"""What an accepted answer looks like if it is a value, by kind; the first that fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a question got.
+
+    Attributes:
+        kind: Kind of its accepted answer.
+        question: The question.
+        value: What was extracted; None for the not-found answer.
+        cited: Whether the value stands in the cited sentence.
+        quoted: Whether the sentence quoted instead holds an accepted text.
+    """
+
+    kind: str
+    question: Asked
+    value: str | None
+    cited: bool
+    quoted: bool
+
+    @property
+    def exact(self) -> bool:
+        return self.value is not None and any(_plain(self.value) == _plain(each) for each in self.question.answers)
+
+    @property
+    def equal(self) -> bool:
+        return self.exact or any(same_value(self.value or "", each) for each in self.question.answers)
+
+
+def _plain(text: str) -> str:
+    """Returns a text as SQuAD compares it: lower case, without punctuation and articles. Hyphens part words."""
+    spaced = re.sub("[-–]", " ", text.lower())
+    kept = "".join(character for character in spaced if character not in string.punctuation)
+    return " ".join(word for word in kept.split() if word not in ("a", "an", "the"))
+
+
+def same_value(value: str, accepted: str) -> bool:
+    """Whether two texts have the same numbers in order, and one of them all other words of the other."""
+    numbers = [*zip(_numbers(value), _numbers(accepted), strict=False)]
+    if not numbers or len(_numbers(value)) != len(_numbers(accepted)):
+        return False
+    first, second = _others(value), _others(accepted)
+    return all(one & other for one, other in numbers) and (first <= second or second <= first)
+
+
+def _numbers(text: str) -> list[frozenset[str]]:
+    found = [(number.start, frozenset(number.readings)) for number in normal_numbers(text)]
+    words = re.finditer(r"[a-z]+", text.lower())
+    found += [(word.start(), frozenset((_NUMBER_WORDS[word[0]],))) for word in words if word[0] in _NUMBER_WORDS]
+    return [readings for _, readings in sorted(found, key=lambda each: each[0])]
+
+
+def _others(text: str) -> set[str]:
+    return {word for word in re.findall(r"[^\W\d_]+|[%°$£€]", text.lower()) if word not in _NUMBER_WORDS}
+
+
+def kind_of(answers: Iterable[str]) -> str | None:
+    """Returns the kind of the first accepted answer that is a value; None if none is."""
+    for answer in answers:
+        for kind, pattern in GOLD.items():
+            if pattern.fullmatch(answer.strip()):
+                return kind
+    return None
+
+
+def outcome(kind: str, answered: Answered) -> Outcome:
+    """Returns what a question got: the value, and whether mode quote would have held it."""
+    question, passages = answered.question, answered.found.passages
+    if answered.turned_away():
+        return Outcome(kind, question, None, True, False)
+    extracted = extract(question.text, passages, None)
+    if extracted is None:
+        return Outcome(kind, question, None, True, answered.holds(1))
+    (value,) = extracted.values
+    ranked = passages[value.passage]
+    sentence = ranked.sentences[value.sentence]
+    cited = extracted.text in ranked.passage.text[sentence.start : sentence.end]
+    return Outcome(kind, question, extracted.text, cited, answered.holds(1))
+
+
+def ask_all(
+    encoder: RememberedEncoder, name: str, documents: Mapping[str, bytes], asked: Sequence[tuple[str, Asked]]
+) -> list[Outcome]:
+    """Puts documents in a data directory and asks; ``asked`` has kinds and questions."""
+    console = Console(stderr=True)
+    with encoder.remembering(name), tempfile.TemporaryDirectory() as scratch:
+        directory = open_data_directory(Path(scratch), encoder)
+        try:
+            for document, content in track(documents.items(), f"{name}: ingesting", console=console):
+                media_type = MEDIA_TYPES[Path(document).suffix]
+                taken = directory.library.ingest(Upload.of_bytes(COLLECTION, document, media_type, content))
+                if taken.status is not IngestStatus.ADDED:
+                    raise SystemExit(f"{document} was not taken: {taken.reason}")
+            box = Box(directory, encoder, 4)
+            return [outcome(kind, box.ask(each)) for kind, each in track(asked, f"{name}: asking", console=console)]
+        finally:
+            directory.close()
+
+
+def xquad(data: Path, language: str, half: str, count: int) -> tuple[dict[str, bytes], list[tuple[str, Asked]]]:
+    """Returns the paragraphs of all articles and the value questions of a half: ``count`` of them, or all if 0."""
+    read = read_languages(data, [language], half)[language]
+    documents = {f"{language}/{name}": text.encode() for article in read.documents for name, text in article.items()}
+    asked = [(kind, each) for each in read.questions if (kind := kind_of(each.answers)) is not None]
+    return documents, random.Random(SEED).sample(asked, count) if 0 < count < len(asked) else asked
+
+
+def samples(folder: Path) -> tuple[dict[str, bytes], list[tuple[str, Asked]]]:
+    """Returns the sample documents and their value questions."""
+    documents = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+    items = json.loads(VALUE_QUESTIONS.read_text("utf-8"))
+    questions = [Asked(item["question"], 0, item["document"], tuple(item["answers"])) for item in items]
+    return documents, [(kind_of(each.answers) or "name or code", each) for each in questions]
+
+
+def print_table(groups: Mapping[str, Sequence[Outcome]]) -> None:
+    table = Table(title="extracted values")
+    for heading in ("", "questions", "not found", "in a cited span", "exact", "by value", "quote contains"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name, outcomes in groups.items():
+        found = [each for each in outcomes if each.value is not None]
+        shares = (
+            _share([each.cited for each in found]),
+            *(_share([getattr(each, field) for each in outcomes]) for field in ("exact", "equal", "quoted")),
+        )
+        row = (name, str(len(outcomes)), str(len(outcomes) - len(found)), *(f"{share:.1%}" for share in shares))
+        table.add_row(*row, end_section=name.startswith("all"))
+    Console().print(table)
+
+
+def _share(values: Sequence[bool]) -> float:
+    return sum(values) / max(1, len(values))
+
+
+def main() -> None:
+    """Reads the command line."""
+    shared = Path(os.environ.get("EDGE_RAG_SHARED", REPOSITORY.parent / "shared"))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=shared / "data" / "xquad-a", help="folder with LANG.json")
+    parser.add_argument("--language", default="en", help="language of XQuAD; the rule for values knows English words")
+    parser.add_argument("--half", choices=("odd", "even"), default="odd", help="articles whose questions are asked")
+    parser.add_argument("--count", type=int, default=XQUAD_QUESTIONS, help="questions of XQuAD; 0 for all")
+    parser.add_argument("--encoder", type=Path, default=REPOSITORY / "models" / "multilingual-e5-small")
+    parser.add_argument("--vectors", type=Path, help="folder where vectors are kept between runs")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--missed", action="store_true", help="print the questions whose value is not an accepted one")
+    arguments = parser.parse_args()
+    try:
+        configure_thread_pool(arguments.threads)
+        encoder = RememberedEncoder(TextEncoder.open(arguments.encoder), arguments.vectors)
+        articles = xquad(arguments.data, arguments.language, arguments.half, arguments.count)
+        public = ask_all(encoder, arguments.language, *articles)
+        own = ask_all(encoder, "samples", *samples(REPOSITORY / "deploy" / "samples"))
+    except EdgeRagError as error:
+        raise SystemExit(str(error)) from error
+    everything = [*public, *own]
+    groups = {"all": everything, f"XQuAD, {arguments.half} articles": public, "samples": own}
+    kinds = dict.fromkeys(each.kind for each in everything)
+    print_table(groups | {kind: [each for each in everything if each.kind == kind] for kind in kinds})
+    for each in everything if arguments.missed else ():
+        if not each.equal:
+            print(f"{each.question.text}\n    {each.value!r} for {' or '.join(map(repr, each.question.answers))}")
+    sys.exit(0 if all(each.cited for each in everything) else 1)
+
+
+if __name__ == "__main__":
+    main()

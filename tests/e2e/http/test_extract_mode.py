@@ -1,0 +1,134 @@
+"""Extracted values by gRPC, the command line, the JSON API and OpenAI's client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from edge_rag.cli.main import main
+from edge_rag.client import (
+    AnswerMode,
+    AskOptions,
+    CallStatus,
+    Citation,
+    Client,
+    ClientError,
+    Finished,
+    FinishReason,
+    PassagesReceived,
+    TextDelta,
+)
+from tests.e2e.http.test_json_api import call
+from tests.e2e.support.running_daemon import RunningDaemon
+
+QUESTION = "How often must the pump bearings be greased?"
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "interval": {"type": "string"},
+        "hours": {"type": "integer", "description": "operating hours"},
+        "colour": {"type": ["string", "null"]},
+    },
+    "required": ["interval", "hours", "colour"],
+}
+FILLED = {"interval": "every 2,000 operating hours", "hours": 2000, "colour": None}
+
+
+def ask(daemon: RunningDaemon, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["ask", "--mode", "extract", "--server", daemon.address, *arguments])
+
+
+def test_fields_are_filled_and_cited_by_their_pointers(http_daemon: RunningDaemon) -> None:
+    options = AskOptions(mode=AnswerMode.EXTRACT, json_schema=json.dumps(SCHEMA))
+    with Client(http_daemon.address) as client:
+        events = list(client.ask(QUESTION, options))
+        cited = [event for event in events if isinstance(event, Citation)]
+        stored = {each.document: client.document(each.document).text for each in cited}
+    found, finished = events[0], events[-1]
+    assert isinstance(found, PassagesReceived)
+    assert (found.mode, found.model) == (AnswerMode.EXTRACT, None)
+    assert isinstance(finished, Finished)
+    assert (finished.reason, finished.usage.generated_tokens) == (FinishReason.STOP, 0)
+    text = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert json.loads(text) == FILLED
+    assert [(each.field, json.loads(text[each.answer_start : each.answer_end])) for each in cited] == [
+        ("/interval", "every 2,000 operating hours"),
+        ("/hours", 2000),
+    ]
+    for each in cited:
+        assert stored[each.document][each.start : each.end] == each.text
+        assert "every 2,000 operating hours" in each.text
+
+
+def test_what_no_document_holds_is_not_found_or_named(http_daemon: RunningDaemon) -> None:
+    required = SCHEMA | {
+        "properties": SCHEMA["properties"] | {"colour": {"type": "string", "pattern": "^#[0-9a-f]{6}$"}}
+    }
+    options = AskOptions(mode=AnswerMode.EXTRACT, json_schema=json.dumps(required))
+    with Client(http_daemon.address) as client:
+        with pytest.raises(ClientError, match=r"no value for /colour") as failed:
+            list(client.ask(QUESTION, options))
+        assert failed.value.status is CallStatus.NOT_FOUND
+        *events, finished = client.ask("Who won the chess championship of Kansas in 1931?", options)
+    assert isinstance(finished, Finished)
+    assert finished.reason is FinishReason.NOT_FOUND
+    assert not any(isinstance(event, TextDelta | Citation) for event in events)
+
+
+def test_the_command_line_prints_the_value_and_its_source(http_daemon: RunningDaemon) -> None:
+    shown = ask(http_daemon, QUESTION)
+    assert shown.stdout.splitlines()[0] == "every 2,000 operating hours"
+    assert "[1] lubrication-schedule.md, characters " in shown.stdout
+    assert "extracted from the documents" in shown.stderr
+
+
+def test_the_command_line_takes_a_schema_as_a_file_or_as_it_is(http_daemon: RunningDaemon, tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text(json.dumps(SCHEMA))
+    for schema in (str(file), json.dumps(SCHEMA)):
+        shown = ask(http_daemon, "--schema", schema, QUESTION)
+        first, *others = shown.stdout.splitlines()
+        assert json.loads(first) == FILLED
+        assert others[-1].endswith(": /interval, /hours")
+    whole = json.loads(ask(http_daemon, "--schema", str(file), "--json", QUESTION).stdout)
+    assert (whole["mode"], json.loads(whole["answer"])) == ("extract", FILLED)
+    assert [each["field"] for each in whole["citations"]] == ["/interval", "/hours"]
+
+
+def test_the_json_api_fills_a_schema(http_daemon: RunningDaemon) -> None:
+    status, answer = call(http_daemon, "POST", "ask", {"question": QUESTION, "mode": "extract", "json_schema": SCHEMA})
+    assert (status, json.loads(answer["answer"])) == (200, FILLED)
+    assert [each["field"] for each in answer["citations"]] == ["/interval", "/hours"]
+    assert "extract" in call(http_daemon, "GET", "ask")[1]["modes"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"json_schema": {"type": "object", "properties": {"ok": {"type": "boolean"}}}}, "json_schema"),
+        ({"regex": "[0-9]+"}, "regex"),
+    ],
+)
+def test_what_cannot_be_extracted_is_refused_by_its_field(
+    http_daemon: RunningDaemon, asked: dict[str, Any], field: str
+) -> None:
+    status, refused = call(http_daemon, "POST", "ask", {"question": QUESTION, "mode": "extract", **asked})
+    assert (status, refused["error"]["message"].partition(":")[0]) == (400, field)
+
+
+def test_chat_completions_fill_their_response_format(client: Any) -> None:
+    answer = client.chat.completions.create(
+        model="edge-rag/default",
+        messages=[{"role": "user", "content": QUESTION}],
+        response_format={"type": "json_schema", "json_schema": {"name": "greasing", "schema": SCHEMA}},
+        extra_body={"edge_rag": {"mode": "extract"}},
+    )
+    message = answer.choices[0].message
+    assert json.loads(message.content) == FILLED
+    cited: Sequence[Any] = message.annotations
+    assert [each.url_citation.edge_rag["field"] for each in cited] == ["/interval", "/hours"]
