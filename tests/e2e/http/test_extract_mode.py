@@ -83,7 +83,7 @@ def test_what_no_document_holds_is_not_found_or_named(http_daemon: RunningDaemon
 def test_the_command_line_prints_the_value_and_its_source(http_daemon: RunningDaemon) -> None:
     shown = ask(http_daemon, QUESTION)
     assert shown.stdout.splitlines()[0] == "every 2,000 operating hours"
-    assert "[1] lubrication-schedule.md, characters " in shown.stdout
+    assert "[1] lubrication-schedule.md, " in shown.stdout
     assert "extracted from the documents" in shown.stderr
 
 
