@@ -134,7 +134,8 @@ def _item(window: Window, number: int, sentence: Span, kind: QuestionKind) -> Un
     start = announcement[0] if announcement is not None else lines[0][0]
     if lines[at][1] - start > MAX_BLOCK_CHARACTERS:
         last = len(lines) - 1
-        return Unit(lines[at][0], max(lines[at][1], sentence[1]), cut_before=True, cut_after=at < last)
+        first = at if term is None else term
+        return Unit(lines[first][0], max(lines[at][1], sentence[1]), cut_before=True, cut_after=at < last)
     end, cut = _fitting(lines, start)
     return Unit(start, end, cut_after=cut)
 

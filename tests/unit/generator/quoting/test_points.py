@@ -168,6 +168,13 @@ def test_a_definition_comes_with_its_term() -> None:
     assert text.endswith("postinst\nIt runs after it.")
 
 
+def test_a_definition_far_down_an_announced_list_comes_with_its_term() -> None:
+    entries = "".join(f"<dt>field{n}</dt><dd>Entry number {n} of the report on the pump.</dd>" for n in range(60))
+    page = parse_html(f"<p>The fields mean:</p><dl>{entries}</dl>".encode())
+    text, _ = answer("What does the field field50 say?", passages_of(page, "Entry number 50 "))
+    assert text == f"{CUT}\nfield50\nEntry number 50 of the report on the pump.\n{CUT}"
+
+
 @pytest.mark.parametrize(
     ("before", "quoted"),
     [
