@@ -1,6 +1,6 @@
 """Measures extracted values beside quoted sentences, on questions whose answer is a number, a quantity or a date.
 
-    python -m scripts.bench.quality.extraction                         # 100 questions: XQuAD's odd articles, samples
+    python -m scripts.bench.quality.extraction                         # XQuAD's odd articles, at most 100, and samples
     python -m scripts.bench.quality.extraction --half even --count 0   # all value questions of the half for tuning
 
 The value questions of XQuAD are told by a rule over the accepted answer (``GOLD``), not over what is extracted. Those

@@ -33,6 +33,7 @@ from edge_rag.generator.prompt.profiles import CHAT, OCC_RAG, SOURCE_ID, PromptP
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.generator.quote_generator import QuoteSettings
+from edge_rag.generator.quoting.answer import CUT
 from edge_rag.reranker.scoring import Stemmer
 from tests.unit.generator.test_trace import NAMES, TOKENIZER
 
@@ -133,12 +134,18 @@ def generator(model: RandomModel, profile: PromptProfile, unsupported: Unsupport
 
 
 def quoted(heard: Heard, request: GenerationRequest) -> None:
-    """The answer's text at a citation is the stored text, word for word, and all of the answer is cited."""
+    """The answer's text at a citation is the stored text, word for word.
+
+    All of the answer is cited, but for bullets, marks of what was cut, and lines that name a document or its section.
+    """
     for each in heard.citations:
         assert heard.text[each.answer_start : each.answer_end] == each.text
     cited = {place for each in heard.citations for place in range(each.answer_start, each.answer_end)}
     if heard.citations:
-        assert not "".join(text for place, text in enumerate(heard.text) if place not in cited).strip()
+        rest = "".join(text for place, text in enumerate(heard.text) if place not in cited)
+        sources = [request.passages[each.passage].passage for each in heard.citations]
+        names = {name for passage in sources for name in (passage.document, *passage.context[-1:])}
+        assert {line.removeprefix("-").strip() for line in rest.split("\n")} <= {"", CUT, *names}
 
 
 def checked(heard: Heard, request: GenerationRequest) -> None:
