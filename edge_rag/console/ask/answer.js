@@ -1,30 +1,31 @@
 /** One question with its answer as it arrives, and what can be done with it. */
 
 import { get } from '../core/api.js';
-import { attempt, badge, button, copied, expander, freshId, icon, iconButton, notice } from '../core/controls.js';
+import { attempt, badge, button, copied, expander, freshId, icon, iconButton, notice, spinner } from '../core/controls.js';
 import { announce, h, readable, replace, untrusted } from '../core/dom.js';
 import { can } from '../core/session.js';
-import { dateTime, duration, percent, t } from '../core/text.js';
-import { ending, turnMarkdown } from './export.js';
+import { dateTime, duration, t } from '../core/text.js';
+import { ending, searched, turnMarkdown } from './export.js';
 import { feedback } from './feedback.js';
 import { parts, Sentences, sources } from './ranges.js';
 import { placeList, reference } from './sources.js';
 
 const MOST_ONLY = 3; // documents that a follow-up can be limited to with one click
 
-/** Returns what shows a turn; `received` shows an event that the turn already has, `ended` its end. */
-export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
+/** Shows a turn; `received` is called for an event that the turn already has. */
+export function answerView(turn, { tip, again, only, changed }) {
   const told = new Sentences();
   let drawn = [];
   let frame = 0;
   const heading = h('h2.ask-question', { id: freshId('question'), dir: 'auto' }, readable(turn.question));
   const body = h('div.answer-text', { dir: 'auto' });
   const below = h('div.stack.below');
-  const card = h('div.card.answer', about(), body, below);
+  const also = h('p.hint.searched', searched(turn));
+  const card = h('div.card.answer', about(), also, body, below);
   const element = h('article.turn', { 'aria-labelledby': heading.id }, heading, card);
   if (turn.state === 'asking') {
     body.ariaBusy = 'true';
-    replace(body, h('span.waiting', t('ask.searching')));
+    replace(body, spinner(t('ask.searching')));
   } else {
     complete();
   }
@@ -33,6 +34,7 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
     // Quoted and checked text comes by whole sentences, other text by words.
     if (event === 'text') told.append(data.text, turn.mode !== 'free').forEach(announce);
     if (event !== 'passages') frame ||= requestAnimationFrame(draw);
+    else if (searched(turn)) announce(replace(also, searched(turn)).textContent);
   }
 
   function ended() {
@@ -75,6 +77,7 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
     let note = null;
     if (cited.length) {
       words.className = 'answer-cited';
+      words.classList.toggle('for-context', citations.every((index) => turn.citations[index].context));
       words.addEventListener('click', () => getSelection().isCollapsed && references[0].click());
     } else if (unsupported && text.trim()) {
       words.className = 'unsupported';
@@ -83,9 +86,14 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
     return h('span.answer-part', words, note, references);
   }
 
+  /** What is listed below the answer, and which places. */
+  function listed() {
+    if (!isFound()) return ['ask.nearest', turn.nearest];
+    return turn.given ? ['ask.given', turn.given] : ['ask.sources', sources(turn.citations).places];
+  }
+
   function open(index) {
-    const all = isFound() ? sources(turn.citations).places : turn.nearest;
-    const citations = all.map((each) => ({ ...each, collection: turn.collection }));
+    const citations = listed()[1].map((each) => ({ ...each, collection: turn.collection }));
     const onShow = (shown) => {
       for (const each of element.querySelectorAll('[data-number]')) {
         each.ariaCurrent = each.dataset.number - 1 === shown ? 'true' : null;
@@ -97,28 +105,15 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
   function complete() {
     body.ariaBusy = null;
     draw();
-    const { places } = sources(turn.citations);
-    replace(
-      below,
-      problem(),
-      !isFound() && nearest(),
-      turn.mode === 'free' && turn.answer && h('p.hint', t('ask.mode_free_hint')),
-      places.length > 0 && section('ask.sources', placeList(places, open), onlyIn(places)),
-      actions(),
-    );
+    const failed = turn.state === 'failed' && h('div.error-box', icon('warning'), h('p', turn.error));
+    const unchecked = turn.mode === 'free' && turn.answer && h('p.hint', t('ask.mode_free_hint'));
+    replace(below, failed || h('p.ending', ending(turn)), unchecked, places(), actions());
   }
 
-  function problem() {
-    if (turn.state === 'failed') return h('div.error-box', icon('warning'), h('p', turn.error));
-    return h('p.ending', ending(turn));
-  }
-
-  function nearest() {
-    if (!turn.nearest.length) return h('p.hint', t('ask.nothing_near'));
-    const shares = { evidence: percent(turn.evidence, 1), needed: percent(notFoundBelow, 1) };
-    // With enough evidence it was the check of the written text that left nothing.
-    const why = turn.evidence < notFoundBelow ? t('ask.why_not', shares) : t('ask.why_unsupported');
-    return section('ask.nearest', h('p.hint', why), placeList(turn.nearest, open));
+  function places() {
+    const [title, found] = listed();
+    if (!found.length) return !isFound() && h('p.hint', t('ask.nothing_near'));
+    return h('section.sources', h('h3', t(title)), placeList(found, open), isFound() && onlyIn(found));
   }
 
   function onlyIn(places) {
@@ -148,7 +143,7 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
     return [expander(toggle, show), panel];
   }
 
-  /** Shows the decisions about the request to those who may read them, else what the answer itself tells. */
+  /** Shows the decisions about the request if they may be read, else what the answer tells. */
   async function timeline(panel) {
     const { requestTimeline, stagesTimeline } = await import('../box/timeline.js');
     const query = { request_id: turn.id };
@@ -157,8 +152,4 @@ export function answerView(turn, { tip, notFoundBelow, again, only, changed }) {
   }
 
   return { element, received, ended };
-}
-
-function section(title, ...content) {
-  return h('section.sources', h('h3', t(title)), content);
 }

@@ -3,9 +3,9 @@
 import { ApiError, events } from '../core/api.js';
 import { failure } from '../core/controls.js';
 import { t } from '../core/text.js';
+import { carried } from './conversation.js';
 
-/** What is kept of the passages for an answer that was not found. */
-const NEAREST = { passages: 5, characters: 600 };
+const KEPT_CHARACTERS = 600; // of a passage
 
 /** Returns a new turn, of what the composer tells or of another turn. */
 export function newTurn({ question, collection, mode, filter, only, sentences }) {
@@ -14,9 +14,9 @@ export function newTurn({ question, collection, mode, filter, only, sentences })
 }
 
 /** Fills a turn event by event, each told to `on`; resolves to why it failed, if it did and was not stopped. */
-export async function ask(turn, { signal, on }) {
+export async function ask(turn, earlier, { signal, on }) {
   const { id, question, collection, mode, sentences } = turn;
-  const body = { question, collection, mode, filter: limited(turn), stream: true };
+  const body = { question, collection, mode, filter: limited(turn), turns: carried(earlier), stream: true };
   if (mode === 'quote') body.max_sentences = sentences;
   let passages = [];
   try {
@@ -48,23 +48,24 @@ function limited({ filter, only }) {
 
 function apply(turn, passages, event, data) {
   if (event === 'passages') {
-    turn.evidence = data.evidence;
-    turn.language = data.question_language;
+    const { question_language: language, standalone_question, did_you_mean } = data;
+    Object.assign(turn, { language, standalone_question, did_you_mean });
   } else if (event === 'text') {
     turn.answer += data.text;
   } else if (event === 'citation') {
     const { document_id, context } = passages[data.passage];
-    turn.citations.push({ ...data, document_id, section: context.at(-1) });
+    turn.citations.push({ ...data, document_id, section: data.section ?? context });
   } else if (event === 'unsupported') {
     turn.unsupported.push(data);
   } else if (event === 'finished') {
     turn.finish_reason = data.finish_reason;
     turn.timings = data.timings;
-    if (data.finish_reason === 'not_found') turn.nearest = passages.slice(0, NEAREST.passages).map(nearest);
+    turn.nearest = data.nearest.map((each) => ({ ...place(passages[each.passage]), ...each }));
+    if (turn.mode === 'free') turn.given = passages.slice(0, data.prompt_passages).map(place);
   }
 }
 
-function nearest({ document_id, document, page, start, end, text, score, context }) {
-  const begin = [...text].slice(0, NEAREST.characters).join('');
-  return { document_id, document, page, start, end, text: begin, score, section: context.at(-1) };
+/** Returns where a passage is, with its beginning. */
+function place({ document_id, document, page, start, end, text, context }) {
+  return { document_id, document, page, start, end, section: context, text: [...text].slice(0, KEPT_CHARACTERS).join('') };
 }

@@ -9,7 +9,7 @@ import { conditions } from './filter.js';
 const SENTENCES = [1, 2, 3, 5, 8];
 const MARGIN = 24; // above and below the composer, CSS pixels
 
-/** Returns the composer; `options` are what `GET /api/v1/ask` tells, `onAsk` is called with settings and `question`. */
+/** `options` are what `GET /api/v1/ask` tells, `onAsk` is called with settings and `question`. */
 export function composer({ options, collections, settings, onAsk, onStop }) {
   let { only } = settings;
   let busy = false;
@@ -138,6 +138,7 @@ export function composer({ options, collections, settings, onAsk, onStop }) {
   more.open = Boolean(settings.filter);
   showBusy(false);
   showLimits();
+  showMode();
 
   return {
     element,
@@ -149,11 +150,7 @@ export function composer({ options, collections, settings, onAsk, onStop }) {
       chooseCollection((collection.value = name));
       text.focus();
     },
-    showBegun(is) {
-      element.classList.toggle('begun', is);
-      showMode();
-      if (is) replace(hints, t('ask.no_memory'));
-    },
+    showBegun: (is) => element.classList.toggle('begun', is),
     /** Shows a refused field beside it; returns whether there is one. */
     showError(error, asked) {
       const [at, input] = { filter: [filterField, filter], question: [question, text] }[error.param] ?? [];

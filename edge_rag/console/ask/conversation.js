@@ -1,9 +1,14 @@
 /** Conversations: kept in this browser only, by user, within bounds. */
 
+import { sources } from './ranges.js';
+
 /** Beyond them the oldest goes first; `characters` are those of the JSON. */
 export const BOUNDS = { conversations: 50, answers: 200, characters: 2_000_000 };
 
 export const TITLE_CHARACTERS = 80;
+
+/** The box's bounds of earlier turns; of too many, `step` are left out at a time, so that KV is reused. */
+const CARRIED = { turns: 8, step: 4, sources: 32, characters: 131_072 };
 
 /** One entry a conversation, so that two windows do not overwrite each other's. */
 const PREFIX = 'edge-rag.conversation.';
@@ -14,7 +19,8 @@ const PREFIX = 'edge-rag.conversation.';
  * @property {number} at Milliseconds since 1970.
  * @property {'asking'|'done'|'stopped'|'failed'} state
  * @property {object[]} citations As the box sends them, with `document_id` and `section`.
- * @property {object[]} nearest Best passages of an answer that was not found.
+ * @property {object[]} nearest Of an answer that was not found, with what they lack.
+ * @property {object[]} [given] To the model, of an unchecked answer.
  * @property {''|'up'|'down'} rating
  */
 
@@ -44,6 +50,19 @@ export function bounded(conversations, { conversations: most, answers, character
     characters -= JSON.stringify(each).length;
     kept.push(each);
   }
+  return kept;
+}
+
+/** Returns the latest complete turns as a question carries them, oldest first. */
+export function carried(turns) {
+  const done = turns.filter((each) => each.state === 'done');
+  const from = Math.ceil(Math.max(0, done.length - CARRIED.turns) / CARRIED.step) * CARRIED.step;
+  const kept = done.slice(from).map(({ question, answer, citations }) => {
+    const cited = sources(citations).places.slice(0, CARRIED.sources);
+    const source = ({ document, section, text }) => ({ document, section: [section ?? []].flat(), text });
+    return { question, answer, sources: cited.map(source) };
+  });
+  while (kept.length && JSON.stringify(kept).length > CARRIED.characters) kept.shift();
   return kept;
 }
 

@@ -1,4 +1,4 @@
-/** Conversations as Markdown with numbered references. */
+/** Conversations as Markdown. */
 
 import { visible } from '../core/dom.js';
 import { dateTime, t } from '../core/text.js';
@@ -13,13 +13,19 @@ export function turnMarkdown(turn) {
   const { places, numbers } = sources(turn.citations);
   const about = [t(`ask.mode_${turn.mode}`), escapedLine(turn.collection), dateTime(turn.at)].join(' · ');
   const lines = [`## ${escapedLine(turn.question)}`, '', answerLines(turn, numbers), '', `*${about}*`, ''];
-  if (ending(turn)) lines.push(`*${escapedLine(ending(turn))}*`, '');
+  for (const said of [searched(turn), ending(turn)]) if (said) lines.push(`*${escapedLine(said)}*`, '');
   places.forEach((citation, at) => {
     const place = placeOf(citation).map((each) => `, ${escapedLine(each)}`).join('');
     lines.push(`${at + 1}. **${escapedLine(citation.document)}**${place}`, '');
     lines.push(...escaped(citation.text).split('\n').map((line) => `   > ${line}`), '');
   });
   return lines.join('\n');
+}
+
+/** Tells what was searched for besides the question as asked. */
+export function searched({ question, standalone_question: standalone, did_you_mean: meant }) {
+  if (meant) return t('ask.did_you_mean', { question: visible(meant) });
+  return (standalone ?? question) !== question ? t('ask.searched_for', { question: visible(standalone) }) : '';
 }
 
 /** Returns why a turn has no whole answer, if so. */
@@ -29,9 +35,9 @@ export function ending({ state, error, finish_reason: reason }) {
   return reason === 'length' ? t('ask.finish_length') : '';
 }
 
-/** Returns page and section, as far as they are known. */
-export function placeOf({ page, section }) {
-  return [page && t('ask.page', { page }), section].filter(Boolean);
+/** Returns page, line and headings, as far as they are known. */
+export function placeOf({ page, line, section = [] }) {
+  return [page && t('ask.page', { page }), line && t('ask.line', { line }), [section].flat().join(' › ')].filter(Boolean);
 }
 
 function answerLines(turn, numbers) {

@@ -6,11 +6,13 @@ import { number, t } from '../core/text.js';
 import { placeOf } from './export.js';
 
 function passage(citation) {
-  const { document: name, language, score, text } = citation;
+  const { document: name, language, score, text, context, reason, lacks } = citation;
   const place = placeOf(citation).map((each) => [' · ', untrusted(each)]);
   const scored = score !== undefined && h('span.hint.score', t('ask.score', { score: number(score, 2) }));
   const quote = h('q.snippet', { lang: language, dir: 'auto' }, readable(text));
-  return [h('span.place-name', h('strong', untrusted(name)), place, scored), quote];
+  const why = reason ? t(`ask.reason_${reason}`, { words: lacks.join(', ') }) : context && t('ask.for_context');
+  const note = why && h('span.hint', untrusted(why));
+  return [h('span.place-name', h('strong', untrusted(name)), place, scored), quote, note];
 }
 
 /** Returns the number of a source in the text, which shows its quote when pointed at or focused. */

@@ -70,7 +70,6 @@ export async function show(container, { parts, query, signal }) {
   function viewOf(turn) {
     return answerView(turn, {
       tip,
-      notFoundBelow: options.not_found_below,
       again: () => askAgain(turn),
       only: (name) => writing.setOnly([name]),
       changed: () => save(turn),
@@ -120,10 +119,11 @@ export async function show(container, { parts, query, signal }) {
     if (running) return undefined;
     running = new AbortController();
     const turn = newTurn(asked);
+    const earlier = conversation.turns.filter((each) => !(each.at >= asked.at)); // a new question has no time yet
     localStorage.setItem(SETTINGS, JSON.stringify({ mode: turn.mode, sentences: turn.sentences }));
     const view = add(turn);
     writing.showBusy(true);
-    const error = await ask(turn, { signal: running.signal, on: view.received });
+    const error = await ask(turn, earlier, { signal: running.signal, on: view.received });
     running = null;
     writing.showBusy(false);
     if (error && writing.showError(error, turn)) return withdraw(turn);
@@ -153,7 +153,7 @@ export async function show(container, { parts, query, signal }) {
   /** Takes back a question of which the box refused a field. */
   function withdraw({ id }) {
     const turns = conversation.turns.filter((each) => each.id !== id);
-    conversation = turns.length ? { ...conversation, turns } : { ...conversation, turns, title: '' };
+    conversation = { ...conversation, turns, title: turns.length ? conversation.title : '' };
     if (turns.length) store.save(conversation);
     else store.remove(conversation.id);
     takeAway(id);

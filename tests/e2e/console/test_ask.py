@@ -47,15 +47,18 @@ def citation(text: str, start: int, answer_start: int, **more: Any) -> tuple[str
     return "citation", {**place, **span, **more}
 
 
-def passages(name: str = "a.txt", evidence: float = 0.9) -> tuple[str, Any]:
+def passages(name: str = "a.txt") -> tuple[str, Any]:
     text = {"text": "A passage.", "score": 1.5, "context": [name], "metadata": {}, "duplicates": []}
     passage = {"document_id": "0" * 20, "document": name, "page": 2, "start": 0, "end": 10, **text}
-    return "passages", {"passages": [passage], "evidence": evidence, "question_language": "en"}
+    told = {"question_language": "en", "standalone_question": None, "did_you_mean": None}
+    return "passages", {"passages": [passage], "evidence": 0.9, **told}
 
 
-def finished(reason: str = "stop") -> tuple[str, Any]:
+def finished(reason: str = "stop", *nearest: dict[str, Any]) -> tuple[str, Any]:
     stages = [{"stage": "retriever", "queue_s": 0.001, "compute_s": 2.5}]
-    return "finished", {"finish_reason": reason, "usage": {}, "timings": {"first_token_s": 0.1, "stages": stages}}
+    timings = {"first_token_s": 0.1, "stages": stages}
+    told = {"usage": {}, "timings": timings, "nearest": nearest, "prompt_passages": None}
+    return "finished", {"finish_reason": reason, **told}
 
 
 def answering(page: Page, body: str, status: int = 200, headers: dict[str, str] | None = None) -> None:
@@ -146,18 +149,92 @@ def test_sentences_are_cut_where_the_box_says_though_browsers_count_otherwise(
     screenshot("ask-unsupported")
 
 
-def test_why_there_is_no_answer_is_said_as_it_was_decided(page: Page) -> None:
+def test_a_follow_up_is_searched_for_with_what_it_leaves_to_the_turns_before_it(page: Page, axe: Axe) -> None:
+    page.get_by_label("Answer", exact=True).select_option("quote")
+    first = ask(page)
+    expect(first.locator(".searched")).to_be_hidden()
+    with page.expect_request(ASK) as sent:
+        answer = ask(page, "And how long must the relief plug be left open after greasing them?")
+    (turn,) = sent.value.post_data_json["turns"]
+    assert (turn["question"], turn["answer"].strip()) == (QUESTION, QUOTE)
+    assert turn["sources"][0]["document"] == "lubrication-schedule.md"
+    assert "Pumps P1, P2 and P3" in turn["sources"][0]["section"]
+    expect(answer.locator(".searched")).to_contain_text(re.compile("Searched for as well: .*bearings"))
+    expect(answer.locator(".answer-text")).to_contain_text("20 minutes")
+    axe(page)
+    # It follows the same turns when it is asked again, and none in a new conversation.
+    with page.expect_request(ASK) as sent:
+        answer.get_by_role("button", name="Ask again").click()
+    assert sent.value.post_data_json["turns"] == [turn]
+    expect(page.get_by_role("article").last.get_by_role("button", name="Ask again")).to_be_visible()
+    page.get_by_role("link", name="New conversation").click()
+    with page.expect_request(ASK) as sent:
+        ask(page)
+    assert sent.value.post_data_json["turns"] == []
+
+
+def test_a_misspelled_question_is_answered_and_told_how_it_was_read(page: Page) -> None:
+    page.get_by_label("Answer", exact=True).select_option("quote")
+    answer = ask(page, "how offten do I have to grese the bearngs of the pmp")
+    expect(answer.locator(".searched")).to_contain_text("Did you mean")
+    expect(answer.locator(".searched")).to_contain_text("to grease the bearings of the pump")
+    expect(answer.locator(".answer-text")).to_contain_text("2,000 operating hours")
+    page.reload()
+    expect(page.locator(".searched")).to_contain_text("to grease the bearings of the pump")
+
+
+def test_what_is_nearest_tells_what_it_lacks_and_leads_to_its_place(page: Page, axe: Axe) -> None:
+    page.get_by_label("Answer", exact=True).select_option("quote")
+    answer = ask(page, "Which colour has the president's bicycle?")
+    expect(answer.get_by_role("heading", name="Nearest passages")).to_be_visible()
+    expect(answer.get_by_role("listitem").first).to_contain_text(re.compile("lacks: .*bicycle"))
+    axe(page)
+    answer.get_by_role("listitem").first.get_by_role("button").click()
+    expect(page.locator(".source-pane mark, .source-pane .cited").first).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("lacks_words", "lacks: bicycle, president"),
+        ("not_similar", "no sentence is close enough"),
+        ("other_language", "in another language"),
+        ("not_supported", "does not support what the model wrote"),
+    ],
+)
+def test_why_a_passage_is_no_answer_is_said_as_it_was_decided(page: Page, reason: str, shown: str) -> None:
+    place = {"passage": 0, "document": "a.txt", "page": None, "start": 0, "end": 10, "text": "A passage.", "score": 0.1}
+    near = {**place, "reason": reason, "lacks": ["bicycle", "president"], "share": 0.5, "similarity": 0.2}
     nothing = ("text", {"text": "I could not find that."})
-    answering(page, events(passages(evidence=0.1), nothing, finished("not_found")))
+    answering(page, events(passages(), nothing, finished("not_found", near)))
+    item = ask(page).get_by_role("listitem")
+    expect(item).to_contain_text(shown)
+    expect(item).to_contain_text("score 0.1")
+
+
+def test_unchecked_text_has_no_sources_but_what_the_model_was_given(page: Page) -> None:
+    page.get_by_label("Answer", exact=True).select_option("free")
     answer = ask(page)
-    expect(answer).to_contain_text("the evidence that one is among them is 10%, and 25% is needed")
-    expect(answer.get_by_role("listitem")).to_contain_text("score 1.5")
-    page.unroute(ASK)
-    # Enough evidence, but the model's text has no support.
-    answering(page, events(passages(evidence=0.9), nothing, finished("not_found")))
+    expect(answer.get_by_role("heading", name="Given to the model, not checked")).to_be_visible()
+    assert answer.locator(".answer-text .ref").count() == 0
+    assert answer.get_by_role("listitem").count() > 0
+
+
+def test_where_a_quote_is_and_that_it_is_only_for_context_is_told(page: Page, axe: Axe) -> None:
+    subject, point = "The pump has two bearings.", "Grease them weekly."
+    more = {"section": ["Manual", "Pumps"], "line": 7}
+    quotes = (
+        citation(subject, 0, 0, context=True, **more),
+        citation(point, 40, len(subject) + 1, context=False, **more),
+    )
+    answering(page, events(passages(), ("text", {"text": f"{subject} {point}"}), *quotes, finished()))
     answer = ask(page)
-    expect(answer).to_contain_text("wrote nothing that these passages support")
-    expect(answer).not_to_contain_text("90%")
+    items = answer.get_by_role("listitem")
+    expect(items.first).to_contain_text("line 7 · Manual › Pumps")
+    expect(items.first).to_contain_text("what the next quote is about")
+    expect(items.last).not_to_contain_text("next quote")
+    assert answer.locator(".for-context").all_inner_texts() == [subject]
+    axe(page)
 
 
 def test_a_quote_is_shown_to_pointer_and_keyboard_and_goes_by_escape(page: Page) -> None:
@@ -431,6 +508,25 @@ def test_what_a_browser_keeps_is_bounded_and_the_oldest_goes_first(page: Page) -
         for one, whole in zip(found, latest, strict=False):
             assert one["turns"] == whole["turns"][len(whole["turns"]) - len(one["turns"]) :]
             assert one["dropped"] == len(whole["turns"]) - len(one["turns"])
+
+
+def test_a_question_carries_so_many_turns_as_the_box_reads(page: Page) -> None:
+    carried = evaluate(
+        page,
+        "conversation",
+        """
+        const citation = (at) => ({ document_id: 'a', document: 'a.txt', start: at, end: at + 1, text: 'x', section: 'S' });
+        const turn = (at, more) => ({ question: `${at}`, answer: '', citations: [], state: 'done', ...more });
+        const many = Array.from({ length: 11 }, (_, at) => turn(at));
+        const long = many.slice(0, 3).map((each) => ({ ...each, answer: 'x'.repeat(60_000) }));
+        const cited = turn(0, { citations: Array.from({ length: 99 }, (_, at) => citation(at >> 1)) });
+        const failed = turn(1, { state: 'failed' });
+        return [many, long, [cited, failed]].map(it.carried);""",
+    )
+    many, long, (cited,) = carried
+    assert [each["question"] for each in many] == [str(number) for number in range(4, 11)]
+    assert [each["question"] for each in long] == ["1", "2"]
+    assert cited["sources"] == [{"document": "a.txt", "section": ["S"], "text": "x"}] * 32
 
 
 def test_positions_of_characters_are_those_of_python(page: Page) -> None:
