@@ -17,7 +17,7 @@ export function newTurn({ question, collection, mode, filter, only, sentences })
 export async function ask(turn, earlier, { signal, on }) {
   const { id, question, collection, mode, sentences } = turn;
   const body = { question, collection, mode, filter: limited(turn), turns: carried(earlier), stream: true };
-  if (mode === 'quote') body.max_sentences = sentences;
+  if (mode === 'quote') body.max_sentences = sentences || undefined;
   let passages = [];
   try {
     const options = { method: 'POST', body, headers: { 'x-request-id': id }, signal };

@@ -6,7 +6,7 @@ import { chooseCollection, identity } from '../core/session.js';
 import { number, t } from '../core/text.js';
 import { conditions } from './filter.js';
 
-const SENTENCES = [1, 2, 3, 5, 8];
+const SENTENCES = [0, 1, 2, 3, 5, 8]; // 0: as many as the answer needs
 const MARGIN = 24; // above and below the composer, CSS pixels
 
 /** `options` are what `GET /api/v1/ask` tells, `onAsk` is called with settings and `question`. */
@@ -31,7 +31,7 @@ export function composer({ options, collections, settings, onAsk, onStop }) {
   const modes = options.modes.map((value) => ({ value, text: t(`ask.mode_${value}`) }));
   const mode = select(modes, { value: settings.mode, on: showMode });
   const counts = SENTENCES.filter((each) => each <= options.max_sentences);
-  const numbers = counts.map((each) => ({ value: each, text: number(each) }));
+  const numbers = counts.map((each) => ({ value: each, text: each ? number(each) : t('ask.as_needed') }));
   const sentences = select(numbers, { value: settings.sentences });
   const sentencesField = field(t('ask.sentences'), sentences);
   const filter = h('input.filter-text', { spellcheck: 'false', dir: 'ltr', on: { input: showLimits } });

@@ -10,7 +10,7 @@ export const TITLE_CHARACTERS = 80;
 /** The box's bounds of earlier turns; of too many, `step` are left out at a time, so that KV is reused. */
 const CARRIED = { turns: 8, step: 4, sources: 32, characters: 131_072 };
 
-/** One entry a conversation, so that two windows do not overwrite each other's. */
+/** One entry each, so that two windows do not overwrite each other's. */
 const PREFIX = 'edge-rag.conversation.';
 
 /**

@@ -14,7 +14,7 @@ import { conversationMarkdown } from './export.js';
 import { history } from './history.js';
 import { sourceTip } from './sources.js';
 
-/** Answers that the page holds at first, and that a click adds. */
+/** Answers on the page at first, and added by a click. */
 const SHOWN = 30;
 const FILE_NAME_CHARACTERS = 60;
 const CURRENT = 'edge-rag.conversation';
@@ -48,10 +48,10 @@ export async function show(container, { parts, query, signal }) {
   else if (matchMedia('(hover: hover)').matches && document.activeElement === document.body) writing.focus();
   return t('ask.title');
 
-  /** What the last question had, or what was chosen last. */
+  /** Of the last question, or as chosen last. */
   function settings() {
     const last = JSON.parse(localStorage.getItem(SETTINGS) ?? '{}');
-    const first = { collection: chosen, mode: options.default_mode, sentences: 1, filter: '', only: [], ...last };
+    const first = { collection: chosen, mode: options.default_mode, sentences: 0, filter: '', only: [], ...last };
     const begun = conversation.turns.at(-1) ?? first;
     return {
       ...begun,
@@ -114,7 +114,7 @@ export async function show(container, { parts, query, signal }) {
     return [h('h2.welcome-title', t('ask.welcome')), h('p.hint', t('ask.welcome_hint')), list];
   }
 
-  /** Asks a question, or once more that of a turn. */
+  /** Asks a question, or a turn's once more. */
   async function askAgain(asked) {
     if (running) return undefined;
     running = new AbortController();

@@ -154,11 +154,12 @@ def test_a_follow_up_is_searched_for_with_what_it_leaves_to_the_turns_before_it(
     first = ask(page)
     expect(first.locator(".searched")).to_be_hidden()
     with page.expect_request(ASK) as sent:
-        answer = ask(page, "And how long must the relief plug be left open after greasing them?")
+        answer = ask(page, "And how long is the plug left open after greasing them?")
     (turn,) = sent.value.post_data_json["turns"]
-    assert (turn["question"], turn["answer"].strip()) == (QUESTION, QUOTE)
-    assert turn["sources"][0]["document"] == "lubrication-schedule.md"
-    assert "Pumps P1, P2 and P3" in turn["sources"][0]["section"]
+    assert turn["question"] == QUESTION
+    assert QUOTE in turn["answer"]
+    assert {each["document"] for each in turn["sources"]} == {"lubrication-schedule.md"}
+    assert "Pumps P1, P2 and P3" in [heading for each in turn["sources"] for heading in each["section"]]
     expect(answer.locator(".searched")).to_contain_text(re.compile("Searched for as well: .*bearings"))
     expect(answer.locator(".answer-text")).to_contain_text("20 minutes")
     axe(page)
@@ -515,7 +516,8 @@ def test_a_question_carries_so_many_turns_as_the_box_reads(page: Page) -> None:
         page,
         "conversation",
         """
-        const citation = (at) => ({ document_id: 'a', document: 'a.txt', start: at, end: at + 1, text: 'x', section: 'S' });
+        const text = { text: 'x', section: 'S' };
+        const citation = (at) => ({ document_id: 'a', document: 'a.txt', start: at, end: at + 1, ...text });
         const turn = (at, more) => ({ question: `${at}`, answer: '', citations: [], state: 'done', ...more });
         const many = Array.from({ length: 11 }, (_, at) => turn(at));
         const long = many.slice(0, 3).map((each) => ({ ...each, answer: 'x'.repeat(60_000) }));
