@@ -240,6 +240,7 @@ def test_where_a_quote_is_and_that_it_is_only_for_context_is_told(page: Page, ax
 
 def test_a_quote_is_shown_to_pointer_and_keyboard_and_goes_by_escape(page: Page) -> None:
     page.get_by_label("Answer", exact=True).select_option("quote")
+    page.get_by_label("Sentences, at most").select_option("1")
     source = ask(page).locator(".answer-text .ref").first
     tip = page.get_by_role("tooltip")
     source.hover()

@@ -33,7 +33,10 @@ def open_source(page: Page, answer: Locator) -> Locator:
 
 
 def choose_mode(page: Page, mode: str) -> None:
+    """Chooses how answers are written; quoted ones of one point, which needs no heading above it."""
     page.get_by_label("Answer", exact=True).select_option(mode)
+    if mode == "quote":
+        page.get_by_label("Sentences, at most").select_option("1")
 
 
 @pytest.mark.parametrize("width", [360, 1024, 2560])
