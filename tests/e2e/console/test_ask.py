@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, Request, Route, expect
 
 from tests.e2e.console.conftest import Pages
 from tests.e2e.support.browser import Watch, widest_overflow
@@ -35,6 +35,13 @@ def ask(page: Page, question: str = QUESTION) -> Locator:
     answer = page.get_by_role("article").last
     expect(answer.get_by_role("button", name="Ask again")).to_be_visible()
     return answer
+
+
+def turns_of(sent: Request) -> list[dict[str, Any]]:
+    """Returns the earlier turns that a question was sent with."""
+    body: dict[str, Any] = json.loads(sent.post_data or "")
+    turns: list[dict[str, Any]] = body["turns"]
+    return turns
 
 
 def events(*parts: tuple[str, Any]) -> str:
@@ -155,7 +162,7 @@ def test_a_follow_up_is_searched_for_with_what_it_leaves_to_the_turns_before_it(
     expect(first.locator(".searched")).to_be_hidden()
     with page.expect_request(ASK) as sent:
         answer = ask(page, "And how long is the plug left open after greasing them?")
-    (turn,) = sent.value.post_data_json["turns"]
+    (turn,) = turns_of(sent.value)
     assert turn["question"] == QUESTION
     assert QUOTE in turn["answer"]
     assert {each["document"] for each in turn["sources"]} == {"lubrication-schedule.md"}
@@ -166,12 +173,12 @@ def test_a_follow_up_is_searched_for_with_what_it_leaves_to_the_turns_before_it(
     # It follows the same turns when it is asked again, and none in a new conversation.
     with page.expect_request(ASK) as sent:
         answer.get_by_role("button", name="Ask again").click()
-    assert sent.value.post_data_json["turns"] == [turn]
+    assert turns_of(sent.value) == [turn]
     expect(page.get_by_role("article").last.get_by_role("button", name="Ask again")).to_be_visible()
     page.get_by_role("link", name="New conversation").click()
     with page.expect_request(ASK) as sent:
         ask(page)
-    assert sent.value.post_data_json["turns"] == []
+    assert turns_of(sent.value) == []
 
 
 def test_a_misspelled_question_is_answered_and_told_how_it_was_read(page: Page) -> None:
