@@ -88,7 +88,7 @@ export function composer({ options, collections, settings, onAsk, onStop }) {
   }
 
   function pressed(event) {
-    // While an input method composes, Enter takes its proposal.
+    // While an input method composes, Enter is its own.
     if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     send();
@@ -96,7 +96,7 @@ export function composer({ options, collections, settings, onAsk, onStop }) {
 
   function showMode() {
     sentencesField.hidden = mode.value !== 'quote';
-    replace(hints, t(`ask.mode_${mode.value}_hint`), modes.length === 1 && ` ${t('ask.no_model')}`);
+    replace(hints, t(`ask.mode_${mode.value}_hint`), !options.language_model && ` ${t('ask.no_model')}`);
   }
 
   function limit(condition) {
