@@ -150,7 +150,7 @@ def test_what_a_model_would_write_is_refused_with_what_to_do(
 def test_what_cannot_be_asked_is_not_offered(quoting: RunningDaemon) -> None:
     with urllib.request.urlopen(f"{quoting.http}/api/v1/ask", timeout=60) as response:
         options = json.load(response)
-    assert options["modes"] == ["quote"]
+    assert options["modes"] == ["quote", "extract"]
     assert options["language_model"] is None
 
 
