@@ -41,6 +41,7 @@ def is_loaded(page: Page) -> None:
     expect(main.get_by_role("heading", level=1).first).to_be_attached()
     expect(main.locator(".loading:visible")).to_have_count(0)
     expect(main.locator("[aria-busy=true]:visible")).to_have_count(0)
+    expect(main.locator(".tab-content:not(:has(h2, h3, p, li, td))")).to_have_count(0)
     # Rows of a list have the height that their width needs.
     page.wait_for_function(
         """() => [...document.querySelectorAll('.virtual-rows > li')]

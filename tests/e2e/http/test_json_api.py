@@ -87,7 +87,7 @@ def test_the_ways_to_ask_are_told_and_work(http_daemon: RunningDaemon) -> None:
     status, options = call(http_daemon, "GET", "ask")
     assert status == 200
     assert options["language_model"] == "quoter"
-    assert options["modes"] == ["quote", "cite", "free"]
+    assert options["modes"] == ["quote", "cite", "free", "extract"]
     assert options["default_mode"] in options["modes"]
     for mode in options["modes"]:
         assert call(http_daemon, "POST", "ask", {"question": QUESTIONS[0], "mode": mode, "max_tokens": 4})[0] == 200
