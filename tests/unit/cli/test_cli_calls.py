@@ -191,6 +191,7 @@ def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedD
                 "language": None,
                 "section": ["Pumps", "Standby pump"],
                 "context": False,
+                "field": None,
             }
         ],
         "unsupported": [],
