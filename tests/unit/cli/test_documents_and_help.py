@@ -41,7 +41,8 @@ def examples() -> Iterator[str]:
     yield from SHOWN
     yield from MENTIONED
     for command in (main, *ALL.values()):
-        yield from re.findall(r"^  (edge-rag .*)$", command.epilog or "", re.M)
+        lines = (command.epilog or "").replace("\\\n", "")
+        yield from re.findall(r"^  (edge-rag .*)$", lines, re.M)
 
 
 def command_words(example: str) -> list[str]:
