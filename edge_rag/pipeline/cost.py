@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge_rag.core.passage import RerankRequest, RetrievalRequest
+from edge_rag.core.passage import RerankRequest, RetrievalRequest, Retrieved
 from edge_rag.retriever.excerpt import QUESTION_TOKENS
 
 RETRIEVAL_BATCH: Final = 160
@@ -30,6 +30,10 @@ _FILTER: Final = 32
 _EXPLAIN: Final = 16
 _PASSAGE: Final = 2
 _HITS_PER_TOKEN: Final = 4
+_NEWEST: Final = 0.1
+"""Weight of the newest question in the mean of its collection."""
+
+_MAX_KINDS: Final = 1024
 
 
 def tokens(characters: int) -> int:
@@ -37,14 +41,37 @@ def tokens(characters: int) -> int:
     return -(-characters // TOKEN_CHARACTERS)
 
 
-def retrieval_cost(request: RetrievalRequest) -> float:
-    """Returns the cost of a retrieval: its question, its searches, its filter and the hits it reads.
+class RetrievalCosts:
+    """Costs of retrievals; any thread.
 
-    Of a question with earlier turns another wording may be searched for.
+    A retrieval searches for each wording of its question, the corrected ones and those with synonyms, too. They are
+    found by the retrieval itself, so their number is expected to be the mean of earlier questions to the collection.
     """
-    extras = _FILTER * (request.filter is not None) + _EXPLAIN * request.explain
-    wordings = 2 if request.turns else 1
-    return wordings * (_SEARCH + _question(request.question)) + extras + request.limit / _HITS_PER_TOKEN
+
+    def __init__(self) -> None:
+        self._wordings: dict[tuple[str, bool], float] = {}
+
+    def cost(self, request: RetrievalRequest) -> float:
+        """Returns the cost of a retrieval: the wordings of its question, its filter and the hits it reads."""
+        extras = _FILTER * (request.filter is not None) + _EXPLAIN * request.explain
+        wordings = self._wordings.get(_kind(request), _expected(request))
+        return wordings * (_SEARCH + _question(request.question)) + extras + request.limit / _HITS_PER_TOKEN
+
+    def learn(self, request: RetrievalRequest, retrieved: Retrieved) -> None:
+        """Counts the wordings of a retrieval that is done."""
+        kind, count = _kind(request), 1.0 + len(retrieved.others)
+        if kind not in self._wordings and len(self._wordings) >= _MAX_KINDS:
+            self._wordings.clear()
+        before = self._wordings.get(kind, _expected(request))
+        self._wordings[kind] = before + _NEWEST * (count - before)
+
+
+def _kind(request: RetrievalRequest) -> tuple[str, bool]:
+    return request.collection, bool(request.turns)
+
+
+def _expected(request: RetrievalRequest) -> float:
+    return 2.0 if request.turns else 1.0
 
 
 def rerank_cost(request: RerankRequest, unread_characters: int | None = None) -> float:

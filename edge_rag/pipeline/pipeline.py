@@ -32,8 +32,8 @@ from edge_rag.pipeline.cost import (
     RERANK_STEP,
     RETRIEVAL_BATCH,
     TOKEN_CHARACTERS,
+    RetrievalCosts,
     rerank_cost,
-    retrieval_cost,
 )
 from edge_rag.pipeline.event_buffer import EventBuffer
 from edge_rag.pipeline.ports import GenerationHandle, Generator, Reranker, Retriever, StepwiseReranker
@@ -178,6 +178,7 @@ class Pipeline:
         self._event_buffer = limits.event_buffer
         self._clock = clock
         self._recorder = StageEventRecorder(audit, clock)
+        self._retrieval_costs = RetrievalCosts()
         self._retrieving: Stage[RetrievalRequest, Retrieved] = Stage(
             "retriever",
             retriever.retrieve,
@@ -185,7 +186,7 @@ class Pipeline:
             limits.retriever_batch,
             clock,
             partial(busy, "retriever"),
-            WorkLimit(retrieval_cost, RETRIEVAL_BATCH),
+            WorkLimit(self._retrieval_costs.cost, RETRIEVAL_BATCH),
         )
         self._reranking: Stage[RerankRequest, Reranked] = Stage(
             "reranker",
@@ -397,6 +398,7 @@ class Pipeline:
     async def _retrieve(self, request: RetrievalRequest, trace: CallTrace) -> Timed[Retrieved]:
         with trace.stage("retriever") as span:
             retrieved = await self._run("retriever", self._retrieving, request, request.context)
+            self._retrieval_costs.learn(request, retrieved.value)
             span.note(times(retrieved.queue_s, retrieved.compute_s))
             span.note({"edge_rag.passages": len(retrieved.value.hits)})
             return retrieved

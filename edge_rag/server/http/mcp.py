@@ -25,8 +25,8 @@ from edge_rag.errors import InvalidRequest, UndecodableMessage
 from edge_rag.server.http.calls import HttpRoute
 from edge_rag.server.http.exchange import JSON, Exchange, error_object, event_line, http_status, id_header
 from edge_rag.server.mcp import protocol
+from edge_rag.server.mcp.box import AnswerPart, Hits, Passages, Question
 from edge_rag.server.mcp.protocol import Cancellation, Ignored, ProtocolError, Reply, ToolCall
-from edge_rag.server.mcp.tools import AnswerPart, Passages, Question
 from edge_rag.service import collections, documents
 from edge_rag.service.ask import ASK, SEARCH, ask, search
 from edge_rag.service.call import Call, CallFailed, Operation
@@ -127,13 +127,13 @@ class _Daemon:
     def url(self, collection: str, document_id: str, start: int, end: int, page: int | None = None) -> str:
         return document_url(self._base_url, document_id, collection, start, end, page)
 
-    async def search(self, collection: str, query: str, limit: int, condition: Filter | None) -> Sequence[FoundPassage]:
+    async def search(self, collection: str, query: str, limit: int, condition: Filter | None) -> Hits:
         call = self._call
         text = parse_text("query", query, self._requests.question_characters)
         name = call.identity.name
         wanted = SearchQuery(call.request_id, text, collection, limit, True, name, call.deadline, condition)
         found = await search(call, wanted)
-        return [FoundPassage.of(ranked) for ranked in found.passages]
+        return Hits(tuple(map(FoundPassage.of, found.passages)), found.did_you_mean)
 
     @asynccontextmanager
     async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[AnswerPart]]:
@@ -172,7 +172,7 @@ async def _parts(events: AsyncIterator[AnswerEvent]) -> AsyncIterator[AnswerPart
     async for event in events:
         if isinstance(event, PassagesFound):
             found = tuple(FoundPassage.of(ranked) for ranked in event.passages)
-            yield Passages(found, event.evidence, event.model, event.standalone_question)
+            yield Passages(found, event.evidence, event.model, event.standalone_question, event.did_you_mean)
         else:
             yield event
 

@@ -13,13 +13,13 @@ from edge_rag.client import (
     CollectionInfo,
     DocumentInfo,
     Filter,
-    FoundPassage,
     PassagesReceived,
     PermissionDenied,
     SearchOptions,
 )
 from edge_rag.core.address import document_url, is_loopback
-from edge_rag.server.mcp.tools import AnswerPart, Passages, Question, local_url
+from edge_rag.server.mcp.box import AnswerPart, Hits, Passages, Question
+from edge_rag.server.mcp.tools import local_url
 
 
 class RemoteBox:
@@ -40,11 +40,11 @@ class RemoteBox:
             return local_url(collection, document_id, start, end)
         return document_url(self._base_url.rstrip("/"), document_id, collection, start, end, page)
 
-    async def search(self, collection: str, query: str, limit: int, condition: Filter | None) -> Sequence[FoundPassage]:
+    async def search(self, collection: str, query: str, limit: int, condition: Filter | None) -> Hits:
         """Returns passages, best first."""
         await self._find_http()
         reply = await self._client.search(query, SearchOptions(collection=collection, limit=limit, filter=condition))
-        return reply.hits
+        return Hits(reply.hits, reply.did_you_mean)
 
     @asynccontextmanager
     async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[AnswerPart]]:
@@ -100,6 +100,6 @@ def _is_reachable(url: str, address: str) -> bool:
 async def _parts(events: AsyncIterator[AskEvent]) -> AsyncIterator[AnswerPart]:
     async for event in events:
         if isinstance(event, PassagesReceived):
-            yield Passages(event.passages, event.evidence, event.model, event.standalone_question)
+            yield Passages(event.passages, event.evidence, event.model, event.standalone_question, event.did_you_mean)
         else:
             yield event

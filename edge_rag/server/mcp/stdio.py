@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from edge_rag.errors import EdgeRagError
 from edge_rag.server.mcp import protocol
+from edge_rag.server.mcp.box import Box
 from edge_rag.server.mcp.protocol import Cancellation, Ignored, ProtocolError, Reply, ToolCall
-from edge_rag.server.mcp.tools import Box
 
 MOST_LINE_BYTES: Final = 4 << 20
 """Longest message."""

@@ -5,22 +5,20 @@ A tool reaches the daemon through ``Box``: inside the daemon that is its service
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from edge_rag.core.answer import Citation, Finished, FinishReason, TextDelta, Unsupported
 from edge_rag.core.documents.checks import checked_filter
-from edge_rag.core.documents.collection import CollectionInfo
 from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.documents.filters import MAX_REMOTE_FILTER_CHARACTERS, Filter
 from edge_rag.core.limits.request_fields import DEFAULT_COLLECTION, MAX_PASSAGES, MAX_SENTENCES, newest_turns
-from edge_rag.core.passage import FoundPassage
 from edge_rag.core.query import AnswerMode, Turn
 from edge_rag.core.shapes.encoder import encode
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.mcp.arguments import checked
+from edge_rag.server.mcp.box import Box, Passages, Question
 
 FETCHED_CHARACTERS: Final = 20_000
 """Characters of a document that ``fetch`` returns unless it is told where to end."""
@@ -34,74 +32,6 @@ PROGRESS_CHARACTERS: Final = 80
 _MAX_POSITION: Final = (1 << 53) - 1
 _DECIMALS: Final = 3
 """Decimals of scores: a model that reads them pays for each digit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Passages:
-    """The passages that an answer is based on, which its citations refer to by position.
-
-    Attributes:
-        found: Best first.
-        evidence: Evidence that an answer is among them, 0 to 1.
-        model: Name of the box's language model; None if the mode needs none.
-        standalone_question: The question with what it leaves to earlier turns; None if it leaves nothing to them.
-    """
-
-    found: tuple[FoundPassage, ...]
-    evidence: float
-    model: str | None = None
-    standalone_question: str | None = None
-
-
-AnswerPart = Passages | TextDelta | Citation | Unsupported | Finished
-"""A part of an answer: the passages first, the end last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A question for ``Box.ask``; without ``passages`` or ``max_sentences`` the daemon decides."""
-
-    text: str
-    collection: str
-    mode: AnswerMode
-    max_sentences: int | None
-    passages: int | None
-    filter: Filter | None
-    turns: tuple[Turn, ...]
-
-
-class Box(Protocol):
-    """What tools need of a daemon. Its errors are those of the caller, who reports them."""
-
-    def url(self, collection: str, document_id: str, start: int, end: int, page: int | None = None) -> str:
-        """Returns where a range of a document's text can be looked up."""
-        ...
-
-    async def search(self, collection: str, query: str, limit: int, condition: Filter | None) -> Sequence[FoundPassage]:
-        """Returns at most ``limit`` passages that fulfil a condition, best first."""
-        ...
-
-    def ask(self, question: Question) -> AbstractAsyncContextManager[AsyncIterator[AnswerPart]]:
-        """Answers a question; leaving the block cancels what is not finished."""
-        ...
-
-    async def document(self, collection: str, document: str, start: int, end: int) -> tuple[DocumentInfo, str]:
-        """Returns a document, by id or by name, and a range of its text."""
-        ...
-
-    async def documents(self, collection: str, cursor: str, size: int) -> tuple[Sequence[DocumentInfo], str]:
-        """Returns a page of at most ``size`` documents, and the cursor of the next page; empty at the end.
-
-        Args:
-            collection: Their collection.
-            cursor: That of the page; empty for the first one.
-            size: Most documents.
-        """
-        ...
-
-    async def collections(self) -> Sequence[CollectionInfo]:
-        """Returns the collections that exist for the caller, by name."""
-        ...
 
 
 Report = Callable[[int, str], Awaitable[None]]
@@ -217,6 +147,10 @@ _TURNS: Final = _array(
 ) | {"default": []}
 _PAGE: Final = {"type": ["integer", "null"], "description": "Page on which it starts, counted from 1."}
 _NUMBER: Final = {"type": "number"}
+_DID_YOU_MEAN: Final = {
+    "type": ["string", "null"],
+    "description": "The question as the documents spell its misspelled words, which was searched for, too, or null.",
+}
 _WHERE: Final = {
     "id": _text("Id of the document, for fetch."),
     "title": _text("Document and page, for people."),
@@ -230,13 +164,14 @@ _METADATA: Final = {"type": "object", "description": "Metadata of the document b
 
 async def _search(box: Box, given: Mapping[str, Any], report: Report | None) -> dict[str, Any]:
     collection = given["collection"]
-    found = await box.search(collection, given["query"], given["limit"], _filter(given["filter"]))
+    hits = await box.search(collection, given["query"], given["limit"], _filter(given["filter"]))
     return {
         "results": [
             _where(box, collection, one.document_id, one.document, one.page, one.start, one.end)
             | {"text": one.text, "score": round(one.score, _DECIMALS)}
-            for one in found
-        ]
+            for one in hits.found
+        ],
+        "did_you_mean": hits.did_you_mean,
     }
 
 
@@ -294,6 +229,7 @@ async def _ask(box: Box, given: Mapping[str, Any], report: Report | None) -> dic
         "mode": question.mode.value,
         "model": passages.model,
         "standalone_question": passages.standalone_question,
+        "did_you_mean": passages.did_you_mean,
         "evidence": round(passages.evidence, _DECIMALS),
         "citations": citations,
         "unsupported": unsupported,
@@ -415,7 +351,8 @@ _ALL: Final = (
                     }
                 ),
                 "Passages, best first.",
-            )
+            ),
+            "did_you_mean": _DID_YOU_MEAN,
         },
         _search,
     ),
@@ -488,6 +425,7 @@ _ALL: Final = (
                 "type": ["string", "null"],
                 "description": "The question with what it leaves to turns, which was searched for, too, or null.",
             },
+            "did_you_mean": _DID_YOU_MEAN,
             "evidence": _NUMBER | {"description": "Evidence that the passages answer the question, 0 to 1."},
             "citations": _array(
                 _object(

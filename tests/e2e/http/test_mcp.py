@@ -22,6 +22,7 @@ from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, sample
 CONFIG = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n[generator]\nmax_slots = 1\n[limits]\nmessage_kib = 512\n'
 QUESTION = "How often must the pump bearings be greased?"
 FOLLOW_UP = "How many grams of grease do they take?"
+MISSPELLED = "how offten to grese the bearngs of the pmp"
 PREFIX = "io.modelcontextprotocol/"
 MODERN, OLDER = "2026-07-28", "2025-11-25"
 CARRIERS = [(carrier, version) for carrier in ("http", "stdio") for version in (MODERN, OLDER)]
@@ -37,6 +38,8 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("ask", {"question": QUESTION, "mode": "cite", "passages": 2}),
     ("ask", {"question": FOLLOW_UP, "turns": [{"question": QUESTION, "answer": "Every 2,000 hours."}]}),
     ("ask", {"question": "Which colour does the moon's dragon prefer on Thursdays?"}),
+    ("search", {"query": MISSPELLED, "limit": 1}),
+    ("ask", {"question": MISSPELLED}),
     ("list_documents", {"limit": 4}),
     ("list_collections", {}),
 ]
@@ -136,7 +139,7 @@ async def test_every_tool_is_listed_and_has_the_same_results(
 
 
 def test_results_say_where_they_are_from_word_for_word(daemon: RunningDaemon, expected: list[Any]) -> None:
-    found, filtered, part, beyond, answer, written, followed, unanswered, page, collections = expected
+    found, filtered, part, beyond, answer, written, followed, unanswered, *misspelled, page, collections = expected
     cited = answer["citations"][0]
     assert (answer["found"], answer["mode"], unanswered["found"]) == (True, "quote", False)
     assert (written["mode"], written["model"], answer["model"]) == ("cite", "quoter", None)
@@ -146,6 +149,9 @@ def test_results_say_where_they_are_from_word_for_word(daemon: RunningDaemon, ex
     assert "35 grams" in followed["answer"]
     assert "bearings" in followed["standalone_question"]
     assert answer["standalone_question"] is None
+    assert found["did_you_mean"] is answer["did_you_mean"] is None
+    for one in misspelled:
+        assert one["did_you_mean"].endswith("to grease the bearings of the pump")
     assert {hit["title"] for hit in filtered["results"]} == {"lubrication-schedule.md"}
     assert answer["answer"][cited["answer_start"] : cited["answer_end"]] == cited["quote"]
     for place, text in (

@@ -15,11 +15,10 @@ from edge_rag.core.answer import Finished, FinishReason, TextDelta, Usage
 from edge_rag.core.documents.collection import CollectionInfo
 from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.documents.filters import Filter
-from edge_rag.core.passage import FoundPassage
 from edge_rag.errors import DocumentNotFound
 from edge_rag.server.mcp import protocol
+from edge_rag.server.mcp.box import AnswerPart, Hits, Passages, Question
 from edge_rag.server.mcp.stdio import MOST_CALLS, MOST_LINE_BYTES, StdioServer, lines_of
-from edge_rag.server.mcp.tools import AnswerPart, Passages, Question
 
 
 class Failed(Exception):
@@ -37,7 +36,7 @@ class ScriptedBox:
     def url(self, collection: str, document_id: str, start: int, end: int, page: int | None = None) -> str:
         return "box:"
 
-    async def search(self, collection: str, query: str, limit: int, condition: Filter | None) -> Sequence[FoundPassage]:
+    async def search(self, collection: str, query: str, limit: int, condition: Filter | None) -> Hits:
         if query == "fail":
             raise Failed("the box is busy")
         if query == "break":
@@ -49,7 +48,7 @@ class ScriptedBox:
             except asyncio.CancelledError:
                 self.cancelled += 1
                 raise
-        return ()
+        return Hits(())
 
     @asynccontextmanager
     async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[AnswerPart]]:
@@ -113,7 +112,7 @@ async def test_calls_run_beside_each_other_and_are_answered_as_they_end(talk: Co
     talk.call(2, "quick")
     assert (await talk.receive())["id"] == 2
     talk.box.go_on.set()
-    assert (await talk.receive())["result"]["structuredContent"] == {"results": []}
+    assert (await talk.receive())["result"]["structuredContent"] == {"results": [], "did_you_mean": None}
     assert await talk.end() == []
 
 
