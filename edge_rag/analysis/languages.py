@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from edge_rag.core.text import FUNCTION_WORDS
-
 DEFAULT_LANGUAGE: Final = "en"
 """Language that a text without a sign of another one counts as."""
 
@@ -87,6 +85,15 @@ _TONES: Final = re.compile("[\u0309\u0323\u031b]")
 """Marks of Vietnamese: hook above, dot below, horn."""
 
 _WORDS: Final = {
+    "en": """
+        a about above after again all also am an and any are as at be because been before being below between
+        both but by can could d did do does doing down during each few for from further had has have having he
+        her here hers herself him himself his how i if in into is it its itself just ll m me more most my myself
+        no nor not now of off on once only or other our ours ourselves out over own please re s same she should
+        so some such t tell than that the their theirs them themselves then there these they this those through
+        to too under until up ve very was we were what when where which while who whom whose why will with would
+        you your yours yourself yourselves
+    """,
     "de": """
         der die das den dem des ein eine einen einem einer eines und oder ist sind war waren wird werden wurde
         wurden hat haben wie was wer wo wann warum welche welcher welches welchen welchem sein seine er sie in an
@@ -137,9 +144,14 @@ _WORDS: Final = {
         một này đó ở về đã bị người theo phải cần lâu
     """,
 }
-"""Words that few sentences of a language do without, in lower case."""
+FUNCTION_WORDS: Final[Mapping[str, frozenset[str]]] = {
+    language: frozenset(words.split()) for language, words in _WORDS.items()
+}
+"""Words that few sentences of a language do without, in lower case, contractions by their parts; of each language that
+its script does not tell."""
 
-_FREQUENT: Final = {language: frozenset(words.split()) for language, words in _WORDS.items()} | {"en": FUNCTION_WORDS}
+ENGLISH_FUNCTION_WORDS: Final = FUNCTION_WORDS[DEFAULT_LANGUAGE]
+
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _DIGIT: Final = re.compile(r"\d")
 
@@ -176,11 +188,6 @@ def language_of(question: str) -> str:
     has no sign of another language counts as English.
     """
     return _guess(question)[0]
-
-
-def function_words() -> Mapping[str, frozenset[str]]:
-    """Returns the function words, lower case, by which each language is recognized that its script does not tell."""
-    return _FREQUENT
 
 
 def sure_language_of(text: str) -> str | None:
@@ -220,7 +227,7 @@ def _guess(text: str) -> tuple[str, bool]:
 def _latin_language(text: str) -> tuple[str, bool]:
     scores: Counter[str] = Counter({DEFAULT_LANGUAGE: 0})
     words = Counter(_WORD.findall(" ".join(part for part in text.split() if not _DIGIT.search(part))))
-    for language, frequent in _FREQUENT.items():
+    for language, frequent in FUNCTION_WORDS.items():
         scores[language] += sum(count for word, count in words.items() if word in frequent)
     for language, letters in _LETTERS.items():
         scores[language] += len(set(letters) & set(text))

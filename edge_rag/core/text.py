@@ -1,4 +1,4 @@
-"""Sentence boundaries in any script, and English function words.
+"""Sentence boundaries in any script.
 
 The boundaries follow from rules, and no rule needs to know the language. A mark that ends sentences and nothing else
 (the full stop of Chinese, Hindi, Armenian, Amharic, Khmer and so on; Unicode's property Sentence_Terminal) is a
@@ -175,16 +175,3 @@ def _append_trimmed(spans: list[tuple[int, int]], text: str, start: int, end: in
         end -= 1
     if start < end:
         spans.append((start, end))
-
-
-_WORDS = """
-a about above after again all also am an and any are as at be because been before being below between both but by can
-could d did do does doing down during each few for from further had has have having he her here hers herself him himself
-his how i if in into is it its itself just ll m me more most my myself no nor not now of off on once only or other our
-ours ourselves out over own please re s same she should so some such t tell than that the their theirs them themselves
-then there these they this those through to too under until up ve very was we were what when where which while who whom
-whose why will with would you your yours yourself yourselves
-"""
-
-FUNCTION_WORDS: Final = frozenset(_WORDS.split())
-"""English function words, lower case; contractions by their parts."""

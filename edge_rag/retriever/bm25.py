@@ -15,9 +15,9 @@ from typing import Final
 
 import apsw
 
+from edge_rag.analysis.languages import ENGLISH_FUNCTION_WORDS
 from edge_rag.analysis.terms import terms_of
 from edge_rag.core.ids import ChunkId
-from edge_rag.core.text import FUNCTION_WORDS
 from edge_rag.storage.database import Database
 from edge_rag.storage.filter_sql import SqlCondition, SqlValue
 from edge_rag.storage.migrations import MATCHED, fulltext_table
@@ -50,7 +50,7 @@ def query_words(question: str) -> dict[str, str]:
     words: dict[str, str] = {}
     for start, end, term in terms_of(question):
         words.setdefault(term, question[start:end].lower())
-    return {term: word for term, word in words.items() if word not in FUNCTION_WORDS} or words
+    return {term: word for term, word in words.items() if word not in ENGLISH_FUNCTION_WORDS} or words
 
 
 def query_terms(question: str) -> tuple[str, ...]:

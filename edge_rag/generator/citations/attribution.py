@@ -27,9 +27,9 @@ from itertools import chain, pairwise
 from math import log
 from typing import Final, Protocol
 
+from edge_rag.analysis.languages import ENGLISH_FUNCTION_WORDS
 from edge_rag.analysis.numbers import decimal_mark
 from edge_rag.core.passage import RankedPassage
-from edge_rag.core.text import FUNCTION_WORDS
 from edge_rag.generator.citations.claims import Claims, claims_of
 
 MIN_SHARE: Final = 2 / 3
@@ -160,7 +160,9 @@ class Attributor:
 
     def _stems(self, text: str) -> frozenset[str]:
         """Returns the stems of content words; numbers are compared separately."""
-        words = (word for word in _WORD.findall(text) if not word[0].isdigit() and word.lower() not in FUNCTION_WORDS)
+        words = (
+            word for word in _WORD.findall(text) if not word[0].isdigit() and word.lower() not in ENGLISH_FUNCTION_WORDS
+        )
         return frozenset(self._stemmer.stems(" ".join(words)))
 
     def _opener(self, sentence: str) -> frozenset[str]:

@@ -12,14 +12,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from edge_rag.analysis import numbers
+from edge_rag.analysis.values import value_words
 
-_SMALL_NUMBERS = """
-zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
-nineteen twenty
-"""
-_TENS = """
-thirty forty fifty sixty seventy eighty ninety
-"""
 _UNIT_NAMES = """
 s sec secs second seconds
 min mins minute minutes
@@ -75,10 +69,7 @@ increase/decrease increases/decreases left/right on/off first/last start/stop st
 upper/lower hot/cold wet/dry full/empty north/south east/west
 """
 
-NUMBER_WORDS: Final = {word: str(number) for number, word in enumerate(_SMALL_NUMBERS.split())} | {
-    word: str(10 * number) for number, word in enumerate(_TENS.split(), 3)
-}
-"""Digits of number words, lower case."""
+_NUMBER_WORDS: Final = value_words("en").numbers
 
 _LATIN_UNITS: Final = {name: line.split()[0] for line in _UNIT_NAMES.strip().splitlines() for name in line.split()}
 _NAMES_OF_SYMBOLS: Final = {name.lower(): name for name in _LATIN_UNITS.values()}
@@ -205,14 +196,14 @@ def _tokens(text: str, mark: str) -> list[tuple[str, tuple[str, ...]]]:
 
 def _words(text: str, start: int, end: int) -> list[tuple[str, tuple[str, ...]]]:
     words = [match[0] for match in _TOKEN.finditer(text, start, end)]
-    return [(word, (NUMBER_WORDS[word.lower()],) if word.lower() in NUMBER_WORDS else ()) for word in words]
+    return [(word, (_NUMBER_WORDS[word.lower()],) if word.lower() in _NUMBER_WORDS else ()) for word in words]
 
 
 def _is_name(token: str, place: int, tokens: list[str]) -> bool:
     if token[0] in "%°µ€$£-−" or token in UNITS or token == "I":
         return False
     mixed = any(character.isdigit() for character in token) or any(character.isupper() for character in token[1:])
-    return mixed or (token[0].isupper() and place > 0 and token.lower() not in NUMBER_WORDS)
+    return mixed or (token[0].isupper() and place > 0 and token.lower() not in _NUMBER_WORDS)
 
 
 def _contradicts(claim: frozenset[str], support: frozenset[str], one: str, other: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from edge_rag.analysis.values import ValueKind
 from edge_rag.core.passage import RankedPassage
 from edge_rag.errors import ValueMissing
 from edge_rag.generator.constraints.json_values import SchemaAllowance, ValueCheck
@@ -199,13 +200,17 @@ def _items(score: float, number: int, first: _Fill, matches: Sequence[tuple[floa
     """Returns the values of a list: those like the best one in its passage, in order of the text."""
     items = [first]
     for other_score, other_number, other in matches:
-        alike = other.candidate.kind is first.candidate.kind and other.candidate.passage == first.candidate.passage
+        alike = _alike(other.candidate, first.candidate) and other.candidate.passage == first.candidate.passage
         if other_number != number or not alike or other_score < score - _ITEM_MARGIN or len(items) == MAX_ITEMS:
             continue
         is_new = all(other.text != each.text and not _overlap(other.candidate, each.candidate) for each in items)
         if is_new and not other.candidate.part:
             items.append(other)
     return sorted(items, key=lambda each: each.candidate.start)
+
+
+def _alike(one: Candidate, other: Candidate) -> bool:
+    return one.kind is other.kind or {one.kind, other.kind} == {ValueKind.COUNT, ValueKind.AMOUNT}
 
 
 def _list(fills: Sequence[_Fill]) -> str:

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from edge_rag.analysis.values import ValueKind, ValueWords
 from edge_rag.core.passage import RankedPassage
-from edge_rag.generator.extraction.span import Kind, Span
-from edge_rag.generator.extraction.spans import spans_of
-from edge_rag.generator.extraction.words import Words
+from edge_rag.generator.extraction.spans import Span, spans_of
 
 MAX_CANDIDATES: Final = 256
 """Most values of one sentence; the first ones of a longer one."""
@@ -28,41 +27,25 @@ _ROW: Final = " | "
 _END_MARKS: Final = " .,;:!?。،؛।"
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A value of a sentence.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate(Span):
+    """A value of a sentence; its characters are those of the passage's text.
 
     Attributes:
         passage: 0-based rank of the passage.
         sentence: 0-based position of the sentence in the passage.
-        start: First character in the passage's text.
-        end: One past the last.
-        kind: What it looks like.
-        bare: One past the last character of the number alone, without what it counts; ``end`` of other values.
-        readings: What it may mean as a JSON number or an ISO date, likeliest first; none of a text.
-        unit: What follows the number, lower case; empty without.
         key: What the text calls it: the header of its column, or what is before its colon; empty if nothing does.
-        row: What else its row says; empty outside of tables.
-        part: Whether it is one end of a range.
         choice: The text of a choice that it spells; empty of other values.
     """
 
     passage: int
     sentence: int
-    start: int
-    end: int
-    kind: Kind
-    bare: int
-    readings: tuple[str, ...] = ()
-    unit: str = ""
     key: str = ""
-    row: str = ""
-    part: bool = False
     choice: str = ""
 
 
 def candidates_of(
-    ranked: RankedPassage, passage: int, sentence: int, words: Words, mark: str = ""
+    ranked: RankedPassage, passage: int, sentence: int, words: ValueWords, mark: str = ""
 ) -> tuple[Candidate, ...]:
     """Returns the values of a sentence.
 
@@ -70,28 +53,27 @@ def candidates_of(
         ranked: The passage.
         passage: Its rank.
         sentence: Position of the sentence in it.
-        words: Words of its language.
+        words: ValueWords of its language.
         mark: The character before fractions in the passage (``numbers.decimal_mark``).
     """
     place = ranked.sentences[sentence]
     text = ranked.passage.text[place.start : place.end]
     found: list[Candidate] = []
 
-    def add(span: Span, offset: int, key: str = "", row: str = "") -> None:
+    def add(span: Span, offset: int, key: str = "") -> None:
         at = place.start + offset
         found.append(
             Candidate(
-                passage,
-                sentence,
                 at + span.start,
                 at + span.end,
                 span.kind,
                 at + span.bare,
                 span.readings,
                 span.unit,
-                key,
-                row,
                 span.part,
+                passage=passage,
+                sentence=sentence,
+                key=key,
             )
         )
 
@@ -104,12 +86,11 @@ def candidates_of(
             start = at + len(cell) - len(cell.lstrip())
             stripped = cell.strip()
             if stripped and column < len(header[1]):
-                row = text[:at] + text[at + len(cell) :]
                 typed = list(spans_of(stripped, words, mark))
                 for span in typed:
-                    add(span, start, header[1][column], row)
+                    add(span, start, header[1][column])
                 if not any((span.start, span.end) == (0, len(stripped)) for span in typed):
-                    add(Span(0, len(stripped), Kind.CELL, len(stripped)), start, header[1][column], row)
+                    add(Span(0, len(stripped), ValueKind.CELL, len(stripped)), start, header[1][column])
             at += len(cell) + len(_ROW)
         return tuple(found[:MAX_CANDIDATES])
     keyed = _KEY.match(text)
@@ -119,7 +100,7 @@ def candidates_of(
     if keyed:
         end = len(text.rstrip(_END_MARKS))
         if end > value:
-            add(Span(value, end, Kind.KEYED, end), 0, keyed["key"].strip())
+            add(Span(value, end, ValueKind.KEYED, end), 0, keyed["key"].strip())
     return tuple(found[:MAX_CANDIDATES])
 
 
@@ -129,7 +110,8 @@ def choices_of(ranked: RankedPassage, passage: int, sentence: int, choices: Sequ
     for choice in choices:
         pattern = re.compile(rf"(?<!\w){re.escape(choice.strip())}(?!\w)", re.IGNORECASE)
         for match in pattern.finditer(ranked.passage.text, place.start, place.end):
-            yield Candidate(passage, sentence, *match.span(), Kind.CHOICE, match.end(), choice=choice)
+            start, end = match.span()
+            yield Candidate(start, end, ValueKind.CHOICE, end, passage=passage, sentence=sentence, choice=choice)
 
 
 def runs_of(ranked: RankedPassage, passage: int, sentence: int, most: int) -> Iterator[Candidate]:
@@ -139,7 +121,7 @@ def runs_of(ranked: RankedPassage, passage: int, sentence: int, most: int) -> It
     for size in range(min(most, len(words)), 0, -1):
         for first in range(len(words) - size + 1):
             start, end = words[first].start(), words[first + size - 1].end()
-            yield Candidate(passage, sentence, start, end, Kind.RUN, end)
+            yield Candidate(start, end, ValueKind.RUN, end, passage=passage, sentence=sentence)
 
 
 def header_of(ranked: RankedPassage, sentence: int) -> tuple[int, tuple[str, ...]] | None:

@@ -15,17 +15,19 @@ from enum import Enum
 from math import log
 from typing import Final
 
-from edge_rag.analysis.languages import language_of
+from edge_rag.analysis.languages import ENGLISH_FUNCTION_WORDS, language_of
 from edge_rag.analysis.numbers import decimal_mark
+from edge_rag.analysis.questions import asked_value
 from edge_rag.analysis.terms import terms_of
+from edge_rag.analysis.values import ValueKind, value_words
 from edge_rag.core.passage import RankedPassage
-from edge_rag.core.text import FUNCTION_WORDS
 from edge_rag.generator.extraction.candidates import Candidate, candidates_of, choices_of, runs_of
-from edge_rag.generator.extraction.span import Kind
-from edge_rag.generator.extraction.words import Ask, words_of
 
 MAX_SENTENCES: Final = 12
 """Sentences whose values compete: those with the most evidence for the question, and as many for a field's words."""
+
+_UNITED: Final = frozenset((ValueKind.COUNT, ValueKind.AMOUNT, ValueKind.SPAN, ValueKind.SHARE))
+"""Kinds of values that may have what is counted beside them."""
 
 _QUESTION_END: Final = re.compile("[?\uff1f\u061f\u055e\u1367\u2e2e]\\W*$|[\u0370-\u03ff\u1f00-\u1fff];\\W*$")
 
@@ -102,39 +104,46 @@ class Scored:
     score: float
 
 
-_FITS: Final[Mapping[Ask, Mapping[Kind, float]]] = {
-    Ask.COUNT: {Kind.NUMBER: 1.0, Kind.SPAN: 0.6, Kind.SHARE: 0.4, Kind.CELL: 0.1},
-    Ask.AMOUNT: {Kind.NUMBER: 1.0, Kind.SHARE: 0.9, Kind.SPAN: 0.8, Kind.CELL: 0.1},
-    Ask.SHARE: {Kind.SHARE: 1.0, Kind.NUMBER: 0.3},
-    Ask.SPAN: {Kind.SPAN: 1.0, Kind.TIME: 0.5, Kind.NUMBER: 0.4},
-    Ask.RHYTHM: {Kind.RHYTHM: 1.0, Kind.SPAN: 0.6},
-    Ask.DATE: {Kind.DATE: 1.0, Kind.YEAR: 0.9, Kind.DECADE: 0.8, Kind.MONTH: 0.5, Kind.WEEKDAY: 0.5, Kind.TIME: 0.4},
-    Ask.YEAR: {Kind.YEAR: 1.0, Kind.DATE: 0.4, Kind.DECADE: 0.3},
-    Ask.DECADE: {Kind.DECADE: 1.0, Kind.YEAR: 0.5},
-    Ask.MONTH: {Kind.MONTH: 1.0, Kind.DATE: 0.5},
-    Ask.WEEKDAY: {Kind.WEEKDAY: 1.0, Kind.DATE: 0.6},
-    Ask.TIME: {Kind.TIME: 1.0, Kind.SPAN: 0.3},
-    Ask.NAME: {Kind.NAME: 1.0, Kind.QUOTED: 0.6, Kind.CELL: 0.5, Kind.KEYED: 0.5, Kind.CODE: 0.2},
-    Ask.SENTENCE: {},
-    Ask.CODE: {Kind.CODE: 1.0, Kind.CELL: 0.5, Kind.NUMBER: 0.4, Kind.QUOTED: 0.4, Kind.KEYED: 0.4},
+def _kinds(**fits: float) -> Mapping[ValueKind, float]:
+    return {ValueKind(name): fit for name, fit in fits.items()}
+
+
+_FITS: Final[Mapping[ValueKind, Mapping[ValueKind, float]]] = {
+    ValueKind.COUNT: _kinds(count=1.0, amount=1.0, span=0.6, share=0.4, cell=0.1),
+    ValueKind.AMOUNT: _kinds(count=1.0, amount=1.0, share=0.9, span=0.8, cell=0.1),
+    ValueKind.SHARE: _kinds(share=1.0, count=0.3, amount=0.3),
+    ValueKind.SPAN: _kinds(span=1.0, time=0.5, count=0.4, amount=0.4),
+    ValueKind.RHYTHM: _kinds(rhythm=1.0, span=0.6),
+    ValueKind.DATE: _kinds(date=1.0, year=0.9, decade=0.8, month=0.5, weekday=0.5, time=0.4),
+    ValueKind.YEAR: _kinds(year=1.0, date=0.4, decade=0.3),
+    ValueKind.DECADE: _kinds(decade=1.0, year=0.5),
+    ValueKind.MONTH: _kinds(month=1.0, date=0.5),
+    ValueKind.WEEKDAY: _kinds(weekday=1.0, date=0.6),
+    ValueKind.TIME: _kinds(time=1.0, span=0.3),
+    ValueKind.NAME: _kinds(name=1.0, quoted=0.6, cell=0.5, keyed=0.5, code=0.2),
+    ValueKind.SENTENCE: _kinds(),
+    ValueKind.CODE: _kinds(code=1.0, cell=0.5, count=0.4, amount=0.4, quoted=0.4, keyed=0.4),
 }
-_OPEN: Final = {
-    Kind.NAME: 0.5,
-    Kind.CODE: 0.4,
-    Kind.QUOTED: 0.5,
-    Kind.CELL: 0.5,
-    Kind.KEYED: 0.6,
-    Kind.NUMBER: 0.3,
-    Kind.SHARE: 0.3,
-    Kind.SPAN: 0.3,
-    Kind.RHYTHM: 0.3,
-    Kind.DATE: 0.3,
-    Kind.YEAR: 0.2,
-}
+"""How values fit by what is asked for, 0 to 1."""
+
+_OPEN: Final = _kinds(
+    name=0.5,
+    code=0.4,
+    quoted=0.5,
+    cell=0.5,
+    keyed=0.6,
+    count=0.3,
+    amount=0.3,
+    share=0.3,
+    span=0.3,
+    rhythm=0.3,
+    date=0.3,
+    year=0.2,
+)
 """How values fit a question of which only the topic is known."""
 
-_NUMERIC: Final = {Kind.NUMBER: 1.0, Kind.SHARE: 1.0, Kind.SPAN: 1.0, Kind.YEAR: 0.3}
-
+_NUMERIC: Final = _kinds(count=1.0, amount=1.0, share=1.0, span=1.0, year=0.3)
+_DATED: Final = _kinds(date=1.0)
 
 _SLOPE: Final = (0.15, 0.2)
 _OWN_SLOPE: Final = (1.0, 1.5)
@@ -158,8 +167,8 @@ class Chooser:
         self._question = question
         self._passages = passages
         self._weights = weights
-        self._words = words_of(language_of(question))
-        self._own_words = [words_of(language_of(each.passage.text)) for each in passages]
+        self._language = language_of(question)
+        self._own_words = [value_words(language_of(each.passage.text)) for each in passages]
         self._marks = [decimal_mark(each.passage.text) for each in passages]
         self._sentences = {
             (rank, number): [*terms_of(ranked.passage.text[place.start : place.end])]
@@ -175,7 +184,7 @@ class Chooser:
     def ranked(self, wanted: Wanted) -> list[Scored]:
         """Returns the values that may answer, best first; none if no sentence holds one."""
         fits, rest = self._fits(wanted)
-        counted = {each.term for each in terms_of(rest) if rest[each.start : each.end] not in FUNCTION_WORDS}
+        counted = {each.term for each in terms_of(rest) if rest[each.start : each.end] not in ENGLISH_FUNCTION_WORDS}
         if wanted.type in (ValueType.NUMBER, ValueType.INTEGER):
             counted |= {each.term for each in terms_of(wanted.field)}
         weights = self._weights
@@ -193,7 +202,7 @@ class Chooser:
                     score -= weights.key  # the document calls it something else
                 score += weights.key * self._keyed(candidate, {**asked, **named})
                 score -= self._oddity(candidate)
-                if candidate.kind is Kind.NUMBER and fits is _FITS[Ask.AMOUNT] and candidate.end == candidate.bare:
+                if candidate.kind is ValueKind.COUNT and fits is _FITS[ValueKind.AMOUNT]:
                     digits = self._text(candidate.passage, candidate.start, candidate.end)[-1:].isdigit()
                     score -= weights.unitless * (1 if digits else 2)
                 if candidate.part and wanted.type is ValueType.TEXT:
@@ -280,30 +289,30 @@ class Chooser:
         return {
             each.term: self._rarity[each.term]
             for each in terms_of(text)
-            if each.term in self._rarity and text[each.start : each.end].lower() not in FUNCTION_WORDS
+            if each.term in self._rarity and text[each.start : each.end].lower() not in ENGLISH_FUNCTION_WORDS
         }
 
-    def _fits(self, wanted: Wanted) -> tuple[Mapping[Kind, float], str]:
+    def _fits(self, wanted: Wanted) -> tuple[Mapping[ValueKind, float], str]:
         """Returns how the kinds fit, and the words of the question that follow what it asks for."""
         for text in filter(
             None, (wanted.field, "" if wanted.field and wanted.type is not ValueType.TEXT else wanted.question)
         ):
-            asked = self._words.asked(text)
+            asked = asked_value(text, self._language)
             if asked is not None:
-                fits = _FITS[asked.ask]
+                fits = _FITS[asked.kind]
                 rest = asked.after
                 if wanted.type in (ValueType.NUMBER, ValueType.INTEGER):
                     kept = {kind: fit for kind, fit in fits.items() if kind in _NUMERIC}
                     return {**{kind: fit / 3 for kind, fit in _NUMERIC.items()}, **kept}, rest
                 if wanted.type is ValueType.DATE:
-                    return {Kind.DATE: 1.0}, rest
+                    return _DATED, rest
                 return fits, rest
             if wanted.field:
                 break
         if wanted.type in (ValueType.NUMBER, ValueType.INTEGER):
             return _NUMERIC, ""
         if wanted.type is ValueType.DATE:
-            return {Kind.DATE: 1.0}, ""
+            return _DATED, ""
         return _OPEN, ""
 
     def _is_repeated(self, candidate: Candidate) -> bool:
@@ -315,7 +324,7 @@ class Chooser:
 
     def _unit(self, candidate: Candidate, counted: set[str]) -> float:
         """Returns 1 if what the question counts follows the number or is part of its unit, less if it is farther."""
-        if not counted or candidate.kind not in (Kind.NUMBER, Kind.SPAN, Kind.SHARE):
+        if not counted or candidate.kind not in _UNITED:
             return 0.0
         text = self._passages[candidate.passage].passage.text
         place = self._passages[candidate.passage].sentences[candidate.sentence]
@@ -336,7 +345,7 @@ class Chooser:
             ranked.passage.text[candidate.end : place.end],
         )
         odd = self._weights.aside if before.rfind("(") > before.rfind(")") and ")" in after else 0.0
-        if candidate.kind is Kind.NUMBER and candidate.end == candidate.bare and not candidate.key:
+        if candidate.kind is ValueKind.COUNT and not candidate.key:
             named = re.search(r"(?<=[\w,;] )[^\W\d_]\w+ $", before)
             if (named is not None and named[0][0].isupper()) or re.match(r"-[^\W\d_]", after):
                 odd += self._weights.label
@@ -372,7 +381,7 @@ class Chooser:
     def _keyed(candidate: Candidate, weights: Mapping[str, float]) -> float:
         """Returns the share of the words of a value's name that are wanted, 0 to 1."""
         key = candidate.key.lower()
-        terms = {each.term for each in terms_of(key) if key[each.start : each.end] not in FUNCTION_WORDS}
+        terms = {each.term for each in terms_of(key) if key[each.start : each.end] not in ENGLISH_FUNCTION_WORDS}
         return sum(term in weights for term in terms) / len(terms) if terms else 0.0
 
     def _text(self, passage: int, start: int, end: int) -> str:

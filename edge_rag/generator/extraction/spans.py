@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from itertools import pairwise
 from typing import Final
 
-from edge_rag.analysis.numbers import normal_numbers
-from edge_rag.generator.extraction.quantities import quantities_of
-from edge_rag.generator.extraction.span import Kind, Span
-from edge_rag.generator.extraction.words import Words
+from edge_rag.analysis.numbers import Number, normal_numbers
+from edge_rag.analysis.values import ValueKind, ValueWords
 
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _CLOCK: Final = re.compile(
@@ -31,16 +31,51 @@ _NAME_WORD: Final = re.compile(r"[^\W\d_][\w'’&.-]*\w|[^\W\d_]")
 _QUOTED: Final = re.compile(
     r"[\"“„]([^\"“”„\n]{1,200})[\"”“]|«\s?([^«»\n]{1,200}?)\s?»|[「『]([^「」『』\n]{1,200})[」』]"
 )
-_NESTED: Final = (Kind.DATE, Kind.YEAR, Kind.MONTH, Kind.WEEKDAY)
+_NESTED: Final = (ValueKind.DATE, ValueKind.YEAR, ValueKind.MONTH, ValueKind.WEEKDAY)
 """Kinds of which one may be in another."""
 
+_TOKEN: Final = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*|[%‰°€$£¥][CFK]?\b|[^\w\s]")
+_CURRENCY: Final = "€$£¥"
+_SYMBOL: Final = re.compile(
+    r"\s?(?:%|‰|°\s?[CFK]?(?!\w)|[€$£¥]|[a-zA-ZµΩ]{1,4}[²³23]?(?:/[a-zA-Z]{1,3}[²³23]?)?(?!\w))"
+)
+_SHORT: Final = 3
+"""Letters of a word, at most, that is no part of a unit, such as "in" before "years"."""
 
-def spans_of(text: str, words: Words, mark: str = "") -> Iterator[Span]:
+_ONE_LETTER: Final = frozenset("smhdgtlLVAWNJKT")
+_DASHES: Final = ("-", "–", "—", "...", "…", "~")
+_GAP: Final = re.compile(r"[\s\u00a0\u202f-]{0,2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A value in a text.
+
+    Attributes:
+        start: First character.
+        end: One past the last.
+        kind: What it looks like.
+        bare: One past the last character of the number alone, without what it counts; ``end`` of other values.
+        readings: What it may mean as a JSON number or an ISO date, likeliest first; none of a text.
+        unit: What follows the number, lower case; empty without.
+        part: Whether it is one end of a range.
+    """
+
+    start: int
+    end: int
+    kind: ValueKind
+    bare: int
+    readings: tuple[str, ...] = ()
+    unit: str = ""
+    part: bool = False
+
+
+def spans_of(text: str, words: ValueWords, mark: str = "") -> Iterator[Span]:
     """Yields the values in a text; some are part of others.
 
     Args:
         text: A sentence, or a cell of a table.
-        words: Words of its language.
+        words: ValueWords of its language.
         mark: The character before fractions in it (``numbers.decimal_mark``).
     """
     taken: list[range] = []
@@ -53,14 +88,14 @@ def spans_of(text: str, words: Words, mark: str = "") -> Iterator[Span]:
             if span.kind in _NESTED or is_free(span):
                 taken.append(range(span.start, span.end))
                 yield span
-    yield from (span for span in quantities_of(text, words, mark) if span.kind is Kind.RHYTHM or is_free(span))
+    yield from (span for span in _quantities(text, words, mark) if span.kind is ValueKind.RHYTHM or is_free(span))
     yield from _names(text, words)
     for match in _QUOTED.finditer(text):
         start, end = next(place for number in (1, 2, 3) if (place := match.span(number)) != (-1, -1))
-        yield Span(start, end, Kind.QUOTED, end)
+        yield Span(start, end, ValueKind.QUOTED, end)
 
 
-def _codes(text: str, words: Words) -> Iterator[Span]:
+def _codes(text: str, words: ValueWords) -> Iterator[Span]:
     for match in _CODE.finditer(text):
         token = match[0]
         if token[0].isdigit():
@@ -69,10 +104,10 @@ def _codes(text: str, words: Words) -> Iterator[Span]:
                 continue  # a number with its unit, an ordinal, a date, a range, or "50-year"
         elif "-" in token and token.split("-")[0].lower() in words.numbers:
             continue
-        yield Span(*match.span(), Kind.CODE, match.end())
+        yield Span(*match.span(), ValueKind.CODE, match.end())
 
 
-def _dates(text: str, words: Words) -> Iterator[Span]:
+def _dates(text: str, words: ValueWords) -> Iterator[Span]:
     taken: list[range] = []
     for match in words.date.finditer(text) if words.date is not None else ():
         whole = bool(match["day"] or match["later"] or match["year"])
@@ -80,33 +115,38 @@ def _dates(text: str, words: Words) -> Iterator[Span]:
         if not whole and words.capital_months and (name[0].islower() or match.start() == 0):
             continue  # a verb or another word: may, march
         taken.append(range(*match.span()))
-        yield Span(*match.span(), Kind.DATE if whole else Kind.MONTH, match.end(), _reading(match, words))
+        yield Span(*match.span(), ValueKind.DATE if whole else ValueKind.MONTH, match.end(), _reading(match, words))
         if whole:
-            yield Span(*match.span("month"), Kind.MONTH, match.end("month"))
+            yield Span(*match.span("month"), ValueKind.MONTH, match.end("month"))
         if match["year"]:
-            yield Span(*match.span("year"), Kind.YEAR, match.end("year"), (match["year"],))
+            yield Span(*match.span("year"), ValueKind.YEAR, match.end("year"), (match["year"],))
     for number in normal_numbers(text):
         if _ISO_DATE.fullmatch(number.readings[0]):
             taken.append(range(number.start, number.end))
-            yield Span(number.start, number.end, Kind.DATE, number.end, number.readings)
+            yield Span(number.start, number.end, ValueKind.DATE, number.end, number.readings)
             if year := _FOUR_DIGITS.search(text, number.start, number.end):
-                yield Span(*year.span(), Kind.YEAR, year.end(), (year[0],))
+                yield Span(*year.span(), ValueKind.YEAR, year.end(), (year[0],))
     years = [*_YEAR.finditer(text)]
     for first, second in pairwise(years):
         between, before = text[first.end() : second.start()].strip().lower(), text[: first.start()].lower().split()
         opened = bool(before) and before[-1] in words.between
         if between in words.to or (between in words.conjoined and opened):
-            yield Span(first.start(), second.end(), Kind.DATE, second.end())
+            yield Span(first.start(), second.end(), ValueKind.DATE, second.end())
     for match in years:
         if not any(match.start() in each for each in taken):
             decade = match[0].endswith("s")
-            yield Span(*match.span(), Kind.DECADE if decade else Kind.YEAR, match.end(), () if decade else (match[0],))
+            yield Span(
+                *match.span(),
+                ValueKind.DECADE if decade else ValueKind.YEAR,
+                match.end(),
+                () if decade else (match[0],),
+            )
     for match in _WORD.finditer(text):
         if match[0].lower() in words.weekdays:
-            yield Span(*match.span(), Kind.WEEKDAY, match.end())
+            yield Span(*match.span(), ValueKind.WEEKDAY, match.end())
 
 
-def _reading(match: re.Match[str], words: Words) -> tuple[str, ...]:
+def _reading(match: re.Match[str], words: ValueWords) -> tuple[str, ...]:
     """Returns the ISO form of a date of day, month and year."""
     day = match["day"] or match["later"]
     if not day or not match["year"] or not 1 <= int(day) <= _MOST_DAYS:
@@ -116,10 +156,137 @@ def _reading(match: re.Match[str], words: Words) -> tuple[str, ...]:
 
 def _times(text: str) -> Iterator[Span]:
     for match in _CLOCK.finditer(text):
-        yield Span(*match.span(), Kind.TIME, match.end())
+        yield Span(*match.span(), ValueKind.TIME, match.end())
 
 
-def _names(text: str, words: Words) -> Iterator[Span]:
+def _quantities(text: str, words: ValueWords, mark: str) -> Iterator[Span]:
+    """Yields numbers with their units, ranges of them, and what says how often."""
+    tokens = [(match.start(), match.end(), match[0].lower()) for match in _TOKEN.finditer(text)]
+    numbers = [*normal_numbers(text, mark), *words.spelled_numbers(text)]
+    single = [_quantity(text, number, tokens, words) for number in sorted(numbers, key=lambda number: number.start)]
+    parts: set[int] = set()
+    for index, (span, following) in enumerate(pairwise(single)):
+        pair = _range(text, span, following, words)
+        if pair is not None:
+            parts |= {index, index + 1}
+            yield pair
+    for index, span in enumerate(single):
+        yield replace(span, part=index in parts)
+    yield from _rhythms(text, single, tokens, words)
+
+
+def _quantity(text: str, number: Number, tokens: Sequence[tuple[int, int, str]], words: ValueWords) -> Span:
+    start, end, readings = number.start, number.end, number.readings
+    sign = re.search(r"(?:(?<=^)|(?<=[\s(]))[-−]$", text[:start])
+    if sign:
+        start, readings = sign.start(), tuple(f"-{reading}" for reading in readings)
+    following = [token for token in tokens if token[0] >= end]
+    unit = ""
+    if start and text[start - 1] in _CURRENCY:
+        start, unit = start - 1, text[start - 1]
+    if following and following[0][2] in words.magnitudes and _GAP.fullmatch(text, end, following[0][0]):
+        readings = tuple(_scaled(reading, words.magnitudes[following[0][2]]) for reading in readings)
+        end = following[0][1]
+        following = following[1:]
+    bare = end
+    kind = ValueKind.COUNT
+    at = _unit_end(text, end, following, words)
+    if at > end:
+        kind = ValueKind.AMOUNT
+        unit, end = text[end:at].strip(" -\u00a0\u202f").lower(), at
+    if unit in words.shares:
+        kind = ValueKind.SHARE
+    elif _is_time(unit, words):
+        kind = ValueKind.SPAN
+    return Span(start, end, kind, bare, readings, unit)
+
+
+def _is_time(unit: str, words: ValueWords) -> bool:
+    parts = unit.split()
+    return bool(parts) and parts[-1] in words.spans and not any(each in words.per for each in parts[:-1])
+
+
+def _unit_end(text: str, end: int, following: Sequence[tuple[int, int, str]], words: ValueWords) -> int:
+    """Returns where the unit ends that follows a number; ``end`` if none does."""
+    symbol = _SYMBOL.match(text, end)
+    at = end
+    if symbol and _is_symbol(symbol[0].strip(), words):
+        at = symbol.end()
+    elif following and _GAP.fullmatch(text, end, following[0][0]):
+        first = following[0][2]
+        if first in words.units:
+            at = following[0][1]
+            if len(following) > 1 and following[1][2] in words.units and text[at : following[1][0]] == " ":
+                at = following[1][1]  # degrees Celsius, square kilometres
+        elif (
+            len(following) > 1
+            and following[1][2] in words.units
+            and following[1][2] not in words.per
+            and first.isalpha()
+            and len(first) > _SHORT
+            and first not in words.per | words.to | words.conjoined
+            and text[following[0][1] : following[1][0]] == " "
+        ):
+            at = following[1][1]  # operating hours
+    if at == end:
+        return end
+    rest = [token for token in following if token[0] >= at]
+    if len(rest) > 1 and rest[0][2] in words.per and rest[1][2] in words.units and text[at : rest[0][0]] == " ":
+        return rest[1][1]  # litres per second
+    return at
+
+
+def _is_symbol(text: str, words: ValueWords) -> bool:
+    if len(text) == 1 and text.isalpha():  # "20 a" is no current, in Spanish
+        return text in _ONE_LETTER
+    plain = text.lower().replace(" ", "")
+    return plain in words.units or ("/" in plain and plain.split("/")[0] in words.units)
+
+
+def _scaled(reading: str, power: int) -> str:
+    try:
+        scaled = Decimal(reading).scaleb(power)
+    except InvalidOperation:
+        return reading
+    text = f"{scaled:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _range(text: str, first: Span, second: Span, words: ValueWords) -> Span | None:
+    """Returns the range of which two numbers are the ends."""
+    between, before = text[first.end : second.start].strip().lower(), text[: first.start].lower().split()[-1:]
+    if first.end > second.start or (before and before[0] in words.origin):
+        return None
+    opened = bool(before) and before[0] in words.between
+    shared = bool(second.unit) and first.end == first.bare
+    if between in _DASHES or between in words.to or (between in words.conjoined and (opened or shared)):
+        return Span(first.start, second.end, second.kind, second.bare, (), second.unit)
+    return None
+
+
+def _rhythms(
+    text: str, quantities: Sequence[Span], tokens: Sequence[tuple[int, int, str]], words: ValueWords
+) -> Iterator[Span]:
+    starts = {span.start: span for span in quantities}
+    for index, (start, end, word) in enumerate(tokens):
+        following = tokens[index + 1 : index + 3]
+        if word in words.regularly:
+            yield Span(start, end, ValueKind.RHYTHM, end)
+        elif word in words.every and following:
+            quantity = starts.get(following[0][0])
+            if quantity is not None and quantity.end > quantity.bare:
+                yield Span(start, quantity.end, ValueKind.RHYTHM, quantity.end)
+            elif following[0][2] in words.units | words.weekdays | words.months.keys():
+                yield Span(start, following[0][1], ValueKind.RHYTHM, following[0][1])
+        elif word in words.times:
+            begin = start
+            if index and (tokens[index - 1][2] in words.numbers or tokens[index - 1][2].isdigit()):
+                begin = tokens[index - 1][0]
+            if len(following) == 2 and following[0][2] in words.per and following[1][2] in words.units:
+                yield Span(begin, following[1][1], ValueKind.RHYTHM, following[1][1])
+
+
+def _names(text: str, words: ValueWords) -> Iterator[Span]:
     """Yields runs of capitalized words, with the particles inside them."""
     matches = [*_NAME_WORD.finditer(text)]
     index = 0
@@ -140,7 +307,7 @@ def _names(text: str, words: Words) -> Iterator[Span]:
         start, end = matches[index].start(), matches[last].end()
         first_word = start == 0 and last == index
         if not first_word:
-            yield Span(start, end, Kind.NAME, end)
+            yield Span(start, end, ValueKind.NAME, end)
         index = last + 1
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
+from edge_rag.analysis.questions import QuestionKind, kind_of
 from edge_rag.analysis.terms import terms_of
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.limits.request_fields import MAX_SENTENCES
@@ -20,7 +21,6 @@ from edge_rag.generator.quoting.blocks import Unit, section_of, unit_of
 from edge_rag.generator.quoting.choose import chosen_sentences
 from edge_rag.generator.quoting.context import context_of, named_terms
 from edge_rag.generator.quoting.window import Window
-from edge_rag.generator.quoting.words import QuestionKind, kind_of
 from edge_rag.reranker.scoring import weights_by_term
 
 CUT: Final = "[…]"

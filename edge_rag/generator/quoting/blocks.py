@@ -15,9 +15,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from edge_rag.analysis.questions import QuestionKind
 from edge_rag.core.documents.parts import PartKind
 from edge_rag.generator.quoting.window import TITLE_CHARACTERS, Span, Window, ends_with_colon, is_open
-from edge_rag.generator.quoting.words import QuestionKind
 
 MAX_BLOCK_CHARACTERS: Final = 1500
 """Most characters quoted for one sentence: whole lines of a list, or whole parts of a procedure."""

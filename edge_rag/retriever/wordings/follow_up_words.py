@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from edge_rag.core.text import FUNCTION_WORDS
+from edge_rag.analysis.languages import FUNCTION_WORDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ FOLLOW_UP_WORDS: Final[Mapping[str, FollowUpWords]] = {
             both one ones that there
             """
         ),
-        function=FUNCTION_WORDS
+        function=FUNCTION_WORDS["en"]
         | _words(
             """
             called compare describe else explain far get give go goes good got great happen happened happens heard
@@ -100,15 +100,13 @@ FOLLOW_UP_WORDS: Final[Mapping[str, FollowUpWords]] = {
             das dem den der die es
             """
         ),
-        function=_words(
+        function=FUNCTION_WORDS["de"]
+        | _words(
             """
-            aber als also am an auch auf aus bei beim bin bis bist bitte da danke darf das dass dem den denn der des
-            die du durch dürfen eigentlich ein eine einem einen einer eines es für gab gegen genannt gewesen gibt
-            groß haben hat hatte hatten heißen heißt hier ich ihr im in ist ja kann kein keine können lange mal man
-            mehr mich mir mit muss müssen nach nein nicht noch nur ob oder oft ohne sehr sein seit sich sind so soll
-            sollen um und uns unter viel viele vom von vor wann war waren warum was weil welche welchem welchen
-            welcher welches wem wen wenn wer werden weshalb wessen wie wieso wieviel will wir wird wo wofür woher
-            wohin wollen womit woran worden worin wovon wurde wurden zu zum zur zwischen über
+            aber als also am auch beim bin bis bist bitte da danke darf dass denn du dürfen eigentlich gab gegen
+            genannt gewesen groß hatte hatten heißen heißt hier ihr ja kein keine können lange mal mehr mich mir
+            müssen nein noch nur ob ohne sehr seit so sollen um uns viel vom vor weil wem wen wenn weshalb
+            wessen wieso will wir wofür woher wohin wollen womit woran worden worin wovon zwischen
             """
         ),
         asking=_words(
@@ -143,13 +141,12 @@ FOLLOW_UP_WORDS: Final[Mapping[str, FollowUpWords]] = {
             aquello eso esto
             """
         ),
-        function=_words(
+        function=FUNCTION_WORDS["es"]
+        | _words(
             """
-            a adónde al como con cuando cuál cuáles cuándo cuánta cuántas cuánto cuántos cómo de debe deben del
-            desde donde durante dónde e el en entre era eran es estaba está están favor fue fueron gracias ha haber
-            había habían hace hacer han hasta hay hizo la las le les llama llamaba llamado lo los me mi muy más no
-            nos o para pero por porque puede pueden que quién quiénes qué se según ser si sido sin sobre son su sus
-            sí también te tenía tiene tienen tras tu u un una unas unos veces vez y ya
+            a adónde como cuando deben desde donde durante e entre eran estaba favor gracias haber había habían
+            hace hacer hasta hizo le les llama llamaba llamado me mi muy nos pero porque pueden según ser si
+            sido sin sobre sí también te tenía tiene tienen tras tu u veces vez ya
             """
         ),
         asking=_words(
@@ -183,13 +180,12 @@ FOLLOW_UP_WORDS: Final[Mapping[str, FollowUpWords]] = {
             ceci cela en là y ça
             """
         ),
-        function=_words(
+        function=FUNCTION_WORDS["fr"]
+        | _words(
             """
-            a appelle au aussi aux avaient avait avec avoir c ce cela ces cet cette chez combien comment d dans de
-            depuis des doit doivent du elle elles en entre est et faire fait faut fois furent fut il ils je l la le
-            les leur leurs longtemps lui m mais me merci n ne nommé non nous on ont ou oui où par pas pendant peut
-            peuvent plus pour pourquoi qu quand que quel quelle quelles quels qui quoi s sa sans se ses si son sont
-            sous souvent sur t te tu un une vers vous y à ça étaient était été être
+            appelle aussi avaient avait avoir c cela cet chez depuis doit doivent elles en entre faire fait fois
+            furent fut ils je leur leurs longtemps lui m mais me merci nommé non nous oui pendant peuvent plus
+            sa sans ses si son sous souvent t te tu vers vous y à ça étaient être
             """
         ),
         asking=_words(

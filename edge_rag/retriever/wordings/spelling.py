@@ -27,9 +27,8 @@ from itertools import pairwise, takewhile
 from math import exp, log
 from typing import Final, NamedTuple, Protocol
 
-from edge_rag.analysis.languages import function_words, language_of, sure_language_of
+from edge_rag.analysis.languages import ENGLISH_FUNCTION_WORDS, FUNCTION_WORDS, language_of, sure_language_of
 from edge_rag.analysis.terms import Term, plain_letters, word_term, words_of
-from edge_rag.core.text import FUNCTION_WORDS
 
 MAX_CHARACTERS: Final = 1024
 """Longer questions, which are mostly pasted texts, are not corrected."""
@@ -169,11 +168,11 @@ def corrected(question: str, lexicon: Lexicon, known: Collection[str] = ()) -> s
     """
     words = list(words_of(question)) if len(question) <= MAX_CHARACTERS else []
     exact = lexicon.counts({word.term for word in words}) if words else {}
-    missing = [word for word in words if word.term not in exact and word.term not in FUNCTION_WORDS]
+    missing = [word for word in words if word.term not in exact and word.term not in ENGLISH_FUNCTION_WORDS]
     missing = [word for word in missing if word.term not in known]
     if not missing or _is_foreign(question, words, exact, lexicon):
         return None
-    forms = lexicon.term_counts({word.term for word in words} - FUNCTION_WORDS)
+    forms = lexicon.term_counts({word.term for word in words} - ENGLISH_FUNCTION_WORDS)
     unknown = [word for word in missing if not forms[word.term]]
     open_words = [word for word in missing if _is_corrigible(word, question)][:MAX_CORRECTED]
     changes = _joined(open_words, words, question, lexicon)
@@ -188,7 +187,7 @@ def corrected(question: str, lexicon: Lexicon, known: Collection[str] = ()) -> s
     distinctive = [
         word
         for word in words
-        if 0 < forms.get(word.term, 0) <= _COMMON_SHARE * lexicon.chunks and word.term not in FUNCTION_WORDS
+        if 0 < forms.get(word.term, 0) <= _COMMON_SHARE * lexicon.chunks and word.term not in ENGLISH_FUNCTION_WORDS
     ]
     strange = sum(not lexicon.is_familiar(word.term) for word in unknown)
     all_misspelled = strange >= 2 and strange >= _MISSPELLED_SHARE * (len(unknown) + len(distinctive))
@@ -213,7 +212,7 @@ def _is_foreign(question: str, words: Sequence[Term], exact: Mapping[str, int], 
     Manuals may lack the words that questions begin with, so the collection's languages are told by all of each
     language's.
     """
-    language, languages = language_of(question), function_words()
+    language, languages = language_of(question), FUNCTION_WORDS
     used = languages.get(language, frozenset()) & {word.term for word in words}
     lacked = used - exact.keys()
     is_lacking = len(lacked) >= _LACKED_WORDS and len(lacked) > _LACKED_SHARE * len(used)
@@ -310,7 +309,8 @@ def _slot(word: str, lexicon: Lexicon) -> _Slot:
         (
             (_score(plain, near), near)
             for near in lexicon.near(word, allowed_edits(word))
-            if near.edits <= 1 or not (near.word in FUNCTION_WORDS or near.chunks > _COMMON_SHARE * lexicon.chunks)
+            if near.edits <= 1
+            or not (near.word in ENGLISH_FUNCTION_WORDS or near.chunks > _COMMON_SHARE * lexicon.chunks)
         ),
         reverse=True,
     )[:CANDIDATES]

@@ -32,9 +32,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from edge_rag.analysis.languages import ENGLISH_FUNCTION_WORDS
 from edge_rag.analysis.terms import word_term, words_of
 from edge_rag.core.passage import RerankRequest, RetrievalRequest, Retrieved
-from edge_rag.core.text import FUNCTION_WORDS
 from edge_rag.errors import EdgeRagError
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.retriever.open_directory import OpenDirectory, RetrieverOptions
@@ -94,7 +94,7 @@ class Writer:
         return self._edited(question, chosen, 1, f"{self._seed}/one/{question}")
 
     def _content(self, question: str) -> list[tuple[int, int]]:
-        words = [each for each in words_of(question) if each.term not in FUNCTION_WORDS | self._common]
+        words = [each for each in words_of(question) if each.term not in ENGLISH_FUNCTION_WORDS | self._common]
         return [(start, end) for start, end, _ in words]
 
     def _edited(self, question: str, places: Sequence[tuple[int, int]], edits: int, seed: str) -> str:

@@ -33,10 +33,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from edge_rag.analysis.languages import ENGLISH_FUNCTION_WORDS
 from edge_rag.analysis.terms import terms_of
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.query import Turn, TurnSource
-from edge_rag.core.text import FUNCTION_WORDS
 from edge_rag.errors import EdgeRagError
 from edge_rag.retriever.open_directory import open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
@@ -133,7 +133,7 @@ def turns_before(topic: Sequence[Asked], place: int, names: dict[str, str]) -> t
 
 def content_terms(text: str) -> set[str]:
     """Returns the index terms of a text without those of English function words."""
-    return {term for start, end, term in terms_of(text) if text[start:end].lower() not in FUNCTION_WORDS}
+    return {term for start, end, term in terms_of(text) if text[start:end].lower() not in ENGLISH_FUNCTION_WORDS}
 
 
 def found(box: Box, question: str, turns: tuple[Turn, ...], document: str) -> bool:

@@ -35,10 +35,10 @@ from rich.progress import track
 from rich.table import Table
 
 from edge_rag.analysis.numbers import normal_numbers
+from edge_rag.analysis.values import value_words
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.extraction.answer import extract
-from edge_rag.generator.extraction.words import words_of
 from edge_rag.retriever.open_directory import open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
@@ -50,7 +50,7 @@ SEED: Final = 21
 XQUAD_QUESTIONS: Final = 66
 MEDIA_TYPES: Final = {".pdf": "application/pdf", ".html": "text/html", ".md": "text/markdown", ".txt": "text/plain"}
 
-_NUMBER_WORDS: Final = words_of("en").numbers
+_NUMBER_WORDS: Final = value_words("en").numbers
 _MONTH: Final = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 _LEAD: Final = "(?:(?:about|around|over|after|before|in|nearly|approximately|by|since|between|from|every|at) )?"
 _DATE: Final = rf"{_LEAD}(?:\d{{1,2}}(?:st|nd|rd|th)? )?{_MONTH}(?: \d{{1,2}})?(?:,? \d{{4}})?|{_LEAD}[12]\d{{3}}s?"
@@ -112,8 +112,10 @@ def same_value(value: str, accepted: str) -> bool:
 
 def _numbers(text: str) -> list[frozenset[str]]:
     found = [(number.start, frozenset(number.readings)) for number in normal_numbers(text)]
-    words = re.finditer(r"[a-z]+", text.lower())
-    found += [(word.start(), frozenset((_NUMBER_WORDS[word[0]],))) for word in words if word[0] in _NUMBER_WORDS]
+    found += [
+        (number.start, frozenset(number.readings))
+        for number in value_words("en").spelled_numbers(text.replace("-", " "))
+    ]
     return [readings for _, readings in sorted(found, key=lambda each: each[0])]
 
 

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_rag.analysis.values import ValueKind, value_words
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.text import sentence_spans
 from edge_rag.generator.extraction.candidates import Candidate, candidates_of, choices_of, runs_of
-from edge_rag.generator.extraction.span import Kind
-from edge_rag.generator.extraction.words import Ask, words_of
 
 
 def ranked(text: str) -> RankedPassage:
@@ -20,52 +19,52 @@ def ranked(text: str) -> RankedPassage:
 
 
 def found(text: str, language: str = "en", sentence: int = 0) -> list[Candidate]:
-    return list(candidates_of(ranked(text), 0, sentence, words_of(language)))
+    return list(candidates_of(ranked(text), 0, sentence, value_words(language)))
 
 
-def texts(text: str, kind: Kind, language: str = "en", sentence: int = 0) -> list[str]:
+def texts(text: str, kind: ValueKind, language: str = "en", sentence: int = 0) -> list[str]:
     return [text[each.start : each.end] for each in found(text, language, sentence) if each.kind is kind]
 
 
 @pytest.mark.parametrize(
     ("text", "language", "kind", "value"),
     [
-        ("Greased every 2,000 operating hours.", "en", Kind.SPAN, "2,000 operating hours"),
-        ("Greased every 2,000 operating hours.", "en", Kind.RHYTHM, "every 2,000 operating hours"),
-        ("It may start six times an hour.", "en", Kind.RHYTHM, "six times an hour"),
-        ("The chain is oiled weekly.", "en", Kind.RHYTHM, "weekly"),
-        ("Use 35 grams of it.", "en", Kind.NUMBER, "35 grams"),
-        ("It delivers 181 litres per second.", "en", Kind.NUMBER, "181 litres per second"),
-        ("It was 92 degrees Celsius hot.", "en", Kind.NUMBER, "92 degrees Celsius"),
-        ("Limit: 4.5 mm/s at most.", "en", Kind.NUMBER, "4.5 mm/s"),
-        ("It costs $5 million in cash.", "en", Kind.NUMBER, "$5 million"),
-        ("About 79 percent of them.", "en", Kind.SHARE, "79 percent"),
-        ("Keep it between 1.5 and 2.0 bar.", "en", Kind.NUMBER, "1.5 and 2.0 bar"),
-        ("It was signed on 18 May 2020 there.", "en", Kind.DATE, "18 May 2020"),
-        ("It was signed on May 18, 2020 there.", "en", Kind.DATE, "May 18, 2020"),
-        ("Next due 2026-02-18 at the latest.", "en", Kind.DATE, "2026-02-18"),
-        ("The station of 1968 is gone.", "en", Kind.YEAR, "1968"),
-        ("Colour came in the 1970s there.", "en", Kind.DECADE, "1970s"),
-        ("Changed in September every time.", "en", Kind.MONTH, "September"),
-        ("Taken every Tuesday there.", "en", Kind.WEEKDAY, "Tuesday"),
-        ("Opened at 10:40 by hand.", "en", Kind.TIME, "10:40"),
-        ("Order part HL-1002 there.", "en", Kind.CODE, "HL-1002"),
-        ("The line is 555-0190 at night.", "en", Kind.CODE, "555-0190"),
-        ("It was found by Joseph Priestley in time.", "en", Kind.NAME, "Joseph Priestley"),
-        ("The sign says “Keep out” in red.", "en", Kind.QUOTED, "Keep out"),
-        ("Owner: station mechanic.", "en", Kind.KEYED, "station mechanic"),
-        ("Die Lager sind alle 2.000 Betriebsstunden zu fetten.", "de", Kind.RHYTHM, "alle 2.000 Betriebsstunden"),
-        ("Am 18. Mai 2020 war Abnahme.", "de", Kind.DATE, "18. Mai 2020"),
-        ("Es sind 55,1 Prozent.", "de", Kind.SHARE, "55,1 Prozent"),
-        ("Se engrasa cada 2.000 horas.", "es", Kind.RHYTHM, "cada 2.000 horas"),
-        ("Se firmó el 18 de mayo de 2020.", "es", Kind.DATE, "18 de mayo de 2020"),
-        ("Signé le 18 mai 2020 à Lyon.", "fr", Kind.DATE, "18 mai 2020"),
-        ("Il faut 35 grammes par palier.", "fr", Kind.NUMBER, "35 grammes"),
-        ("水箱每年清洗，容量 300 升。", "zh", Kind.NUMBER, "300"),
-        ("Насос весит 35 кг.", "ru", Kind.NUMBER, "35 кг"),
+        ("Greased every 2,000 operating hours.", "en", ValueKind.SPAN, "2,000 operating hours"),
+        ("Greased every 2,000 operating hours.", "en", ValueKind.RHYTHM, "every 2,000 operating hours"),
+        ("It may start six times an hour.", "en", ValueKind.RHYTHM, "six times an hour"),
+        ("The chain is oiled weekly.", "en", ValueKind.RHYTHM, "weekly"),
+        ("Use 35 grams of it.", "en", ValueKind.AMOUNT, "35 grams"),
+        ("It delivers 181 litres per second.", "en", ValueKind.AMOUNT, "181 litres per second"),
+        ("It was 92 degrees Celsius hot.", "en", ValueKind.AMOUNT, "92 degrees Celsius"),
+        ("Limit: 4.5 mm/s at most.", "en", ValueKind.AMOUNT, "4.5 mm/s"),
+        ("It costs $5 million in cash.", "en", ValueKind.COUNT, "$5 million"),
+        ("About 79 percent of them.", "en", ValueKind.SHARE, "79 percent"),
+        ("Keep it between 1.5 and 2.0 bar.", "en", ValueKind.AMOUNT, "1.5 and 2.0 bar"),
+        ("It was signed on 18 May 2020 there.", "en", ValueKind.DATE, "18 May 2020"),
+        ("It was signed on May 18, 2020 there.", "en", ValueKind.DATE, "May 18, 2020"),
+        ("Next due 2026-02-18 at the latest.", "en", ValueKind.DATE, "2026-02-18"),
+        ("The station of 1968 is gone.", "en", ValueKind.YEAR, "1968"),
+        ("Colour came in the 1970s there.", "en", ValueKind.DECADE, "1970s"),
+        ("Changed in September every time.", "en", ValueKind.MONTH, "September"),
+        ("Taken every Tuesday there.", "en", ValueKind.WEEKDAY, "Tuesday"),
+        ("Opened at 10:40 by hand.", "en", ValueKind.TIME, "10:40"),
+        ("Order part HL-1002 there.", "en", ValueKind.CODE, "HL-1002"),
+        ("The line is 555-0190 at night.", "en", ValueKind.CODE, "555-0190"),
+        ("It was found by Joseph Priestley in time.", "en", ValueKind.NAME, "Joseph Priestley"),
+        ("The sign says “Keep out” in red.", "en", ValueKind.QUOTED, "Keep out"),
+        ("Owner: station mechanic.", "en", ValueKind.KEYED, "station mechanic"),
+        ("Die Lager sind alle 2.000 Betriebsstunden zu fetten.", "de", ValueKind.RHYTHM, "alle 2.000 Betriebsstunden"),
+        ("Am 18. Mai 2020 war Abnahme.", "de", ValueKind.DATE, "18. Mai 2020"),
+        ("Es sind 55,1 Prozent.", "de", ValueKind.SHARE, "55,1 Prozent"),
+        ("Se engrasa cada 2.000 horas.", "es", ValueKind.RHYTHM, "cada 2.000 horas"),
+        ("Se firmó el 18 de mayo de 2020.", "es", ValueKind.DATE, "18 de mayo de 2020"),
+        ("Signé le 18 mai 2020 à Lyon.", "fr", ValueKind.DATE, "18 mai 2020"),
+        ("Il faut 35 grammes par palier.", "fr", ValueKind.AMOUNT, "35 grammes"),
+        ("水箱每年清洗，容量 300 升。", "zh", ValueKind.COUNT, "300"),
+        ("Насос весит 35 кг.", "ru", ValueKind.AMOUNT, "35 кг"),
     ],
 )
-def test_a_value_is_told_by_its_form(text: str, language: str, kind: Kind, value: str) -> None:
+def test_a_value_is_told_by_its_form(text: str, language: str, kind: ValueKind, value: str) -> None:
     assert value in texts(text, kind, language)
 
 
@@ -89,7 +88,7 @@ def test_a_value_is_read_as_its_language_writes_it(text: str, language: str, rea
 
 @pytest.mark.parametrize("text", ["You may open it.", "They march there.", "A 50-year plan.", "It took 3rd place."])
 def test_other_words_are_no_dates_or_codes(text: str) -> None:
-    assert not any(each.kind in (Kind.DATE, Kind.MONTH, Kind.CODE) for each in found(text))
+    assert not any(each.kind in (ValueKind.DATE, ValueKind.MONTH, ValueKind.CODE) for each in found(text))
 
 
 TABLE = (
@@ -108,14 +107,14 @@ def test_headers_and_rows_without_one_hold_no_values() -> None:
 
 
 def test_what_is_before_a_colon_names_the_value() -> None:
-    (value,) = (each for each in found("Delivery time: 14 weeks.") if each.kind is Kind.KEYED)
+    (value,) = (each for each in found("Delivery time: 14 weeks.") if each.kind is ValueKind.KEYED)
     assert value.key == "Delivery time"
     assert found("Between 4:51 and 5:10 it ran.")[0].key == ""
 
 
 def test_the_ends_of_a_range_are_marked() -> None:
     text = "It takes 30 to 50 minutes."
-    parts = {text[each.start : each.end]: each.part for each in found(text) if each.kind is not Kind.RHYTHM}
+    parts = {text[each.start : each.end]: each.part for each in found(text) if each.kind is not ValueKind.RHYTHM}
     assert parts == {"30 to 50 minutes": False, "30": True, "50 minutes": True}
     text = "It rose from 30 to 50 hertz."
     assert not any(each.part for each in found(text))
@@ -133,32 +132,6 @@ def test_runs_are_without_the_marks_around_them() -> None:
     assert runs == ["on extension", "extension 214", "214, please", "on", "extension", "214", "please"]
 
 
-@pytest.mark.parametrize(
-    ("question", "language", "ask"),
-    [
-        ("How often must it be greased?", "en", Ask.RHYTHM),
-        ("How old was he when he died?", "en", Ask.AMOUNT),
-        ("When was the highest pressure measured?", "en", Ask.DATE),
-        ("In what year was it built?", "en", Ask.YEAR),
-        ("How many tonnes were lost in the year 2000?", "en", Ask.COUNT),
-        ("Why is it open?", "en", Ask.SENTENCE),
-        ("Wie viele Liter fasst er?", "de", Ask.COUNT),
-        ("Mit wie vielen Litern?", "de", Ask.COUNT),
-        ("¿Cuándo se firmó?", "es", Ask.DATE),
-        ("Combien de litres faut-il ?", "fr", Ask.COUNT),
-    ],
-)
-def test_a_question_tells_what_it_asks_for(question: str, language: str, ask: Ask) -> None:
-    asked = words_of(language).asked(question)
-    assert asked is not None
-    assert asked.ask is ask
-
-
-def test_a_question_may_tell_nothing_of_the_kind() -> None:
-    assert words_of("en").asked("Pump bearings, grease?") is None
-    assert words_of("ru").asked("Как часто?") is None
-
-
 @given(
     st.lists(
         st.sampled_from(
@@ -172,6 +145,6 @@ def test_a_question_may_tell_nothing_of_the_kind() -> None:
 def test_values_are_inside_their_sentence(text: str, language: str) -> None:
     passage = ranked(text)
     for number, sentence in enumerate(passage.sentences):
-        for each in candidates_of(passage, 0, number, words_of(language)):
+        for each in candidates_of(passage, 0, number, value_words(language)):
             assert sentence.start <= each.start < each.bare <= each.end <= sentence.end
             assert text[each.start : each.end].strip()

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_rag.analysis.numbers import normal_numbers
+from edge_rag.analysis.values import value_words
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.text import sentence_spans
 from edge_rag.errors import InvalidRequest, ValueMissing
 from edge_rag.generator.constraints.json_values import SchemaAllowance, ValueCheck
 from edge_rag.generator.extraction.answer import Extracted, extract
-from edge_rag.generator.extraction.words import words_of
 
 GREASE = (
     "The pump bearings must be greased every 2,000 operating hours or every three months. Each pump bearing takes 35 "
@@ -275,7 +275,7 @@ def check_meaning(value: object, span: str) -> None:
         assert (value, span) == ("2020-05-18", "18 May 2020")
         return
     readings = {reading for number in normal_numbers(span) for reading in number.readings}
-    readings |= {words_of("en").numbers.get(word, "") for word in span.lower().split()}
+    readings |= {value_words("en").numbers.get(word, "") for word in span.lower().split()}
     assert any(
         float(reading) in (value, -float(str(value))) for reading in readings if reading.replace(".", "", 1).isdigit()
     )

@@ -20,7 +20,7 @@ from edge_rag.core.passage import RankedPassage, Sentence
 from edge_rag.engine.ports import Outcome
 from edge_rag.generator.quoting.answer import CUT, Quote, grouped, laid_out, points_of
 from edge_rag.generator.quoting.blocks import MAX_BLOCK_CHARACTERS
-from edge_rag.generator.quoting.words import QuestionKind, kind_of, refers_back
+from edge_rag.generator.quoting.words import refers_back
 from edge_rag.generator.streams import QuoteStream
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder
 from edge_rag.ingest.parsing.document_format import ParsingLimits
@@ -259,29 +259,6 @@ def test_sentences_that_follow_each_other_are_one_point() -> None:
     document = parse_markdown(b"The pump is old. Its seal leaks a little. The sky is blue.\n")
     text, _ = answer("What of the pump?", passages_of(document, "The pump", "Its seal", words=40), points=2)
     assert text == "The pump is old. Its seal leaks a little."
-
-
-@pytest.mark.parametrize(
-    ("question", "kind"),
-    [
-        ("How do I start the pump?", QuestionKind.PROCEDURE),
-        ("After an alarm, how do I start it?", QuestionKind.PROCEDURE),
-        ("Wie starte ich die Pumpe?", QuestionKind.PROCEDURE),
-        ("¿Cómo se arranca la bomba?", QuestionKind.PROCEDURE),
-        ("Comment démarrer la pompe ?", QuestionKind.PROCEDURE),
-        ("How often is it greased?", QuestionKind.VALUE),
-        ("Wie oft wird sie geschmiert?", QuestionKind.VALUE),
-        ("¿Cuántas veces al año?", QuestionKind.VALUE),
-        ("Combien de litres ?", QuestionKind.VALUE),
-        ("What are the parts of the pump?", QuestionKind.SEVERAL),
-        ("Quels sont les outils ?", QuestionKind.SEVERAL),
-        ("What is a seal?", QuestionKind.OTHER),
-        ("如何启动泵？", QuestionKind.OTHER),
-        ("", QuestionKind.OTHER),
-    ],
-)
-def test_what_a_question_asks_for(question: str, kind: QuestionKind) -> None:
-    assert kind_of(question) is kind
 
 
 def test_a_language_without_rules_has_no_references() -> None:

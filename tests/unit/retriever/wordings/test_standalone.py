@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_rag.analysis.languages import ENGLISH_FUNCTION_WORDS
 from edge_rag.analysis.terms import terms_of
 from edge_rag.core.query import Turn, TurnSource
-from edge_rag.core.text import FUNCTION_WORDS
 from edge_rag.retriever.wordings.standalone import MAX_CARRIED_CHARACTERS, MAX_READ_CHARACTERS, standalone
 
 CHUNKS = (
@@ -35,7 +35,7 @@ def weigh(text: str) -> Mapping[str, float]:
     return {
         term: log((len(CHUNKS) + 1) / (counts[term] + 0.5))
         for term, word in spoken.items()
-        if counts[term] and counts[term] <= len(CHUNKS) / 2 and word not in FUNCTION_WORDS
+        if counts[term] and counts[term] <= len(CHUNKS) / 2 and word not in ENGLISH_FUNCTION_WORDS
     }
 
 

@@ -1,0 +1,157 @@
+"""Kinds of values, and what values look like in a language; data of ``values.toml``."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Final
+
+from edge_rag.analysis.numbers import UNITS, Number
+
+_DATA: Final[Mapping[str, Mapping[str, Any]]] = tomllib.loads((files(__package__) / "values.toml").read_text("utf-8"))
+
+_SYMBOLS: Final = """
+% ‰ ° °C °F € $ £ ¥ km² km³ m² m³ cm² cm³ mm² km2 m2 m3 cm2 cm3 km/h m/s mm/s mph l/s l/h l/min mg/l µg/l µm
+VA kVA MVA var Ω kΩ MΩ Ah mAh
+"""
+"""Units that are symbols, beside those of ``numbers``."""
+
+_SPAN_SYMBOLS: Final = frozenset(("s", "min", "h", "d", "ms"))
+_SHARE_SYMBOLS: Final = frozenset(("%", "‰"))
+_WORD: Final = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
+
+
+class ValueKind(Enum):
+    """What a value looks like, or what a question asks for.
+
+    COUNT and AMOUNT: a number without and with a unit. SPAN: a time that passes. RHYTHM: how often. CELL, KEYED: what a
+    table or a line before a colon names. CHOICE: one of some texts. RUN: words of which nothing is known. SENTENCE: a
+    sentence as a whole.
+    """
+
+    COUNT = "count"
+    AMOUNT = "amount"
+    SHARE = "share"
+    SPAN = "span"
+    RHYTHM = "rhythm"
+    DATE = "date"
+    YEAR = "year"
+    DECADE = "decade"
+    MONTH = "month"
+    WEEKDAY = "weekday"
+    TIME = "time"
+    NAME = "name"
+    CODE = "code"
+    QUOTED = "quoted"
+    CELL = "cell"
+    KEYED = "keyed"
+    CHOICE = "choice"
+    RUN = "run"
+    SENTENCE = "sentence"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueWords:
+    """Words of the values of one language, in lower case; none of a language without data.
+
+    Attributes:
+        numbers: Numbers by their words, as decimal digits.
+        magnitudes: Powers of ten by the words that multiply a number before them.
+        months: 1 to 12 by name.
+        capital_months: Whether their names begin with a capital letter.
+        date: A month, with the day before or behind it and the year; None without names of months.
+        weekdays: Names of the days.
+        to: What stands between the ends of a range.
+        conjoined: What does so after one of ``between``.
+        between: What may stand before a range.
+        origin: What stands before the first of two values that are no range ("from 20 to 30 hertz").
+        per: What stands before the unit that a rate is for.
+        units: Names and symbols of units.
+        spans: Those of time.
+        shares: Those of shares of a whole.
+        every: What stands before the time after which something repeats.
+        times: What says how many times.
+        regularly: Words that alone tell how often.
+        particles: What may stand inside a name.
+    """
+
+    numbers: Mapping[str, str]
+    magnitudes: Mapping[str, int]
+    months: Mapping[str, int]
+    capital_months: bool
+    date: re.Pattern[str] | None
+    weekdays: frozenset[str]
+    to: frozenset[str]
+    conjoined: frozenset[str]
+    between: frozenset[str]
+    origin: frozenset[str]
+    per: frozenset[str]
+    units: frozenset[str]
+    spans: frozenset[str]
+    shares: frozenset[str]
+    every: frozenset[str]
+    times: frozenset[str]
+    regularly: frozenset[str]
+    particles: frozenset[str]
+
+    def spelled_numbers(self, text: str) -> Iterator[Number]:
+        """Yields the numbers that are written as words, such as "twelve" and "twenty-one", in order."""
+        for match in _WORD.finditer(text):
+            ten, _, one = match[0].lower().partition("-")
+            reading = self.numbers.get(match[0].lower())
+            if reading is None and ten in self.numbers and one in self.numbers and self.numbers[ten].endswith("0"):
+                reading = str(int(self.numbers[ten]) + int(self.numbers[one]))
+            if reading is not None:
+                yield Number(*match.span(), (reading,))
+
+
+@lru_cache(64)
+def value_words(language: str) -> ValueWords:
+    """Returns the words of a language, an ISO 639-1 code."""
+    data = _DATA.get(language, {})
+
+    def listed(key: str) -> list[str]:
+        return str(data.get(key, "")).split()
+
+    def given(key: str) -> frozenset[str]:
+        return frozenset(listed(key))
+
+    numbers = {word: str(value) for value, word in enumerate(listed("numbers"))}
+    numbers |= {word: str(10 * value) for value, word in enumerate(listed("tens"), 3)}
+    months = listed("months")
+    symbols = UNITS.keys() | _SYMBOLS.lower().split()
+    return ValueWords(
+        numbers=numbers,
+        magnitudes=dict(data.get("magnitudes", {})),
+        months={month: number for number, month in enumerate(months, 1)},
+        capital_months=bool(data.get("capital_months")),
+        date=_date_pattern(months, listed("of")) if months else None,
+        weekdays=given("weekdays"),
+        to=given("to"),
+        conjoined=given("and"),
+        between=given("between"),
+        origin=given("from"),
+        per=given("per"),
+        units=given("units") | given("spans") | given("shares") | symbols,
+        spans=given("spans") | _SPAN_SYMBOLS,
+        shares=given("shares") | _SHARE_SYMBOLS,
+        every=given("every"),
+        times=given("times"),
+        regularly=given("regularly"),
+        particles=given("particles"),
+    )
+
+
+def _date_pattern(months: list[str], of: list[str]) -> re.Pattern[str]:
+    names = "|".join(map(re.escape, sorted(months, key=len, reverse=True)))
+    joint = rf"\s+(?:(?:{'|'.join(map(re.escape, of))})\s+){{0,2}}" if of else r"\s+"
+    return re.compile(
+        rf"(?<![\w.])(?:(?P<day>[0-3]?\d)(?:st|nd|rd|th|er|º|\.)?{joint})?(?P<month>{names})(?!\w)"
+        rf"(?:\s+(?P<later>[0-3]?\d)(?:st|nd|rd|th)?(?!\d|[.,]\d))?(?:,?{joint}(?P<year>[12]\d{{3}})(?!\d))?",
+        re.IGNORECASE,
+    )

@@ -1,0 +1,57 @@
+"""What questions ask for, by the words of their language."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_rag.analysis.questions import QuestionKind, asked_value, kind_of
+from edge_rag.analysis.values import ValueKind
+
+
+@pytest.mark.parametrize(
+    ("question", "kind"),
+    [
+        ("How do I start the pump?", QuestionKind.PROCEDURE),
+        ("After an alarm, how do I start it?", QuestionKind.PROCEDURE),
+        ("Wie starte ich die Pumpe?", QuestionKind.PROCEDURE),
+        ("¿Cómo se arranca la bomba?", QuestionKind.PROCEDURE),
+        ("Comment démarrer la pompe ?", QuestionKind.PROCEDURE),
+        ("How often is it greased?", QuestionKind.VALUE),
+        ("Wie oft wird sie geschmiert?", QuestionKind.VALUE),
+        ("¿Cuántas veces al año?", QuestionKind.VALUE),
+        ("Combien de litres ?", QuestionKind.VALUE),
+        ("What are the parts of the pump?", QuestionKind.SEVERAL),
+        ("Quels sont les outils ?", QuestionKind.SEVERAL),
+        ("What is a seal?", QuestionKind.OTHER),
+        ("如何启动泵？", QuestionKind.OTHER),
+        ("", QuestionKind.OTHER),
+    ],
+)
+def test_what_a_question_asks_for(question: str, kind: QuestionKind) -> None:
+    assert kind_of(question) is kind
+
+
+@pytest.mark.parametrize(
+    ("question", "language", "kind"),
+    [
+        ("How often must it be greased?", "en", ValueKind.RHYTHM),
+        ("How old was he when he died?", "en", ValueKind.AMOUNT),
+        ("When was the highest pressure measured?", "en", ValueKind.DATE),
+        ("In what year was it built?", "en", ValueKind.YEAR),
+        ("How many tonnes were lost in the year 2000?", "en", ValueKind.COUNT),
+        ("Why is it open?", "en", ValueKind.SENTENCE),
+        ("Wie viele Liter fasst er?", "de", ValueKind.COUNT),
+        ("Mit wie vielen Litern?", "de", ValueKind.COUNT),
+        ("¿Cuándo se firmó?", "es", ValueKind.DATE),
+        ("Combien de litres faut-il ?", "fr", ValueKind.COUNT),
+    ],
+)
+def test_a_question_tells_the_kind_of_value_it_asks_for(question: str, language: str, kind: ValueKind) -> None:
+    asked = asked_value(question, language)
+    assert asked is not None
+    assert asked.kind is kind
+
+
+def test_a_question_may_tell_nothing_of_the_kind() -> None:
+    assert asked_value("Pump bearings, grease?", "en") is None
+    assert asked_value("Как часто?", "ru") is None
