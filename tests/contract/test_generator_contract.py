@@ -13,23 +13,14 @@ from pathlib import Path
 import pytest
 
 from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported, Usage
-from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
-from edge_rag.core.ids import ChunkId, DocumentId, RequestId
+from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed
 from edge_rag.core.monitoring.event import AuditEventKind
-from edge_rag.core.passage import Passage, RankedPassage, Sentence
-from edge_rag.core.placement import OffloadMode, OffloadRule
-from edge_rag.core.query import AnswerMode, PassageOrder, Priority, Sampling
-from edge_rag.core.text import sentence_spans
-from edge_rag.engine.engine import Engine, EngineSettings
+from edge_rag.core.passage import RankedPassage
+from edge_rag.core.placement import OffloadMode
+from edge_rag.core.query import AnswerMode
 from edge_rag.engine.ports import ModelRunner
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import DeadlineExceeded, NotReady, Overloaded, RequestCancelled, RequestTooLarge, SlowConsumer
-from edge_rag.generator.constraints.grammar import GrammarCompiler
-from edge_rag.generator.generator import AnswerGenerator, CiteSettings
-from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
-from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
-from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from edge_rag.generator.quote_generator import QuoteSettings
 from edge_rag.offload.generation.generator import OffloadingGenerator, OffloadLimits
 from edge_rag.offload.generation.redaction import Redactor
 from edge_rag.offload.ports import Remote
@@ -37,65 +28,27 @@ from edge_rag.offload.remotes.edge_rag import EdgeRagRemote
 from edge_rag.offload.remotes.openai import OpenAiRemote
 from edge_rag.offload.remotes.tls_trust import Trust
 from edge_rag.pipeline.ports import Generator
-from edge_rag.reranker.scoring import Stemmer
-from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
-from edge_rag.runtime.decoder.serial_decoder import SerialDecoder
+from tests.support.generators import (
+    LIMITS,
+    NOT_FOUND,
+    PASSAGES,
+    SMALL,
+    TINY,
+    RecordedAnswer,
+    answering,
+    ask,
+    assert_set,
+    paged,
+    question,
+    ranked,
+    serial,
+)
 from tests.support.openai_server import openai_server
 from tests.support.peer_daemon import serve_generator
 from tests.support.usage import UsageRecorder
 
-ROOT = Path(__file__).parents[2]
-SMALL = ROOT / "tests/fixtures/quoter"
-TINY = ROOT / "tests/fixtures/tiny-qwen3"
-LIMITS = SchedulerLimits(4, 96, 16)
-NOT_FOUND = "Nothing of the kind."
-GREASE = "Grease both bearings every 2,000 hours. Use lithium grease, grade 2.\nStop the pump first."
-NOISE = "The duty pump changes over weekly <|im_end|>. Log it – “Pump B” – in the book."
-
 MakeGenerator = Callable[[int], AbstractContextManager[Generator]]
 """Opens a generator that lets that many requests wait, and closes it."""
-
-
-def paged(folder: Path) -> ModelRunner:
-    return PagedDecoder.open(folder, 40)
-
-
-def serial(folder: Path) -> ModelRunner:
-    return SerialDecoder.open(folder, 512)
-
-
-def answering(
-    folder: Path, open_runner: Callable[[Path], ModelRunner], limits: SchedulerLimits
-) -> Callable[[int], AbstractContextManager[AnswerGenerator]]:
-    @contextmanager
-    def make(max_waiting: int) -> Iterator[AnswerGenerator]:
-        generator = not_started(folder, open_runner, limits, max_waiting)
-        generator.engine.start()
-        yield generator
-        generator.engine.close()
-
-    return make
-
-
-def not_started(
-    folder: Path, open_runner: Callable[[Path], ModelRunner], limits: SchedulerLimits, max_waiting: int
-) -> AnswerGenerator:
-    decoder = open_runner(folder)
-    engine = Engine(decoder, EngineSettings(limits, max_waiting))
-    settings = PromptSettings(not_found=NOT_FOUND)
-    tokenizer = ChatTokenizer.open(folder)
-    grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
-    quote = QuoteSettings(not_found_below=0.1)
-    return AnswerGenerator(
-        engine,
-        decoder.end_tokens,
-        tokenizer,
-        grammars,
-        settings,
-        quote,
-        CiteSettings(Stemmer),
-        PromptEncoder(tokenizer, settings, PassageArranger(PassageOrder.HOT, PassagePopularity()), None),
-    )
 
 
 def engine_over(folder: Path, open_runner: Callable[[Path], ModelRunner], limits: SchedulerLimits) -> MakeGenerator:
@@ -163,91 +116,6 @@ def make_generator(request: pytest.FixtureRequest) -> MakeGenerator:
 def generator(make_generator: MakeGenerator) -> Iterator[Generator]:
     with make_generator(64) as generator:
         yield generator
-
-
-def ranked(number: int, text: str, evidence: float = 0.0) -> RankedPassage:
-    passage = Passage(
-        ChunkId(number),
-        DocumentId(f"d{number}"),
-        f"{number}.md",
-        number,
-        1000 * number,
-        1000 * number + len(text),
-        text,
-    )
-    sentences = tuple(Sentence(start, end, evidence - 9 * n) for n, (start, end) in enumerate(sentence_spans(text)))
-    return RankedPassage(passage, 1.0, sentences)
-
-
-PASSAGES = (ranked(1, NOISE), ranked(2, GREASE, evidence=6.0))
-
-
-def question(mode: AnswerMode = AnswerMode.QUOTE, max_tokens: int = 60) -> GenerationRequest:
-    return GenerationRequest(
-        request_id=RequestId("r"),
-        question="How often must the bearings be greased?",
-        passages=PASSAGES,
-        evidence=0.5,
-        mode=mode,
-        max_sentences=1,
-        sampling=Sampling(max_tokens=max_tokens),
-        priority=Priority.NORMAL,
-        client="test",
-        trust_domain="manuals",
-        deadline=None,
-        offload=OffloadRule.ALLOWED,
-    )
-
-
-class Answer:
-    """A listener that keeps what it hears."""
-
-    def __init__(self, on_event: Callable[[GenerationEvent], None] = lambda event: None) -> None:
-        self.events: list[GenerationEvent] = []
-        self.threads: set[int] = set()
-        self.ended = threading.Event()
-        self._on_event = on_event
-
-    def __call__(self, event: GenerationEvent) -> None:
-        self.events.append(event)
-        self.threads.add(threading.get_ident())
-        self._on_event(event)
-        if isinstance(event, Generated | GenerationFailed):
-            self.ended.set()
-
-    def wait(self) -> Answer:
-        assert self.ended.wait(60), "the last event never came"
-        return self
-
-    @property
-    def text(self) -> str:
-        return "".join(event.text for event in self.events if isinstance(event, TextDelta))
-
-    @property
-    def citations(self) -> list[Citation]:
-        return [event for event in self.events if isinstance(event, Citation)]
-
-    @property
-    def unsupported(self) -> list[Unsupported]:
-        return [event for event in self.events if isinstance(event, Unsupported)]
-
-    @property
-    def end(self) -> Generated:
-        last = self.events[-1]
-        assert isinstance(last, Generated), last
-        return last
-
-    @property
-    def error(self) -> Exception:
-        last = self.events[-1]
-        assert isinstance(last, GenerationFailed), last
-        return last.error
-
-
-def ask(generator: Generator, request: GenerationRequest) -> Answer:
-    answer = Answer()
-    generator.submit(request, answer)
-    return answer.wait()
 
 
 @pytest.mark.parametrize("mode", AnswerMode)
@@ -357,7 +225,7 @@ def test_many_at_once_get_the_answers_they_get_alone(generator: Generator) -> No
         for n in range(8)
     ]
     alone = [ask(generator, request).text for request in requests]
-    answers = [Answer() for _ in requests]
+    answers = [RecordedAnswer() for _ in requests]
     for request, answer in zip(requests, answers, strict=True):
         generator.submit(request, answer)
     assert [answer.wait().text for answer in answers] == alone
@@ -370,7 +238,7 @@ def test_a_cancelled_request_ends_with_that_error_once(generator: Generator) -> 
         began.set()
         assert cancelled.wait(60)
 
-    answer = Answer(hold)
+    answer = RecordedAnswer(hold)
     handle = generator.submit(question(AnswerMode.FREE, max_tokens=200), answer)
     assert began.wait(60)
     handle.cancel()
@@ -389,7 +257,7 @@ def test_a_paused_request_says_nothing_until_it_goes_on_to_the_answer_it_gives_a
         began.set()
         assert paused.wait(60)
 
-    answer = Answer(hold)
+    answer = RecordedAnswer(hold)
     handle = generator.submit(wanted, answer)
     assert began.wait(60)
     handle.pause()
@@ -412,7 +280,7 @@ def test_a_paused_request_ends_with_the_reason_it_is_given_up_for(generator: Gen
         began.set()
         assert paused.wait(60)
 
-    answer = Answer(hold)
+    answer = RecordedAnswer(hold)
     handle = generator.submit(question(AnswerMode.FREE, max_tokens=200), answer)
     assert began.wait(60)
     handle.pause()
@@ -425,12 +293,12 @@ def test_a_paused_request_ends_with_the_reason_it_is_given_up_for(generator: Gen
 
 def test_a_passed_deadline_is_refused(generator: Generator) -> None:
     with pytest.raises(DeadlineExceeded):
-        generator.submit(replace(question(), deadline=time.monotonic() - 1), Answer())
+        generator.submit(replace(question(), deadline=time.monotonic() - 1), RecordedAnswer())
 
 
 def test_a_question_longer_than_the_context_never_fits_a_model(generator: Generator) -> None:
     with pytest.raises(RequestTooLarge):
-        generator.submit(replace(question(AnswerMode.FREE), question="why " * 3000), Answer())
+        generator.submit(replace(question(AnswerMode.FREE), question="why " * 3000), RecordedAnswer())
     assert ask(generator, replace(question(), question="why " * 3000)).text
 
 
@@ -453,11 +321,11 @@ def test_a_full_queue_refuses_at_once(make_generator: MakeGenerator) -> None:
     gate = threading.Event()
     with make_generator(1) as generator:
         # The generator's thread is held inside a listener while the queue fills.
-        generator.submit(replace(question(), passages=()), Answer(lambda event: assert_set(gate)))
-        answers: list[Answer] = []
+        generator.submit(replace(question(), passages=()), RecordedAnswer(lambda event: assert_set(gate)))
+        answers: list[RecordedAnswer] = []
         refused: Overloaded | None = None
         while refused is None:
-            answers.append(Answer())
+            answers.append(RecordedAnswer())
             try:
                 generator.submit(question(), answers[-1])
             except Overloaded as error:
@@ -469,12 +337,8 @@ def test_a_full_queue_refuses_at_once(make_generator: MakeGenerator) -> None:
             assert answer.wait().text
 
 
-def assert_set(gate: threading.Event) -> None:
-    assert gate.wait(60)
-
-
 def test_a_closed_generator_is_not_ready(make_generator: MakeGenerator) -> None:
     with make_generator(4) as generator:
         pass
     with pytest.raises(NotReady):
-        generator.submit(question(), Answer())
+        generator.submit(question(), RecordedAnswer())

@@ -23,7 +23,7 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import RemoteFailed
 from edge_rag.generator.continuation import Continuation
 from edge_rag.generator.generator import AnswerGenerator
-from tests.contract.test_generator_contract import SMALL, TINY, Answer, answering, ask, paged, question
+from tests.support.generators import SMALL, TINY, RecordedAnswer, answering, ask, paged, question
 
 LIMITS = SchedulerLimits(4, 96, 16)
 CASES = {
@@ -83,7 +83,7 @@ def generated(
     return chunks, last[0]
 
 
-def opened(generator: AnswerGenerator, request: GenerationRequest, answer: Answer) -> Continuation:
+def opened(generator: AnswerGenerator, request: GenerationRequest, answer: RecordedAnswer) -> Continuation:
     continuation = generator.open_continuation(request, answer)
     assert continuation is not None
     return continuation
@@ -106,7 +106,7 @@ def test_an_answer_resumed_after_any_token_equals_the_uninterrupted_one(
     chunks = one_token_each(generated(other, request, local.vocabulary)[0])
     assert len(chunks) > 10
     for stop in {0, 1, 2, *range(3, len(chunks), 5), len(chunks) - 1}:
-        answer = Answer()
+        answer = RecordedAnswer()
         continuation = opened(local, request, answer)
         for chunk in chunks[:stop]:
             assert continuation.append(chunk) is None
@@ -126,7 +126,7 @@ def test_an_answer_generated_remotely_equals_the_local_one(
     request = CASES[case]
     expected_answer = ask(local, request)
     chunks, last = generated(other, request, local.vocabulary)
-    answer = Answer()
+    answer = RecordedAnswer()
     continuation = opened(local, request, answer)
     reasons = [continuation.append(chunk) for chunk in chunks]
     assert all(reason is None for reason in reasons[:-1])
@@ -143,7 +143,7 @@ def test_text_of_another_model_is_resumed(
     chunks, _ = generated(other_model, replace(request, mode=AnswerMode.FREE), local.vocabulary)
     assert all(isinstance(chunk, TextChunk) for chunk in chunks)
     for stop in (1, len(chunks) // 2):
-        answer = Answer()
+        answer = RecordedAnswer()
         continuation = opened(local, request, answer)
         for chunk in chunks[:stop]:
             assert continuation.append(chunk) is None
@@ -168,7 +168,7 @@ VIOLATIONS: dict[str, tuple[str, GeneratedChunk]] = {
 @pytest.mark.parametrize("violation", VIOLATIONS)
 def test_a_violation_is_not_emitted_and_the_answer_resumes_without_it(local: AnswerGenerator, violation: str) -> None:
     case, chunks = VIOLATIONS[violation]
-    answer = Answer()
+    answer = RecordedAnswer()
     continuation = opened(local, CASES[case], answer)
     with pytest.raises(RemoteFailed):
         continuation.append(chunks)
@@ -185,21 +185,21 @@ def test_a_peer_that_asks_for_quotes_gets_their_places(local: AnswerGenerator) -
 
 @pytest.mark.parametrize("case", ["free", "format"])
 def test_an_empty_answer_is_rejected(local: AnswerGenerator, case: str) -> None:
-    continuation = opened(local, CASES[case], Answer())
+    continuation = opened(local, CASES[case], RecordedAnswer())
     with pytest.raises(RemoteFailed):
         continuation.finish(FinishReason.STOP, None, 0.0, 0.0)
 
 
 def test_an_incomplete_format_cannot_finish(local: AnswerGenerator, other: AnswerGenerator) -> None:
     chunks = one_token_each(generated(other, CASES["format"], local.vocabulary)[0])
-    continuation = opened(local, CASES["format"], Answer())
+    continuation = opened(local, CASES["format"], RecordedAnswer())
     continuation.append(chunks[0])
     with pytest.raises(RemoteFailed):
         continuation.finish(FinishReason.STOP, None, 0.0, 0.0)
 
 
 def test_an_endless_answer_ends_at_max_tokens(local: AnswerGenerator) -> None:
-    answer = Answer()
+    answer = RecordedAnswer()
     continuation = opened(local, CASES["free"], answer)
     reason = None
     while reason is None:
@@ -210,6 +210,6 @@ def test_an_endless_answer_ends_at_max_tokens(local: AnswerGenerator) -> None:
 
 
 def test_an_answer_that_needs_no_model_has_no_continuation(local: AnswerGenerator) -> None:
-    assert local.open_continuation(question(), Answer()) is None
-    assert local.open_continuation(replace(question(AnswerMode.FREE), passages=()), Answer()) is None
-    assert local.open_continuation(replace(question(AnswerMode.CITE), evidence=0.01), Answer()) is None
+    assert local.open_continuation(question(), RecordedAnswer()) is None
+    assert local.open_continuation(replace(question(AnswerMode.FREE), passages=()), RecordedAnswer()) is None
+    assert local.open_continuation(replace(question(AnswerMode.CITE), evidence=0.01), RecordedAnswer()) is None

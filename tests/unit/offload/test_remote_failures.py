@@ -40,17 +40,6 @@ from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.edge_rag import EdgeRagRemote
 from edge_rag.offload.remotes.openai import OpenAiRemote
 from edge_rag.offload.remotes.tls_trust import Trust
-from tests.contract.test_generator_contract import (
-    NOT_FOUND,
-    TINY,
-    Answer,
-    answering,
-    ask,
-    assert_set,
-    not_started,
-    paged,
-    question,
-)
 from tests.support.faulty_remotes import (
     BEHAVIOURS,
     FINISHED,
@@ -67,6 +56,17 @@ from tests.support.faulty_remotes import (
     message,
     silent,
     text_event,
+)
+from tests.support.generators import (
+    NOT_FOUND,
+    TINY,
+    RecordedAnswer,
+    answering,
+    ask,
+    assert_set,
+    not_started,
+    paged,
+    question,
 )
 from tests.support.peer_daemon import HEAD, chunk, event
 from tests.support.usage import UsageRecorder
@@ -115,7 +115,7 @@ def short_request(mode: AnswerMode, seconds: float = 20.0) -> GenerationRequest:
     return replace(question(mode), deadline=time.monotonic() + seconds, sampling=sampling)
 
 
-def assert_complete(answer: Answer, mode: AnswerMode, expected: Answer) -> None:
+def assert_complete(answer: RecordedAnswer, mode: AnswerMode, expected: RecordedAnswer) -> None:
     """The answer ended successfully; checked ones contain only text of the passages."""
     assert answer.end.reason in (expected.end.reason, FinishReason.STOP, FinishReason.LENGTH, FinishReason.NOT_FOUND)
     if mode is AnswerMode.CITE and not answer.citations:
@@ -214,12 +214,12 @@ def test_a_remote_that_misses_the_deadline_has_failed_even_without_a_takeover(
     generator, usage = offloading(stack, local, [remote], OffloadMode.OVERFLOW, timeouts=LONG_TIMEOUTS)
     request = replace(question(AnswerMode.FREE, max_tokens=100), deadline=time.monotonic() + 60)
     took = ask(generator, request).end.compute_s  # idle, so written and measured local
-    gate, waiting = threading.Event(), [Answer() for _ in range(40)]
+    gate, waiting = threading.Event(), [RecordedAnswer() for _ in range(40)]
     stack.callback(gate.set)
-    local.submit(replace(request, passages=()), Answer(lambda event: assert_set(gate)))
+    local.submit(replace(request, passages=()), RecordedAnswer(lambda event: assert_set(gate)))
     for each in waiting:
         local.submit(request, each)
-    answer = Answer()
+    answer = RecordedAnswer()
     generator.submit(replace(request, deadline=time.monotonic() + 5 * took), answer)
     answer.wait()
     gate.set()
@@ -343,7 +343,7 @@ def test_a_swap_waits_for_open_continuations(
     )
     stack.callback(generator.close)
     began = threading.Event()
-    answer = Answer(lambda event: began.set())
+    answer = RecordedAnswer(lambda event: began.set())
     generator.submit(short_request(AnswerMode.FREE), answer)
     assert began.wait(60)
     with ThreadPoolExecutor(1) as threads:

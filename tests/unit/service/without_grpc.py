@@ -20,21 +20,14 @@ from edge_rag.core.documents.jobs import Job, JobState
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.event import AuditEventKind
-from edge_rag.core.query import AnswerMode, PassageOrder, Priority, Query, Sampling, SearchQuery
-from edge_rag.engine.engine import Engine, EngineSettings
+from edge_rag.core.query import AnswerMode, Priority, Query, Sampling, SearchQuery
+from edge_rag.engine.engine import EngineSettings
 from edge_rag.engine.scheduling.policy import SchedulerLimits
-from edge_rag.generator.constraints.grammar import GrammarCompiler
-from edge_rag.generator.generator import AnswerGenerator, CiteSettings
-from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
-from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
-from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from edge_rag.generator.quote_generator import QuoteSettings
 from edge_rag.pipeline.ingest import Ingest, IngestObserver
 from edge_rag.pipeline.ingest_policy import IngestLimits
 from edge_rag.pipeline.pipeline import Pipeline, StageLimits
 from edge_rag.pipeline.yield_to_queries import IngestYield
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.reranker.scoring import Stemmer
 from edge_rag.retriever.open_directory import open_data_directory
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
@@ -50,28 +43,18 @@ from edge_rag.telemetry.activity import Latencies
 from edge_rag.telemetry.audit_log import AuditLog
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.usage import UsageMeter
+from tests.support.generators import SMALL, generator_over
 
 MODELS = Path(__file__).parents[3] / "models"
-GENERATOR = Path(__file__).parents[2] / "fixtures" / "quoter"
 WRITER = Identity("writer", frozenset({Role.READER, Role.WRITER}))
 READER = Identity("reader", frozenset({Role.READER}), quota=Quota(requests_per_minute=1))
 
 
 def open_backend(folder: Path, metrics: Metrics, audit: AuditLog, opened: ExitStack) -> Backend:
     embedder = TextEncoder.open(MODELS / "minilm-l6")
-    decoder = PagedDecoder.open(GENERATOR, 40)
-    engine = Engine(decoder, EngineSettings(SchedulerLimits(4, 96, 16), 8))
-    tokenizer, settings = ChatTokenizer.open(GENERATOR), PromptSettings(not_found="Nothing of the kind.")
-    generator = AnswerGenerator(
-        engine,
-        decoder.end_tokens,
-        tokenizer,
-        GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens),
-        settings,
-        QuoteSettings(not_found_below=0.1),
-        CiteSettings(Stemmer),
-        PromptEncoder(tokenizer, settings, PassageArranger(PassageOrder.HOT, PassagePopularity()), None),
-    )
+    settings = EngineSettings(SchedulerLimits(4, 96, 16), 8)
+    generator = generator_over(SMALL, PagedDecoder.open(SMALL, 40), settings)
+    engine = generator.engine
     engine.start()
     opened.callback(engine.close)
     directory = open_data_directory(folder, embedder)

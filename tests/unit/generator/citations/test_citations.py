@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported, UnsupportedText, Usage
-from edge_rag.core.generation import Generated, GenerationEvent, GenerationRequest
+from edge_rag.core.answer import Citation, FinishReason, Unsupported, UnsupportedText, Usage
+from edge_rag.core.generation import Generated, GenerationRequest
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, PassageOrder, Priority, Regex, Sampling
@@ -35,10 +35,10 @@ from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.generator.quote_generator import QuoteSettings
 from edge_rag.generator.quoting.answer import CUT
 from edge_rag.reranker.scoring import Stemmer
+from tests.support.generators import NOT_FOUND, RecordedAnswer
 from tests.unit.generator.test_trace import NAMES, TOKENIZER
 
 QUESTION: Final = "How often must the pump bearings be greased?"
-NOT_FOUND: Final = "Nothing of the kind."
 MARKER: Final = re.compile(r"\[\d{1,3}\]")
 FACTS: Final = (
     "The pump bearings must be greased every 2,000 operating hours.",
@@ -99,24 +99,6 @@ class AnyText:
         return FreeText(frozenset())
 
 
-@dataclass
-class Heard:
-    """A listener."""
-
-    events: list[GenerationEvent] = field(default_factory=list)
-
-    def __call__(self, event: GenerationEvent) -> None:
-        self.events.append(event)
-
-    @property
-    def text(self) -> str:
-        return "".join(event.text for event in self.events if isinstance(event, TextDelta))
-
-    @property
-    def citations(self) -> list[Citation]:
-        return [event for event in self.events if isinstance(event, Citation)]
-
-
 def generator(model: RandomModel, profile: PromptProfile, unsupported: UnsupportedText) -> AnswerGenerator:
     tokenizer: ChatTokenizer = TOKENIZER
     prompts = PromptSettings(not_found=NOT_FOUND, profile=profile)
@@ -133,7 +115,7 @@ def generator(model: RandomModel, profile: PromptProfile, unsupported: Unsupport
     )
 
 
-def quoted(heard: Heard, request: GenerationRequest) -> None:
+def quoted(heard: RecordedAnswer, request: GenerationRequest) -> None:
     """The answer's text at a citation is the stored text, word for word.
 
     All of the answer is cited, but for bullets, marks of what was cut, and lines that name a document or its section.
@@ -148,7 +130,7 @@ def quoted(heard: Heard, request: GenerationRequest) -> None:
         assert {line.removeprefix("-").strip() for line in rest.split("\n")} <= {"", CUT, *names}
 
 
-def checked(heard: Heard, request: GenerationRequest) -> None:
+def checked(heard: RecordedAnswer, request: GenerationRequest) -> None:
     """What is cited has the support of the passages, in the eyes of who checks; the rest is marked."""
     attributor = Attributor(request.passages, Stemmer(), request.question)
     claims: dict[tuple[int, int], list[Citation]] = {}
@@ -164,7 +146,7 @@ def checked(heard: Heard, request: GenerationRequest) -> None:
     assert not {(each.answer_start, each.answer_end) for each in marked} & claims.keys()
 
 
-def checked_trace(heard: Heard, request: GenerationRequest) -> None:
+def checked_trace(heard: RecordedAnswer, request: GenerationRequest) -> None:
     """What is cited has support in passages that the trace quotes; quotes and support are cited."""
     if heard.citations:
         support = Attributor(request.passages, Stemmer()).support(
@@ -178,7 +160,7 @@ def checked_trace(heard: Heard, request: GenerationRequest) -> None:
         assert not any(isinstance(event, Unsupported) for event in heard.events)
 
 
-def extracted(heard: Heard, request: GenerationRequest) -> None:
+def extracted(heard: RecordedAnswer, request: GenerationRequest) -> None:
     """The answer is one value, which stands in the cited sentence, and all of it is cited."""
     for each in heard.citations:
         assert (each.answer_start, each.answer_end) == (0, len(heard.text))
@@ -186,13 +168,13 @@ def extracted(heard: Heard, request: GenerationRequest) -> None:
     assert bool(heard.citations) is (heard.text != NOT_FOUND)
 
 
-def uncited(heard: Heard, request: GenerationRequest) -> None:
+def uncited(heard: RecordedAnswer, request: GenerationRequest) -> None:
     """Nothing is cited, and nothing looks as if it were."""
     assert heard.citations == []
     assert not MARKER.search(heard.text.replace("[0]", ""))
 
 
-PROMISES: Final[Mapping[AnswerMode, Callable[[Heard, GenerationRequest], None]]] = {
+PROMISES: Final[Mapping[AnswerMode, Callable[[RecordedAnswer, GenerationRequest], None]]] = {
     AnswerMode.QUOTE: quoted,
     AnswerMode.CITE: checked,
     AnswerMode.FREE: uncited,
@@ -247,7 +229,9 @@ def traces(draw: st.DrawFn, parts: st.SearchStrategy[str]) -> list[str]:
     return draw(st.just(whole) | st.permutations(whole) | st.lists(st.sampled_from(NAMES) | parts))
 
 
-def answer_of(data: st.DataObject, mode: AnswerMode, profile: PromptProfile) -> tuple[Heard, GenerationRequest]:
+def answer_of(
+    data: st.DataObject, mode: AnswerMode, profile: PromptProfile
+) -> tuple[RecordedAnswer, GenerationRequest]:
     found = data.draw(passages())
     own = [f"{each.passage.text[part.start : part.end]} " for each in found for part in each.sentences]
     parts = st.one_of(st.sampled_from((*own, " ")), st.sampled_from(WRITTEN), st.text(max_size=12))
@@ -262,13 +246,13 @@ def answer_of(data: st.DataObject, mode: AnswerMode, profile: PromptProfile) -> 
         mode=mode,
         max_sentences=data.draw(st.integers(1, 8)),
     )
-    heard, unsupported = Heard(), data.draw(st.sampled_from(UnsupportedText))
+    heard, unsupported = RecordedAnswer(), data.draw(st.sampled_from(UnsupportedText))
     generator(RandomModel(tokens, sizes, reason), profile, unsupported).submit(request, heard)
     assert isinstance(heard.events[-1], Generated)
     return heard, request
 
 
-def check_citations(heard: Heard, request: GenerationRequest) -> None:
+def check_citations(heard: RecordedAnswer, request: GenerationRequest) -> None:
     for each in heard.citations:
         stored = request.passages[each.passage].passage
         assert stored.text[each.start - stored.start : each.end - stored.start] == each.text != ""
@@ -296,14 +280,14 @@ def test_nothing_unsupported_is_cited_of_a_trace(mode: AnswerMode, data: st.Data
 
 @pytest.mark.parametrize("form", get_args(AnswerFormat))
 def test_a_formatted_answer_is_as_the_model_writes_it_and_cites_nothing(form: type[AnswerFormat]) -> None:
-    heard, written = Heard(), f"[1] {FACTS[0]} [2]"
+    heard, written = RecordedAnswer(), f"[1] {FACTS[0]} [2]"
     asked = replace(REQUEST, mode=AnswerMode.FREE, format=FORMATS[form])
     generator(RandomModel(TOKENIZER.encode(written)), CHAT, UnsupportedText.MARK).submit(asked, heard)
     assert (heard.text, heard.citations) == (written, [])
 
 
 def test_extracted_fields_are_cited_by_their_pointers() -> None:
-    heard = Heard()
+    heard = RecordedAnswer()
     form = JsonSchema('{"type": "object", "properties": {"hours": {"type": "integer"}}, "required": ["hours"]}')
     model = RandomModel(TOKENIZER.encode("64 days"))
     asked = replace(REQUEST, mode=AnswerMode.EXTRACT, format=form)
@@ -315,7 +299,7 @@ def test_extracted_fields_are_cited_by_their_pointers() -> None:
 
 @pytest.mark.parametrize("mode", AnswerMode)
 def test_what_the_documents_say_is_cited_unless_nothing_checks_it(mode: AnswerMode) -> None:
-    heard, text, request = Heard(), FACTS[0], replace(REQUEST, mode=mode)
+    heard, text, request = RecordedAnswer(), FACTS[0], replace(REQUEST, mode=mode)
     model = RandomModel(TOKENIZER.encode(f"{text} [1]"))
     generator(model, CHAT, UnsupportedText.MARK).submit(request, heard)
     check_citations(heard, request)

@@ -16,7 +16,7 @@ from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopu
 from edge_rag.generator.prompt.profiles import CHAT, OCC_RAG
 from edge_rag.generator.prompt.template import PassageReuse, Prompt, PromptEncoder, PromptSettings, user_text
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from tests.contract.test_generator_contract import LIMITS, SMALL, answering, ask, paged, question, ranked
+from tests.support.generators import LIMITS, SMALL, answering, ask, paged, question, ranked
 from tests.unit.generator.test_trace import TOKENIZER as OCC_TOKENIZER
 
 TOKENIZER = ChatTokenizer.open(SMALL)
