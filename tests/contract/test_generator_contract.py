@@ -35,6 +35,7 @@ from tests.support.generators import (
     SMALL,
     TINY,
     RecordedAnswer,
+    UsageRecorder,
     answering,
     ask,
     assert_set,
@@ -45,7 +46,6 @@ from tests.support.generators import (
 )
 from tests.support.openai_server import openai_server
 from tests.support.peer_daemon import serve_generator
-from tests.support.usage import UsageRecorder
 
 MakeGenerator = Callable[[int], AbstractContextManager[Generator]]
 """Opens a generator that lets that many requests wait, and closes it."""

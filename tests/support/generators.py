@@ -1,15 +1,17 @@
-"""Generators over models of the tests, and a listener that keeps an answer."""
+"""Generators over models of the tests, and what keeps their answers, audit events and usage."""
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from edge_rag.core.answer import Citation, TextDelta, Unsupported
+from edge_rag.core.answer import Citation, TextDelta, Unsupported, Usage
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
-from edge_rag.core.ids import ChunkId, DocumentId, RequestId
+from edge_rag.core.ids import ChunkId, DocumentId, RequestId, require_recognized
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import AnswerMode, PassageOrder, Priority, Sampling
@@ -27,6 +29,7 @@ from edge_rag.pipeline.ports import Generator
 from edge_rag.reranker.scoring import Stemmer
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.decoder.serial_decoder import SerialDecoder
+from edge_rag.telemetry.usage import UsageMeter
 
 ROOT = Path(__file__).parents[2]
 SMALL = ROOT / "tests/fixtures/quoter"
@@ -173,3 +176,21 @@ def ask(generator: Generator, request: GenerationRequest) -> RecordedAnswer:
 
 def assert_set(gate: threading.Event) -> None:
     assert gate.wait(60)
+
+
+class UsageRecorder:
+    """Records audit events and usage."""
+
+    def __init__(self) -> None:
+        self.events: list[AuditEvent] = []
+        self.ledger = UsageMeter()
+
+    def record(self, event: AuditEvent) -> None:
+        self.events.append(event)
+
+    def record_remote(self, client: str, usage: Usage, alone: bool) -> None:
+        self.ledger.record_remote(client, usage, alone)
+
+    @property
+    def kinds(self) -> Counter[AuditEventKind]:
+        return Counter(require_recognized(event.kind) for event in self.events)

@@ -61,6 +61,7 @@ from tests.support.generators import (
     NOT_FOUND,
     TINY,
     RecordedAnswer,
+    UsageRecorder,
     answering,
     ask,
     assert_set,
@@ -69,7 +70,6 @@ from tests.support.generators import (
     question,
 )
 from tests.support.peer_daemon import HEAD, chunk, event
-from tests.support.usage import UsageRecorder
 
 # Timeouts apply to remotes, so other load on the machine would make them late.
 pytestmark = pytest.mark.daemon
