@@ -24,6 +24,7 @@ class ModelStage(Enum):
     EMBEDDER = "embedder"
     RERANKER = "reranker"
     GENERATOR = "generator"
+    ENTAILMENT = "entailment"
 
 
 class Precision(Enum):

@@ -267,11 +267,13 @@ class RoleFolders:
         embedder: Folder of the embedding model.
         reranker: Folder of a cross-encoder; None if the embedder's token vectors are used for reranking.
         generator: Folder of the language model; None if there is none, and answers are quoted only.
+        entailment: Folder of the entailment model; None if rules decide alone what is cited.
     """
 
     embedder: Path
     reranker: Path | None
     generator: Path | None
+    entailment: Path | None = None
 
 
 def store_of(settings: Settings) -> ModelStore:
@@ -321,10 +323,12 @@ def fill_roles(settings: Settings, store: ModelStore) -> RoleFolders:
     """
     reranker = model_of(settings, store, ModelRole.RERANKER)
     generator = model_of(settings, store, ModelRole.GENERATOR)
+    entailment = model_of(settings, store, ModelRole.ENTAILMENT)
     return RoleFolders(
         embedder=store.find(model_of(settings, store, ModelRole.EMBEDDER) or settings.models.embedder),
         reranker=None if reranker is None else store.find(reranker),
         generator=None if generator is None else store.find(generator),
+        entailment=None if entailment is None else store.find(entailment),
     )
 
 

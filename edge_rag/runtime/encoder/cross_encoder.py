@@ -25,10 +25,10 @@ _BATCH_TOKENS = 2048
 
 
 class PairGraph(Protocol):
-    """Runs a cross-encoder. Callers translate exceptions of libraries."""
+    """Runs a model of pairs. Callers translate exceptions of libraries."""
 
     def score(self, sequences: Sequence[TokenizedText]) -> NDArray[np.floating]:
-        """Returns the score of each pair, [pairs] if the graph meets its contract."""
+        """Returns the scores of each pair, [pairs] or [pairs, scores] if the graph meets its contract."""
         ...
 
     def keep_memory(self, keep: bool) -> None:
@@ -69,7 +69,7 @@ class PackedPairs:
         inputs = pack_texts([sequence.ids for sequence in sequences]).inputs()
         if self._types:
             inputs[_TYPES] = np.concatenate([np.array(sequence.type_ids, np.int64) for sequence in sequences])
-        return np.asarray(self._session.run(None, inputs, self._arena.options)[0]).reshape(-1)
+        return np.asarray(self._session.run(None, inputs, self._arena.options)[0])
 
 
 class PaddedPairs:
@@ -100,7 +100,7 @@ class PaddedPairs:
             mask[row, :length] = 1
             types[row, :length] = sequence.type_ids
         inputs = {INPUT_IDS: ids, _MASK: mask} | ({_TYPES: types} if self._types else {})
-        return np.asarray(self._session.run(None, inputs, self._arena.options)[0]).reshape(-1)
+        return np.asarray(self._session.run(None, inputs, self._arena.options)[0])
 
 
 class PairEncoder:
@@ -162,7 +162,7 @@ class PairEncoder:
             return np.empty(0, dtype=np.float32)
         sequences = [self._tokenizer.pair(question, passage) for question, passage in pairs]
         try:
-            scores = self._graph.score(sequences)
+            scores = self._graph.score(sequences).reshape(-1)
         except Exception as error:
             raise InferenceFailed(f"{self.name}: the cross-encoder failed: {error}") from error
         if len(scores) != len(pairs) or not np.isfinite(scores).all():

@@ -33,6 +33,7 @@ class ModelRole(Enum):
     EMBEDDER = "embedder"
     RERANKER = "reranker"
     GENERATOR = "generator"
+    ENTAILMENT = "entailment"
 
 
 class GeneratorForm(Enum):
@@ -196,7 +197,7 @@ class _FileDocument(_StrictModel):
 class _ManifestDocument(_StrictModel):
     format: Literal[1, 2]
     name: Annotated[str, AfterValidator(_model_name)]
-    role: Literal["embedder", "reranker", "generator"]
+    role: Literal["embedder", "reranker", "generator", "entailment"]
     licence: _Line
     source: _Line
     made_by: _Line
@@ -209,11 +210,11 @@ def parse_manifest(content: bytes) -> ModelManifest:
     """Parses a manifest.
 
     Args:
-        content: UTF-8 JSON: ``{"format": 2, "name", "role": "embedder|reranker|generator", "licence", "source",
-            "made_by", "parameters": {...}, "files": {"model.onnx": {"sha256": hex, "bytes": int}, ...}, "sha256"}``.
-            The last value is the digest of the manifest without it. Any byte that ``render_manifest`` would not write
-            is refused, and in format 1, which has no digest: unknown or repeated keys, NaN and infinities, and paths
-            that leave the folder.
+        content: UTF-8 JSON: ``{"format": 2, "name", "role": "embedder|reranker|generator|entailment", "licence",
+            "source", "made_by", "parameters": {...}, "files": {"model.onnx": {"sha256": hex, "bytes": int}, ...},
+            "sha256"}``. The last value is the digest of the manifest without it. Any byte that ``render_manifest``
+            would not write is refused, and in format 1, which has no digest: unknown or repeated keys, NaN and
+            infinities, and paths that leave the folder.
 
     Raises:
         ValueError: It is not such a manifest; names where and why.
