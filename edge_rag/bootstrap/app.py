@@ -24,7 +24,9 @@ from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile, ProfileChoice
 from edge_rag.errors import ConfigurationError, InvalidRequest
+from edge_rag.generator.cite_stream import CheckThread
 from edge_rag.generator.constraints.format_check import FormatChecker
+from edge_rag.generator.generator import Entailment
 from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.index.local import IndexLimits
 from edge_rag.ingest.embedding import BATCH_TEXTS
@@ -77,7 +79,8 @@ class App:
         pages: Draws pages of documents.
         ingest_yield: Makes ingest yield to queries.
         ingest: Ingest of documents, directly and as jobs.
-        encoders: Models in the roles of embedder and reranker.
+        encoders: Models in the roles of embedder and reranker, and entailment if there is one.
+        checks: Checks answers with the entailment model.
         profile: Device profile in force.
         choice: How it was chosen.
         memory_plan: Memory plan at startup.
@@ -98,6 +101,7 @@ class App:
     ingest_yield: IngestYield
     ingest: Ingest
     encoders: tuple[ModelInUse, ...]
+    checks: CheckThread
     profile: DeviceProfile
     choice: ProfileChoice
     memory_plan: MemoryPlan
@@ -180,6 +184,7 @@ class App:
         if self.offloading is not None:
             self.offloading.close()
         self.generator.close()
+        self.checks.close()
         self.generators.close()
         self.directory.close()
 
@@ -214,13 +219,16 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
     opener = EncoderOpener(settings.data_directory / COMPILED_FOLDER, on_progress, facts)
     encoders = Encoders.open(opener, profile, folders, plan.sizes.cache_bytes)
     embedder, reranker = encoders.embedder, encoders.reranker
-    generators = GeneratorFactory(settings, store, profile, planner, observer)
+    checks = CheckThread()
+    entailment = None if encoders.entailment is None else Entailment(encoders.entailment, checks)
+    generators = GeneratorFactory(settings, store, profile, planner, observer, entailment)
     if folders.generator is None:
         generator_model = generators.make_without_model()
     else:
         generator_model = generators.make(folders.generator.name)
 
     with ExitStack() as built:
+        built.callback(checks.close)
         generator = ModelSwapper(generator_model)
         built.callback(generator.close)
         track_activity = _activity_tracker(observer.activity, encoders)
@@ -335,6 +343,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         ingest_yield=ingest_yield,
         ingest=ingest,
         encoders=encoders.models,
+        checks=checks,
         profile=profile,
         choice=choice,
         memory_plan=plan,

@@ -29,7 +29,7 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits, StepSize, limits_
 from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
 from edge_rag.generator.constraints.grammar import GrammarBudget, GrammarCompiler
-from edge_rag.generator.generator import AnswerGenerator, CiteSettings
+from edge_rag.generator.generator import AnswerGenerator, CiteSettings, Entailment
 from edge_rag.generator.messages import Message, message
 from edge_rag.generator.model_swap import InstalledGenerator
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity, PopularityFile
@@ -110,6 +110,8 @@ class GeneratorFactory:
         profile: Device profile in force.
         memory: Plans the memory.
         observer: Receives the events of engines.
+        entailment: Judges the sentences of mode cite together with the rules; None for the rules alone. Closed by its
+            owner after the generators.
     """
 
     def __init__(
@@ -119,8 +121,10 @@ class GeneratorFactory:
         profile: DeviceProfile,
         memory: MemoryPlanner,
         observer: EngineObserver,
+        entailment: Entailment | None = None,
     ) -> None:
         self._settings = settings.generator
+        self._entailment = entailment
         self._pause_s = settings.limits.slow_client_seconds
         self.store = store
         self._observer = observer
@@ -265,7 +269,7 @@ class GeneratorFactory:
             ),
             prompt,
             _quote_settings(settings),
-            CiteSettings(Stemmer, settings.unsupported),
+            CiteSettings(Stemmer, settings.unsupported, self._entailment),
             PromptEncoder(
                 tokenizer,
                 prompt,

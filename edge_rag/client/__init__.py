@@ -37,9 +37,11 @@ from edge_rag.core.answer import (
     FinishReason,
     NearestPassage,
     NearestReason,
+    NumberConflict,
     StageTime,
     TextDelta,
     Unsupported,
+    UnsupportedReason,
     Usage,
 )
 from edge_rag.core.documents.collection import (
@@ -188,6 +190,7 @@ __all__ = [
     "NearestReason",
     "Negated",
     "NotFound",
+    "NumberConflict",
     "OffloadRule",
     "OneOf",
     "OutgoingDocument",
@@ -227,6 +230,7 @@ __all__ = [
     "Unavailable",
     "Unrecognized",
     "Unsupported",
+    "UnsupportedReason",
     "Usage",
     "UsageReport",
     "ValueBoost",

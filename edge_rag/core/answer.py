@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -84,17 +85,66 @@ class Citation:
     field: str | None = None
 
 
+class UnsupportedReason(Enum):
+    """Why a part of an answer is not cited.
+
+    NO_SOURCE: no passage says so. CONTRADICTED: a passage seems to say so, and the entailment model judges that it says
+        the opposite. OTHER_NUMBER: a passage says the same with another number, which ``Finished.conflicts`` names.
+    """
+
+    NO_SOURCE = "no_source"
+    CONTRADICTED = "contradicted"
+    OTHER_NUMBER = "other_number"
+
+
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """A part of the answer that no passage supports.
+    """A part of the answer that no passage supports; a later citation of the same part takes this back.
 
     Attributes:
         answer_start: First character of the part.
         answer_end: One past the last.
+        reason: Why it is not cited.
     """
 
     answer_start: int
     answer_end: int
+    reason: UnsupportedReason | Unrecognized = UnsupportedReason.NO_SOURCE
+
+
+def still_unsupported(unsupported: Iterable[Unsupported], citations: Iterable[Citation]) -> tuple[Unsupported, ...]:
+    """Returns the parts of a whole answer that stayed without a citation."""
+    cited = {(each.answer_start, each.answer_end) for each in citations}
+    return tuple(each for each in unsupported if (each.answer_start, each.answer_end) not in cited)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberConflict:
+    """A number of the answer that a passage contradicts: of a part without support, or beside the passage it cites.
+
+    Attributes:
+        answer_start: First character of the part of the answer.
+        answer_end: One past the last.
+        claimed: The number in the answer, with its unit: ``64 days``.
+        stated: The number in the passage: ``46 days``.
+        passage: 0-based position in ``PassagesFound.passages``.
+        document: Name of the document.
+        page: 1-based page, or None.
+        start: First character of the passage's sentence in the document's stored text.
+        end: One past the last character.
+        text: The sentence, exactly the stored text in that range.
+    """
+
+    answer_start: int
+    answer_end: int
+    claimed: str
+    stated: str
+    passage: int
+    document: str
+    page: int | None
+    start: int
+    end: int
+    text: str
 
 
 class UnsupportedText(Enum):
@@ -200,6 +250,7 @@ class Finished:
         nearest: Of an answer that was not found, the best passages and what they lack.
         prompt_passages: How many of the passages, the best ones, were in the model's prompt: those that fit its
             context. None if no model was asked.
+        conflicts: In CITE mode, numbers of the answer that a passage contradicts, at most 16.
     """
 
     reason: FinishReason | Unrecognized
@@ -208,6 +259,7 @@ class Finished:
     first_token_s: float | None
     nearest: tuple[NearestPassage, ...] = ()
     prompt_passages: int | None = None
+    conflicts: tuple[NumberConflict, ...] = ()
 
 
 AnswerEvent = PassagesFound | TextDelta | Citation | Unsupported | Finished

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edge_rag.core.answer import AnswerEvent, Citation, FinishReason, TextDelta, Unsupported, Usage
+from edge_rag.core.answer import AnswerEvent, Citation, FinishReason, NumberConflict, TextDelta, Unsupported, Usage
 from edge_rag.core.ids import RequestId
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.placement import OffloadRule
@@ -136,6 +136,7 @@ class Generated:
         compute_s: From the first step to the last, seconds.
         first_token_s: From submission to the first text, seconds; None without text.
         prompt_passages: Passages in the model's prompt, the best ones of the request; None without a prompt.
+        conflicts: Numbers of the answer that a passage contradicts.
     """
 
     reason: FinishReason
@@ -144,6 +145,7 @@ class Generated:
     compute_s: float
     first_token_s: float | None
     prompt_passages: int | None = None
+    conflicts: tuple[NumberConflict, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from edge_rag.core.answer import UnsupportedText
 from edge_rag.core.generation import CompletionRequest, GenerationRequest
@@ -17,7 +18,9 @@ from edge_rag.engine.ports import TokenSink
 from edge_rag.engine.request import TokenRequest
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.citations.attribution import Attributor, Stemmer
+from edge_rag.generator.citations.judge import BoundedJudge, EntailmentJudge, PairClassifier
 from edge_rag.generator.citations.trace import TraceReader
+from edge_rag.generator.cite_stream import CheckedText, CheckThread, CiteStream
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.continuation import Continuation
 from edge_rag.generator.prompt.template import Prompt, PromptEncoder, PromptSettings
@@ -25,9 +28,7 @@ from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.generator.quote_generator import AnswerHandle, QuoteGenerator, QuoteSettings, token_request
 from edge_rag.generator.streams import (
     AnswerSink,
-    CheckedText,
     ChunkListener,
-    CiteStream,
     FormattedStream,
     FreeStream,
     Listener,
@@ -39,16 +40,31 @@ from edge_rag.generator.trace_streams import TraceChunkStream, TraceStream, Trac
 
 
 @dataclass(frozen=True, slots=True)
+class Entailment:
+    """An entailment model, which judges sentences together with the rules.
+
+    Attributes:
+        classifier: The model.
+        thread: Where it runs, for all answers; its owner closes it after the engines.
+    """
+
+    classifier: PairClassifier
+    thread: CheckThread
+
+
+@dataclass(frozen=True, slots=True)
 class CiteSettings:
     """How the text of CITE mode is checked.
 
     Attributes:
         make_stemmer: Makes a stemmer, one for each request.
         unsupported: Whether unsupported sentences are marked or dropped.
+        entailment: An entailment model; None if the rules decide alone.
     """
 
     make_stemmer: Callable[[], Stemmer]
     unsupported: UnsupportedText = UnsupportedText.MARK
+    entailment: Entailment | None = None
 
 
 class AnswerGenerator(QuoteGenerator):
@@ -165,7 +181,7 @@ class AnswerGenerator(QuoteGenerator):
         tokens = _traced(token_request(request, prompt.tokens, constraint), prompt)
         return AnswerHandle(self.engine, self.engine.submit(tokens, sink))
 
-    def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, TokenSink]:
+    def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, AnswerSink]:
         """Returns the engine's request and the sink of its tokens."""
         if not request.mode.needs_model:
             return super()._prepare(request, listener)
@@ -204,10 +220,28 @@ class AnswerGenerator(QuoteGenerator):
             return free, TraceStream(listener, self._clock, trace, not_found, check)
         if request.mode is AnswerMode.FREE:
             return free, FreeStream(listener, self._clock, detokenizer, stops)
+        return free, self._cited(request, prompt, listener, not_found)
+
+    def _cited(self, request: GenerationRequest, prompt: Prompt, listener: Listener, not_found: str) -> CiteStream:
+        """Returns the sink of a checked answer."""
+        entailment, offered, stemmer = self._cite.entailment, request.passages, self._cite.make_stemmer()
+        judge, thread = None, None
+        if entailment is not None:
+            judge = BoundedJudge(EntailmentJudge(entailment.classifier), request.deadline, clock=self._clock)
+            thread = entailment.thread
+        wider = None
+        if len(offered) > len(prompt.passages) or any(ranked.passage.context for ranked in offered):
+            wider = partial(Attributor, offered, stemmer, request.question, headings=True)
         checked = CheckedText(
-            passages, numbering, Attributor(kept, self._cite.make_stemmer(), request.question), self._cite.unsupported
+            [ranked.passage for ranked in offered],
+            prompt.numbering,
+            Attributor(prompt.passages, stemmer, request.question),
+            self._cite.unsupported,
+            judge,
+            wider,
         )
-        return free, CiteStream(listener, self._clock, detokenizer, stops, checked, not_found)
+        detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
+        return CiteStream(listener, self._clock, detokenizer, stops, checked, not_found, thread)
 
     def _may_hold_an_answer(self, request: GenerationRequest) -> bool:
         if request.mode is AnswerMode.FREE:

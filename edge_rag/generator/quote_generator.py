@@ -15,7 +15,6 @@ from edge_rag.core.monitoring.status import EngineStats
 from edge_rag.core.query import AnswerMode, JsonSchema
 from edge_rag.engine.constraint import Constraint, NoGeneration
 from edge_rag.engine.engine import Engine
-from edge_rag.engine.ports import TokenSink
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.sequence import SequenceId
 from edge_rag.errors import EdgeRagError, GeneratorMissing
@@ -25,6 +24,7 @@ from edge_rag.generator.extraction.fields import read_fields
 from edge_rag.generator.prompt.template import PromptSettings
 from edge_rag.generator.quoting.answer import Point, grouped, points_of
 from edge_rag.generator.streams import (
+    AnswerSink,
     ChunkListener,
     ExtractStream,
     Listener,
@@ -54,14 +54,17 @@ class QuoteSettings:
 
 @dataclass(frozen=True, slots=True)
 class AnswerHandle:
-    """A request that was admitted."""
+    """A request that was admitted; ``_sink`` may still work when the engine is done with it."""
 
     _engine: Engine
     _sequence: SequenceId
+    _sink: AnswerSink | None = None
 
     def cancel(self, error: EdgeRagError | None = None) -> None:
         """Ends the request at the next step boundary; see ``pipeline.ports.GenerationHandle``."""
         self._engine.cancel(self._sequence, error)
+        if self._sink is not None:
+            self._sink.cancel(error)
 
     def pause(self) -> None:
         """Suspends generation until ``resume``."""
@@ -121,7 +124,7 @@ class QuoteGenerator:
         except EdgeRagError as error:
             self.engine.record_refusal(_nothing_to_generate(request, FinishReason.NOT_FOUND), error)
             raise
-        return AnswerHandle(self.engine, self.engine.submit(tokens, sink))
+        return AnswerHandle(self.engine, self.engine.submit(tokens, sink), sink)
 
     def complete(self, request: CompletionRequest, listener: Listener) -> AnswerHandle:
         """Admits a conversation that the language model continues; its preparation is on the caller's thread.
@@ -162,7 +165,7 @@ class QuoteGenerator:
         sink = QuoteChunkStream(listener, self._clock, self._points(request))
         return AnswerHandle(self.engine, self.engine.submit(_nothing_to_generate(request, FinishReason.STOP), sink))
 
-    def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, TokenSink]:
+    def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, AnswerSink]:
         """Returns the engine's request and the sink of its tokens."""
         if request.mode.needs_model:
             raise GeneratorMissing(request.mode.value)
@@ -175,7 +178,7 @@ class QuoteGenerator:
         quoted = QuoteStream(listener, self._clock, groups, passages)
         return _nothing_to_generate(request, FinishReason.STOP), quoted
 
-    def _extracted(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, TokenSink]:
+    def _extracted(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, AnswerSink]:
         schema = request.format.schema if isinstance(request.format, JsonSchema) else None
         if schema is not None:
             read_fields(schema)  # what it asks for is refused whatever the passages hold
@@ -189,7 +192,7 @@ class QuoteGenerator:
     def _not_found_text(self, request: GenerationRequest) -> str:
         return self._prompt.not_found_answer(request.question, len(request.passages))
 
-    def _not_found(self, request: GenerationRequest, listener: Listener, text: str) -> tuple[TokenRequest, TokenSink]:
+    def _not_found(self, request: GenerationRequest, listener: Listener, text: str) -> tuple[TokenRequest, AnswerSink]:
         return _nothing_to_generate(request, FinishReason.NOT_FOUND), NotFoundStream(listener, self._clock, text)
 
     def _may_hold_an_answer(self, request: GenerationRequest) -> bool:

@@ -1,8 +1,8 @@
 """Token sinks of the engine: turn a request's tokens into answer events, or into chunks for another machine.
 
-FreeStream, CiteStream, QuoteStream, ExtractStream, FormattedStream and PlainStream emit the events of an answer (text,
-citations, marks of unsupported sentences). The chunk streams emit unprocessed output for a machine that holds the
-passages and verifies it.
+FreeStream, QuoteStream, ExtractStream, FormattedStream and PlainStream emit the events of an answer (text, citations);
+CiteStream is in ``cite_stream``, TraceStream in ``trace_streams``. The chunk streams emit unprocessed output for a
+machine that holds the passages and verifies it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported, UnsupportedText
+from edge_rag.core.answer import Citation, NumberConflict, TextDelta, Unsupported
 from edge_rag.core.generation import (
     ChunkEvent,
     Generated,
@@ -25,9 +25,7 @@ from edge_rag.core.generation import (
 from edge_rag.core.passage import Passage, RankedPassage
 from edge_rag.engine.ports import Outcome
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.citations.attribution import Attributor, Support
 from edge_rag.generator.citations.markers import MarkerRemover
-from edge_rag.generator.citations.sentence_splitter import AnswerSentence, SentenceSplitter
 from edge_rag.generator.extraction.answer import Extracted
 from edge_rag.generator.prompt.tokenizer import Detokenizer
 from edge_rag.generator.quoting.answer import Group, Point, Quote, laid_out
@@ -66,11 +64,13 @@ class Emitter(Generic[_Part]):
                 self._first = self._clock()
             self._listener(part)
 
-    def finish(self, outcome: Outcome, prompt_passages: int | None = None) -> None:
-        """Ends the stream successfully; ``prompt_passages`` are those of the model's prompt."""
+    def finish(
+        self, outcome: Outcome, prompt_passages: int | None = None, conflicts: Sequence[NumberConflict] = ()
+    ) -> None:
+        """Ends the stream successfully; arguments as of ``Generated``."""
         first = None if self._first is None else self._first - self._submitted
         used = outcome.usage, outcome.queue_s, outcome.compute_s
-        self._listener(Generated(outcome.reason, *used, first, prompt_passages))
+        self._listener(Generated(outcome.reason, *used, first, prompt_passages, tuple(conflicts)))
 
     def fail(self, error: EdgeRagError) -> None:
         """Ends the stream with an error."""
@@ -131,9 +131,11 @@ class AnswerSink:
 
     Attributes:
         prompt_passages: Passages in the model's prompt; None without a prompt.
+        conflicts: Numbers of the answer that a passage contradicts.
     """
 
     prompt_passages: int | None = None
+    conflicts: tuple[NumberConflict, ...] = ()
 
     def __init__(self, listener: Listener, clock: Callable[[], float]) -> None:
         self._emitter: Emitter[AnswerPart] = Emitter(listener, clock)
@@ -144,14 +146,17 @@ class AnswerSink:
 
     def finish(self, outcome: Outcome) -> None:
         """Ends the stream successfully."""
-        self._emitter.finish(outcome, self.prompt_passages)
+        self._emitter.finish(outcome, self.prompt_passages, self.conflicts)
 
     def fail(self, error: EdgeRagError) -> None:
         """Ends the stream with an error."""
         self._emitter.fail(error)
 
+    def cancel(self, error: EdgeRagError | None) -> None:
+        """Ends what the sink still has to do itself once the engine is done; most have nothing. Any thread."""
 
-class _TextSink(AnswerSink):
+
+class TextStream(AnswerSink):
     """Text that the model writes: detokenized, cut at stop strings, and turned into parts of the answer."""
 
     def __init__(
@@ -180,11 +185,12 @@ class _TextSink(AnswerSink):
         """Takes the tokens of the text so far."""
         self._detokenizer.feed(tokens)
 
-    def _flush_stops(self) -> None:
+    def flush_stops(self) -> None:
+        """Emits the text that was held back as the possible beginning of a stop string."""
         self._emitter.emit(*self._parts_of(self._stops.flush()))
 
 
-class FreeStream(_TextSink):
+class FreeStream(TextStream):
     """Free text, which nothing checks: detokenized, cut at stop strings, without citations and without ``[n]`` markers.
 
     Args:
@@ -203,12 +209,12 @@ class FreeStream(_TextSink):
 
     def finish(self, outcome: Outcome) -> None:
         """Emits the text held back, and ends."""
-        self._flush_stops()
+        self.flush_stops()
         self._emitter.emit(*text_parts(self._markers.flush()))
         super().finish(outcome)
 
 
-class PlainStream(_TextSink):
+class PlainStream(TextStream):
     """Text as the model writes it: detokenized, cut at stop strings.
 
     Args:
@@ -225,7 +231,7 @@ class PlainStream(_TextSink):
 
     def finish(self, outcome: Outcome) -> None:
         """Emits the text held back, and ends."""
-        self._flush_stops()
+        self.flush_stops()
         super().finish(outcome)
 
 
@@ -349,111 +355,6 @@ class ExtractStream(AnswerSink):
             source = ranked.sentences[value.sentence]
             span = source.start, source.end, value.start, value.end
             self._emitter.emit(replace(citation_of(value.passage, ranked.passage, *span), field=value.pointer))
-        super().finish(outcome)
-
-
-class CheckedText:
-    """Turns streamed text into answer events, sentence by sentence; pure.
-
-    Unsupported sentences are held back until the first supported one; if none comes, nothing is emitted.
-
-    Args:
-        passages: The passages of the prompt.
-        numbering: Indices of the passages in the order in which the prompt numbers them, from 1.
-        attributor: Finds the sentences that support a claim.
-        unsupported: Whether unsupported sentences are marked or dropped.
-    """
-
-    def __init__(
-        self,
-        passages: Sequence[Passage],
-        numbering: Sequence[int],
-        attributor: Attributor,
-        unsupported: UnsupportedText,
-    ) -> None:
-        self._passages = passages
-        self._numbering = dict(enumerate(numbering, 1))
-        self._attributor = attributor
-        self._unsupported = unsupported
-        self._splitter = SentenceSplitter()
-        self._held: list[AnswerSentence] = []
-        self._length = 0
-        self.supported = False
-
-    def feed(self, text: str) -> list[AnswerPart]:
-        """Takes the next piece and returns the events of the sentences that it completes."""
-        return self._check(self._splitter.feed(text))
-
-    def flush(self, complete: bool) -> list[AnswerPart]:
-        """Returns the events of the rest.
-
-        Args:
-            complete: Whether the model ended its text; a truncated sentence has no support.
-        """
-        return self._check(self._splitter.flush(complete))
-
-    def _check(self, sentences: Sequence[AnswerSentence]) -> list[AnswerPart]:
-        events: list[AnswerPart] = []
-        for sentence in sentences:
-            marked = {self._numbering[number] for number in sentence.markers if number in self._numbering}
-            support = self._attributor.support(sentence.claim, marked) if sentence.complete else ()
-            if support:
-                self.supported = True
-                for held in self._held:
-                    events += self._events(held, ())
-                self._held = []
-                events += self._events(sentence, support)
-            elif self._unsupported is UnsupportedText.MARK:
-                if self.supported:
-                    events += self._events(sentence, ())
-                else:
-                    self._held.append(sentence)
-        return events
-
-    def _events(self, sentence: AnswerSentence, support: Sequence[Support]) -> list[AnswerPart]:
-        separator = ("\n" if sentence.new_line else " ") if self._length else ""
-        start = self._length + len(separator)
-        self._length = end = start + len(sentence.text)
-        events: list[AnswerPart] = [TextDelta(separator + sentence.text)]
-        if not support:
-            return [*events, Unsupported(start, end)]
-        for place in support:
-            events.append(citation_of(place.passage, self._passages[place.passage], place.start, place.end, start, end))
-        return events
-
-
-class CiteStream(_TextSink):
-    """Checked text: detokenized, cut at stop strings, emitted sentence by sentence.
-
-    Args:
-        listener: Receives every event.
-        clock: Monotonic seconds.
-        detokenizer: Decodes this answer.
-        stops: Stop strings.
-        checked: Checks the text.
-        not_found: The answer if no sentence has support.
-    """
-
-    def __init__(
-        self,
-        listener: Listener,
-        clock: Callable[[], float],
-        detokenizer: Detokenizer,
-        stops: Sequence[str],
-        checked: CheckedText,
-        not_found: str,
-    ) -> None:
-        super().__init__(listener, clock, detokenizer, stops, checked.feed)
-        self._checked = checked
-        self._not_found = not_found
-
-    def finish(self, outcome: Outcome) -> None:
-        """Checks the rest, and ends; with the not-found answer if no sentence had support."""
-        self._flush_stops()
-        self._emitter.emit(*self._checked.flush(complete=outcome.reason is not FinishReason.LENGTH))
-        if not self._checked.supported:
-            self._emitter.emit(TextDelta(self._not_found))
-            outcome = replace(outcome, reason=FinishReason.NOT_FOUND)
         super().finish(outcome)
 
 

@@ -342,7 +342,7 @@ class Pipeline:
             judged = generated.prompt_passages is None  # no model was asked
             nearest = nearest_passages(request.question, retrieved.value.term_weights, ranked.value, judged)
         reason, usage, given = generated.reason, generated.usage, generated.prompt_passages
-        events.put(Finished(reason, usage, stages, first_token_s, nearest, given))
+        events.put(Finished(reason, usage, stages, first_token_s, nearest, given, generated.conflicts))
 
     def _submit(self, request: GenerationRequest, listener: Callable[[GenerationEvent], None]) -> GenerationHandle:
         """Submits a request to the generator, with what is around the passages if they are to be quoted."""

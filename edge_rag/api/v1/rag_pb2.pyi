@@ -99,6 +99,34 @@ PRIORITY_BATCH: Priority.ValueType  # 3
 """Scheduled when there are no other requests."""
 Global___Priority: _TypeAlias = Priority  # noqa: Y015
 
+class _UnsupportedReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _UnsupportedReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UnsupportedReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    UNSUPPORTED_REASON_UNSPECIFIED: _UnsupportedReason.ValueType  # 0
+    """Sent by daemons of earlier versions."""
+    UNSUPPORTED_REASON_NO_SOURCE: _UnsupportedReason.ValueType  # 1
+    """No passage says so."""
+    UNSUPPORTED_REASON_CONTRADICTED: _UnsupportedReason.ValueType  # 2
+    """A passage seems to say so, and the server's entailment model judges that it says the opposite."""
+    UNSUPPORTED_REASON_OTHER_NUMBER: _UnsupportedReason.ValueType  # 3
+    """A passage says the same with another number, which Finished.conflicts names."""
+
+class UnsupportedReason(_UnsupportedReason, metaclass=_UnsupportedReasonEnumTypeWrapper):
+    """Why a part of an answer is not cited."""
+
+UNSUPPORTED_REASON_UNSPECIFIED: UnsupportedReason.ValueType  # 0
+"""Sent by daemons of earlier versions."""
+UNSUPPORTED_REASON_NO_SOURCE: UnsupportedReason.ValueType  # 1
+"""No passage says so."""
+UNSUPPORTED_REASON_CONTRADICTED: UnsupportedReason.ValueType  # 2
+"""A passage seems to say so, and the server's entailment model judges that it says the opposite."""
+UNSUPPORTED_REASON_OTHER_NUMBER: UnsupportedReason.ValueType  # 3
+"""A passage says the same with another number, which Finished.conflicts names."""
+Global___UnsupportedReason: _TypeAlias = UnsupportedReason  # noqa: Y015
+
 class _FinishReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -442,7 +470,9 @@ class AskResponse(_message.Message):
 
     @_builtins.property
     def unsupported(self) -> Global___Unsupported:
-        """A part of the answer that no passage supports; sent after the text. Only with ANSWER_MODE_CITE."""
+        """A part of the answer that no passage supports; sent after the text. Only with ANSWER_MODE_CITE. A citation of the
+        same part that comes later takes it back: the whole answer is looked through once more at its end.
+        """
 
     def __init__(
         self,
@@ -654,23 +684,89 @@ class Unsupported(_message.Message):
 
     ANSWER_START_FIELD_NUMBER: _builtins.int
     ANSWER_END_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     answer_start: _builtins.int
     """First character (Unicode code point) of that part of the answer."""
     answer_end: _builtins.int
     """One past the last character."""
+    reason: Global___UnsupportedReason.ValueType
+    """Why it is not cited."""
     def __init__(
         self,
         *,
         answer_start: _builtins.int = ...,
         answer_end: _builtins.int = ...,
+        reason: Global___UnsupportedReason.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_end", b"answer_end", "answer_start", b"answer_start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_end", b"answer_end", "answer_start", b"answer_start", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Unsupported: _TypeAlias = Unsupported  # noqa: Y015
+
+@_typing.final
+class NumberConflict(_message.Message):
+    """A number of the answer that a passage contradicts: in a part without support, or where a passage that is not cited for
+    the part says the same with another number.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_START_FIELD_NUMBER: _builtins.int
+    ANSWER_END_FIELD_NUMBER: _builtins.int
+    CLAIMED_FIELD_NUMBER: _builtins.int
+    STATED_FIELD_NUMBER: _builtins.int
+    PASSAGE_FIELD_NUMBER: _builtins.int
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    answer_start: _builtins.int
+    """First character (Unicode code point) of that part of the answer."""
+    answer_end: _builtins.int
+    """One past the last character."""
+    claimed: _builtins.str
+    """The number in the answer with its unit, such as "64 days"."""
+    stated: _builtins.str
+    """The number in the passage, such as "46 days"."""
+    passage: _builtins.int
+    """0-based position in Passages.passages."""
+    document: _builtins.str
+    """Name of the document."""
+    page: _builtins.int
+    """1-based page; absent if the format has no pages."""
+    start: _builtins.int
+    """First character (Unicode code point) of the passage's sentence in the document's stored text."""
+    end: _builtins.int
+    """One past the last character."""
+    text: _builtins.str
+    """The sentence, exactly the stored text in that range."""
+    def __init__(
+        self,
+        *,
+        answer_start: _builtins.int = ...,
+        answer_end: _builtins.int = ...,
+        claimed: _builtins.str = ...,
+        stated: _builtins.str = ...,
+        passage: _builtins.int = ...,
+        document: _builtins.str = ...,
+        page: _builtins.int | None = ...,
+        start: _builtins.int = ...,
+        end: _builtins.int = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "page", b"page"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "answer_end", b"answer_end", "answer_start", b"answer_start", "claimed", b"claimed", "document", b"document", "end", b"end", "page", b"page", "passage", b"passage", "start", b"start", "stated", b"stated", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__page: _TypeAlias = _typing.Literal["page"]  # noqa: Y015
+    _WhichOneofArgType__page: _TypeAlias = _typing.Literal["_page", b"_page"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__page) -> _WhichOneofReturnType__page | None: ...
+
+Global___NumberConflict: _TypeAlias = NumberConflict  # noqa: Y015
 
 @_typing.final
 class Finished(_message.Message):
@@ -684,6 +780,7 @@ class Finished(_message.Message):
     FIRST_TOKEN_SECONDS_FIELD_NUMBER: _builtins.int
     NEAREST_FIELD_NUMBER: _builtins.int
     PROMPT_PASSAGES_FIELD_NUMBER: _builtins.int
+    CONFLICTS_FIELD_NUMBER: _builtins.int
     reason: Global___FinishReason.ValueType
     """Reason of the end."""
     first_token_seconds: _builtins.float
@@ -704,6 +801,10 @@ class Finished(_message.Message):
     def nearest(self) -> _containers.RepeatedCompositeFieldContainer[Global___NearestPassage]:
         """With FINISH_REASON_NOT_FOUND the best passages, at most 4, and why they were not taken for an answer; else empty."""
 
+    @_builtins.property
+    def conflicts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NumberConflict]:
+        """With ANSWER_MODE_CITE numbers of the answer that a passage contradicts, at most 16; else empty."""
+
     def __init__(
         self,
         *,
@@ -713,10 +814,11 @@ class Finished(_message.Message):
         first_token_seconds: _builtins.float | None = ...,
         nearest: _abc.Iterable[Global___NearestPassage] | None = ...,
         prompt_passages: _builtins.int | None = ...,
+        conflicts: _abc.Iterable[Global___NumberConflict] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_first_token_seconds", b"_first_token_seconds", "_prompt_passages", b"_prompt_passages", "first_token_seconds", b"first_token_seconds", "prompt_passages", b"prompt_passages", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_token_seconds", b"_first_token_seconds", "_prompt_passages", b"_prompt_passages", "first_token_seconds", b"first_token_seconds", "nearest", b"nearest", "prompt_passages", b"prompt_passages", "reason", b"reason", "stages", b"stages", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_token_seconds", b"_first_token_seconds", "_prompt_passages", b"_prompt_passages", "conflicts", b"conflicts", "first_token_seconds", b"first_token_seconds", "nearest", b"nearest", "prompt_passages", b"prompt_passages", "reason", b"reason", "stages", b"stages", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__first_token_seconds: _TypeAlias = _typing.Literal["first_token_seconds"]  # noqa: Y015
     _WhichOneofArgType__first_token_seconds: _TypeAlias = _typing.Literal["_first_token_seconds", b"_first_token_seconds"]  # noqa: Y015

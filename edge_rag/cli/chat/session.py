@@ -21,6 +21,7 @@ from edge_rag.cli.output.answers import (
     mode_line,
     searched_line,
     source_lines,
+    warning_lines,
 )
 from edge_rag.cli.output.terminal import StreamedText, emit, note, print_line
 from edge_rag.client import AskEvent, AskOptions, CallStatus, Client, ClientError, PassagesReceived
@@ -127,6 +128,8 @@ class Chat:
         streamed.end()
         if lines := source_lines(answer):
             self._print(["", *lines])
+        for text in warning_lines(answer):
+            note(text, "yellow")
         for text in filter(None, (cut_line(answer.finished), mode_line(answer))):
             note(text, "dim")
         click.echo()

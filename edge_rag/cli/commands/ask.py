@@ -160,7 +160,14 @@ def _read(schema: str) -> str:
 
 
 def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bool) -> None:
-    from edge_rag.cli.output.answers import cut_line, finish_line, mode_line, searched_line, source_lines
+    from edge_rag.cli.output.answers import (
+        cut_line,
+        finish_line,
+        mode_line,
+        searched_line,
+        source_lines,
+        warning_lines,
+    )
     from edge_rag.client import ClientError
 
     if as_json:
@@ -183,6 +190,8 @@ def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bo
         click.echo()
         for line in lines:
             print_line(line)
+    if warnings := warning_lines(answer):
+        note("\n" + "\n".join(warnings), "yellow")
     if cut := cut_line(answer.finished):
         note(f"\n{cut}", "yellow")
     searched = searched_line(question, answer.found.standalone_question, answer.found.did_you_mean)

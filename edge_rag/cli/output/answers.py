@@ -13,9 +13,11 @@ from edge_rag.core.answer import (
     FinishReason,
     NearestPassage,
     NearestReason,
+    NumberConflict,
     StageTime,
     TextDelta,
     Unsupported,
+    still_unsupported,
 )
 from edge_rag.core.ids import Unrecognized
 from edge_rag.core.query import AnswerMode
@@ -185,6 +187,23 @@ def _why(nearest: NearestPassage) -> str:
             return "does not support what the model wrote"
         case Unrecognized():
             return lacks if nearest.lacks else "not taken for an answer"
+
+
+def warning_lines(answer: Answer) -> list[str]:
+    """Returns what the reader is warned of below an answer: numbers that a document contradicts.
+
+    A sentence that was streamed with a note, and got its source at the end, is told here, too.
+    """
+    left = still_unsupported(answer.unsupported, answer.citations)
+    texts = (answer.text[each.answer_start : each.answer_end] for each in answer.unsupported if each not in left)
+    return [
+        *(f"A source was found at the end for: {text}" for text in texts),
+        *(f"The answer says {each.claimed}; {_place(each)} says {each.stated}." for each in answer.finished.conflicts),
+    ]
+
+
+def _place(where: NumberConflict) -> str:
+    return where.document if where.page is None else f"{where.document}, page {where.page}"
 
 
 def mode_line(answer: Answer) -> str:

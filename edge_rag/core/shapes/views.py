@@ -10,7 +10,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from edge_rag.core.answer import Citation, Finished, FinishReason, NearestPassage, StageTime, Unsupported, Usage
+from edge_rag.core.answer import (
+    Citation,
+    Finished,
+    FinishReason,
+    NearestPassage,
+    NumberConflict,
+    StageTime,
+    Unsupported,
+    UnsupportedReason,
+    Usage,
+    still_unsupported,
+)
 from edge_rag.core.documents.document import DocumentInfo, IngestOutcome
 from edge_rag.core.documents.evaluation import StoredQuestion
 from edge_rag.core.documents.jobs import Job, JobDocument
@@ -65,6 +76,7 @@ class FinishedView:
         timings: Where its time went.
         nearest: Of an answer that was not found, the best passages and what they lack.
         prompt_passages: How many of the passages, the best ones, were in the model's prompt; null if none was asked.
+        conflicts: Numbers of the answer that a passage contradicts, in mode cite.
     """
 
     finish_reason: FinishReason | Unrecognized
@@ -72,12 +84,14 @@ class FinishedView:
     timings: Timings
     nearest: tuple[NearestPassage, ...]
     prompt_passages: int | None
+    conflicts: tuple[NumberConflict, ...]
 
     @classmethod
     def of(cls, finished: Finished) -> FinishedView:
         """Returns the shape of an end."""
         timings = Timings(finished.first_token_s, finished.stages)
-        return cls(finished.reason, finished.usage, timings, finished.nearest, finished.prompt_passages)
+        end = finished.nearest, finished.prompt_passages, finished.conflicts
+        return cls(finished.reason, finished.usage, timings, *end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +102,13 @@ class UnsupportedPart:
         start: First character of the part in the answer.
         end: One past the last.
         text: The part.
+        reason: Why it is not cited.
     """
 
     start: int
     end: int
     text: str
+    reason: UnsupportedReason | Unrecognized
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +199,7 @@ class WholeAnswer:
         timings: Where its time went.
         nearest: Of an answer that was not found, the best passages and what they lack.
         prompt_passages: How many of the passages, the best ones, were in the model's prompt; null if none was asked.
+        conflicts: Numbers of the answer that a passage contradicts, in mode cite.
     """
 
     request_id: str
@@ -201,6 +218,7 @@ class WholeAnswer:
     timings: Timings
     nearest: tuple[NearestPassage, ...]
     prompt_passages: int | None
+    conflicts: tuple[NumberConflict, ...]
 
     @classmethod
     def of(
@@ -227,8 +245,10 @@ class WholeAnswer:
             text,
             tuple(citations),
             tuple(
-                UnsupportedPart(part.answer_start, part.answer_end, text[part.answer_start : part.answer_end])
-                for part in unsupported
+                UnsupportedPart(
+                    part.answer_start, part.answer_end, text[part.answer_start : part.answer_end], part.reason
+                )
+                for part in still_unsupported(unsupported, citations)
             ),
             tuple(map(GivenPassage.of, given_passages(found, finished))),
             end.finish_reason,
@@ -236,6 +256,7 @@ class WholeAnswer:
             end.timings,
             end.nearest,
             end.prompt_passages,
+            end.conflicts,
             **more,
         )
 

@@ -1,4 +1,4 @@
-"""Finds the sentences of the passages that support a generated sentence; pure.
+"""Finds the sentences of the passages that support a generated sentence, or give another number; pure.
 
 A sentence of a passage, or two consecutive ones together, support a generated sentence if they contain all of its
 numbers with their units, its names and its first word, have the same number of negations, and contain most of its
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain, pairwise
@@ -30,7 +30,8 @@ from typing import Final, Protocol
 from edge_rag.analysis.languages import ENGLISH_FUNCTION_WORDS
 from edge_rag.analysis.numbers import decimal_mark
 from edge_rag.core.passage import RankedPassage
-from edge_rag.generator.citations.claims import Claims, claims_of
+from edge_rag.generator.citations.claims import NUMBER_WORDS, Claims, Measure, claims_of, measures_of
+from edge_rag.generator.citations.conflicts import difference
 
 MIN_SHARE: Final = 2 / 3
 """Minimum share of a sentence's word weight that its support must contain."""
@@ -38,10 +39,21 @@ MIN_SHARE: Final = 2 / 3
 MIN_QUESTION_SHARE: Final = 0.35
 """Minimum share of the question's words that a sentence must contain to support a short answer to it."""
 
+CONFLICT_SHARE: Final = 0.8
+"""Minimum share of each other's word weight that two sentences must contain which give different numbers for the same
+thing, where one of them supports the answer."""
+
+MIN_CANDIDATE_SHARE: Final = 0.25
+"""Minimum share of a sentence's word weight in one that lacks only words to support it."""
+
+MAX_CANDIDATES: Final = 4
+"""Most of those, best first."""
+
 SHORT_WORDS: Final = 6
 """Most words of a short answer. A name or a number is in many sentences, so that it is judged with the question."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
+_NO_NUMBERS: Final = ENGLISH_FUNCTION_WORDS | NUMBER_WORDS.keys() - {"one"}
 _OPENERS: Final = frozenset({"yes", "however", "therefore", "thus", "hence", "furthermore", "moreover", "finally"})
 """Connectives without a claim of their own."""
 
@@ -62,12 +74,63 @@ class Support:
 
 
 @dataclass(frozen=True, slots=True)
+class Conflict:
+    """Another number in the passages than in a sentence.
+
+    Attributes:
+        place: The sentence that has it.
+        claimed: What the judged sentence says: ``64 days``.
+        stated: What the passage says: ``46 days``.
+    """
+
+    place: Support
+    claimed: str
+    stated: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A sentence of a passage, or two consecutive ones, that lack only words to support another.
+
+    Attributes:
+        places: Where they are, in order.
+        text: Their text, with a blank between them.
+    """
+
+    places: tuple[Support, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the passages say about a sentence.
+
+    Attributes:
+        claim: The sentence.
+        support: The sentences that support it, in order; empty if none do.
+        premise: Their text; empty without support, and of a short answer, which claims nothing without its question.
+        candidates: What lacks only words to support it: it has its numbers, units, names and negations. The most
+            similar first, at most ``MAX_CANDIDATES``; none if it has support.
+        conflict: Another number than the sentence's in a sentence that otherwise says the same; where the sentence has
+            support, in another passage than that.
+    """
+
+    claim: str
+    support: tuple[Support, ...] = ()
+    premise: str = ""
+    candidates: tuple[Candidate, ...] = ()
+    conflict: Conflict | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _SourceSentence:
-    """A sentence that may support others."""
+    """A sentence that may support others, with the words and stems of the headings above it, if those count."""
 
     place: Support
     stems: frozenset[str]
     claims: Claims
+    measures: tuple[Measure, ...]
+    headings: frozenset[str] = frozenset()
 
 
 class Stemmer(Protocol):
@@ -85,48 +148,117 @@ class Attributor:
         passages: Best first, with their sentences.
         stemmer: Finds the stems of words.
         question: The question; empty if sentences are to be judged by themselves.
+        headings: Whether a sentence has the words and names of the headings above its passage, which no passage
+            crosses, in addition to its own; numbers, negations and opposites only of its own.
     """
 
-    def __init__(self, passages: Sequence[RankedPassage], stemmer: Stemmer, question: str = "") -> None:
+    def __init__(
+        self, passages: Sequence[RankedPassage], stemmer: Stemmer, question: str = "", headings: bool = False
+    ) -> None:
         self._stemmer = stemmer
+        self._texts = [ranked.passage.text for ranked in passages]
         self._asked = self._stems(question)
         self._asked_numbers = claims_of(question).loose
-        self._sources = [
-            _SourceSentence(Support(number, sentence.start, sentence.end), self._stems(text), claims_of(text, mark))
-            for number, ranked in enumerate(passages)
-            for mark in (decimal_mark(ranked.passage.text),)
-            for sentence in ranked.sentences
-            if (text := ranked.passage.text[sentence.start : sentence.end])
-        ]
+        self._sources: list[_SourceSentence] = []
+        for number, ranked in enumerate(passages):
+            text = ranked.passage.text
+            mark = decimal_mark(text)
+            above = " ".join(ranked.passage.context) if headings else ""
+            stems, words = self._stems(above), claims_of(above).words
+            for sentence in ranked.sentences:
+                if part := text[sentence.start : sentence.end]:
+                    place = Support(number, sentence.start, sentence.end)
+                    own, measures = claims_of(part, mark), tuple(measures_of(part, mark))
+                    self._sources.append(_SourceSentence(place, self._stems(part) | stems, own, measures, words))
         self._frequency = Counter(stem for source in self._sources for stem in source.stems)
 
     def support(self, sentence: str, marked: Iterable[int] = ()) -> tuple[Support, ...]:
-        """Returns the sentences that support a sentence, in order; empty if none do.
+        """Returns the sentences that support a sentence, in order; empty if none do. Arguments as of ``find``."""
+        claim, weights, opener = claims_of(sentence), self._weights(self._stems(sentence)), self._opener(sentence)
+        if not weights and not (self._asked and claim.quantities):
+            return ()
+        preferred = frozenset(marked)
+        if self._is_short(sentence):
+            return self._as_answer(claim, frozenset(weights), opener, preferred)
+        for fitting in self._fitting(claim, weights, opener, MIN_SHARE):
+            if fitting:
+                # Of equals ``max`` keeps the first.
+                _, best = max(fitting, key=lambda fit: (fit[1][0].place.passage in preferred, fit[0]))
+                return tuple(part.place for part in best)
+        return self._as_answer(claim, frozenset(weights), opener, preferred)
+
+    def find(self, sentence: str, marked: Iterable[int] = ()) -> Finding:
+        """Returns what the passages say about a sentence.
 
         Args:
             sentence: The generated sentence, without markers.
             marked: 0-based passages that its markers name; preferred among those that support it.
         """
+        support = self.support(sentence, marked)
         claim, weights, opener = claims_of(sentence), self._weights(self._stems(sentence)), self._opener(sentence)
-        if not weights and not (self._asked and claim.quantities):
-            return ()
-        preferred = frozenset(marked)
-        if self._asked and len(_WORD.findall(sentence)) <= SHORT_WORDS:
-            return self._as_answer(claim, frozenset(weights), opener, preferred)
+        conflict = self._conflict(sentence, claim, opener, support)
+        if self._is_short(sentence) or not weights:
+            return Finding(sentence, support, conflict=conflict)
+        if support:
+            return Finding(sentence, support, self._text(support), conflict=conflict)
+        near = [fit for fitting in self._fitting(claim, weights, opener, MIN_CANDIDATE_SHARE) for fit in fitting]
+        near.sort(key=lambda fit: -fit[0])
+        best = (tuple(part.place for part in parts) for _, parts in near[:MAX_CANDIDATES])
+        candidates = tuple(Candidate(places, self._text(places)) for places in best)
+        return Finding(sentence, candidates=candidates, conflict=conflict)
+
+    def _text(self, support: Sequence[Support]) -> str:
+        return " ".join(self._texts[place.passage][place.start : place.end] for place in support)
+
+    def _is_short(self, sentence: str) -> bool:
+        """Whether a sentence claims nothing without its question."""
+        return bool(self._asked) and len(_WORD.findall(sentence)) <= SHORT_WORDS
+
+    def _fitting(
+        self, claim: Claims, weights: Mapping[str, float], opener: frozenset[str], least: float
+    ) -> Iterator[list[tuple[float, tuple[_SourceSentence, ...]]]]:
+        """Yields the sentences, then the pairs, that make all claims of a sentence and have enough of its words."""
         for candidates in (((source,) for source in self._sources), self._adjacent_pairs()):
-            fitting = [
-                (parts[0].place.passage in preferred, share, parts)
+            yield [
+                (share, parts)
                 for parts in candidates
-                if (share := _share(parts, weights)) >= MIN_SHARE
+                if (share := _share(parts, weights)) >= least
                 and opener <= _stems_of(parts)
-                and claim.supported_by(_together(parts))
+                and claim.supported_by(_together(parts), parts[0].headings)
                 and not _may_mix(claim, parts)
             ]
-            if fitting:
-                # Of equals ``max`` keeps the first.
-                _, _, best = max(fitting, key=lambda fit: (fit[0], fit[1]))
-                return tuple(part.place for part in best)
-        return self._as_answer(claim, frozenset(weights), opener, preferred)
+
+    def _conflict(
+        self, sentence: str, claim: Claims, opener: frozenset[str], support: Sequence[Support]
+    ) -> Conflict | None:
+        """Returns the other number of the sentence that is most like a sentence in all but that number."""
+        claimed = measures_of(sentence)
+        if not claimed:
+            return None
+        stems = self._stems(sentence, _NO_NUMBERS)
+        weights, short = self._weights(stems), self._is_short(sentence)
+        opener = opener & stems - self._asked if short else opener & stems
+        elsewhere = {place.passage for place in support}
+        best: tuple[float, Conflict] | None = None
+        for source in self._sources:
+            if not source.measures or source.place.passage in elsewhere or not opener <= source.stems:
+                continue
+            like = self._about(stems, source) if short else _share((source,), weights)
+            if support and not short:
+                like = min(like, _known(self._weights(source.stems), stems))
+            if like < (CONFLICT_SHARE if support else MIN_SHARE) or (best is not None and like <= best[0]):
+                continue
+            if claim.agrees_but_for_numbers(source.claims, source.headings):
+                found = difference(claim, claimed, source.claims, source.measures)
+                if found is not None:
+                    best = like, Conflict(source.place, found.claimed, found.stated)
+        return None if best is None else best[1]
+
+    def _about(self, stems: frozenset[str], source: _SourceSentence) -> float:
+        """Returns the share of the question's words in a sentence that has all other words of a short answer."""
+        if not stems - self._asked <= source.stems:
+            return 0.0
+        return len(self._asked & source.stems) / len(self._asked)
 
     def _as_answer(
         self, claim: Claims, stems: frozenset[str], opener: frozenset[str], preferred: frozenset[int]
@@ -145,7 +277,7 @@ class Attributor:
             if new <= source.stems
             and (opener - self._asked) <= source.stems
             and (about := len(self._asked & source.stems) / len(self._asked)) >= MIN_QUESTION_SHARE
-            and claim.supported_by(source.claims)
+            and claim.supported_by(source.claims, source.headings)
         ]
         if not fitting:
             return ()
@@ -158,11 +290,9 @@ class Attributor:
             if one.place.passage == other.place.passage:
                 yield one, other
 
-    def _stems(self, text: str) -> frozenset[str]:
+    def _stems(self, text: str, skipped: Set[str] = ENGLISH_FUNCTION_WORDS) -> frozenset[str]:
         """Returns the stems of content words; numbers are compared separately."""
-        words = (
-            word for word in _WORD.findall(text) if not word[0].isdigit() and word.lower() not in ENGLISH_FUNCTION_WORDS
-        )
+        words = (word for word in _WORD.findall(text) if not word[0].isdigit() and word.lower() not in skipped)
         return frozenset(self._stemmer.stems(" ".join(words)))
 
     def _opener(self, sentence: str) -> frozenset[str]:
@@ -180,9 +310,13 @@ def _stems_of(parts: Sequence[_SourceSentence]) -> frozenset[str]:
 
 
 def _share(parts: Sequence[_SourceSentence], weights: Mapping[str, float]) -> float:
+    return _known(weights, _stems_of(parts))
+
+
+def _known(weights: Mapping[str, float], present: frozenset[str]) -> float:
+    """Returns the share of the weight of the stems that are present."""
     if not weights:
         return 0.0
-    present = _stems_of(parts)
     return sum(weight for stem, weight in weights.items() if stem in present) / sum(weights.values())
 
 

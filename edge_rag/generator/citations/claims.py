@@ -69,7 +69,8 @@ increase/decrease increases/decreases left/right on/off first/last start/stop st
 upper/lower hot/cold wet/dry full/empty north/south east/west
 """
 
-_NUMBER_WORDS: Final = value_words("en").numbers
+NUMBER_WORDS: Final = value_words("en").numbers
+"""Digits of number words, lower case."""
 
 _LATIN_UNITS: Final = {name: line.split()[0] for line in _UNIT_NAMES.strip().splitlines() for name in line.split()}
 _NAMES_OF_SYMBOLS: Final = {name.lower(): name for name in _LATIN_UNITS.values()}
@@ -97,6 +98,15 @@ _CLAIM_UNIT_REACH: Final = 2
 """The same in the claim: 2,000 operating hours."""
 
 
+class _Token(NamedTuple):
+    """A word, sign or number of a text, with its readings if it is a number."""
+
+    text: str
+    readings: tuple[str, ...]
+    start: int
+    end: int
+
+
 class Quantity(NamedTuple):
     """A normalized number.
 
@@ -107,6 +117,27 @@ class Quantity(NamedTuple):
 
     number: str
     unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number of a text as it is written.
+
+    Attributes:
+        readings: Its readings with their sign.
+        unit: Canonical name of the unit that follows it, or empty.
+        before: The word before it, lower case; empty at the beginning.
+        after: The word after it, lower case; empty at the end.
+        text: The number with its unit, without the word after it.
+        counted: The same with the word after it.
+    """
+
+    readings: frozenset[str]
+    unit: str
+    before: str
+    after: str
+    text: str
+    counted: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +158,14 @@ class Claims:
     words: frozenset[str]
     negations: int
 
-    def supported_by(self, support: Claims) -> bool:
-        """Whether a text makes all of these claims and no opposite one."""
+    def supported_by(self, support: Claims, headings: frozenset[str] = frozenset()) -> bool:
+        """Whether a text makes all of these claims and no opposite one; names may stand in the headings above it."""
+        return self.has_no_number_but(support.loose) and self.agrees_but_for_numbers(support, headings)
+
+    def agrees_but_for_numbers(self, support: Claims, headings: frozenset[str] = frozenset()) -> bool:
+        """Whether a text makes all of these claims but those of numbers, and no opposite one."""
         return (
-            self.has_no_number_but(support.loose)
-            and self.names <= support.words
+            self.names <= support.words | headings
             and self.negations == support.negations
             and not any(_contradicts(self.words, support.words, one, other) for one, other in ANTONYMS)
         )
@@ -159,51 +193,99 @@ def claims_of(text: str, mark: str = "") -> Claims:
         mark: The character before fractions in their numbers, if known (``numbers.decimal_mark``).
     """
     found = _tokens(unicodedata.normalize("NFC", text), mark)
-    tokens = [token for token, _ in found]
     quantities: set[frozenset[Quantity]] = set()
     loose: set[Quantity] = set()
     names: set[str] = set()
-    for place, (token, unsigned) in enumerate(found):
-        if not unsigned:
-            if _is_name(token, place, tokens):
-                names.add(token.lower())
+    for place, token in enumerate(found):
+        if not token.readings:
+            if _is_name(token.text, place):
+                names.add(token.text.lower())
             continue
-        sign = "-" if place and tokens[place - 1] in "-−" else ""
-        readings = [f"{sign}{number}" for number in unsigned]
-        following = tokens[place + 1 : place + 1 + _UNIT_REACH]
-        before = UNITS.get(tokens[place - 1], "") if place and tokens[place - 1] in "€$£" else ""
-        units = {"", before, *(UNITS[word] for word in following if word in UNITS)}
+        readings = _signed(found, place)
+        following = found[place + 1 : place + 1 + _UNIT_REACH]
+        before = _currency(found, place)
+        units = {"", before, *(UNITS[word.text] for word in following if word.text in UNITS)}
         loose |= {Quantity(number, unit) for number in readings for unit in units}
-        if token.lower() != "one":
-            near = (UNITS[word] for word in following[:_CLAIM_UNIT_REACH] if word in UNITS)
-            unit = before or next(near, "")
+        if token.text.lower() != "one":
+            unit, _ = _unit_of(found, place)
             quantities.add(frozenset(Quantity(number, unit) for number in readings))
-    words = frozenset(token.lower() for token in tokens)
-    negations = sum(token.lower() in NEGATIONS for token in tokens) + len(_CONTRACTED.findall(text))
+    words = frozenset(token.text.lower() for token in found)
+    negations = sum(token.text.lower() in NEGATIONS for token in found) + len(_CONTRACTED.findall(text))
     return Claims(frozenset(quantities), frozenset(loose), frozenset(names), words, negations)
 
 
-def _tokens(text: str, mark: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Returns the words, signs and numbers of a text in order, each with its readings as a number."""
-    tokens: list[tuple[str, tuple[str, ...]]] = []
+def measures_of(text: str, mark: str = "") -> list[Measure]:
+    """Returns the numbers of one or several sentences in order; arguments as of ``claims_of``."""
+    text = unicodedata.normalize("NFC", text)
+    found = _tokens(text, mark)
+    measures = []
+    for place, token in enumerate(found):
+        if not token.readings or token.text.lower() == "one":
+            continue
+        unit, last = _unit_of(found, place)
+        signed = place and (_currency(found, place) or _sign(found, place))
+        start = found[place - 1 if signed else place].start
+        end = found[last].end
+        after = found[place + 1] if place + 1 < len(found) else None
+        measures.append(
+            Measure(
+                frozenset(_signed(found, place)),
+                unit,
+                found[place - 1].text.lower() if place else "",
+                "" if after is None else after.text.lower(),
+                text[start:end],
+                text[start : end if unit or after is None else after.end],
+            )
+        )
+    return measures
+
+
+def _signed(found: list[_Token], place: int) -> list[str]:
+    """Returns the readings of a number with its sign."""
+    return [f"{_sign(found, place)}{number}" for number in found[place].readings]
+
+
+def _sign(found: list[_Token], place: int) -> str:
+    return "-" if place and found[place - 1].text in "-−" else ""
+
+
+def _currency(found: list[_Token], place: int) -> str:
+    """Returns the unit that stands before a number, or nothing."""
+    return UNITS.get(found[place - 1].text, "") if place and found[place - 1].text in "€$£" else ""
+
+
+def _unit_of(found: list[_Token], place: int) -> tuple[str, int]:
+    """Returns the unit that a claim's number has, or nothing, and the last token of both."""
+    if before := _currency(found, place):
+        return before, place
+    following = range(place + 1, min(len(found), place + 1 + _CLAIM_UNIT_REACH))
+    return next(((UNITS[found[at].text], at) for at in following if found[at].text in UNITS), ("", place))
+
+
+def _tokens(text: str, mark: str) -> list[_Token]:
+    """Returns the words, signs and numbers of a text in order."""
+    tokens: list[_Token] = []
     past = 0
     for number in numbers.normal_numbers(text, mark):
         tokens += _words(text, past, number.start)
-        tokens.append((text[number.start : number.end], number.readings))
+        tokens.append(_Token(text[number.start : number.end], number.readings, number.start, number.end))
         past = number.end
     return tokens + _words(text, past, len(text))
 
 
-def _words(text: str, start: int, end: int) -> list[tuple[str, tuple[str, ...]]]:
-    words = [match[0] for match in _TOKEN.finditer(text, start, end)]
-    return [(word, (_NUMBER_WORDS[word.lower()],) if word.lower() in _NUMBER_WORDS else ()) for word in words]
+def _words(text: str, start: int, end: int) -> list[_Token]:
+    return [
+        _Token(word, (NUMBER_WORDS[word.lower()],) if word.lower() in NUMBER_WORDS else (), match.start(), match.end())
+        for match in _TOKEN.finditer(text, start, end)
+        for word in (match[0],)
+    ]
 
 
-def _is_name(token: str, place: int, tokens: list[str]) -> bool:
+def _is_name(token: str, place: int) -> bool:
     if token[0] in "%°µ€$£-−" or token in UNITS or token == "I":
         return False
     mixed = any(character.isdigit() for character in token) or any(character.isupper() for character in token[1:])
-    return mixed or (token[0].isupper() and place > 0 and token.lower() not in _NUMBER_WORDS)
+    return mixed or (token[0].isupper() and place > 0 and token.lower() not in NUMBER_WORDS)
 
 
 def _contradicts(claim: frozenset[str], support: frozenset[str], one: str, other: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from edge_rag.core.answer import Citation, Finished, FinishReason, TextDelta, Unsupported
+from edge_rag.core.answer import Citation, Finished, FinishReason, TextDelta, Unsupported, still_unsupported
 from edge_rag.core.documents.checks import checked_filter
 from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.documents.filters import MAX_REMOTE_FILTER_CHARACTERS, Filter
@@ -188,8 +188,8 @@ async def _ask(box: Box, given: Mapping[str, Any], report: Report | None) -> dic
     )
     text, reported = "", 0
     passages = Passages((), 0.0)
-    citations: list[dict[str, Any]] = []
-    unsupported: list[dict[str, Any]] = []
+    cited: list[Citation] = []
+    unsupported: list[Unsupported] = []
     finished: Finished | None = None
     async with box.ask(question) as parts:
         async for part in parts:
@@ -204,19 +204,9 @@ async def _ask(box: Box, given: Mapping[str, Any], report: Report | None) -> dic
                         await report(len(text), text[reported:])
                         reported = len(text)
                 case Citation():
-                    cited = passages.found[part.passage].document_id
-                    citations.append(
-                        _where(box, collection, cited, part.document, part.page, part.start, part.end)
-                        | {
-                            "section": list(part.section),
-                            "quote": part.text,
-                            "context": part.context,
-                            "answer_start": part.answer_start,
-                            "answer_end": part.answer_end,
-                        }
-                    )
+                    cited.append(part)
                 case Unsupported():
-                    unsupported.append({"answer_start": part.answer_start, "answer_end": part.answer_end})
+                    unsupported.append(part)
                 case Finished():
                     finished = part
     assert finished is not None, "an answer ends with its end"
@@ -231,8 +221,34 @@ async def _ask(box: Box, given: Mapping[str, Any], report: Report | None) -> dic
         "standalone_question": passages.standalone_question,
         "did_you_mean": passages.did_you_mean,
         "evidence": round(passages.evidence, _DECIMALS),
-        "citations": citations,
-        "unsupported": unsupported,
+        "citations": [
+            _where(box, collection, found.document_id, each.document, each.page, each.start, each.end)
+            | {
+                "section": list(each.section),
+                "quote": each.text,
+                "context": each.context,
+                "answer_start": each.answer_start,
+                "answer_end": each.answer_end,
+            }
+            for each in cited
+            for found in (passages.found[each.passage],)
+        ],
+        "unsupported": [
+            {"answer_start": each.answer_start, "answer_end": each.answer_end, "reason": each.reason.value}
+            for each in still_unsupported(unsupported, cited)
+        ],
+        "conflicts": [
+            _where(box, collection, found.document_id, each.document, each.page, each.start, each.end)
+            | {
+                "text": each.text,
+                "claimed": each.claimed,
+                "stated": each.stated,
+                "answer_start": each.answer_start,
+                "answer_end": each.answer_end,
+            }
+            for each in finished.conflicts
+            for found in (passages.found[each.passage],)
+        ],
         "nearest": [
             _where(box, collection, found.document_id, each.document, each.page, each.start, each.end)
             | {"text": each.text, "lacks": list(each.lacks), "reason": each.reason.value}
@@ -449,8 +465,27 @@ _ALL: Final = (
                 "What supports the answer, in order of the answer.",
             ),
             "unsupported": _array(
-                _object({"answer_start": {"type": "integer"}, "answer_end": {"type": "integer"}}),
+                _object(
+                    {
+                        "answer_start": {"type": "integer"},
+                        "answer_end": {"type": "integer"},
+                        "reason": _text("no_source, contradicted or other_number."),
+                    }
+                ),
                 "Parts of the answer that no passage supports.",
+            ),
+            "conflicts": _array(
+                _object(
+                    _WHERE
+                    | {
+                        "text": _text("The sentence of the document, word for word."),
+                        "claimed": _text("The number in the answer."),
+                        "stated": _text("The number in the document."),
+                        "answer_start": {"type": "integer"},
+                        "answer_end": {"type": "integer"},
+                    }
+                ),
+                "Numbers of the answer that a document contradicts.",
             ),
             "nearest": _array(
                 _object(

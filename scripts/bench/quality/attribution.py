@@ -6,7 +6,7 @@ For questions of a SQuAD-format file, a sentence of the best passage is taken: a
 number changed, denied, with another name, joined to another sentence, and one of other passages in its place. Then the
 accepted answer alone, in the few words that the file gives, and in its place the answer to another question that is
 also in the passages. Printed is the share of each that has support, judged by itself and as an answer to the question,
-as the product does; and the time that one takes.
+as the product does; the share of which the product says that a passage has another number; and the time that one takes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import random
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
 
@@ -70,8 +71,25 @@ def answers(asked: Question, case: Case, questions: Sequence[Question]) -> Itera
             return
 
 
-def measure(cases: Sequence[Case], questions: Sequence[Question]) -> tuple[dict[str, tuple[float, float, int]], float]:
-    """Returns the shares with support, by itself and as an answer, and the count of each kind; the mean time, seconds.
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What was found of one kind of sentence.
+
+    Attributes:
+        by_itself: Share with support without the question.
+        supported: Share with support as an answer to the question.
+        conflict: Share of which a passage is said to have another number.
+        sentences: How many.
+    """
+
+    by_itself: float
+    supported: float
+    conflict: float
+    sentences: int
+
+
+def measure(cases: Sequence[Case], questions: Sequence[Question]) -> tuple[dict[str, Row], float]:
+    """Returns what was found of each kind of sentence, and the mean time, seconds.
 
     Args:
         cases: With at least two passages each.
@@ -79,20 +97,21 @@ def measure(cases: Sequence[Case], questions: Sequence[Question]) -> tuple[dict[
     """
     chance = random.Random(SEED)
     everywhere = [text for case in cases for passage in case.passages for text in sentences_of(passage)]
-    supported: dict[str, list[tuple[bool, bool]]] = {}
+    found: dict[str, list[tuple[bool, bool, bool]]] = {}
     seconds: list[float] = []
     for case, asked in zip(cases, questions, strict=True):
         alone, answering = Attributor(case.passages, Stemmer()), Attributor(case.passages, Stemmer(), case.question)
         for name, text in (*written(case.passages, everywhere, chance), *answers(asked, case, questions)):
             by_itself = bool(alone.support(text))
             began = time.perf_counter()
-            supported.setdefault(name, []).append((by_itself, bool(answering.support(text))))
+            finding = answering.find(text)
             seconds.append(time.perf_counter() - began)
-    shares = {
-        name: (mean(one for one, _ in found), mean(other for _, other in found), len(found))
-        for name, found in supported.items()
+            found.setdefault(name, []).append((by_itself, bool(finding.support), finding.conflict is not None))
+    rows = {
+        name: Row(*(mean(each[column] for each in all_of) for column in range(3)), len(all_of))
+        for name, all_of in found.items()
     }
-    return shares, mean(seconds)
+    return rows, mean(seconds)
 
 
 def main() -> None:
@@ -109,19 +128,16 @@ def main() -> None:
     collection = squad(arguments.data, arguments.questions)
     found = find_cases(encoder, collection, PASSAGES, Console(stderr=True))
     kept = [(case, asked) for case, asked in zip(found, collection.questions, strict=True) if len(case.passages) > 1]
-    shares, seconds = measure([case for case, _ in kept], [asked for _, asked in kept])
+    rows, seconds = measure([case for case, _ in kept], [asked for _, asked in kept])
     if arguments.json:
-        rows = {
-            name: {"by_itself": alone, "supported": answering, "sentences": count}
-            for name, (alone, answering, count) in shares.items()
-        }
-        print(json.dumps({"kinds": rows, "seconds": seconds}, indent=2))
+        print(json.dumps({"kinds": {name: asdict(row) for name, row in rows.items()}, "seconds": seconds}, indent=2))
         return
     table = Table(title=f"{seconds * 1000:.2f} ms a sentence")
-    for heading in ("sentence", "by itself", "as an answer", "sentences"):
+    for heading in ("sentence", "by itself", "as an answer", "another number", "sentences"):
         table.add_column(heading, justify="left" if heading == "sentence" else "right")
-    for name, (alone, answering, count) in shares.items():
-        table.add_row(name, f"{alone:.1%}", f"{answering:.1%}", f"{count}")
+    for name, row in rows.items():
+        shares = (f"{share:.1%}" for share in (row.by_itself, row.supported, row.conflict))
+        table.add_row(name, *shares, f"{row.sentences}")
     Console().print(table)
 
 

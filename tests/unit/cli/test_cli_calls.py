@@ -40,7 +40,7 @@ def test_an_answer_is_printed_with_its_sources_and_times_apart(runner: CliRunner
 def test_a_sentence_that_no_document_supports_is_plainly_so(runner: CliRunner, scripted: ScriptedDaemon) -> None:
     def handler(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
         yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Every year."))
-        yield rag_pb2.AskResponse(unsupported=rag_pb2.Unsupported(answer_start=0, answer_end=11))
+        yield rag_pb2.AskResponse(unsupported=rag_pb2.Unsupported(answer_start=0, answer_end=11, reason=1))
         yield finished()
 
     scripted.script("Ask", handler)
@@ -50,7 +50,7 @@ def test_a_sentence_that_no_document_supports_is_plainly_so(runner: CliRunner, s
     for_machines = runner.invoke(main, ["ask", "how often?", "--json", "--server", scripted.address])
     answer = json.loads(for_machines.stdout)
     assert answer["answer"] == "Every year."
-    assert answer["unsupported"] == [{"start": 0, "end": 11, "text": "Every year."}]
+    assert answer["unsupported"] == [{"start": 0, "end": 11, "text": "Every year.", "reason": "no_source"}]
 
 
 def in_languages(question: str | None, *quoted: str | None) -> Handler:
@@ -214,6 +214,7 @@ def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedD
         },
         "nearest": [],
         "prompt_passages": None,
+        "conflicts": [],
     }
     assert result.stderr == ""
 

@@ -96,13 +96,13 @@ def test_a_whole_answer_has_the_text_of_unsupported_parts() -> None:
     found = PassagesFound((), 0.5, AnswerMode.CITE, model="smollm2")
     shown = encode(WholeAnswer.of("r", "q", found, "Yes. No.", [CITATION], [Unsupported(5, 8)], FINISHED))
     assert (shown["mode"], shown["model"], shown["question_language"]) == ("cite", "smollm2", None)
-    assert shown["unsupported"] == [{"start": 5, "end": 8, "text": "No."}]
+    assert shown["unsupported"] == [{"start": 5, "end": 8, "text": "No.", "reason": "no_source"}]
     assert (shown["citations"][0]["answer_end"], shown["finish_reason"]) == (4, "stop")
     assert shown["timings"] == {
         "first_token_s": None,
         "stages": [{"stage": "retriever", "queue_s": 0.0, "compute_s": 1.0}],
     }
-    end = {key: shown[key] for key in ("finish_reason", "usage", "timings", "nearest", "prompt_passages")}
+    end = {key: shown[key] for key in ("finish_reason", "usage", "timings", "nearest", "prompt_passages", "conflicts")}
     assert encode(FINISHED) == end
 
 

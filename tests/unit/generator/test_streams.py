@@ -13,7 +13,8 @@ from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.text import sentence_spans
 from edge_rag.generator.citations.attribution import Attributor
 from edge_rag.generator.citations.sentence_splitter import AnswerSentence, SentenceSplitter
-from edge_rag.generator.streams import AnswerPart, CheckedText, StopMatcher
+from edge_rag.generator.cite_stream import CheckedText
+from edge_rag.generator.streams import AnswerPart, StopMatcher
 from edge_rag.reranker.scoring import Stemmer
 
 pieces = st.lists(st.text("ab\n", max_size=4), max_size=12)

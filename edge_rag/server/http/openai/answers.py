@@ -12,9 +12,11 @@ from edge_rag.core.answer import (
     Finished,
     FinishReason,
     NearestPassage,
+    NumberConflict,
     PassagesFound,
     TextDelta,
     Unsupported,
+    still_unsupported,
 )
 from edge_rag.core.generation import CompletionEvent, CompletionRequest, FunctionCall
 from edge_rag.core.passage import Passage, RankedPassage
@@ -51,7 +53,7 @@ class Answer:
     call: FunctionCall | None = None
     _mode: AnswerMode | None = None
     _texts: list[str] = field(default_factory=list)
-    _unsupported: list[dict[str, int]] = field(default_factory=list)
+    _unsupported: list[Unsupported] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -88,7 +90,7 @@ class Answer:
             case Citation():
                 self.citations.append(event)
             case Unsupported():
-                self._unsupported.append({"start_index": event.answer_start, "end_index": event.answer_end})
+                self._unsupported.append(event)
             case Finished():
                 self.finished = event
                 if not self.collection:
@@ -99,7 +101,12 @@ class Answer:
                 self.extension["found"] = event.reason is not FinishReason.NOT_FOUND
                 if event.nearest:
                     self.extension["nearest"] = [self._nearest(each) for each in event.nearest]
-                self.extension["unsupported"] = self._unsupported
+                if event.conflicts:
+                    self.extension["conflicts"] = [self._conflict(each) for each in event.conflicts]
+                self.extension["unsupported"] = [
+                    {"start_index": each.answer_start, "end_index": each.answer_end, "reason": each.reason.value}
+                    for each in still_unsupported(self._unsupported, self.citations)
+                ]
 
     def sources(self) -> list[dict[str, Any]]:
         """Returns the cited documents with their quotes as Open WebUI reads the data of its event ``source``.
@@ -138,6 +145,12 @@ class Answer:
         found = self.passages[nearest.passage].passage
         where = found.document_id, self.collection, nearest.start, nearest.end, nearest.page
         return {"document_id": found.document_id, **encode(nearest), "url": document_url(self.base_url, *where)}
+
+    def _conflict(self, conflict: NumberConflict) -> dict[str, Any]:
+        """Returns a contradicted number, under no name that is shown as a source."""
+        found = self.passages[conflict.passage].passage
+        where = found.document_id, self.collection, conflict.start, conflict.end, conflict.page
+        return {"document_id": found.document_id, **encode(conflict), "url": document_url(self.base_url, *where)}
 
     def url_citation(self, citation: Citation) -> dict[str, Any]:
         """Returns a citation as a ``url_citation``, whose URL leads to exactly the cited characters."""

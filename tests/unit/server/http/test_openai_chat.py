@@ -301,7 +301,8 @@ def test_a_completion_has_text_citation_usage_and_what_is_unsupported() -> None:
     assert cited["edge_rag"]["text"] == "Grease the b"
     assert done["usage"]["total_tokens"] == 16
     assert done["usage"]["prompt_tokens_details"] == {"cached_tokens": 4}
-    expected = {"evidence": 0.75, "found": True, "unsupported": [{"start_index": 7, "end_index": 20}]}
+    unsupported = {"start_index": 7, "end_index": 20, "reason": "no_source"}
+    expected = {"evidence": 0.75, "found": True, "unsupported": [unsupported]}
     assert done["edge_rag"] == {**expected, "mode": "cite", "model": "smollm2"}
 
 
