@@ -108,8 +108,9 @@ def measure(cases: Sequence[Case], questions: Sequence[Question]) -> tuple[dict[
             seconds.append(time.perf_counter() - began)
             found.setdefault(name, []).append((by_itself, bool(finding.support), finding.conflict is not None))
     rows = {
-        name: Row(*(mean(each[column] for each in all_of) for column in range(3)), len(all_of))
+        name: Row(mean(column[0]), mean(column[1]), mean(column[2]), len(all_of))
         for name, all_of in found.items()
+        for column in (tuple(zip(*all_of, strict=True)),)
     }
     return rows, mean(seconds)
 

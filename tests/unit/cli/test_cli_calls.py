@@ -40,7 +40,8 @@ def test_an_answer_is_printed_with_its_sources_and_times_apart(runner: CliRunner
 def test_a_sentence_that_no_document_supports_is_plainly_so(runner: CliRunner, scripted: ScriptedDaemon) -> None:
     def handler(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
         yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Every year."))
-        yield rag_pb2.AskResponse(unsupported=rag_pb2.Unsupported(answer_start=0, answer_end=11, reason=1))
+        reason = rag_pb2.UNSUPPORTED_REASON_NO_SOURCE
+        yield rag_pb2.AskResponse(unsupported=rag_pb2.Unsupported(answer_start=0, answer_end=11, reason=reason))
         yield finished()
 
     scripted.script("Ask", handler)
