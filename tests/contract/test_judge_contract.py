@@ -18,7 +18,7 @@ from edge_rag.generator.citations.claims import claims_of
 from edge_rag.generator.citations.judge import BoundedJudge, EntailmentJudge, Judge, RulesAlone
 from edge_rag.reranker.scoring import Stemmer
 from edge_rag.runtime.encoder.entailment import EntailmentModel
-from tests.support.entailment_models import CONTRADICTS, ENTAILS, NEUTRAL, Always, Whimsical, tiny_entailment
+from tests.fixtures.makers.entailment_models import CONTRADICTS, ENTAILS, NEUTRAL, Always, Whimsical, tiny_entailment
 
 TEXTS = (
     "The pump bearings must be greased every 2,000 operating hours. Use 64 g of lithium grease for pump P1.",

@@ -7,7 +7,7 @@ import pytest
 
 from edge_rag.errors import InferenceFailed, ModelFolderInvalid
 from edge_rag.runtime.encoder.entailment import EntailmentModel
-from tests.support.entailment_models import tiny_entailment
+from tests.fixtures.makers.entailment_models import tiny_entailment
 
 PAIRS = [("the pump runs", "it runs"), ("a", "b"), ("never open the valve", "open it"), ("x y z", "")]
 
