@@ -6,6 +6,7 @@ Nothing unsupported is ever printed with a citation. A mode without a promise he
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast, get_args
@@ -25,9 +26,11 @@ from edge_rag.engine.engine import Engine
 from edge_rag.engine.ports import Outcome, TokenSink
 from edge_rag.engine.request import TokenRequest
 from edge_rag.generator.citations.attribution import Attributor
+from edge_rag.generator.citations.claims import claims_of
 from edge_rag.generator.citations.sentence_splitter import AnswerSentence
+from edge_rag.generator.cite_stream import CheckThread
 from edge_rag.generator.constraints.grammar import GrammarCompiler
-from edge_rag.generator.generator import AnswerGenerator, CiteSettings
+from edge_rag.generator.generator import AnswerGenerator, CiteSettings, Entailment
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.profiles import CHAT, OCC_RAG, SOURCE_ID, PromptProfile, SpecialToken, TraceSection
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
@@ -35,6 +38,7 @@ from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.generator.quote_generator import QuoteSettings
 from edge_rag.generator.quoting.answer import CUT
 from edge_rag.reranker.scoring import Stemmer
+from tests.fixtures.makers.entailment_models import CONTRADICTS, ENTAILS, NEUTRAL, Always, Whimsical
 from tests.support.generators import NOT_FOUND, RecordedAnswer
 from tests.unit.generator.test_trace import NAMES, TOKENIZER
 
@@ -60,6 +64,12 @@ WRITTEN: Final = (
     "not ",
     "64 g",
     " ",
+    "The pump bearings need fresh lubricant every 2,000 operating hours. ",
+    "The pump bearings of Siemens must be greased every 2,000 operating hours. ",
+    "The pump bearings of Hale must be greased every 2,000 operating hours. ",
+    "The pump bearings need fresh lubricant every 64 operating hours. ",
+    "The pump bearings must not be greased every 2,000 operating hours. ",
+    "Open the check valve while the pump runs! ",
 )
 
 
@@ -99,7 +109,9 @@ class AnyText:
         return FreeText(frozenset())
 
 
-def generator(model: RandomModel, profile: PromptProfile, unsupported: UnsupportedText) -> AnswerGenerator:
+def generator(
+    model: RandomModel, profile: PromptProfile, unsupported: UnsupportedText, entailment: Entailment | None = None
+) -> AnswerGenerator:
     tokenizer: ChatTokenizer = TOKENIZER
     prompts = PromptSettings(not_found=NOT_FOUND, profile=profile)
     return AnswerGenerator(
@@ -109,7 +121,7 @@ def generator(model: RandomModel, profile: PromptProfile, unsupported: Unsupport
         cast(GrammarCompiler, AnyText()),
         prompts,
         QuoteSettings(not_found_below=0.1),
-        CiteSettings(Stemmer, unsupported),
+        CiteSettings(Stemmer, unsupported, entailment),
         PromptEncoder(tokenizer, prompts, PassageArranger(PassageOrder.HOT, PassagePopularity()), None),
         clock=lambda: 0.0,
     )
@@ -130,20 +142,38 @@ def quoted(heard: RecordedAnswer, request: GenerationRequest) -> None:
         assert {line.removeprefix("-").strip() for line in rest.split("\n")} <= {"", CUT, *names}
 
 
+def by_part(heard: RecordedAnswer) -> dict[tuple[int, int], list[Citation]]:
+    """Returns the citations of each part of the answer."""
+    parts: dict[tuple[int, int], list[Citation]] = {}
+    for each in heard.citations:
+        parts.setdefault((each.answer_start, each.answer_end), []).append(each)
+    return parts
+
+
 def checked(heard: RecordedAnswer, request: GenerationRequest) -> None:
     """What is cited has the support of the passages, in the eyes of who checks; the rest is marked."""
-    attributor = Attributor(request.passages, Stemmer(), request.question)
-    claims: dict[tuple[int, int], list[Citation]] = {}
-    for each in heard.citations:
-        claims.setdefault((each.answer_start, each.answer_end), []).append(each)
-    for (start, end), citations in claims.items():
+    attributors = [Attributor(request.passages, Stemmer(), request.question, headings) for headings in (False, True)]
+    for (start, end), citations in by_part(heard).items():
         claim = AnswerSentence(heard.text[start:end], False, frozenset()).claim
-        support = attributor.support(claim, {each.passage for each in citations})
-        stored = [request.passages[place.passage].passage for place in support]
-        found = [(at.start + place.start, at.start + place.end) for at, place in zip(stored, support, strict=True)]
-        assert found == [(each.start, each.end) for each in citations]
-    marked = [event for event in heard.events if isinstance(event, Unsupported)]
-    assert not {(each.answer_start, each.answer_end) for each in marked} & claims.keys()
+        found = []
+        for attributor in attributors:
+            support = attributor.support(claim, {each.passage for each in citations})
+            stored = [request.passages[place.passage].passage for place in support]
+            found.append([(at.start + it.start, at.start + it.end) for at, it in zip(stored, support, strict=True)])
+        assert [(each.start, each.end) for each in citations] in found
+    marked_or_cited(heard)
+
+
+def marked_or_cited(heard: RecordedAnswer) -> None:
+    """A mark is taken back by a later citation only, and contradicted numbers stand where it is told."""
+    claims = by_part(heard)
+    for place, event in enumerate(heard.events):
+        if isinstance(event, Unsupported) and (event.answer_start, event.answer_end) in claims:
+            assert heard.events.index(claims[event.answer_start, event.answer_end][0]) > place
+    for each in heard.end.conflicts:
+        assert each.claimed in unicodedata.normalize("NFC", heard.text[each.answer_start : each.answer_end])
+        assert each.stated in unicodedata.normalize("NFC", each.text)
+        assert each.claimed != each.stated
 
 
 def checked_trace(heard: RecordedAnswer, request: GenerationRequest) -> None:
@@ -203,16 +233,16 @@ REQUEST: Final = GenerationRequest(
 
 
 @st.composite
-def passages(draw: st.DrawFn) -> tuple[RankedPassage, ...]:
+def passages(draw: st.DrawFn, with_headings: bool) -> tuple[RankedPassage, ...]:
     found = []
     for number in range(draw(st.integers(1, 3))):
         parts = draw(st.lists(st.sampled_from(FACTS) | st.text(max_size=20), min_size=1, max_size=4))
         text, begin = " ".join(parts), draw(st.integers(0, 10_000))
         spans = sentence_spans(text)
         evidence = st.floats(-4, 4)
-        stored = Passage(
-            ChunkId(number), DocumentId(f"d{number}"), f"{number}.md", number or None, begin, begin + len(text), text
-        )
+        headings = draw(st.sampled_from([(), ("Pump P1", "Greasing the bearings of Siemens")])) if with_headings else ()
+        place = number or None, begin, begin + len(text)
+        stored = Passage(ChunkId(number), DocumentId(f"d{number}"), f"{number}.md", *place, text, context=headings)
         found.append(RankedPassage(stored, 1.0, tuple(Sentence(*span, draw(evidence)) for span in spans)))
     return tuple(found)
 
@@ -230,9 +260,9 @@ def traces(draw: st.DrawFn, parts: st.SearchStrategy[str]) -> list[str]:
 
 
 def answer_of(
-    data: st.DataObject, mode: AnswerMode, profile: PromptProfile
+    data: st.DataObject, mode: AnswerMode, profile: PromptProfile, entailment: Entailment | None = None
 ) -> tuple[RecordedAnswer, GenerationRequest]:
-    found = data.draw(passages())
+    found = data.draw(passages(with_headings=mode is AnswerMode.CITE))
     own = [f"{each.passage.text[part.start : part.end]} " for each in found for part in each.sentences]
     parts = st.one_of(st.sampled_from((*own, " ")), st.sampled_from(WRITTEN), st.text(max_size=12))
     pieces = data.draw(st.lists(parts, min_size=1, max_size=14) if profile.trace is None else traces(parts))
@@ -247,8 +277,8 @@ def answer_of(
         max_sentences=data.draw(st.integers(1, 8)),
     )
     heard, unsupported = RecordedAnswer(), data.draw(st.sampled_from(UnsupportedText))
-    generator(RandomModel(tokens, sizes, reason), profile, unsupported).submit(request, heard)
-    assert isinstance(heard.events[-1], Generated)
+    generator(RandomModel(tokens, sizes, reason), profile, unsupported, entailment).submit(request, heard)
+    assert isinstance(heard.wait().events[-1], Generated)
     return heard, request
 
 
@@ -267,6 +297,30 @@ def test_nothing_unsupported_is_ever_cited(mode: AnswerMode, data: st.DataObject
     heard, request = answer_of(data, mode, CHAT)
     check_citations(heard, request)
     PROMISES[mode](heard, request)
+
+
+@pytest.mark.parametrize("verdict", [ENTAILS, NEUTRAL, CONTRADICTS, None])
+@settings(max_examples=40)
+@given(data=st.data())
+def test_no_entailment_model_gets_an_altered_number_name_or_negation_cited(
+    verdict: tuple[float, float, float] | None, data: st.DataObject
+) -> None:
+    thread = CheckThread()
+    entailment = Entailment(Whimsical() if verdict is None else Always(verdict), thread)
+    heard, request = answer_of(data, AnswerMode.CITE, CHAT, entailment)
+    thread.close()
+    check_citations(heard, request)
+    marked_or_cited(heard)
+    attributor = Attributor(request.passages, Stemmer(), request.question, headings=True)
+    for (start, end), citations in by_part(heard).items():
+        claim = AnswerSentence(heard.text[start:end], False, frozenset()).claim
+        headings = [" ".join(request.passages[each.passage].passage.context) for each in citations]
+        source = claims_of(" ".join(each.text for each in citations))
+        assert claims_of(claim).supported_by(source, claims_of(" ".join(headings)).words)
+        if verdict in (NEUTRAL, CONTRADICTS):
+            assert attributor.support(claim)
+        if verdict is CONTRADICTS:
+            assert not attributor.find(claim).premise  # a short answer is not judged
 
 
 @pytest.mark.parametrize("mode", AnswerMode)
