@@ -28,6 +28,10 @@ def text_of(events: list[rag_pb2.AskResponse]) -> str:
     return "".join(event.text.text for event in events)
 
 
+def citations_of(events: list[rag_pb2.AskResponse]) -> list[rag_pb2.Citation]:
+    return [event.citation for event in events if event.HasField("citation")]
+
+
 def stored(address: str, document: str) -> str:
     with grpc.insecure_channel(address) as channel:
         request = documents_pb2.GetDocumentRequest(document=document)
@@ -43,7 +47,7 @@ def test_every_sentence_is_cited_from_stored_text_that_holds_its_numbers_or_is_m
     for question in QUESTIONS:
         events = ask(daemon.address, cite(question))
         answer, reason = text_of(events), events[-1].finished.reason
-        citations = [event.citation for event in events if event.HasField("citation")]
+        citations = citations_of(events)
         marked = [event.unsupported for event in events if event.HasField("unsupported")]
         assert "[" not in answer
         if reason == rag_pb2.FINISH_REASON_NOT_FOUND:
@@ -73,11 +77,32 @@ def test_where_the_daemon_leaves_it_out_nothing_unsupported_is_said(
     for question in QUESTIONS[:4]:
         marked, left = ask(daemon.address, cite(question)), ask(omitting.address, cite(question))
         answer = text_of(marked)
-        for part in reversed([event.unsupported for event in marked if event.HasField("unsupported")]):
+        cited = {(each.answer_start, each.answer_end) for each in citations_of(marked)}
+        marks = [event.unsupported for event in marked if event.HasField("unsupported")]
+        for part in reversed([mark for mark in marks if (mark.answer_start, mark.answer_end) not in cited]):
             answer = answer[: part.answer_start] + answer[part.answer_end :]
         assert text_of(left).split() == answer.split()
         assert not any(event.HasField("unsupported") for event in left)
         assert left[-1].finished.reason == marked[-1].finished.reason
+
+
+def test_two_documents_with_different_numbers_for_the_same_thing_are_named(daemon: RunningDaemon) -> None:
+    sentence = "The strainer of the jockey pump must be cleaned every {} days."
+    ingest(
+        daemon.address,
+        {f"{days}.md": f"# Jockey pump\n\n{sentence.format(days)} Log it.".encode() for days in (46, 64)},
+        "versions",
+    )
+    request = cite("How often must the strainer of the jockey pump be cleaned?")
+    request.collection = "versions"
+    events = ask(daemon.address, request)
+    answer, (cited, *_) = text_of(events), citations_of(events)
+    (conflict,) = events[-1].finished.conflicts
+    assert {conflict.claimed, conflict.stated} == {"46 days", "64 days"}
+    assert conflict.claimed in answer[conflict.answer_start : conflict.answer_end]
+    assert conflict.claimed in cited.text
+    assert {conflict.document, cited.document} == {"46.md", "64.md"}
+    assert conflict.text == sentence.format(conflict.stated.removesuffix(" days"))
 
 
 def test_a_question_about_nothing_in_the_documents_gets_the_not_found_answer(daemon: RunningDaemon) -> None:
