@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NewType
 
 from edge_rag.core.query import Priority
-from edge_rag.engine.kv_cache.page_copy import KvCopy, PassageSpan
+from edge_rag.engine.kv_cache.page_copy import KvCopy, PassageSpan, copied_tokens
 from edge_rag.engine.kv_cache.prefix_cache import PageKey
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Sequence:
     @property
     def pending(self) -> int:
         """Tokens that are yet to be computed."""
-        return len(self.tokens) - self.computed - sum(copy.length for copy in self.copies)
+        return len(self.tokens) - self.computed - copied_tokens(self.copies)
 
     @property
     def needs_logits(self) -> bool:

@@ -55,6 +55,12 @@ class KvCopy:
         return self.start + self.length
 
 
+def copied_tokens(copies: Sequence[KvCopy]) -> int:
+    """Returns how many tokens the copies hold."""
+    # Nearly every sequence of every step has none, and setting up the sum costs more than it.
+    return sum([copy.length for copy in copies]) if copies else 0
+
+
 def computed_ranges(first: int, end: int, copies: Sequence[KvCopy]) -> Iterator[tuple[int, int]]:
     """Yields the computed ranges between two positions of a sequence, as first and end positions; none is empty.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from edge_rag.core.monitoring.event import AuditEventKind
-from edge_rag.engine.kv_cache.page_copy import KvCopy, computed_ranges
+from edge_rag.engine.kv_cache.page_copy import KvCopy, computed_ranges, copied_tokens
 from edge_rag.engine.sequence import SequenceId
 
 
@@ -35,7 +35,7 @@ class PlanEntry:
     @property
     def end(self) -> int:
         """Position after the last computed or copied token, drafted ones not counted."""
-        return self.first + self.count + sum(copy.length for copy in self.copies)
+        return self.first + self.count + copied_tokens(self.copies)
 
     def computed(self) -> Iterator[tuple[int, int]]:
         """Yields first and end positions of the computed ranges, drafted tokens not included."""

@@ -10,7 +10,7 @@ from edge_rag.core.limits.fair_share import VirtualService
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.kv_cache.block_pool import BlockPool
-from edge_rag.engine.kv_cache.page_copy import next_copies, tokens_until
+from edge_rag.engine.kv_cache.page_copy import copied_tokens, next_copies, tokens_until
 from edge_rag.engine.scheduling.budget import AdmissionCheck, can_admit, copy_plan, revoke, with_drafts
 from edge_rag.engine.scheduling.plan import PlanEntry, PreemptionReason, SchedulingEvent, StepPlan
 from edge_rag.engine.scheduling.policy import SchedulerLimits, choose_victim, displaceable, split_tokens, with_several
@@ -267,7 +267,7 @@ class Scheduler:
         insort(self._running, sequence, key=_rank)
         copies = copy_plan(sequence, self._pool, check.pages_free - check.pages_needed)
         sequence.copies, sequence.exact_until = copies, copies[0].start if copies else None
-        copied = sum(copy.length for copy in copies)
+        copied = copied_tokens(copies)
         numbers["cached_tokens"] = sequence.computed
         numbers["copied_tokens"] = copied
         if sequence.admitted:
@@ -346,17 +346,17 @@ class Scheduler:
         """
         pool = self._pool
         held = pool.held(sequence.id)
-        while pool.pages_for(_end(sequence, count)) - held > pool.available - reserved:
+        while (pages := pool.pages_for(_end(sequence, count)) - held) > pool.available - reserved:
             if revoke(self._running[self._running.index(sequence) :], pool):
                 continue
             victim = choose_victim(self._running)
             if victim is sequence:
                 end = (held + pool.available - reserved) * pool.page_tokens
                 count = min(count, tokens_until(sequence.computed, end, sequence.copies))
-                break
+                return count, pool.pages_for(_end(sequence, count)) - held if count else 0
             victim.shortages += 1
             self._preempt(victim, PreemptionReason.SHORTAGE, sequence, now, events)
-        return count, pool.pages_for(_end(sequence, count)) - held if count else 0
+        return count, pages
 
     def _preempt(
         self,
@@ -404,7 +404,7 @@ class Scheduler:
 def _end(sequence: Sequence, count: int) -> int:
     """Returns the position after the next ``count`` computed tokens and the copies between them."""
     copies = next_copies(sequence.computed, count, sequence.copies)
-    return sequence.computed + count + sum(copy.length for copy in copies)
+    return sequence.computed + count + copied_tokens(copies)
 
 
 def _rank(sequence: Sequence) -> tuple[int, int]:
