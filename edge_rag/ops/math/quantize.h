@@ -1,9 +1,10 @@
-// Rotation and quantization of heads, and the store of keys and values into pages.
+// Rotation and quantization of heads.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
+#include "hadamard.h"
 #include "kernels.h"
 #include "step.h"
 
@@ -89,44 +90,6 @@ EDGE_RAG_INLINE void quantize_bytes(const float* in, int64_t size, const Quantiz
   }
 }
 
-template <class V>
-void store_head(const Step& step, int64_t token, int64_t head) {
-  const PageLayout& layout = step.layout;
-  const int64_t size = layout.head_size;
-  const int64_t slot = step.slots[token];
-  const int64_t offset = slot % layout.page_tokens;
-  uint8_t* page = step.pages + slot / layout.page_tokens * step.page_bytes;
-  alignas(64) float values[kMaxHeadSize];
-  alignas(64) uint8_t bytes[kMaxHeadSize];
-
-  rotate<V>(step.key.data + token * step.key.token_stride + head * size, step, step.positions[token], values);
-  Quantization how = quantization<V>(values, size, 127.0f);
-  const bool finite = how.finite;
-  quantize_bytes<V>(values, size, how, kKeyBias, bytes);
-  uint8_t* key = page + layout.key(head) + offset * kQuad;
-  for (int64_t i = 0; i < size; i += kQuad) std::memcpy(key + i * layout.page_tokens, bytes + i, kQuad);
-  float key_scale = how.scale;
-
-  copy_padded(step.value.data + token * step.value.token_stride + head * size, size, values);
-  how = quantization<V>(values, size, 127.0f);
-  quantize_bytes<V>(values, size, how, 0, bytes);
-  uint8_t* value = page + layout.value(head) + offset / kQuad * kQuad * size + offset % kQuad;
-  for (int64_t i = 0; i < size; ++i) value[i * kQuad] = bytes[i];
-  const float value_scale = how.scale;
-
-  // A value that is not finite makes its key so: then every score, and with it every output, that it takes part in.
-  if (finite && !how.finite) key_scale = how.scale;
-  std::memcpy(page + layout.key_scale(head) + offset * sizeof(float), &key_scale, sizeof(float));
-  std::memcpy(page + layout.value_scale(head) + offset * sizeof(float), &value_scale, sizeof(float));
-}
-
-template <class V>
-void store_tokens(const Step& step, int64_t begin, int64_t end) {
-  for (int64_t token = begin; token < end; ++token) {
-    for (int64_t head = 0; head < step.kv_heads; ++head) store_head<V>(step, token, head);
-  }
-}
-
 constexpr float kLog2E = 1.44269504088896341f;
 
 // A query as a row: kElements elements, their sum, and what a score in powers of two is in units of row times key.
@@ -140,6 +103,7 @@ EDGE_RAG_INLINE QueryRow quantize_query(const Step& step, int64_t token, int64_t
   const int64_t size = step.layout.head_size;
   alignas(64) float values[kMaxHeadSize];
   rotate<V>(step.query.data + token * step.query.token_stride + head * size, step, step.positions[token], values);
+  if (step.layout.nibbles()) hadamard_transform<V>(values, size);
   const Quantization how = quantization<V>(values, size, kRowLimit);
   auto sum = V::round(V::set(0.0f));
   const auto inverse = V::set(how.inverse);
