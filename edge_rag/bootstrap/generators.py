@@ -18,6 +18,7 @@ from edge_rag.config.settings import Settings
 from edge_rag.config.stages import GeneratorSettings
 from edge_rag.core.monitoring.status import ModelInUse
 from edge_rag.core.placement import ModelStage, Provider
+from edge_rag.core.query import KvPrecision
 from edge_rag.device.placing import device_name, place
 from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile, ProviderChoice
@@ -166,8 +167,8 @@ class GeneratorFactory:
             tier.attach(
                 PageStore(
                     self._disk.folder / _PAGES_FOLDER,
-                    page_identity(folder, self._disk.directory),
-                    read_geometry(folder).page_bytes,
+                    page_identity(folder, self._disk.directory, self._settings.kv),
+                    read_geometry(folder).page_bytes(self._settings.kv),
                     self._disk.budget_bytes,
                     self._disk.epochs(),
                 )
@@ -299,14 +300,14 @@ class GeneratorFactory:
             folder=folder,
             limits=self._limits(memory.sizes.slots, memory.sizes.step_tokens),
             cache_bytes=memory.kv_bytes,
-            detail="paged, int8 kv",
+            detail=f"paged, {self._settings.kv.value} kv",
             draft_tokens=self._settings.draft_tokens,
-            open=paged_opener(folder, memory.pages),
+            open=paged_opener(folder, memory.pages, self._settings.kv),
         )
 
 
-def paged_opener(folder: Path, pages: int) -> Callable[[ProviderChoice], ModelRunner]:
-    """Returns a function that opens a paged generator with ``pages`` KV pages on a provider."""
+def paged_opener(folder: Path, pages: int, kv: KvPrecision) -> Callable[[ProviderChoice], ModelRunner]:
+    """Returns a function that opens a paged generator with ``pages`` KV pages of a precision on a provider."""
 
     def open_on(choice: ProviderChoice) -> ModelRunner:
         precisions = SPECS[choice.provider].decoder_precisions
@@ -317,7 +318,11 @@ def paged_opener(folder: Path, pages: int) -> Callable[[ProviderChoice], ModelRu
             )
         match choice.provider:
             case Provider.CPU:
-                return PagedDecoder.open(folder, pages)
+                return PagedDecoder.open(folder, pages, kv)
+            case _ if kv is not KvPrecision.INT8:
+                raise ProviderUnavailable(
+                    choice.provider.value, f"generator.kv is {kv.value}, which only processor cores keep"
+                )
             case Provider.CUDA:
                 return CudaDecoder.open(folder, pages, choice.options)
         raise ProviderUnavailable(choice.provider.value, "generators have no form for it in this version")

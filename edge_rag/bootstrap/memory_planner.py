@@ -12,6 +12,7 @@ from edge_rag.bootstrap.network import message_memory_bytes
 from edge_rag.config.settings import Settings
 from edge_rag.core.monitoring.resources import MemoryItem
 from edge_rag.core.placement import ModelStage
+from edge_rag.core.query import KvPrecision
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import (
     SMALLEST_STEP,
@@ -106,6 +107,7 @@ class MemoryPlanner:
             least_step_tokens=wanted.max_step_tokens or SMALLEST_STEP,
         )
         self._logits = 1 + wanted.draft_tokens
+        self._kv = wanted.kv
 
     def plan(self, folder: Path | None) -> MemoryPlan:
         """Plans the memory with a generator.
@@ -122,21 +124,23 @@ class MemoryPlanner:
             *others, pages = plan.items
             items = (*(item for item in others if item.bytes), MemoryItem("KV pages", 0, "no language model"))
             return replace(plan, items=items, spare_bytes=plan.spare_bytes + pages.bytes)
-        needs = generator_needs(folder, read_manifest(folder), self._logits)
+        needs = generator_needs(folder, read_manifest(folder), self._logits, self._kv)
         sizes = self._sizes if needs.spare_sequences > 1 else _one_slot(self._sizes)
         return plan_memory(self._bounds, self._fixed, self._reranker, needs, sizes)
 
 
-def generator_needs(folder: Path, manifest: ModelManifest, logits: int) -> GeneratorNeeds:
+def generator_needs(folder: Path, manifest: ModelManifest, logits: int, kv: KvPrecision) -> GeneratorNeeds:
     """Returns the memory needs of a generator.
 
     Args:
         folder: Folder of its model.
         manifest: Manifest of the folder.
         logits: Most tokens of a sequence whose logits a step computes.
+        kv: How keys and values are kept.
 
     Raises:
         ModelFolderInvalid: Its sizes cannot be read.
+        ConfigurationError: Its keys and values cannot be kept so.
     """
     weights = _weights(folder)
     if manifest.form is GeneratorForm.SERIAL:
@@ -159,7 +163,7 @@ def generator_needs(folder: Path, manifest: ModelManifest, logits: int) -> Gener
         weights_bytes=weights,
         token_bytes=_DECODER_ROWS * sizes.query_heads * sizes.head_size * _FLOAT,
         slot_bytes=2 * logits * sizes.vocabulary_size * _FLOAT,
-        page_bytes=sizes.page_bytes,
+        page_bytes=sizes.page_bytes(kv),
         page_tokens=sizes.page_tokens,
         max_context=sizes.max_context,
         least_context=sizes.max_context,

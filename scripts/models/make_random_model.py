@@ -76,7 +76,9 @@ def main() -> None:
     if not (target / "model.onnx").is_file():
         build(checkpoint, target, arguments.precision, {"accuracy_level": "4", "block_size": str(arguments.block)})
     geometry = lower_folder(target)
-    print(f"{target}: {geometry.layers} layers, {geometry.page_bytes:,} bytes a page of {geometry.page_tokens} tokens")
+    print(
+        f"{target}: {geometry.layers} layers, {geometry.page_bytes():,} bytes a page of {geometry.page_tokens} tokens"
+    )
 
 
 if __name__ == "__main__":

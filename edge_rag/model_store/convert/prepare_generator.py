@@ -70,7 +70,7 @@ def lower_and_describe(folder: Path) -> dict[str, object]:
         "lowerable": True,
         **asdict(geometry),
         "end_tokens": sorted(geometry.end_tokens),
-        "page_bytes": geometry.page_bytes,
+        "page_bytes": geometry.page_bytes(),
     }
 
 

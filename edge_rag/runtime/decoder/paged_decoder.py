@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from edge_rag.core.query import KvPrecision
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
 from edge_rag.runtime.decoder.model_input import PackedStep, check_step
 from edge_rag.runtime.decoder.rope_shift import RopeShift, read_rotary_tables
@@ -156,14 +158,18 @@ class PageMemory:
 class PagedDecoder(PagedModel):
     """A lowered model and its KV pages. Used by one thread at a time."""
 
-    def __init__(self, geometry: PagedGeometry, session: ort.InferenceSession, pages: int, folder: Path) -> None:
+    def __init__(
+        self, geometry: PagedGeometry, session: ort.InferenceSession, pages: int, folder: Path, kv: KvPrecision
+    ) -> None:
         super().__init__(geometry, pages)
+        self._kv = kv
         self._folder = folder
         self._rope_shift: RopeShift | None = None
         self._session = session
         self._binding = session.io_binding()
-        shape = (pages, geometry.layer_page_bytes)
-        self._memory = [PageMemory(pages * geometry.layer_page_bytes) for _ in range(geometry.layers)]
+        self._layer_bytes = geometry.layer_page_bytes(kv)
+        shape = (pages, self._layer_bytes)
+        self._memory = [PageMemory(pages * self._layer_bytes) for _ in range(geometry.layers)]
         self._layers = [memory.array.reshape(shape) for memory in self._memory]
         for layer, array in enumerate(self._layers):
             self._binding.bind_input(f"pages.{layer}", "cpu", 0, np.int8, shape, array.ctypes.data)
@@ -171,34 +177,42 @@ class PagedDecoder(PagedModel):
         self._logits = BoundRows(self._binding, "logits", geometry.vocabulary_size)
 
     @classmethod
-    def open(cls, folder: Path, pages: int) -> PagedDecoder:
+    def open(cls, folder: Path, pages: int, kv: KvPrecision = KvPrecision.INT8) -> PagedDecoder:
         """Opens the lowered model in a verified folder and allocates its pages.
 
         Args:
             folder: Holds ``paged.onnx``, its weights and ``paged.json``.
-            pages: Number of pages, at least 1; each takes ``read_geometry(folder).page_bytes`` bytes.
+            pages: Number of pages, at least 1; each takes ``read_geometry(folder).page_bytes(kv)`` bytes.
+            kv: How keys and values are kept.
 
         Raises:
+            ConfigurationError: The model's heads cannot be kept so.
             ModelFolderInvalid: The folder holds no lowered model, or its graph and description disagree.
             ModelError: ONNX Runtime cannot open it, the op library was not built, or the pages do not fit in memory.
         """
         if pages < 1:
             raise ValueError(f"pages is {pages}, must be at least 1")
         geometry = read_geometry(folder)
-        session = open_session(folder / GRAPH_FILE, ops_library())
+        layer_bytes = geometry.layer_page_bytes(kv)
+        graph: Path | bytes = folder / GRAPH_FILE
+        if kv is not KvPrecision.INT8:
+            graph = _with_page_bytes(folder / GRAPH_FILE, layer_bytes)
+        session = open_session(graph, ops_library(), weights=folder if isinstance(graph, bytes) else None)
         declared = {value.name: value.shape for value in session.get_inputs() if value.name.startswith("pages.")}
-        expected = {f"pages.{layer}": ["pages", geometry.layer_page_bytes] for layer in range(geometry.layers)}
+        expected = {f"pages.{layer}": ["pages", layer_bytes] for layer in range(geometry.layers)}
         if declared != expected or session.get_outputs()[0].shape[-1] != geometry.vocabulary_size:
             raise ModelFolderInvalid(f"{folder}: the graph and its description disagree")
         try:
-            return cls(geometry, session, pages, folder)
+            return cls(geometry, session, pages, folder, kv)
         except MemoryError as error:
-            raise ModelError(f"{folder}: {pages} pages of {geometry.page_bytes} bytes do not fit in memory") from error
+            raise ModelError(
+                f"{folder}: {pages} pages of {geometry.page_bytes(kv)} bytes do not fit in memory"
+            ) from error
 
     @property
     def page_bytes(self) -> int:
         """Bytes of one page, all layers together."""
-        return self.geometry.page_bytes
+        return self.geometry.page_bytes(self._kv)
 
     def run(self, step: PackedStep) -> NDArray[np.float32]:
         """Runs one step: stores the keys and values of its tokens and computes the requested logits.
@@ -237,7 +251,7 @@ class PagedDecoder(PagedModel):
         """Returns the memory of pages to the system; they read as zeros afterwards and stay usable."""
         for first, count in _runs(sorted(pages)):
             for memory in self._memory:
-                memory.release(first * self.geometry.layer_page_bytes, count * self.geometry.layer_page_bytes)
+                memory.release(first * self._layer_bytes, count * self._layer_bytes)
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
         """Copies tokens to other slots, with keys rotated to a later position, in every layer.
@@ -255,7 +269,7 @@ class PagedDecoder(PagedModel):
         if sources.shape != targets.shape or any(((a < 0) | (a >= slots)).any() for a in (sources, targets)):
             raise InferenceFailed(f"a slot is outside [0, {slots})")
         if self._rope_shift is None:
-            self._rope_shift = RopeShift(self.geometry, self._layers, read_rotary_tables(self._folder))
+            self._rope_shift = RopeShift(self.geometry, self._layers, read_rotary_tables(self._folder), self._kv)
         self._rope_shift.move(sources, targets, distance)
 
     def read_page(self, page: int) -> bytes:
@@ -285,6 +299,19 @@ class PagedDecoder(PagedModel):
             layer[page] = row
 
 
+def _with_page_bytes(path: Path, layer_page_bytes: int) -> bytes:
+    """Returns a paged graph that takes pages of another size than it was written for."""
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception as error:
+        raise ModelFolderInvalid(f"{path} cannot be read: {error}") from error
+    for value in model.graph.input:
+        if value.name.startswith("pages."):
+            value.type.tensor_type.shape.dim[1].dim_value = layer_page_bytes
+    serialized: bytes = model.SerializeToString(deterministic=True)
+    return serialized
+
+
 def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yields the first page and the length of each run of consecutive pages."""
     start = 0
@@ -294,7 +321,7 @@ def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
             start = index
 
 
-def page_identity(folder: Path, directory: str) -> bytes:
+def page_identity(folder: Path, directory: str, kv: KvPrecision) -> bytes:
     """Returns a key under which pages on disk can be reused: with equal keys, equal tokens give equal bytes.
 
     It covers the model's files, the format of the lowering, the page layout and the version of ONNX Runtime.
@@ -302,6 +329,7 @@ def page_identity(folder: Path, directory: str) -> bytes:
     Args:
         folder: A lowered model's verified folder.
         directory: Id of the data directory whose text the pages are computed from.
+        kv: How keys and values are kept.
 
     Returns:
         32 bytes.
@@ -311,5 +339,5 @@ def page_identity(folder: Path, directory: str) -> bytes:
     """
     manifest = sha256((folder / MANIFEST_NAME).read_bytes()).hexdigest()
     page = read_geometry(folder)
-    parts = (manifest, FORMAT, PAGE_LAYOUT, page.page_tokens, page.page_bytes, ort.__version__, directory)
+    parts = (manifest, FORMAT, PAGE_LAYOUT, page.page_tokens, page.page_bytes(kv), ort.__version__, directory)
     return blake2b("\n".join(map(str, parts)).encode(), digest_size=32, person=b"page identity").digest()

@@ -2,7 +2,7 @@
 
 A key is stored rotated by the angles of its position (Su et al., RoFormer, 2021). Rotating it by the angles of the
 distance gives the key at the other position, as if the same text preceded it (as in Gim et al., Prompt Cache, 2024). It
-is rounded to INT8 once more. Values stay as they are.
+is rounded once more. Values stay as they are.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from edge_rag.core.query import KvPrecision
 from edge_rag.errors import InferenceFailed, ModelFolderInvalid
 from edge_rag.runtime.lowering.geometry import GRAPH_FILE, PagedGeometry
 from edge_rag.runtime.lowering.weight_packing import StoredTensors
@@ -57,20 +58,25 @@ class RopeShift:
         geometry: The model's sizes.
         layers: int8 [pages, bytes of a page of a layer] for each layer; see ``edge_rag/ops/attention/page_layout.h``.
         tables: Rotary tables of each layer.
+        kv: How keys and values are kept.
 
     Raises:
         ModelError: The op library was not built.
     """
 
     def __init__(
-        self, geometry: PagedGeometry, layers: Sequence[NDArray[np.int8]], tables: Sequence[tuple[Table, Table]]
+        self,
+        geometry: PagedGeometry,
+        layers: Sequence[NDArray[np.int8]],
+        tables: Sequence[tuple[Table, Table]],
+        kv: KvPrecision = KvPrecision.INT8,
     ) -> None:
-        self._geometry = geometry
+        self._sizes = geometry.kv_heads, geometry.head_size, geometry.page_tokens, kv.bits
         self._layers = layers
         self._tables = tables
         self._move = ctypes.CDLL(str(ops_library())).edge_rag_move_tokens
         pointer, count = ctypes.c_void_p, ctypes.c_int64
-        self._move.argtypes = (pointer, *[count] * 4, pointer, pointer, count, pointer, pointer)
+        self._move.argtypes = (pointer, *[count] * 5, pointer, pointer, count, pointer, pointer)
         self._move.restype = ctypes.c_int
 
     def move(self, sources: Slots, targets: Slots, distance: int) -> None:
@@ -87,7 +93,6 @@ class RopeShift:
         sources, targets = (np.ascontiguousarray(slots, np.int64) for slots in (sources, targets))
         if not all(0 <= distance < len(cosine) for cosine, _ in self._tables):
             raise InferenceFailed(f"tokens cannot be moved by {distance} positions")
-        sizes = self._geometry.kv_heads, self._geometry.head_size, self._geometry.page_tokens
         known: tuple[Table, Table] | None = None
         for layer, tables in zip(self._layers, self._tables, strict=True):
             if tables is not known:
@@ -95,7 +100,7 @@ class RopeShift:
                 known = tables
             angles = (cosine.ctypes.data, sine.ctypes.data) if distance else (None, None)
             slots = (len(sources), sources.ctypes.data, targets.ctypes.data)
-            if self._move(layer.ctypes.data, *sizes, len(cosine), *angles, *slots):
+            if self._move(layer.ctypes.data, *self._sizes, len(cosine), *angles, *slots):
                 raise InferenceFailed("the op library does not support pages of this model's sizes")
 
 
@@ -106,7 +111,7 @@ def _unit(cosine: Table, sine: Table) -> tuple[Table, Table]:
 
 
 class PageViews:
-    """Views of a layer's pages by content; axis 0 of each is the page, axis 1 the head."""
+    """Views of a layer's pages of 8 bits by content; axis 0 of each is the page, axis 1 the head."""
 
     def __init__(self, geometry: PagedGeometry, pages: NDArray[np.int8]) -> None:
         size, tokens, heads = geometry.head_size, geometry.page_tokens, geometry.kv_heads

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from edge_rag.errors import ModelFolderInvalid
+from edge_rag.core.query import KvPrecision
+from edge_rag.errors import ConfigurationError, ModelFolderInvalid
 
 GEOMETRY_FILE = "paged.json"
 GRAPH_FILE = "paged.onnx"
@@ -19,7 +20,9 @@ FORMAT = 2
 PAGE_TOKENS = 32
 """Tokens of a page in newly lowered graphs; the graph contains it, and the op reads it there."""
 
-_SCALE_BYTES = 4
+_SCALE_BYTES = 4  # of a head of 8 bits
+
+_NIBBLE_HEAD_SIZE_STEP = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +49,26 @@ class PagedGeometry:
     max_context: int
     end_tokens: frozenset[int]
 
-    @property
-    def layer_page_bytes(self) -> int:
-        """Bytes of one page of one layer: INT8 keys and values, one float32 scale for each token, head and kind."""
-        return 2 * self.kv_heads * self.page_tokens * (self.head_size + _SCALE_BYTES)
+    def layer_page_bytes(self, kv: KvPrecision = KvPrecision.INT8) -> int:
+        """Returns the bytes of one page of one layer: keys and values, and a scale for each token, head and kind.
 
-    @property
-    def page_bytes(self) -> int:
-        """Bytes of one page, all layers together."""
-        return self.layers * self.layer_page_bytes
+        Raises:
+            ConfigurationError: The heads cannot be kept so.
+        """
+        if kv is KvPrecision.INT4 and self.head_size % _NIBBLE_HEAD_SIZE_STEP:
+            raise ConfigurationError(
+                f"generator.kv is int4, which needs heads of a multiple of {_NIBBLE_HEAD_SIZE_STEP} elements; those of "
+                f"this model have {self.head_size}: set it to int8"
+            )
+        return 2 * self.kv_heads * self.page_tokens * (self.head_size + _SCALE_BYTES) * kv.bits // 8
+
+    def page_bytes(self, kv: KvPrecision = KvPrecision.INT8) -> int:
+        """Returns the bytes of one page, all layers together.
+
+        Raises:
+            ConfigurationError: The heads cannot be kept so.
+        """
+        return self.layers * self.layer_page_bytes(kv)
 
 
 def read_geometry(folder: Path) -> PagedGeometry:

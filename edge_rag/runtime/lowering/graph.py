@@ -349,7 +349,7 @@ def declare_step(graph: onnx.GraphProto, geometry: PagedGeometry) -> None:
     inputs = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["num_tokens"])]
     inputs += [helper.make_tensor_value_info(name, kind, list(shape)) for name, kind, shape in _STEP_INPUTS]
     inputs += [
-        helper.make_tensor_value_info(f"pages.{layer}", TensorProto.INT8, ["pages", geometry.layer_page_bytes])
+        helper.make_tensor_value_info(f"pages.{layer}", TensorProto.INT8, ["pages", geometry.layer_page_bytes()])
         for layer in range(geometry.layers)
     ]
     logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["num_logits", geometry.vocabulary_size])

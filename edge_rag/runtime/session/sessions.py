@@ -95,7 +95,7 @@ def pool_threads() -> int:
 
 
 def open_session(
-    model: Path | bytes, custom_ops: Path | None = None, target: SessionTarget = ON_CPU
+    model: Path | bytes, custom_ops: Path | None = None, target: SessionTarget = ON_CPU, weights: Path | None = None
 ) -> ort.InferenceSession:
     """Opens a model on one execution provider.
 
@@ -103,6 +103,7 @@ def open_session(
         model: An ONNX file from a verified model folder, or a graph that was built in this process.
         custom_ops: Custom-op library the graph needs.
         target: Where it must run.
+        weights: Folder of the weights that a graph from this process keeps in files.
 
     Returns:
         A session on the shared thread pool. Runs may be made from any thread.
@@ -116,6 +117,8 @@ def open_session(
     try:
         if custom_ops is not None:
             options.register_custom_ops_library(str(custom_ops))
+        if weights is not None:
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(weights))
         session = ort.InferenceSession(
             model if isinstance(model, bytes) else str(model), options, providers=providers or None, enable_fallback=0
         )

@@ -21,6 +21,7 @@ class Load:
         sequences: Sequences in the step.
         context: Tokens of each sequence, with the step's.
         fresh: Tokens of each sequence that are in the step.
+        bits: Of keys and values.
     """
 
     name: str
@@ -30,16 +31,17 @@ class Load:
     sequences: int
     context: int
     fresh: int
+    bits: int = 8
 
     @property
     def page_bytes(self) -> int:
         """Bytes of a page."""
-        return 2 * self.kv_heads * PAGE_TOKENS * (self.head_size + _SCALE_BYTES)
+        return 2 * self.kv_heads * PAGE_TOKENS * (self.head_size + _SCALE_BYTES) * self.bits // 8
 
     @property
     def bytes(self) -> int:
         """Keys and values of the whole context, queries and outputs: what must be read or written once."""
-        kept = 2 * self.kv_heads * (self.head_size + _SCALE_BYTES) * self.context
+        kept = 2 * self.kv_heads * (self.head_size + _SCALE_BYTES) * self.bits // 8 * self.context
         columns = 2 * self.query_heads + 2 * self.kv_heads
         return self.sequences * (kept + 4 * self.fresh * columns * self.head_size)
 
@@ -51,9 +53,9 @@ class Load:
         return self.sequences * pairs * self.query_heads * self.head_size * 2 * _ROW_DIGITS
 
 
-def _of(layer: str, query_heads: int, kv_heads: int, head_size: int) -> list[Load]:
+def _of(layer: str, query_heads: int, kv_heads: int, head_size: int, bits: int = 8) -> list[Load]:
     return [
-        Load(f"{layer} {name}", query_heads, kv_heads, head_size, sequences, 1024, fresh)
+        Load(f"{layer} {name}", query_heads, kv_heads, head_size, sequences, 1024, fresh, bits)
         for name, sequences, fresh in (
             ("decode 8 x 1024", 8, 1),
             ("decode 1 x 1024", 1, 1),
@@ -63,4 +65,9 @@ def _of(layer: str, query_heads: int, kv_heads: int, head_size: int) -> list[Loa
     ]
 
 
-LOADS = (*_of("14/2 x 64", 14, 2, 64), *_of("8/8 x 128", 8, 8, 128))
+LOADS = (
+    *_of("14/2 x 64", 14, 2, 64),
+    *_of("14/2 x 64 INT4", 14, 2, 64, 4),
+    *_of("8/8 x 128", 8, 8, 128),
+    *_of("8/8 x 128 INT4", 8, 8, 128, 4),
+)
