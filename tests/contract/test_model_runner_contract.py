@@ -47,11 +47,8 @@ def runner(request: pytest.FixtureRequest, folder: Path) -> ModelRunner:
 @pytest.fixture
 def allowed(runner: ModelRunner) -> float:
     """Distance from the original's logits: each bit of keys and values less doubles what they cost."""
-    return (
-        0.3
-        if isinstance(runner, PagedDecoder) and runner.page_bytes < PagedDecoder.open(FOLDER, 1).page_bytes
-        else 0.05
-    )
+    four_bits = isinstance(runner, PagedDecoder) and runner.page_bytes == runner.geometry.page_bytes(KvPrecision.INT4)
+    return 0.3 if four_bits else 0.05
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ from rich.table import Table
 
 from edge_rag.client import AskOptions, Client, ClientError, PassagesReceived, RetryPolicy
 from edge_rag.core.answer import Citation, Finished, FinishReason, TextDelta, Unsupported
-from edge_rag.core.query import AnswerMode
+from edge_rag.core.query import AnswerMode, KvPrecision
 from scripts.bench.harness.daemon import DaemonFailed, running
 from scripts.bench.quality.answer_quality import Articles, Asked, read_articles
 
@@ -265,6 +265,7 @@ def main() -> None:
     parser.add_argument("--unanswerable", type=int, default=60)
     parser.add_argument("--max-tokens", type=int, default=96, help="longest answer [%(default)s]")
     parser.add_argument("--concurrency", type=int, default=8, help="questions asked at once [%(default)s]")
+    parser.add_argument("--kv", choices=[kv.value for kv in KvPrecision], default="int8", help="[%(default)s]")
     parser.add_argument("--out", type=Path, help="write every answer here, one JSON object a line")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
@@ -282,7 +283,9 @@ def main() -> None:
         made = json.loads((data / "models" / NAME / "manifest.json").read_text("utf-8"))["parameters"]
         try:
             with (
-                running(data, f'[models]\ngenerator = "{NAME}"\n', listen=None) as daemon,
+                running(
+                    data, f'[models]\ngenerator = "{NAME}"\n[generator]\nkv = "{arguments.kv}"\n', listen=None
+                ) as daemon,
                 Client(daemon.address, retry=RetryPolicy(max_backoff_s=60), timeout_s=600) as client,
             ):
                 answers = measure(client, arguments, articles, console)
@@ -294,10 +297,16 @@ def main() -> None:
     rows = [summarize(mode, answers) for mode in arguments.modes]
     agreement = made.get("agreement_with_original", {})
     if arguments.json:
-        print(json.dumps({"generator": arguments.generator, "form": made.get("weights"), "agreement": agreement,
-                          "modes": [asdict(row) for row in rows]}, indent=2))  # fmt: skip
+        found = {
+            "generator": arguments.generator,
+            "form": made.get("weights"),
+            "kv": arguments.kv,
+            "agreement": agreement,
+        }
+        print(json.dumps(found | {"modes": [asdict(row) for row in rows]}, indent=2))
         return
-    form = f"{made.get('weights', 'weights of its own')}, KL {agreement.get('divergence', float('nan')):.4f}"
+    divergence = agreement.get("divergence", float("nan"))
+    form = f"{made.get('weights', 'weights of its own')}, KL {divergence:.4f}, KV {arguments.kv}"
     Console(width=180).print(table(rows, f"{rows[0].answerable} answerable, {rows[0].unanswerable} not; {form}"))
 
 
