@@ -1,4 +1,4 @@
-"""Makes a model folder of a BERT cross-encoder: INT8, pairs end to end, one score a pair.
+"""Makes a model folder of a BERT cross-encoder: INT8, pairs end to end, one score a pair, or logits of labels.
 
     python -m scripts.models.make_cross_encoder CHECKPOINT --output FOLDER --licence LICENCE
 
@@ -24,24 +24,39 @@ LONGEST = 512
 
 
 def make_folder(
-    checkpoint: Path, output: Path, precision: WeightPrecision, name: str, licence: str, source: str, made_by: str
+    checkpoint: Path,
+    output: Path,
+    precision: WeightPrecision | None,
+    name: str,
+    licence: str,
+    source: str,
+    made_by: str,
+    role: ModelRole = ModelRole.RERANKER,
+    max_tokens: int = LONGEST,
 ) -> None:
-    """Writes the folder; what was in its files is replaced."""
+    """Writes the folder; what was in its files is replaced. One of the role ``entailment`` names its labels.
+
+    Raises:
+        SystemExit: A reranker has more than one label.
+    """
     config = json.loads((checkpoint / "config.json").read_text())
-    shape = BertShape.of(config, LONGEST)
+    shape = BertShape.of(config, max_tokens)
     weights = {key.removeprefix("bert."): tensor for key, tensor in load_file(checkpoint / "model.safetensors").items()}
-    if weights["classifier.weight"].shape != (1, shape.hidden):
-        raise SystemExit(f"{checkpoint}: has {len(weights['classifier.weight'])} labels, one is wanted")
+    labels = len(weights["classifier.bias"])
+    if role is ModelRole.RERANKER and labels != 1:
+        raise SystemExit(f"{checkpoint}: has {labels} labels, one is wanted")
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     output.mkdir(parents=True, exist_ok=True)
     onnx.save(build_cross_encoder(weights, shape, precision), output / "model.onnx")
     tokenizer.save(str(output / "tokenizer.json"), pretty=False)
+    if role is ModelRole.ENTAILMENT:
+        (output / "config.json").write_text(json.dumps({"id2label": config["id2label"]}, indent=2) + "\n")
     write_manifest(
         output,
         name=name,
-        role=ModelRole.RERANKER,
+        role=role,
         licence=licence,
         source=source,
         made_by=made_by,

@@ -82,7 +82,7 @@ def easy(number: int) -> Example:
 
 
 def trainer(start: Path, folder: Path, rate: float = 3e-3) -> tuple[Trainer, Any]:
-    from scripts.training.reranker.pair_model import PairModel
+    from scripts.training.pair_model import PairModel
     from scripts.training.reranker.training import Schedule, Trainer
 
     model = PairModel(start, 64, frozen_layers=0, half=False, seed=1)
@@ -133,7 +133,7 @@ def test_a_state_of_other_options_is_refused(start: Path, tmp_path: Path) -> Non
 
 
 def test_the_first_ctrl_c_lets_a_step_end_and_the_second_does_not() -> None:
-    from scripts.training.reranker.__main__ import stop_request
+    from scripts.training.loop import stop_request
 
     before = signal.getsignal(signal.SIGINT)
     with stop_request(Console(quiet=True)) as stopping:

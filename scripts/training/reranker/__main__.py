@@ -18,10 +18,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -35,10 +32,11 @@ from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.retrieval.descriptions import read_descriptions
+from scripts.training.loop import stop_request
+from scripts.training.pair_model import PairModel, start_folder
 from scripts.training.reranker.corpus import TrainingText, documentation_texts, package_texts
 from scripts.training.reranker.examples import ExampleMaker
 from scripts.training.reranker.negatives import LexicalPool
-from scripts.training.reranker.pair_model import PairModel, start_folder
 from scripts.training.reranker.paraphrase import Paraphraser, Rates, words_alike
 from scripts.training.reranker.questions import KindShares, QuestionMaker
 from scripts.training.reranker.training import Progress as TrainingProgress
@@ -107,23 +105,6 @@ def train(arguments: argparse.Namespace, texts: Sequence[TrainingText], console:
                 raise SystemExit(130)
     model.save(arguments.output / "checkpoint")
     console.print(f"wrote {arguments.output / 'checkpoint'}")
-
-
-@contextmanager
-def stop_request(console: Console) -> Iterator[threading.Event]:
-    """Yields what the first Ctrl-C sets, so that no step is left half done; the second one ends the run at once."""
-    stopping = threading.Event()
-
-    def stop(number: int, frame: object) -> None:
-        stopping.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        console.print("stopping after this step")
-
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield stopping
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:

@@ -13,10 +13,10 @@ from typing import Any, Final
 import torch
 from torch.nn.functional import cross_entropy
 
+from scripts.training.loop import Optimization
+from scripts.training.pair_model import PairModel
 from scripts.training.reranker.examples import Example
-from scripts.training.reranker.pair_model import PairModel
 
-_STATE: Final = "state.pt"
 _RECENT: Final = 100
 
 
@@ -81,21 +81,13 @@ class Trainer:
     def __init__(self, model: PairModel, schedule: Schedule, identity: str, folder: Path) -> None:
         self._model = model
         self._schedule = schedule
-        self._identity = f"{identity} {asdict(schedule)}"
-        self._file = folder / _STATE
-        self._step = 0
-        parameters = model.trained()
-        decayed = [tensor for tensor in parameters.values() if tensor.ndim > 1]
-        others = [tensor for tensor in parameters.values() if tensor.ndim <= 1]
-        groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
-        self._optimizer: Any = torch.optim.AdamW(groups, lr=schedule.rate)
+        self._optimization = Optimization(model, schedule.rate_at, f"{identity} {asdict(schedule)}", folder)
         self._recent: deque[tuple[float, float, float, float]] = deque(maxlen=_RECENT)
-        folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def step(self) -> int:
         """Updates done."""
-        return self._step
+        return self._optimization.step
 
     def resume(self) -> None:
         """Goes on from the saved state, if there is one.
@@ -103,30 +95,11 @@ class Trainer:
         Raises:
             SystemExit: It was made with other options.
         """
-        if not self._file.is_file():
-            return
-        state = torch.load(self._file, weights_only=True)
-        if state["identity"] != self._identity:
-            raise SystemExit(f"{self._file} is of a run with other options: give another --output, or remove it")
-        self._model.load(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        torch.set_rng_state(state["random"])
-        self._recent.extend(tuple(each) for each in state["recent"])
-        self._step = state["step"]
+        self._optimization.resume()
 
     def save(self) -> None:
         """Writes the state aside, then in place."""
-        state = {
-            "identity": self._identity,
-            "step": self._step,
-            "model": self._model.trained(),
-            "optimizer": self._optimizer.state_dict(),
-            "random": torch.get_rng_state(),
-            "recent": list(self._recent),
-        }
-        aside = self._file.with_suffix(".new")
-        torch.save(state, aside)
-        aside.replace(self._file)
+        self._optimization.save()
 
     def run(
         self, example: Callable[[int], Example], report: Callable[[Progress], None], stop: Callable[[], bool]
@@ -141,22 +114,19 @@ class Trainer:
         Returns:
             Whether the end was reached.
         """
-        while self._step < self._schedule.steps:
-            first = self._step * self._schedule.lists
+        while self.step < self._schedule.steps:
+            first = self.step * self._schedule.lists
             self._update([example(number) for number in range(first, first + self._schedule.lists)])
-            self._step += 1
             loss, own, max_sim, both = (sum(each) / len(self._recent) for each in zip(*self._recent, strict=True))
-            report(Progress(self._step, loss, own, max_sim, both))
-            ending = self._step == self._schedule.steps or stop()
-            if ending or self._step % self._schedule.save_every == 0:
+            report(Progress(self.step, loss, own, max_sim, both))
+            ending = self.step == self._schedule.steps or stop()
+            if ending or self.step % self._schedule.save_every == 0:
                 self.save()
             if ending:
                 break
-        return self._step == self._schedule.steps
+        return self.step == self._schedule.steps
 
     def _update(self, examples: Sequence[Example]) -> None:
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._schedule.rate_at(self._step)
         scores = self._model.scores([(each.question, passage) for each in examples for passage in each.passages])
         ends = [0]
         for each in examples:
@@ -166,11 +136,7 @@ class Trainer:
             for each, (start, end) in zip(examples, pairwise(ends), strict=True)
         ]
         losses = [(listwise(own) + listwise(own + max_sim)) / 2 for own, max_sim in lists]
-        loss = torch.stack(losses).mean()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self._model.trained().values(), 1.0)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
+        self._optimization.update(torch.stack(losses).mean())
         self._recent.extend(
             (float(each.detach()), first_wins(own), first_wins(max_sim), first_wins(own + max_sim))
             for each, (own, max_sim) in zip(losses, lists, strict=True)

