@@ -122,12 +122,9 @@ def identity(pairs: Sequence[Pair], start: Path, arguments: argparse.Namespace) 
     return f"{digest.hexdigest()[:16]} {[(name, getattr(arguments, name)) for name in options]}"
 
 
-def train(arguments: argparse.Namespace, console: Console) -> None:
+def train(arguments: argparse.Namespace, pairs: Sequence[Pair], console: Console) -> None:
     """Trains, or goes on training, and writes the checkpoint."""
     start = start_folder(arguments.start)
-    with console.status("reading pairs"):
-        pairs = read_pairs(arguments.clones, arguments.seed)
-    console.print(f"{len(pairs)} pairs")
     labels = [label.value for label in LABELS]
     model = PairModel(start, arguments.max_tokens, arguments.frozen_layers, arguments.bfloat16, arguments.seed, labels)
     schedule = Schedule(arguments.steps, arguments.rate, arguments.warm_up, max(1, arguments.steps // 5))
@@ -182,8 +179,12 @@ def main() -> None:
     """Trains as the command line says."""
     arguments = parse()
     torch.set_num_threads(arguments.threads)
+    console = Console(stderr=True, soft_wrap=True)
     try:
-        train(arguments, Console(stderr=True, soft_wrap=True))
+        with console.status("reading pairs"):
+            pairs = read_pairs(arguments.clones, arguments.seed)
+        console.print(f"{len(pairs)} pairs")
+        train(arguments, pairs, console)
     except EdgeRagError as error:
         raise SystemExit(str(error)) from error
     except KeyboardInterrupt:

@@ -204,7 +204,7 @@ def numbers_exchanged(sentence: str, chance: random.Random) -> str | None:
 
 def names_exchanged(sentence: str, chance: random.Random) -> str | None:
     """Exchanges two names between which there is more than a list."""
-    names = [place for place in re.finditer(r"\b[A-Z][a-z]{2,}(?: [A-Z][a-z]+)*", sentence)]
+    names = list(re.finditer(r"\b[A-Z][a-z]{2,}(?: [A-Z][a-z]+)*", sentence))
     apart = [
         (one, other)
         for one in names
