@@ -1,9 +1,8 @@
-"""Makes models/minilm-l6-nli: the checkpoint of ``scripts.training.entailment`` as one INT8 ONNX graph.
+"""Makes a model folder of the checkpoint of ``scripts.training.entailment``: one INT8 ONNX graph.
 
-    python -m scripts.models.make_entailment CHECKPOINT --pairs FILE [--output FOLDER]
+    python -m scripts.models.make_entailment CHECKPOINT --output FOLDER
 
-FILE has pairs to compare the result with fp32 on, such as scripts/bench/quality/entailment_claims.json. Nothing is
-written when the INT8 graph judges too many of them otherwise. Needs the ``convert`` extra.
+Nothing is written when the INT8 graph judges too many of the sixty claims of the benchmark otherwise than fp32. Needs the ``convert`` extra.
 """
 
 from __future__ import annotations
@@ -16,21 +15,20 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from edge_rag.runtime.encoder.entailment import EntailmentModel
 
 from edge_rag.runtime.encoder.bert_graph import WeightPrecision
+from edge_rag.runtime.encoder.entailment import EntailmentModel
 from edge_rag.runtime.model_folder.folder import ModelRole, read_manifest, write_manifest
 from scripts.models.make_cross_encoder import make_folder
 from scripts.training.entailment.sources import SOURCES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+CLAIMS = REPOSITORY / "scripts" / "bench" / "quality" / "entailment_claims.json"
 MAX_TOKENS = 256
 PRECISION = WeightPrecision(bits=8, block_size=128)
 LEAST_AGREEMENT = 0.97
 MOST_BYTES = 25_000_000
-NOTICE = """minilm-l6-nli
-
-Weights: all-MiniLM-L6-v2 of the sentence-transformers project (Apache-2.0), trained further by edge-rag
+NOTICE = """Weights: all-MiniLM-L6-v2 of the sentence-transformers project (Apache-2.0), trained further by edge-rag
 (scripts/training/entailment) on pairs of sentences from these data sets and on sentences altered by program. They are
 published under CC-BY-SA-4.0, the licence of the data sets.
 
@@ -56,11 +54,10 @@ def main() -> None:
     """Makes the folder as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path, help="Hugging Face folder")
-    parser.add_argument("--pairs", type=Path, default=REPOSITORY / "scripts/bench/quality/entailment_claims.json")
-    parser.add_argument("--output", type=Path, default=REPOSITORY / "models" / "minilm-l6-nli")
+    parser.add_argument("--output", type=Path, required=True, help="model folder to write")
     arguments = parser.parse_args()
     digest = hashlib.sha256((arguments.checkpoint / "model.safetensors").read_bytes()).hexdigest()
-    pairs = sample_pairs(arguments.pairs)
+    pairs = sample_pairs(CLAIMS)
     with tempfile.TemporaryDirectory() as scratch:
         judged = {}
         for form, precision in (("fp32", None), ("int8", PRECISION)):
@@ -68,7 +65,7 @@ def main() -> None:
                 arguments.checkpoint,
                 Path(scratch) / form,
                 precision,
-                name="minilm-l6-nli",
+                name=arguments.output.name,
                 licence="CC-BY-SA-4.0",
                 source=(
                     "sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), trained by scripts/training/entailment; "

@@ -111,7 +111,7 @@ def test_the_checkpoint_becomes_a_model_folder_that_judges_as_torch_does(start: 
 
     trained(start, tmp_path)
     checkpoint = tmp_path / "checkpoint"
-    named = {"name": "tiny", "licence": "Apache-2.0", "source": "a test", "made_by": "a test"}
+    named: dict[str, Any] = {"name": "tiny", "licence": "Apache-2.0", "source": "a test", "made_by": "a test"}
     precision = WeightPrecision(bits=8, block_size=128)
     make_folder(checkpoint, tmp_path / "folder", precision, **named, role=ModelRole.ENTAILMENT, max_tokens=64)
     found = EntailmentModel.open(tmp_path / "folder").probabilities([(TEXTS[0], text) for text in TEXTS[:4]])

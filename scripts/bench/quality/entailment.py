@@ -1,6 +1,6 @@
 """Measures what an entailment model adds to the rules of mode cite: claims that hold and claims that do not.
 
-    python -m scripts.bench.quality.entailment --model models/minilm-l6-nli [--data FILE] [--json]
+    python -m scripts.bench.quality.entailment --model FOLDER [--data FILE] [--json]
 
 A sentence of each paragraph of a SQuAD-format file, among the paragraphs of its article, is taken as it is and altered:
 in ways that keep what it says, and in ways that do not, the last of them those that the model was trained on. Then
@@ -137,7 +137,7 @@ def ranked(passages: Sequence[str]) -> tuple[RankedPassage, ...]:
     """Returns passages as the reranker does."""
     return tuple(
         RankedPassage(
-            Passage(ChunkId(number), DocumentId(number), f"{number}", None, 0, len(text), text),
+            Passage(ChunkId(number), DocumentId(f"{number}"), f"{number}", None, 0, len(text), text),
             1.0,
             tuple(Sentence(start, end) for start, end in sentence_spans(text)),
         )
@@ -176,7 +176,7 @@ def main() -> None:
     """Measures as the command line says."""
     shared = Path(os.environ.get("EDGE_RAG_SHARED", REPOSITORY.parent / "shared"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=REPOSITORY / "models" / "minilm-l6-nli", help="model folder")
+    parser.add_argument("--model", type=Path, required=True, help="model folder")
     parser.add_argument("--data", type=Path, default=shared / "data" / "xquad-a.json", help="file in SQuAD format")
     parser.add_argument("--paragraphs", type=int, default=120, help="how many of its paragraphs, evenly spread")
     parser.add_argument("--least", type=float, default=0.9, help="probability from which a verdict is acted on")

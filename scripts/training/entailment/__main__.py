@@ -2,7 +2,7 @@
 
     python -m scripts.training.entailment --clones FOLDER --output build/entailment
     python -m scripts.training.entailment --clones FOLDER --output build/entailment --steps 20     # a quick look
-    python -m scripts.models.make_entailment build/entailment/checkpoint --output models/minilm-l6-nli
+    python -m scripts.models.make_entailment build/entailment/checkpoint --output build/entailment/folder
 
 FOLDER has clones of the repositories that README.md lists, each named ``owner+name``. The pairs are those that people
 wrote or judged, and sentences said in another way or altered: numbers, units, names, negations, quantifiers, modal

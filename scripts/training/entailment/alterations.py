@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from edge_rag.core.text import FUNCTION_WORDS
+from edge_rag.analysis.languages import ENGLISH_FUNCTION_WORDS
 from scripts.training.entailment.pairs import Verdict
 
 Alteration = Callable[[str, random.Random], str | None]
@@ -169,8 +169,8 @@ def other_number(written: str, chance: random.Random) -> str:
         return other.capitalize() if written[0].isupper() else other
     plain = written.replace(",", "")
     if plain.isdigit() and len(plain) == 4 and "," not in written and "1000" <= plain <= "2100":
-        value = str(int(plain) + chance.choice((-1, 1)) * chance.choice((1, 2, 3, 5, 9, 10, 20, 100)))
-        return _swapped(plain, chance) or value if chance.random() < 0.3 else value
+        year = str(int(plain) + chance.choice((-1, 1)) * chance.choice((1, 2, 3, 5, 9, 10, 20, 100)))
+        return _swapped(plain, chance) or year if chance.random() < 0.3 else year
     if chance.random() < 0.35 and (swapped := _swapped(plain, chance)) is not None:
         return _grouped(swapped, "," in written)
     if "." in plain and chance.random() < 0.8:
@@ -211,7 +211,7 @@ def names_exchanged(sentence: str, chance: random.Random) -> str | None:
         for other in names
         if one.end() < other.start()
         and one[0] != other[0]
-        and one[0].lower() not in FUNCTION_WORDS
+        and one[0].lower() not in ENGLISH_FUNCTION_WORDS
         and re.search(r"\b(?:is|was|were|by|from|to|than|of|for|[a-z]{3,}ed)\b", sentence[one.end() : other.start()])
         and not re.search(r"\b(?:and|or|with)\b", sentence[one.end() : other.start()])
     ]
@@ -320,7 +320,7 @@ class Others:
 
     def __init__(self, sentences: Sequence[str]) -> None:
         self._names = [place[0] for sentence in sentences for place in _NAME.finditer(sentence)]
-        words = {word for sentence in sentences for word in _CONTENT.findall(sentence)} - FUNCTION_WORDS
+        words = {word for sentence in sentences for word in _CONTENT.findall(sentence)} - ENGLISH_FUNCTION_WORDS
         self._words: dict[str, list[str]] = {ending: [] for ending in _ENDINGS}
         for word in sorted(words):
             self._words[_ending(word)].append(word)
@@ -337,7 +337,7 @@ class Others:
     def replaced(self, sentence: str, chance: random.Random) -> str | None:
         """Puts another word with the same ending in place of one or two."""
         for _ in range(chance.choice((1, 1, 2))):
-            places = [place for place in _CONTENT.finditer(sentence) if place[0] not in FUNCTION_WORDS]
+            places = [place for place in _CONTENT.finditer(sentence) if place[0] not in ENGLISH_FUNCTION_WORDS]
             if not places:
                 return None
             place = chance.choice(places)

@@ -1,8 +1,8 @@
 """Measures an entailment model on pairs that it was not trained on.
 
-    python -m scripts.training.entailment.held_out --clones FOLDER --model models/minilm-l6-nli [--hans FILE] [--json]
+    python -m scripts.training.entailment.held_out --clones FOLDER --model FOLDER [--hans FILE] [--json]
 
-FOLDER has the clones that README.md lists, FILE is what HANS's generator writes (its own files are too large to be
+The first FOLDER has the clones that README.md lists, FILE is what HANS's generator writes (its own files are too large to be
 cloned everywhere). Printed are the share of right verdicts, where a set does not tell neutral from contradiction only
 whether it is entailment; the share of entailed and of other pairs that get at least --least as the probability of
 entailment; and the share of entailed pairs that get as much for contradiction.
@@ -20,10 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from edge_rag.runtime.encoder.entailment import EntailmentModel
 from rich.console import Console
 from rich.table import Table
 
+from edge_rag.runtime.encoder.entailment import EntailmentModel
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.training.entailment.pairs import LABELS, Pair, Verdict
 from scripts.training.entailment.sources import Repository, joined, multi_nli, written_pairs

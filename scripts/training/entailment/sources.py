@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from edge_rag.core.text import FUNCTION_WORDS
+from edge_rag.analysis.languages import ENGLISH_FUNCTION_WORDS
 from scripts.training.entailment.pairs import Pair, Verdict
 
 _SHORT: Final = {"e": Verdict.ENTAILMENT, "n": Verdict.NEUTRAL, "c": Verdict.CONTRADICTION}
@@ -115,7 +115,7 @@ def split_sentences(clones: Path) -> Iterator[tuple[str, str, str]]:
 
 def adds_nothing(premise: str, hypothesis: str) -> bool:
     """Whether the whole has the numbers, names, negations and most words of a part: editors also add and correct."""
-    words = set(_WORD.findall(hypothesis.lower())) - FUNCTION_WORDS
+    words = set(_WORD.findall(hypothesis.lower())) - ENGLISH_FUNCTION_WORDS
     known = set(_WORD.findall(premise.lower()))
     return all(claim in premise for claim in _CLAIM.findall(hypothesis)) and (
         len(words & known) >= _LEAST_WORDS * len(words)
