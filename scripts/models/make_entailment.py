@@ -2,7 +2,8 @@
 
     python -m scripts.models.make_entailment CHECKPOINT --output FOLDER
 
-Nothing is written when the INT8 graph judges too many of the sixty claims of the benchmark otherwise than fp32. Needs the ``convert`` extra.
+Nothing is written when the INT8 graph judges too many of the sixty claims of the benchmark otherwise than fp32. Needs
+the ``convert`` extra.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m scripts.training.entailment.held_out --clones FOLDER --model FOLDER [--hans FILE] [--json]
 
-The first FOLDER has the clones that README.md lists, FILE is what HANS's generator writes (its own files are too large to be
-cloned everywhere). Printed are the share of right verdicts, where a set does not tell neutral from contradiction only
+The first FOLDER has the clones that README.md lists, and of the sets that are only measured with; FILE is what HANS's
+generator writes. Printed are the share of right verdicts, where a set does not tell neutral from contradiction only
 whether it is entailment; the share of entailed and of other pairs that get at least --least as the probability of
 entailment; and the share of entailed pairs that get as much for contradiction.
 """
