@@ -328,7 +328,8 @@ def build_cross_encoder(
     mixed = graph.linear(first, weights[f"{dense}.weight"].T, weights[f"{dense}.bias"], "pooled.sum")
     pooled = graph.add("Tanh", [mixed], "pooled")
     labels = len(weights[f"{last}.bias"])
-    name, dims = ("scores", ["texts"]) if labels == 1 else ("logits", ["texts", labels])
+    name = "scores" if labels == 1 else "logits"
+    dims: list[str | int] = ["texts"] if labels == 1 else ["texts", labels]
     if labels > 1:
         pooled = graph.add("Unsqueeze", [pooled, graph.constant("middle", np.array([1], np.int64))], "pooled.each")
     # Row by row: the result of a matrix product for a row may depend on the number of rows.

@@ -158,7 +158,8 @@ def test_every_score_is_that_of_the_unrounded_graph(tmp_path: Path, config: dict
 def test_the_logits_of_several_labels_are_the_scores_of_each(tmp_path: Path) -> None:
     config = scorer(BERT)
     weights = dict(read(write_encoder(tmp_path / "model", config, prefix="bert."), config))
-    shape, types = BertShape.of(config, MAX_TOKENS), {"token_type_ids": np.concatenate(TYPES)}
+    shape = BertShape.of(config, MAX_TOKENS)
+    types: dict[str, Any] = {"token_type_ids": np.concatenate(TYPES)}
     rows = np.random.default_rng(2).normal(size=(3, shape.hidden)).astype(np.float32)
     offsets = np.array([0.5, -1.0, 2.0], np.float32)
     weights |= {"classifier.weight": rows, "classifier.bias": offsets}
