@@ -18,7 +18,7 @@ from scripts.training.entailment.pairs import LABELS, Pair, Verdict
 
 pytestmark = pytest.mark.convert
 
-TOKENIZER = Path(__file__).parents[1] / "fixtures" / "tiny-cross-encoder" / "tokenizer.json"
+TOKENIZER = Path(__file__).parents[2] / "fixtures" / "tiny-cross-encoder" / "tokenizer.json"
 WORDS = ["valve", "pump", "bearing", "month", "grease", "plug"]
 TEXTS = [f"the {one} of the {two}" for one in WORDS for two in WORDS]
 PAIRS = [Pair(text, text, Verdict.ENTAILMENT) for text in TEXTS]
