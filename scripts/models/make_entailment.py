@@ -24,7 +24,7 @@ from scripts.models.make_cross_encoder import make_folder
 from scripts.training.entailment.sources import SOURCES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-CLAIMS = REPOSITORY / "scripts" / "bench" / "quality" / "entailment_claims.json"
+CLAIMS = REPOSITORY / "scripts" / "bench" / "quality" / "entailment" / "claims.json"
 MAX_TOKENS = 256
 PRECISION = WeightPrecision(bits=8, block_size=128)
 LEAST_AGREEMENT = 0.97

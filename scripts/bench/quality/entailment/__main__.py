@@ -4,7 +4,7 @@
 
 A sentence of each paragraph of a SQuAD-format file, among the paragraphs of its article, is taken as it is and altered:
 in ways that keep what it says, and in ways that do not, the last of them those that the model was trained on. Then
-sixty claims about the sample documents that somebody wrote (entailment_claims.json): what a sentence says in other
+sixty claims about the sample documents that somebody wrote (claims.json): what a sentence says in other
 words, and what it does not say in its own words. Printed is the share of each kind that is accepted: by the rules
 alone; by the model alone, of the sentences with most of the claim's words; by both; and as the product does it, where
 the model may refuse what the rules accept and accept what lacks only words.
@@ -39,8 +39,8 @@ from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.quality.alterations import OTHER, SAME, spliced
 from scripts.training.entailment import alterations as trained
 
-REPOSITORY: Final = Path(__file__).resolve().parents[3]
-CLAIMS: Final = Path(__file__).with_name("entailment_claims.json")
+REPOSITORY: Final = Path(__file__).resolve().parents[4]
+CLAIMS: Final = Path(__file__).with_name("claims.json")
 SEED: Final = 3
 PASSAGES: Final = 4
 READ: Final = 4
