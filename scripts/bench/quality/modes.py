@@ -17,6 +17,7 @@ import io
 import json
 import os
 import re
+import shutil
 import string
 import subprocess
 import sys
@@ -36,7 +37,7 @@ from rich.progress import track
 from rich.table import Table
 
 from edge_rag.client import AskOptions, Client, ClientError, PassagesReceived, RetryPolicy
-from edge_rag.core.answer import Citation, Finished, FinishReason, TextDelta, Unsupported
+from edge_rag.core.answer import Citation, Finished, FinishReason, TextDelta, Unsupported, still_unsupported
 from edge_rag.core.query import AnswerMode, KvPrecision
 from scripts.bench.harness.daemon import DaemonFailed, running
 from scripts.bench.quality.answer_quality import Articles, Asked, read_articles
@@ -66,6 +67,7 @@ class Given:
         text: The answer.
         cited: Documents of its citations, and their texts.
         unsupported: Parts marked as unsupported.
+        conflicts: Its numbers that a passage contradicts.
         reason: How it ended.
         in_passages: Whether a passage contains an accepted text.
         seconds: Time from the call to the end.
@@ -78,6 +80,7 @@ class Given:
     text: str
     cited: tuple[tuple[str, str], ...]
     unsupported: int
+    conflicts: int
     reason: str
     in_passages: bool
     seconds: float
@@ -197,7 +200,10 @@ def chosen(articles: Articles, answerable: int, unanswerable: int) -> tuple[dict
 def ask(client: Client, asked: Asked, answerable: bool, mode: AnswerMode, max_tokens: int) -> Given:
     """Asks a question in a mode."""
     began = time.perf_counter()
-    text, cited, unsupported, in_passages, reason = "", [], 0, False, ""
+    text, in_passages, reason = "", False, ""
+    cited: list[Citation] = []
+    unsupported: list[Unsupported] = []
+    conflicts = 0
     for event in client.ask(asked.text, AskOptions(mode=mode, max_tokens=max_tokens, temperature=0.0)):
         match event:
             case PassagesReceived():
@@ -205,19 +211,20 @@ def ask(client: Client, asked: Asked, answerable: bool, mode: AnswerMode, max_to
             case TextDelta():
                 text += event.text
             case Citation():
-                cited.append((event.document, event.text))
+                cited.append(event)
             case Unsupported():
-                unsupported += 1
+                unsupported.append(event)
             case Finished():
-                reason = event.reason.value
+                reason, conflicts = event.reason.value, len(event.conflicts)
     return Given(
         mode=mode.value,
         question=asked.text,
         document=asked.document if answerable else "",
         accepted=asked.answers,
         text=text,
-        cited=tuple(cited),
-        unsupported=unsupported,
+        cited=tuple((each.document, each.text) for each in cited),
+        unsupported=len(still_unsupported(unsupported, cited)),
+        conflicts=conflicts,
         reason=reason,
         in_passages=in_passages,
         seconds=time.perf_counter() - began,
@@ -260,6 +267,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--generator", required=True, help="what `edge-rag models add` takes: a file, folder or name")
     parser.add_argument("--data", type=Path, default=shared / "data" / "xquad-a.json", help="file in SQuAD format")
+    parser.add_argument("--entailment", type=Path, help="folder of an entailment model, for mode cite")
     parser.add_argument("--modes", nargs="+", default=[mode.value for mode in AnswerMode])
     parser.add_argument("--answerable", type=int, default=100)
     parser.add_argument("--unanswerable", type=int, default=60)
@@ -281,11 +289,14 @@ def main() -> None:
         add = [sys.executable, "-m", "edge_rag", "models", "add", arguments.generator, "--name", NAME]
         subprocess.run([*add, "--data-dir", str(data)], check=True, stdout=sys.stderr)
         made = json.loads((data / "models" / NAME / "manifest.json").read_text("utf-8"))["parameters"]
+        settings = f'[models]\ngenerator = "{NAME}"\n'
+        if arguments.entailment is not None:
+            shutil.copytree(arguments.entailment, data / "models" / arguments.entailment.name)
+            settings += f'entailment = "{arguments.entailment.name}"\n'
+        settings += f'[generator]\nkv = "{arguments.kv}"\n'
         try:
             with (
-                running(
-                    data, f'[models]\ngenerator = "{NAME}"\n[generator]\nkv = "{arguments.kv}"\n', listen=None
-                ) as daemon,
+                running(data, settings, listen=None) as daemon,
                 Client(daemon.address, retry=RetryPolicy(max_backoff_s=60), timeout_s=600) as client,
             ):
                 answers = measure(client, arguments, articles, console)

@@ -10,7 +10,7 @@ from scripts.bench.quality.modes import Given, chosen, contains, f1, summarize
 
 def given(text: str, reason: str = "stop", document: str = "a.txt", cites: str = "", unsupported: int = 0) -> Given:
     cited = ((cites, "text"),) if cites else ()
-    return Given("cite", "how many?", document, ("35 grams",), text, cited, unsupported, reason, True, 1.0)
+    return Given("cite", "how many?", document, ("35 grams",), text, cited, unsupported, 0, reason, True, 1.0)
 
 
 @pytest.mark.parametrize(
