@@ -26,7 +26,7 @@ export function parts(answer, citations, unsupported) {
     return {
       text: characters.slice(cuts[at], to).join(''),
       citations: over.filter((index) => index >= 0),
-      unsupported: over.includes(-1),
+      unsupported: over[0] < 0,
     };
   });
 }

@@ -65,6 +65,33 @@ def test_what_the_model_was_given_is_listed_and_is_no_source(runner: CliRunner, 
     assert shown["given_to_model"][1] == {"document_id": "b", "document": "b.pdf", "page": 3, "start": 1, "end": 9}
 
 
+def contradicted(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
+    yield rag_pb2.AskResponse(passages=rag_pb2.Passages(mode=rag_pb2.ANSWER_MODE_CITE, model="smollm2"))
+    yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Every 64 days. By hand."))
+    for start, end, reason in ((0, 14, 3), (15, 23, 1)):
+        mark = rag_pb2.Unsupported(answer_start=start, answer_end=end)
+        mark.reason = reason  # type: ignore[assignment]
+        yield rag_pb2.AskResponse(unsupported=mark)
+    cited = rag_pb2.Citation(document="a.pdf", page=2, text="Done by hand.", answer_start=15, answer_end=23)
+    yield rag_pb2.AskResponse(citation=cited)
+    conflict = rag_pb2.NumberConflict(answer_end=14, claimed="64 days", stated="46 days", document="b.pdf", page=7)
+    last = rag_pb2.Finished(reason=rag_pb2.FINISH_REASON_STOP, conflicts=[conflict])
+    yield rag_pb2.AskResponse(finished=last)
+
+
+def test_contradicted_numbers_and_late_sources_are_told_below_the_answer(
+    runner: CliRunner, scripted: ScriptedDaemon
+) -> None:
+    scripted.script("Ask", contradicted)
+    command = ["ask", "how often?", "--server", scripted.address]
+    result = runner.invoke(main, command)
+    assert "The answer says 64 days; b.pdf, page 7 says 46 days." in result.stderr
+    assert "A source was found at the end for: By hand." in result.stderr
+    shown = json.loads(runner.invoke(main, [*command, "--json"]).stdout)
+    assert shown["unsupported"] == [{"start": 0, "end": 14, "text": "Every 64 days.", "reason": "other_number"}]
+    assert [(each["claimed"], each["stated"]) for each in shown["conflicts"]] == [("64 days", "46 days")]
+
+
 def not_found(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
     yield rag_pb2.AskResponse(passages=rag_pb2.Passages(mode=rag_pb2.ANSWER_MODE_QUOTE))
     yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Not found."))
