@@ -28,6 +28,12 @@ _COUNTED_WORDS: Final = 3
 """Words after a phrase such as "how many" among which is what is counted."""
 
 
+_WORDS_BEFORE: Final = 1
+"""Words before one that begins a question, such as "since" and "and"."""
+
+_WORD: Final = re.compile(r"\w+")
+
+
 class QuestionKind(Enum):
     """What a question asks for.
 
@@ -77,25 +83,65 @@ def kind_of(question: str) -> QuestionKind:
 
 
 def asked_value(text: str, language: str) -> AskedValue | None:
-    """Returns which value a question or the words of a field ask for first, by the longest phrase; None if none tells.
+    """Returns which value a question or the words of a field ask for; None if nothing tells.
+
+    Phrases with an interrogative ("how many") tell before nouns ("rate"), then the first one, then the longest. A word
+    that may begin a subordinate clause ("when") tells only where a question begins or ends.
 
     Args:
         text: The question, or the words.
         language: Its language, an ISO 639-1 code.
     """
+    asks = _asks(language)
     lower = text.lower()
-    found = [(match, kind) for kind, pattern in _asks(language).items() if (match := pattern.search(lower))]
+    found = [
+        (asks.rank(match, lower), match.start(), -match.end(), kind.value)
+        for kind, pattern in asks.phrases.items()
+        for match in pattern.finditer(lower)
+    ]
+    found = [each for each in found if each[0] is not None]
     if not found:
         return None
-    match, kind = min(found, key=lambda each: (each[0].start(), -each[0].end()))
-    return AskedValue(kind, " ".join(lower[match.end() :].split()[:_COUNTED_WORDS]))
+    _, _, end, kind = min(found)
+    return AskedValue(ValueKind(kind), " ".join(lower[-end:].split()[:_COUNTED_WORDS]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asks:
+    """What asks for values in a language.
+
+    Attributes:
+        phrases: What asks for each kind of value.
+        interrogatives: Words that ask.
+        relatives: Those of them that may begin a subordinate clause instead.
+    """
+
+    phrases: Mapping[ValueKind, re.Pattern[str]]
+    interrogatives: frozenset[str]
+    relatives: frozenset[str]
+
+    def rank(self, match: re.Match[str], text: str) -> int | None:
+        """Returns 0 for a phrase that asks, 1 for one that only names what is asked for, None if it does neither."""
+        first = _WORD.findall(match[0])[0]
+        if first not in self.interrogatives:
+            return 1
+        if first in self.relatives and _WORD.search(text, match.end()):
+            clauses = [0, *(each.end() for each in _CLAUSE_END.finditer(text))]
+            begin = max(start for start in clauses if start <= match.start())
+            if len(_WORD.findall(text, begin, match.start())) > _WORDS_BEFORE:
+                return None
+            later = (_WORD.search(text, start) for start in clauses if start > match.start())
+            if any(word is not None and word[0] in self.interrogatives for word in later):
+                return None
+        return 0
 
 
 @lru_cache(64)
-def _asks(language: str) -> Mapping[ValueKind, re.Pattern[str]]:
-    """Returns the phrases that ask for each kind of value in a language."""
-    asks = _DATA.get(language, {}).get("asks", {})
-    return {ValueKind(name): _phrases(phrases, ValueKind(name)) for name, phrases in asks.items()}
+def _asks(language: str) -> _Asks:
+    data = _DATA.get(language, {})
+    phrases = {ValueKind(name): _phrases(each, ValueKind(name)) for name, each in data.get("asks", {}).items()}
+    interrogatives, relatives = (frozenset(data.get(key, "").split()) for key in ("interrogatives", "relatives"))
+    return _Asks(phrases, interrogatives, relatives)
 
 
 def _phrases(phrases: Sequence[str], kind: ValueKind) -> re.Pattern[str]:

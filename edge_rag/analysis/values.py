@@ -70,6 +70,7 @@ class ValueWords:
         conjoined: What does so after one of ``between``.
         between: What may stand before a range.
         origin: What stands before the first of two values that are no range ("from 20 to 30 hertz").
+        bounds: What stands before a date that only bounds a time.
         per: What stands before the unit that a rate is for.
         units: Names and symbols of units.
         spans: Those of time.
@@ -90,6 +91,7 @@ class ValueWords:
     conjoined: frozenset[str]
     between: frozenset[str]
     origin: frozenset[str]
+    bounds: frozenset[str]
     per: frozenset[str]
     units: frozenset[str]
     spans: frozenset[str]
@@ -136,6 +138,7 @@ def value_words(language: str) -> ValueWords:
         conjoined=given("and"),
         between=given("between"),
         origin=given("from"),
+        bounds=given("bounds"),
         per=given("per"),
         units=given("units") | given("spans") | given("shares") | symbols,
         spans=given("spans") | _SPAN_SYMBOLS,

@@ -115,7 +115,7 @@ def _plain(chooser: Chooser, question: str, passages: Sequence[RankedPassage]) -
     found = next(iter(chooser.ranked(Wanted(question))), None)
     if found is not None:
         best = found.candidate
-        place, start, end = (best.passage, best.sentence), best.start, best.end
+        place, (start, end) = (best.passage, best.sentence), chooser.extent(best)
     else:
         whole = chooser.best_sentence()
         if whole is None:

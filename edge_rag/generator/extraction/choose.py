@@ -29,6 +29,7 @@ MAX_SENTENCES: Final = 12
 _UNITED: Final = frozenset((ValueKind.COUNT, ValueKind.AMOUNT, ValueKind.SPAN, ValueKind.SHARE))
 """Kinds of values that may have what is counted beside them."""
 
+_LAST_WORD: Final = re.compile(r"(\w+)\s$")
 _QUESTION_END: Final = re.compile("[?\uff1f\u061f\u055e\u1367\u2e2e]\\W*$|[\u0370-\u03ff\u1f00-\u1fff];\\W*$")
 
 
@@ -230,6 +231,29 @@ class Chooser:
             for place in best
             for candidate in runs_of(self._passages[place[0]], *place, words)
         ]
+
+    def extent(self, candidate: Candidate) -> tuple[int, int]:
+        """Returns where the answer to the question alone begins and ends, characters of the passage's text.
+
+        A unit that "how many" names already is left out; a date that bounds a time ("after 1850") has the word that
+        says so.
+        """
+        start, end = candidate.start, candidate.end
+        asked = asked_value(self._question, self._language)
+        kind = None if asked is None else asked.kind
+        if kind is ValueKind.COUNT and candidate.bare < end:
+            known = {each.term for each in terms_of(self._question)}
+            unit = [each.term for each in terms_of(self._text(candidate.passage, candidate.bare, end))]
+            if unit and known.issuperset(unit):
+                end = candidate.bare
+        elif kind is ValueKind.DATE:
+            words = self._own_words[candidate.passage]
+            sentence = self._passages[candidate.passage].sentences[candidate.sentence]
+            before = self._text(candidate.passage, sentence.start, start)
+            last = _LAST_WORD.search(before)
+            if last is not None and last[1].lower() in words.bounds:
+                start -= len(last[0])
+        return start, end
 
     def best_sentence(self) -> tuple[int, int] | None:
         """Returns passage and position of the sentence with the most evidence; None if there is none."""

@@ -189,7 +189,7 @@ def _quantity(text: str, number: Number, tokens: Sequence[tuple[int, int, str]],
         end = following[0][1]
         following = following[1:]
     bare = end
-    kind = ValueKind.COUNT
+    kind = ValueKind.AMOUNT if unit else ValueKind.COUNT
     at = _unit_end(text, end, following, words)
     if at > end:
         kind = ValueKind.AMOUNT

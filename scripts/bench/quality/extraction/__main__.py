@@ -1,11 +1,12 @@
 """Measures extracted values beside quoted sentences, on questions whose answer is a number, a quantity or a date.
 
-    python -m scripts.bench.quality.extraction                         # XQuAD's odd articles, at most 100, and samples
-    python -m scripts.bench.quality.extraction --half even --count 0   # all value questions of the half for tuning
+    python -m scripts.bench.quality.extraction                            # XQuAD's odd articles, and samples
+    python -m scripts.bench.quality.extraction --half even --missed       # the half for tuning, and what is wrong
+    python -m scripts.bench.quality.extraction --languages de,es          # the same questions in other languages
 
-The value questions of XQuAD are told by a rule over the accepted answer (``GOLD``), not over what is extracted. Those
-of ``deploy/samples`` are in ``value_questions.json``, written before any was asked. Printed, by kind of the accepted
-answer:
+The value questions of XQuAD are told by a rule over the accepted answer in English (``GOLD``), not over what is
+extracted; the files of the languages are parallel. Those of ``deploy/samples`` are in ``value_questions.json``, written
+before any was asked, and are asked with those in English. Printed, by language and by kind of the accepted answer:
 
     in a cited span     share of the values that stand in the cited sentence, word for word
     exact               share of all questions whose value is an accepted one, as SQuAD compares texts
@@ -20,7 +21,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import re
 import string
 import sys
@@ -28,14 +28,14 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from edge_rag.analysis.numbers import normal_numbers
-from edge_rag.analysis.values import value_words
+from edge_rag.analysis.values import ValueWords, value_words
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.extraction.answer import extract
@@ -46,8 +46,6 @@ from scripts.bench.quality.answer_quality import Asked
 from scripts.bench.quality.quoting import COLLECTION, REPOSITORY, Answered, Box, RememberedEncoder, read_languages
 
 VALUE_QUESTIONS: Final = Path(__file__).with_name("value_questions.json")
-SEED: Final = 21
-XQUAD_QUESTIONS: Final = 66
 MEDIA_TYPES: Final = {".pdf": "application/pdf", ".html": "text/html", ".md": "text/markdown", ".txt": "text/plain"}
 
 _NUMBER_WORDS: Final = value_words("en").numbers
@@ -59,10 +57,12 @@ _DIGITS: Final = (
     r"(?: [a-z]+){0,3}"
 )
 _WORDS: Final = rf"{_LEAD}(?:{'|'.join(_NUMBER_WORDS)})(?: [a-z]+){{0,2}}"
+_WITH_NUMBER: Final = rf"(?i)(?=.*(?:\d|\b(?:{'|'.join(_NUMBER_WORDS)})\b))\S+(?: \S+){{0,4}}"
 GOLD: Final = {
     "date or year": re.compile(rf"(?:{_DATE})\.?"),
     "number in digits": re.compile(rf"(?:{_DIGITS})\.?"),
     "number in words": re.compile(rf"(?:{_WORDS})\.?"),
+    "other with a number": re.compile(_WITH_NUMBER),
 }
 """What an accepted answer looks like if it is a value, by kind; the first that fits."""
 
@@ -72,6 +72,7 @@ class Outcome:
     """What a question got.
 
     Attributes:
+        language: Language of the question.
         kind: Kind of its accepted answer.
         question: The question.
         value: What was extracted; None for the not-found answer.
@@ -79,6 +80,7 @@ class Outcome:
         quoted: Whether the sentence quoted instead holds an accepted text.
     """
 
+    language: str
     kind: str
     question: Asked
     value: str | None
@@ -87,11 +89,21 @@ class Outcome:
 
     @property
     def exact(self) -> bool:
+        """Whether the value is an accepted text, as SQuAD compares them."""
         return self.value is not None and any(_plain(self.value) == _plain(each) for each in self.question.answers)
 
     @property
     def equal(self) -> bool:
-        return self.exact or any(same_value(self.value or "", each) for each in self.question.answers)
+        """Whether it is one by its numbers and the words beside them."""
+        return self.exact or any(same_value(self.value or "", each, self.language) for each in self.question.answers)
+
+
+class ValueQuestion(NamedTuple):
+    """A question whose answer is a value: its language, the kind of its accepted answer, and the question."""
+
+    language: str
+    kind: str
+    question: Asked
 
 
 def _plain(text: str) -> str:
@@ -101,26 +113,24 @@ def _plain(text: str) -> str:
     return " ".join(word for word in kept.split() if word not in ("a", "an", "the"))
 
 
-def same_value(value: str, accepted: str) -> bool:
+def same_value(value: str, accepted: str, language: str = "en") -> bool:
     """Whether two texts have the same numbers in order, and one of them all other words of the other."""
-    numbers = [*zip(_numbers(value), _numbers(accepted), strict=False)]
-    if not numbers or len(_numbers(value)) != len(_numbers(accepted)):
+    words = value_words(language)
+    first, second = _numbers(value, words), _numbers(accepted, words)
+    if not first or len(first) != len(second):
         return False
-    first, second = _others(value), _others(accepted)
-    return all(one & other for one, other in numbers) and (first <= second or second <= first)
+    others, accepted_others = _others(value, words), _others(accepted, words)
+    same = all(one & other for one, other in zip(first, second, strict=True))
+    return same and (others <= accepted_others or accepted_others <= others)
 
 
-def _numbers(text: str) -> list[frozenset[str]]:
-    found = [(number.start, frozenset(number.readings)) for number in normal_numbers(text)]
-    found += [
-        (number.start, frozenset(number.readings))
-        for number in value_words("en").spelled_numbers(text.replace("-", " "))
-    ]
-    return [readings for _, readings in sorted(found, key=lambda each: each[0])]
+def _numbers(text: str, words: ValueWords) -> list[frozenset[str]]:
+    found = [*normal_numbers(text), *words.spelled_numbers(text.replace("-", " "))]
+    return [frozenset(number.readings) for number in sorted(found, key=lambda number: number.start)]
 
 
-def _others(text: str) -> set[str]:
-    return {word for word in re.findall(r"[^\W\d_]+|[%°$£€]", text.lower()) if word not in _NUMBER_WORDS}
+def _others(text: str, words: ValueWords) -> set[str]:
+    return {word for word in re.findall(r"[^\W\d_]+|[%°$£€]", text.lower()) if word not in words.numbers}
 
 
 def kind_of(answers: Iterable[str]) -> str | None:
@@ -132,25 +142,26 @@ def kind_of(answers: Iterable[str]) -> str | None:
     return None
 
 
-def outcome(kind: str, answered: Answered) -> Outcome:
+def outcome(value_question: ValueQuestion, answered: Answered) -> Outcome:
     """Returns what a question got: the value, and whether mode quote would have held it."""
-    question, passages = answered.question, answered.found.passages
+    language, kind, question = value_question
+    passages = answered.found.passages
     if answered.turned_away():
-        return Outcome(kind, question, None, True, False)
+        return Outcome(language, kind, question, None, True, False)
     extracted = extract(question.text, passages, None)
     if extracted is None:
-        return Outcome(kind, question, None, True, answered.holds(1))
+        return Outcome(language, kind, question, None, True, answered.holds(1))
     (value,) = extracted.values
     ranked = passages[value.passage]
     sentence = ranked.sentences[value.sentence]
     cited = extracted.text in ranked.passage.text[sentence.start : sentence.end]
-    return Outcome(kind, question, extracted.text, cited, answered.holds(1))
+    return Outcome(language, kind, question, extracted.text, cited, answered.holds(1))
 
 
 def ask_all(
-    encoder: RememberedEncoder, name: str, documents: Mapping[str, bytes], asked: Sequence[tuple[str, Asked]]
-) -> list[Outcome]:
-    """Puts documents in a data directory and asks; ``asked`` has kinds and questions."""
+    encoder: RememberedEncoder, name: str, documents: Mapping[str, bytes], asked: Sequence[ValueQuestion]
+) -> list[tuple[ValueQuestion, Answered]]:
+    """Puts documents in a data directory and asks."""
     console = Console(stderr=True)
     with encoder.remembering(name), tempfile.TemporaryDirectory() as scratch:
         directory = open_data_directory(Path(scratch), encoder)
@@ -161,25 +172,28 @@ def ask_all(
                 if taken.status is not IngestStatus.ADDED:
                     raise SystemExit(f"{document} was not taken: {taken.reason}")
             box = Box(directory, encoder, 4)
-            return [outcome(kind, box.ask(each)) for kind, each in track(asked, f"{name}: asking", console=console)]
+            return [(each, box.ask(each.question)) for each in track(asked, f"{name}: asking", console=console)]
         finally:
             directory.close()
 
 
-def xquad(data: Path, language: str, half: str, count: int) -> tuple[dict[str, bytes], list[tuple[str, Asked]]]:
-    """Returns the paragraphs of all articles and the value questions of a half: ``count`` of them, or all if 0."""
-    read = read_languages(data, [language], half)[language]
-    documents = {f"{language}/{name}": text.encode() for article in read.documents for name, text in article.items()}
-    asked = [(kind, each) for each in read.questions if (kind := kind_of(each.answers)) is not None]
-    return documents, random.Random(SEED).sample(asked, count) if 0 < count < len(asked) else asked
+def xquad(data: Path, language: str, half: str) -> tuple[dict[str, bytes], list[ValueQuestion]]:
+    """Returns the paragraphs of all articles in a language and the value questions of a half."""
+    read = read_languages(data, [*{"en": None, language: None}], half)
+    documents = {
+        f"{language}/{name}": text.encode() for each in read[language].documents for name, text in each.items()
+    }
+    pairs = zip(read["en"].questions, read[language].questions, strict=True)
+    asked = [(kind_of(english.answers), question) for english, question in pairs]
+    return documents, [ValueQuestion(language, kind, question) for kind, question in asked if kind is not None]
 
 
-def samples(folder: Path) -> tuple[dict[str, bytes], list[tuple[str, Asked]]]:
+def samples(folder: Path) -> tuple[dict[str, bytes], list[ValueQuestion]]:
     """Returns the sample documents and their value questions."""
     documents = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
     items = json.loads(VALUE_QUESTIONS.read_text("utf-8"))
     questions = [Asked(item["question"], 0, item["document"], tuple(item["answers"])) for item in items]
-    return documents, [(kind_of(each.answers) or "name or code", each) for each in questions]
+    return documents, [ValueQuestion("en", kind_of(each.answers) or "name or code", each) for each in questions]
 
 
 def print_table(groups: Mapping[str, Sequence[Outcome]]) -> None:
@@ -206,28 +220,31 @@ def main() -> None:
     shared = Path(os.environ.get("EDGE_RAG_SHARED", REPOSITORY.parent / "shared"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=shared / "data" / "xquad-a", help="folder with LANG.json")
-    parser.add_argument("--language", default="en", help="language of XQuAD; the rule for values knows English words")
+    parser.add_argument("--languages", default="en", help="languages of XQuAD, apart by commas")
     parser.add_argument("--half", choices=("odd", "even"), default="odd", help="articles whose questions are asked")
-    parser.add_argument("--count", type=int, default=XQUAD_QUESTIONS, help="questions of XQuAD; 0 for all")
     parser.add_argument("--encoder", type=Path, default=REPOSITORY / "models" / "multilingual-e5-small")
     parser.add_argument("--vectors", type=Path, help="folder where vectors are kept between runs")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--missed", action="store_true", help="print the questions whose value is not an accepted one")
     arguments = parser.parse_args()
+    groups: dict[str, list[Outcome]] = {}
     try:
         configure_thread_pool(arguments.threads)
         encoder = RememberedEncoder(TextEncoder.open(arguments.encoder), arguments.vectors)
-        articles = xquad(arguments.data, arguments.language, arguments.half, arguments.count)
-        public = ask_all(encoder, arguments.language, *articles)
-        own = ask_all(encoder, "samples", *samples(REPOSITORY / "deploy" / "samples"))
+        for language in arguments.languages.split(","):
+            public = ask_all(encoder, language, *xquad(arguments.data, language, arguments.half))
+            groups[f"XQuAD {language}, {arguments.half} articles"] = [outcome(*each) for each in public]
+            if language == "en" and arguments.half == "odd":  # the samples are for measuring, not for tuning
+                own = ask_all(encoder, "samples", *samples(REPOSITORY / "deploy" / "samples"))
+                groups["samples"] = [outcome(*each) for each in own]
     except EdgeRagError as error:
         raise SystemExit(str(error)) from error
-    everything = [*public, *own]
-    groups = {"all": everything, f"XQuAD, {arguments.half} articles": public, "samples": own}
+    everything = [each for outcomes in groups.values() for each in outcomes]
     kinds = dict.fromkeys(each.kind for each in everything)
-    print_table(groups | {kind: [each for each in everything if each.kind == kind] for kind in kinds})
+    by_kind = {kind: [each for each in everything if each.kind == kind] for kind in kinds}
+    print_table({"all": everything} | groups | by_kind)
     for each in everything if arguments.missed else ():
-        if not each.equal:
+        if not each.exact:
             print(f"{each.question.text}\n    {each.value!r} for {' or '.join(map(repr, each.question.answers))}")
     sys.exit(0 if all(each.cited for each in everything) else 1)
 
