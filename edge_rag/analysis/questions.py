@@ -121,10 +121,11 @@ class _Asks:
     relatives: frozenset[str]
 
     def rank(self, match: re.Match[str], text: str) -> int | None:
-        """Returns 0 for a phrase that asks, 1 for one that only names what is asked for, None if it does neither."""
+        """Returns 0 for a phrase that asks; 1 for one that names what is asked for; 2 for one before an interrogative;
+        None for one of a subordinate clause."""
         first = _WORD.findall(match[0])[0]
         if first not in self.interrogatives:
-            return 1
+            return 1 + any(word in self.interrogatives for word in _WORD.findall(text, match.end()))
         if first in self.relatives and _WORD.search(text, match.end()):
             clauses = [0, *(each.end() for each in _CLAUSE_END.finditer(text))]
             begin = max(start for start in clauses if start <= match.start())

@@ -16,11 +16,12 @@ from edge_rag.analysis.numbers import UNITS, Number
 _DATA: Final[Mapping[str, Mapping[str, Any]]] = tomllib.loads((files(__package__) / "values.toml").read_text("utf-8"))
 
 _SYMBOLS: Final = """
-% ‰ ° °C °F € $ £ ¥ km² km³ m² m³ cm² cm³ mm² km2 m2 m3 cm2 cm3 km/h m/s mm/s mph l/s l/h l/min mg/l µg/l µm
+% ‰ ° °C °F km² km³ m² m³ cm² cm³ mm² km2 m2 m3 cm2 cm3 km/h m/s mm/s mph l/s l/h l/min mg/l µg/l µm
 VA kVA MVA var Ω kΩ MΩ Ah mAh
 """
 """Units that are symbols, beside those of ``numbers``."""
 
+_CURRENCIES: Final = frozenset(["€", "$", "£", "¥", "eur", "usd", "gbp", "chf"])
 _SPAN_SYMBOLS: Final = frozenset(("s", "min", "h", "d", "ms"))
 _SHARE_SYMBOLS: Final = frozenset(("%", "‰"))
 _WORD: Final = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
@@ -29,13 +30,14 @@ _WORD: Final = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
 class ValueKind(Enum):
     """What a value looks like, or what a question asks for.
 
-    COUNT and AMOUNT: a number without and with a unit. SPAN: a time that passes. RHYTHM: how often. CELL, KEYED: what a
-    table or a line before a colon names. CHOICE: one of some texts. RUN: words of which nothing is known. SENTENCE: a
-    sentence as a whole.
+    COUNT and AMOUNT: a number without and with a unit. SPAN: a time that passes. RHYTHM: how often. DECADE: a decade or
+    a century. CELL, KEYED: what a table or a line before a colon names. CHOICE: one of some texts. RUN: words of which
+    nothing is known. SENTENCE: a sentence as a whole.
     """
 
     COUNT = "count"
     AMOUNT = "amount"
+    ORDINAL = "ordinal"
     SHARE = "share"
     SPAN = "span"
     RHYTHM = "rhythm"
@@ -65,12 +67,15 @@ class ValueWords:
         months: 1 to 12 by name.
         capital_months: Whether their names begin with a capital letter.
         date: A month, with the day before or behind it and the year; None without names of months.
+        decades: A decade or a century, however it is written; None without.
+        spaced_thousands: Whether a plain space may stand between the thousands of a number.
         weekdays: Names of the days.
         to: What stands between the ends of a range.
         conjoined: What does so after one of ``between``.
         between: What may stand before a range.
         origin: What stands before the first of two values that are no range ("from 20 to 30 hertz").
-        bounds: What stands before a date that only bounds a time.
+        bounds: What stands at the end of a text before a date that only bounds a time; None without.
+        of: What may stand between the parts of a date, and before the unit of millions.
         per: What stands before the unit that a rate is for.
         units: Names and symbols of units.
         spans: Those of time.
@@ -78,6 +83,9 @@ class ValueWords:
         every: What stands before the time after which something repeats.
         times: What says how many times.
         regularly: Words that alone tell how often.
+        capital_nouns: Whether nouns begin with a capital letter, as names do.
+        money: Words of questions for an amount of money.
+        currencies: Names and symbols of currencies.
         particles: What may stand inside a name.
     """
 
@@ -86,12 +94,15 @@ class ValueWords:
     months: Mapping[str, int]
     capital_months: bool
     date: re.Pattern[str] | None
+    decades: re.Pattern[str] | None
+    spaced_thousands: bool
     weekdays: frozenset[str]
     to: frozenset[str]
     conjoined: frozenset[str]
     between: frozenset[str]
     origin: frozenset[str]
-    bounds: frozenset[str]
+    bounds: re.Pattern[str] | None
+    of: frozenset[str]
     per: frozenset[str]
     units: frozenset[str]
     spans: frozenset[str]
@@ -99,10 +110,13 @@ class ValueWords:
     every: frozenset[str]
     times: frozenset[str]
     regularly: frozenset[str]
+    capital_nouns: bool
+    money: frozenset[str]
+    currencies: frozenset[str]
     particles: frozenset[str]
 
     def spelled_numbers(self, text: str) -> Iterator[Number]:
-        """Yields the numbers that are written as words, such as "twelve" and "twenty-one", in order."""
+        """Yields the numbers written as words, such as "twelve", "twenty-one" and "six" in "six-time", in order."""
         for match in _WORD.finditer(text):
             ten, _, one = match[0].lower().partition("-")
             reading = self.numbers.get(match[0].lower())
@@ -110,6 +124,8 @@ class ValueWords:
                 reading = str(int(self.numbers[ten]) + int(self.numbers[one]))
             if reading is not None:
                 yield Number(*match.span(), (reading,))
+            elif one and ten in self.numbers:  # "six-time winner"
+                yield Number(match.start(), match.start() + len(ten), (self.numbers[ten],))
 
 
 @lru_cache(64)
@@ -133,19 +149,25 @@ def value_words(language: str) -> ValueWords:
         months={month: number for number, month in enumerate(months, 1)},
         capital_months=bool(data.get("capital_months")),
         date=_date_pattern(months, listed("of")) if months else None,
+        decades=re.compile(rf"(?<!\w)(?:{data['decades']})(?!\w)", re.IGNORECASE) if "decades" in data else None,
+        spaced_thousands=bool(data.get("spaced_thousands")),
         weekdays=given("weekdays"),
         to=given("to"),
         conjoined=given("and"),
         between=given("between"),
         origin=given("from"),
-        bounds=given("bounds"),
+        bounds=re.compile(rf"(?<!\w)(?:{data['bounds']})\s$", re.IGNORECASE) if "bounds" in data else None,
+        of=given("of"),
         per=given("per"),
-        units=given("units") | given("spans") | given("shares") | symbols,
+        units=given("units") | given("currencies") | _CURRENCIES | given("spans") | given("shares") | symbols,
         spans=given("spans") | _SPAN_SYMBOLS,
         shares=given("shares") | _SHARE_SYMBOLS,
         every=given("every"),
         times=given("times"),
         regularly=given("regularly"),
+        capital_nouns=bool(data.get("capital_nouns")),
+        money=given("money"),
+        currencies=given("currencies") | _CURRENCIES,
         particles=given("particles"),
     )
 

@@ -15,9 +15,9 @@ from enum import Enum
 from math import log
 from typing import Final
 
-from edge_rag.analysis.languages import ENGLISH_FUNCTION_WORDS, language_of
+from edge_rag.analysis.languages import ENGLISH_FUNCTION_WORDS, FUNCTION_WORDS, language_of
 from edge_rag.analysis.numbers import decimal_mark
-from edge_rag.analysis.questions import asked_value
+from edge_rag.analysis.questions import AskedValue, asked_value
 from edge_rag.analysis.terms import terms_of
 from edge_rag.analysis.values import ValueKind, value_words
 from edge_rag.core.passage import RankedPassage
@@ -29,7 +29,7 @@ MAX_SENTENCES: Final = 12
 _UNITED: Final = frozenset((ValueKind.COUNT, ValueKind.AMOUNT, ValueKind.SPAN, ValueKind.SHARE))
 """Kinds of values that may have what is counted beside them."""
 
-_LAST_WORD: Final = re.compile(r"(\w+)\s$")
+_WORD: Final = re.compile(r"\w+")
 _QUESTION_END: Final = re.compile("[?\uff1f\u061f\u055e\u1367\u2e2e]\\W*$|[\u0370-\u03ff\u1f00-\u1fff];\\W*$")
 
 
@@ -112,6 +112,7 @@ def _kinds(**fits: float) -> Mapping[ValueKind, float]:
 _FITS: Final[Mapping[ValueKind, Mapping[ValueKind, float]]] = {
     ValueKind.COUNT: _kinds(count=1.0, amount=1.0, span=0.6, share=0.4, cell=0.1),
     ValueKind.AMOUNT: _kinds(count=1.0, amount=1.0, share=0.9, span=0.8, cell=0.1),
+    ValueKind.ORDINAL: _kinds(ordinal=1.0, count=0.3),
     ValueKind.SHARE: _kinds(share=1.0, count=0.3, amount=0.3),
     ValueKind.SPAN: _kinds(span=1.0, time=0.5, count=0.4, amount=0.4),
     ValueKind.RHYTHM: _kinds(rhythm=1.0, span=0.6),
@@ -127,6 +128,9 @@ _FITS: Final[Mapping[ValueKind, Mapping[ValueKind, float]]] = {
 }
 """How values fit by what is asked for, 0 to 1."""
 
+_COUNTED_TIME: Final = _kinds(span=1.0, count=0.6, amount=0.4, rhythm=0.3)
+"""How values fit a question for the number of units of time."""
+
 _OPEN: Final = _kinds(
     name=0.5,
     code=0.4,
@@ -135,6 +139,7 @@ _OPEN: Final = _kinds(
     keyed=0.6,
     count=0.3,
     amount=0.3,
+    ordinal=0.2,
     share=0.3,
     span=0.3,
     rhythm=0.3,
@@ -143,7 +148,10 @@ _OPEN: Final = _kinds(
 )
 """How values fit a question of which only the topic is known."""
 
-_NUMERIC: Final = _kinds(count=1.0, amount=1.0, share=1.0, span=1.0, year=0.3)
+_NOUN: Final = 0.4
+"""How much of the fit of a name is left for one capitalized word where all nouns have capitals."""
+
+_NUMERIC: Final = _kinds(count=1.0, amount=1.0, share=1.0, span=1.0, year=0.3, ordinal=0.3)
 _DATED: Final = _kinds(date=1.0)
 
 _SLOPE: Final = (0.15, 0.2)
@@ -169,6 +177,9 @@ class Chooser:
         self._passages = passages
         self._weights = weights
         self._language = language_of(question)
+        self._words = value_words(self._language)
+        self._asks_money = not self._words.money.isdisjoint(_WORD.findall(question.lower()))
+        self._function_words = ENGLISH_FUNCTION_WORDS | FUNCTION_WORDS.get(self._language, frozenset())
         self._own_words = [value_words(language_of(each.passage.text)) for each in passages]
         self._marks = [decimal_mark(each.passage.text) for each in passages]
         self._sentences = {
@@ -185,7 +196,7 @@ class Chooser:
     def ranked(self, wanted: Wanted) -> list[Scored]:
         """Returns the values that may answer, best first; none if no sentence holds one."""
         fits, rest = self._fits(wanted)
-        counted = {each.term for each in terms_of(rest) if rest[each.start : each.end] not in ENGLISH_FUNCTION_WORDS}
+        counted = {each.term for each in terms_of(rest) if rest[each.start : each.end] not in self._function_words}
         if wanted.type in (ValueType.NUMBER, ValueType.INTEGER):
             counted |= {each.term for each in terms_of(wanted.field)}
         weights = self._weights
@@ -196,6 +207,8 @@ class Chooser:
                 fit = fits.get(candidate.kind, 0.0)
                 if not fit or self._is_repeated(candidate):
                     continue
+                if fits is _OPEN and self._is_noun(candidate):
+                    fit *= _NOUN
                 score = base + weights.kind * fit
                 score += weights.unit * self._unit(candidate, counted)
                 score += weights.near * self._near(candidate, place, asked, named)
@@ -248,11 +261,10 @@ class Chooser:
                 end = candidate.bare
         elif kind is ValueKind.DATE:
             words = self._own_words[candidate.passage]
-            sentence = self._passages[candidate.passage].sentences[candidate.sentence]
-            before = self._text(candidate.passage, sentence.start, start)
-            last = _LAST_WORD.search(before)
-            if last is not None and last[1].lower() in words.bounds:
-                start -= len(last[0])
+            sentence_start = self._passages[candidate.passage].sentences[candidate.sentence].start
+            before = self._text(candidate.passage, sentence_start, start)
+            if words.bounds is not None and (bound := words.bounds.search(before)):
+                start = sentence_start + bound.start()
         return start, end
 
     def best_sentence(self) -> tuple[int, int] | None:
@@ -313,7 +325,7 @@ class Chooser:
         return {
             each.term: self._rarity[each.term]
             for each in terms_of(text)
-            if each.term in self._rarity and text[each.start : each.end].lower() not in ENGLISH_FUNCTION_WORDS
+            if each.term in self._rarity and text[each.start : each.end].lower() not in self._function_words
         }
 
     def _fits(self, wanted: Wanted) -> tuple[Mapping[ValueKind, float], str]:
@@ -323,7 +335,7 @@ class Chooser:
         ):
             asked = asked_value(text, self._language)
             if asked is not None:
-                fits = _FITS[asked.kind]
+                fits = self._fits_of(asked)
                 rest = asked.after
                 if wanted.type in (ValueType.NUMBER, ValueType.INTEGER):
                     kept = {kind: fit for kind, fit in fits.items() if kind in _NUMERIC}
@@ -339,6 +351,13 @@ class Chooser:
             return _DATED, ""
         return _OPEN, ""
 
+    def _fits_of(self, asked: AskedValue) -> Mapping[ValueKind, float]:
+        """Returns how the kinds fit what is asked for; "how many hours" asks for a time, not for a number."""
+        counted = asked.after.split()[:1]
+        if asked.kind is ValueKind.COUNT and not self._words.spans.isdisjoint(counted):
+            return _COUNTED_TIME
+        return _FITS[asked.kind]
+
     def _is_repeated(self, candidate: Candidate) -> bool:
         """Whether the question says all of a value itself."""
         text = self._text(candidate.passage, candidate.start, candidate.bare)
@@ -346,8 +365,15 @@ class Chooser:
         known = {each.term for each in terms_of(self._question)}
         return bool(terms) and all(term in known for term in terms)
 
+    def _is_noun(self, candidate: Candidate) -> bool:
+        """Whether a name may be a noun, by the language of its passage."""
+        is_name = candidate.kind is ValueKind.NAME and self._own_words[candidate.passage].capital_nouns
+        return is_name and self._text(candidate.passage, candidate.start, candidate.end).isalpha()
+
     def _unit(self, candidate: Candidate, counted: set[str]) -> float:
         """Returns 1 if what the question counts follows the number or is part of its unit, less if it is farther."""
+        if self._asks_money and candidate.unit in self._own_words[candidate.passage].currencies:
+            return 1.0
         if not counted or candidate.kind not in _UNITED:
             return 0.0
         text = self._passages[candidate.passage].passage.text
@@ -401,11 +427,10 @@ class Chooser:
 
         return share(asked, _SLOPE) + _OWN_WORDS * share(named, _OWN_SLOPE, behind | unit)
 
-    @staticmethod
-    def _keyed(candidate: Candidate, weights: Mapping[str, float]) -> float:
+    def _keyed(self, candidate: Candidate, weights: Mapping[str, float]) -> float:
         """Returns the share of the words of a value's name that are wanted, 0 to 1."""
         key = candidate.key.lower()
-        terms = {each.term for each in terms_of(key) if key[each.start : each.end] not in ENGLISH_FUNCTION_WORDS}
+        terms = {each.term for each in terms_of(key) if key[each.start : each.end] not in self._function_words}
         return sum(term in weights for term in terms) / len(terms) if terms else 0.0
 
     def _text(self, passage: int, start: int, end: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from itertools import pairwise
@@ -18,7 +18,8 @@ _CLOCK: Final = re.compile(
     r"|(?<![\d:.,])(?:[01]?\d|2[0-4])\s?(?:[ap]\.?m\.?(?!\w)|Uhr\b)",
     re.IGNORECASE,
 )
-_YEAR: Final = re.compile(r"(?<![\w.,\-–/:])(?:1[0-9]\d\d|20\d\d)(?:s(?!\w))?(?![\w%°€$£]|[.,:]\d|[-/]\d{1,2}(?!\d))")
+_YEAR: Final = re.compile(r"(?<![\w.,\-–/:])(?:1[0-9]\d\d|20\d\d)(?![\w%°€$£]|[.,:]\d|[-/]\d{1,2}(?!\d))")
+_RANGE_END: Final = re.compile(r"\s?[-–]\s?\d")
 _ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _FOUR_DIGITS: Final = re.compile(r"\d{4}")
 _MOST_DAYS: Final = 31
@@ -27,7 +28,8 @@ _CODE: Final = re.compile(
 )
 _ORDINAL: Final = re.compile(r"(?:st|nd|rd|th|s|h|er|e|º|am|pm)(?:-.*)?")
 _NUMBERS: Final = re.compile(r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}-\d+|\d{4}-\d{4}|\d+-[^\W\d_]+")
-_NAME_WORD: Final = re.compile(r"[^\W\d_][\w'’&.-]*\w|[^\W\d_]")
+_NAME_WORD: Final = re.compile(r"(?<![\w°])[^\W\d_](?:[\w'’&.-]*\w)?")
+_MODEL: Final = re.compile(r" \d{1,4}[A-Z](?!\w)")
 _QUOTED: Final = re.compile(
     r"[\"“„]([^\"“”„\n]{1,200})[\"”“]|«\s?([^«»\n]{1,200}?)\s?»|[「『]([^「」『』\n]{1,200})[」』]"
 )
@@ -42,6 +44,10 @@ _SYMBOL: Final = re.compile(
 _SHORT: Final = 3
 """Letters of a word, at most, that is no part of a unit, such as "in" before "years"."""
 
+_MODIFIERS: Final = frozenset(("sq", "cu"))
+_ORDINAL_END: Final = re.compile(r"(?<=\d)(?:st|nd|rd|th)(?!\w)")
+_LEADING: Final = re.compile(r"[1-9]\d{0,2}(?: \d{3})*")
+_THOUSANDS: Final = re.compile(r"\d{3}")
 _ONE_LETTER: Final = frozenset("smhdgtlLVAWNJKT")
 _DASHES: Final = ("-", "–", "—", "...", "…", "~")
 _GAP: Final = re.compile(r"[\s\u00a0\u202f-]{0,2}")
@@ -126,6 +132,9 @@ def _dates(text: str, words: ValueWords) -> Iterator[Span]:
             yield Span(number.start, number.end, ValueKind.DATE, number.end, number.readings)
             if year := _FOUR_DIGITS.search(text, number.start, number.end):
                 yield Span(*year.span(), ValueKind.YEAR, year.end(), (year[0],))
+    for match in words.decades.finditer(text) if words.decades is not None else ():
+        taken.append(range(*match.span()))
+        yield Span(*match.span(), ValueKind.DECADE, match.end())
     years = [*_YEAR.finditer(text)]
     for first, second in pairwise(years):
         between, before = text[first.end() : second.start()].strip().lower(), text[: first.start()].lower().split()
@@ -134,13 +143,8 @@ def _dates(text: str, words: ValueWords) -> Iterator[Span]:
             yield Span(first.start(), second.end(), ValueKind.DATE, second.end())
     for match in years:
         if not any(match.start() in each for each in taken):
-            decade = match[0].endswith("s")
-            yield Span(
-                *match.span(),
-                ValueKind.DECADE if decade else ValueKind.YEAR,
-                match.end(),
-                () if decade else (match[0],),
-            )
+            is_part = _RANGE_END.match(text, match.end()) is not None
+            yield Span(*match.span(), ValueKind.YEAR, match.end(), (match[0],), part=is_part)
     for match in _WORD.finditer(text):
         if match[0].lower() in words.weekdays:
             yield Span(*match.span(), ValueKind.WEEKDAY, match.end())
@@ -162,8 +166,10 @@ def _times(text: str) -> Iterator[Span]:
 def _quantities(text: str, words: ValueWords, mark: str) -> Iterator[Span]:
     """Yields numbers with their units, ranges of them, and what says how often."""
     tokens = [(match.start(), match.end(), match[0].lower()) for match in _TOKEN.finditer(text)]
-    numbers = [*normal_numbers(text, mark), *words.spelled_numbers(text)]
+    written = normal_numbers(text, mark)
+    numbers = [*(_spaced(text, written) if words.spaced_thousands else written), *words.spelled_numbers(text)]
     single = [_quantity(text, number, tokens, words) for number in sorted(numbers, key=lambda number: number.start)]
+    single = [*_joined(text, single)]
     parts: set[int] = set()
     for index, (span, following) in enumerate(pairwise(single)):
         pair = _range(text, span, following, words)
@@ -175,6 +181,26 @@ def _quantities(text: str, words: ValueWords, mark: str) -> Iterator[Span]:
     yield from _rhythms(text, single, tokens, words)
 
 
+def _spaced(text: str, numbers: Iterable[Number]) -> Iterator[Number]:
+    """Yields numbers, those of which plain spaces part thousands as one."""
+    kept: Number | None = None
+    for number in numbers:
+        digits = text[number.start : number.end]
+        if (
+            kept is not None
+            and _LEADING.fullmatch(text, kept.start, kept.end)
+            and _THOUSANDS.fullmatch(digits)
+            and text[kept.end : number.start] == " "
+        ):
+            kept = Number(kept.start, number.end, (kept.readings[0] + digits,))
+            continue
+        if kept is not None:
+            yield kept
+        kept = number
+    if kept is not None:
+        yield kept
+
+
 def _quantity(text: str, number: Number, tokens: Sequence[tuple[int, int, str]], words: ValueWords) -> Span:
     start, end, readings = number.start, number.end, number.readings
     sign = re.search(r"(?:(?<=^)|(?<=[\s(]))[-−]$", text[:start])
@@ -184,11 +210,18 @@ def _quantity(text: str, number: Number, tokens: Sequence[tuple[int, int, str]],
     unit = ""
     if start and text[start - 1] in _CURRENCY:
         start, unit = start - 1, text[start - 1]
+    ordinal = _ORDINAL_END.match(text, end)
+    if ordinal:
+        return Span(start, ordinal.end(), ValueKind.ORDINAL, ordinal.end(), readings)
     if following and following[0][2] in words.magnitudes and _GAP.fullmatch(text, end, following[0][0]):
         readings = tuple(_scaled(reading, words.magnitudes[following[0][2]]) for reading in readings)
         end = following[0][1]
         following = following[1:]
+        if text[end : end + 1] == "." and following:
+            end += 1  # "30 Mio. Euro"
     bare = end
+    if end > number.end and len(following) > 1 and following[0][2] in words.of and following[1][2] in words.units:
+        end, following = following[0][1], following[1:]  # "5 millones de dólares"
     kind = ValueKind.AMOUNT if unit else ValueKind.COUNT
     at = _unit_end(text, end, following, words)
     if at > end:
@@ -201,6 +234,25 @@ def _quantity(text: str, number: Number, tokens: Sequence[tuple[int, int, str]],
     return Span(start, end, kind, bare, readings, unit)
 
 
+def _joined(text: str, spans: Sequence[Span]) -> Iterator[Span]:
+    """Yields spans, those of a time in two units ("3 min 8 s") as one."""
+    kept: Span | None = None
+    for span in spans:
+        if (
+            kept is not None
+            and kept.kind is span.kind is ValueKind.SPAN
+            and kept.unit != span.unit
+            and text[kept.end : span.start] == " "
+        ):
+            kept = Span(kept.start, span.end, ValueKind.SPAN, span.end, (), f"{kept.unit} {span.unit}")
+            continue
+        if kept is not None:
+            yield kept
+        kept = span
+    if kept is not None:
+        yield kept
+
+
 def _is_time(unit: str, words: ValueWords) -> bool:
     parts = unit.split()
     return bool(parts) and parts[-1] in words.spans and not any(each in words.per for each in parts[:-1])
@@ -210,11 +262,11 @@ def _unit_end(text: str, end: int, following: Sequence[tuple[int, int, str]], wo
     """Returns where the unit ends that follows a number; ``end`` if none does."""
     symbol = _SYMBOL.match(text, end)
     at = end
-    if symbol and _is_symbol(symbol[0].strip(), words):
+    if symbol and symbol[0].strip() not in _MODIFIERS and _is_symbol(symbol[0].strip(), words):
         at = symbol.end()
     elif following and _GAP.fullmatch(text, end, following[0][0]):
         first = following[0][2]
-        if first in words.units:
+        if first in words.units and len(first) > 1:
             at = following[0][1]
             if len(following) > 1 and following[1][2] in words.units and text[at : following[1][0]] == " ":
                 at = following[1][1]  # degrees Celsius, square kilometres
@@ -278,10 +330,12 @@ def _rhythms(
                 yield Span(start, quantity.end, ValueKind.RHYTHM, quantity.end)
             elif following[0][2] in words.units | words.weekdays | words.months.keys():
                 yield Span(start, following[0][1], ValueKind.RHYTHM, following[0][1])
-        elif word in words.times:
+        elif word in words.times or ("-" in word and word.rpartition("-")[2] in words.times):
             begin = start
             if index and (tokens[index - 1][2] in words.numbers or tokens[index - 1][2].isdigit()):
                 begin = tokens[index - 1][0]
+            if begin < start or word not in words.units:
+                yield Span(begin, end, ValueKind.RHYTHM, end)
             if len(following) == 2 and following[0][2] in words.per and following[1][2] in words.units:
                 yield Span(begin, following[1][1], ValueKind.RHYTHM, following[1][1])
 
@@ -305,6 +359,8 @@ def _names(text: str, words: ValueWords) -> Iterator[Span]:
             elif matches[following][0].lower() not in words.particles or following - last > 2:
                 break
         start, end = matches[index].start(), matches[last].end()
+        if model := _MODEL.match(text, end):
+            end = model.end()  # "Astra 2A"
         first_word = start == 0 and last == index
         if not first_word:
             yield Span(start, end, ValueKind.NAME, end)

@@ -37,7 +37,7 @@ def texts(text: str, kind: ValueKind, language: str = "en", sentence: int = 0) -
         ("It delivers 181 litres per second.", "en", ValueKind.AMOUNT, "181 litres per second"),
         ("It was 92 degrees Celsius hot.", "en", ValueKind.AMOUNT, "92 degrees Celsius"),
         ("Limit: 4.5 mm/s at most.", "en", ValueKind.AMOUNT, "4.5 mm/s"),
-        ("It costs $5 million in cash.", "en", ValueKind.COUNT, "$5 million"),
+        ("It costs $5 million in cash.", "en", ValueKind.AMOUNT, "$5 million"),
         ("About 79 percent of them.", "en", ValueKind.SHARE, "79 percent"),
         ("Keep it between 1.5 and 2.0 bar.", "en", ValueKind.AMOUNT, "1.5 and 2.0 bar"),
         ("It was signed on 18 May 2020 there.", "en", ValueKind.DATE, "18 May 2020"),
