@@ -40,6 +40,12 @@ def test_what_a_question_asks_for(question: str, kind: QuestionKind) -> None:
         ("In what year was it built?", "en", ValueKind.YEAR),
         ("How many tonnes were lost in the year 2000?", "en", ValueKind.COUNT),
         ("Why is it open?", "en", ValueKind.SENTENCE),
+        ("Since when is it open?", "en", ValueKind.DATE),
+        ("After the alarm, when is it open?", "en", ValueKind.DATE),
+        ("It was signed when?", "en", ValueKind.DATE),
+        ("When it was launched, how many channels had it?", "en", ValueKind.COUNT),
+        ("The rate of clearing was how many square miles?", "en", ValueKind.COUNT),
+        ("By population alone, what is its ranking?", "en", ValueKind.ORDINAL),
         ("Wie viele Liter fasst er?", "de", ValueKind.COUNT),
         ("Mit wie vielen Litern?", "de", ValueKind.COUNT),
         ("¿Cuándo se firmó?", "es", ValueKind.DATE),
@@ -54,4 +60,6 @@ def test_a_question_tells_the_kind_of_value_it_asks_for(question: str, language:
 
 def test_a_question_may_tell_nothing_of_the_kind() -> None:
     assert asked_value("Pump bearings, grease?", "en") is None
+    assert asked_value("What satellite was used when it was launched?", "en") is None
+    assert asked_value("When it was launched, what satellite was used?", "en") is None
     assert asked_value("Как часто?", "ru") is None

@@ -37,6 +37,12 @@ def texts(text: str, kind: ValueKind, language: str = "en", sentence: int = 0) -
         ("It delivers 181 litres per second.", "en", ValueKind.AMOUNT, "181 litres per second"),
         ("It was 92 degrees Celsius hot.", "en", ValueKind.AMOUNT, "92 degrees Celsius"),
         ("Limit: 4.5 mm/s at most.", "en", ValueKind.AMOUNT, "4.5 mm/s"),
+        ("It is the 12th largest city.", "en", ValueKind.ORDINAL, "12th"),
+        ("It took 3 min 8 s to fill.", "en", ValueKind.SPAN, "3 min 8 s"),
+        ("The six-time winner is here.", "en", ValueKind.COUNT, "six"),
+        ("It covers 8,646 sq mi of land.", "en", ValueKind.AMOUNT, "8,646 sq mi"),
+        ("It was built in the 14th century there.", "en", ValueKind.DECADE, "14th century"),
+        ("It used the Astra 2A satellite.", "en", ValueKind.NAME, "Astra 2A"),
         ("It costs $5 million in cash.", "en", ValueKind.AMOUNT, "$5 million"),
         ("About 79 percent of them.", "en", ValueKind.SHARE, "79 percent"),
         ("Keep it between 1.5 and 2.0 bar.", "en", ValueKind.AMOUNT, "1.5 and 2.0 bar"),
@@ -58,6 +64,12 @@ def texts(text: str, kind: ValueKind, language: str = "en", sentence: int = 0) -
         ("Es sind 55,1 Prozent.", "de", ValueKind.SHARE, "55,1 Prozent"),
         ("Se engrasa cada 2.000 horas.", "es", ValueKind.RHYTHM, "cada 2.000 horas"),
         ("Se firmó el 18 de mayo de 2020.", "es", ValueKind.DATE, "18 de mayo de 2020"),
+        ("Murieron 40 000 personas.", "es", ValueKind.COUNT, "40 000"),
+        ("Costó 5 millones de dólares en total.", "es", ValueKind.AMOUNT, "5 millones de dólares"),
+        ("Ganaron por 20 a 18 puntos.", "es", ValueKind.COUNT, "20 a 18"),
+        ("So war es in den 1950er-Jahren.", "de", ValueKind.DECADE, "1950er-Jahren"),
+        ("Es kostet 30 Mio. Euro im Jahr.", "de", ValueKind.AMOUNT, "30 Mio. Euro"),
+        ("Die Pest kam 22-mal wieder.", "de", ValueKind.RHYTHM, "22-mal"),
         ("Signé le 18 mai 2020 à Lyon.", "fr", ValueKind.DATE, "18 mai 2020"),
         ("Il faut 35 grammes par palier.", "fr", ValueKind.AMOUNT, "35 grammes"),
         ("水箱每年清洗，容量 300 升。", "zh", ValueKind.COUNT, "300"),
@@ -84,6 +96,10 @@ def test_a_value_is_told_by_its_form(text: str, language: str, kind: ValueKind, 
 def test_a_value_is_read_as_its_language_writes_it(text: str, language: str, readings: str) -> None:
     last = len(ranked(text).sentences) - 1
     assert any(each.readings[:1] == (readings,) for each in found(text, language, last))
+
+
+def test_an_ordinal_is_no_count() -> None:
+    assert texts("It took 3rd place.", ValueKind.COUNT) == []
 
 
 @pytest.mark.parametrize("text", ["You may open it.", "They march there.", "A 50-year plan.", "It took 3rd place."])
@@ -118,6 +134,11 @@ def test_the_ends_of_a_range_are_marked() -> None:
     assert parts == {"30 to 50 minutes": False, "30": True, "50 minutes": True}
     text = "It rose from 30 to 50 hertz."
     assert not any(each.part for each in found(text))
+
+
+def test_the_first_of_a_range_of_years_is_a_part() -> None:
+    (year,) = (each for each in found("It had the 1998–2002 jingle.") if each.kind is ValueKind.YEAR)
+    assert year.part
 
 
 def test_a_choice_is_spelled_as_whole_words_in_whatever_case() -> None:

@@ -60,6 +60,28 @@ def test_without_a_schema_the_answer_is_the_value() -> None:
     assert (value.pointer, value.start, value.end, value.sentence) == (None, 0, len(answer.text), 0)
 
 
+@pytest.mark.parametrize(
+    ("question", "text", "value"),
+    [
+        ("How many seconds were left?", "It ended with 17 seconds left on the clock.", "17"),
+        ("How many were left?", "It ended with 17 seconds left on the clock.", "17 seconds"),
+        ("How long was it open?", "It was open for 17 seconds.", "17 seconds"),
+        ("How many hours does it run?", "It has 4 doors and runs 20 hours at 50 bar.", "20"),
+        ("How much money did it get?", "For five years it got $5 million in cash.", "$5 million"),
+        ("When did it begin?", "It began in earnest after 1850 in the west.", "after 1850"),
+        ("In what year did it begin?", "It began in earnest after 1850 in the west.", "1850"),
+        ("¿Cuándo empezó?", "La obra empezó después de 1850 en el oeste.", "después de 1850"),
+    ],
+)
+def test_a_value_says_no_more_than_the_question_needs_and_no_less(question: str, text: str, value: str) -> None:
+    assert extracted(question, ranked(text, 3.0)).text == value
+
+
+def test_a_german_noun_is_hardly_a_name() -> None:
+    text = "Der Dienst nutzte im Jahr danach auch Astra Nord."
+    assert extracted("Welchen Satelliten nutzte der Dienst?", ranked(text, 3.0)).text == "Astra Nord"
+
+
 def test_what_asks_for_no_value_is_answered_by_a_sentence() -> None:
     answer = extracted("Why may the greases not be mixed?", ranked(GREASE, 0.0, 0.0, 3.0))
     assert answer.text == "Never mix it with polyurea grease."
