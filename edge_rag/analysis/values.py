@@ -16,7 +16,7 @@ from edge_rag.analysis.numbers import UNITS, Number
 _DATA: Final[Mapping[str, Mapping[str, Any]]] = tomllib.loads((files(__package__) / "values.toml").read_text("utf-8"))
 
 _SYMBOLS: Final = """
-% ‰ ° °C °F km² km³ m² m³ cm² cm³ mm² km2 m2 m3 cm2 cm3 km/h m/s mm/s mph l/s l/h l/min mg/l µg/l µm
+% ‰ ° °C °F degC degF km² km³ m² m³ cm² cm³ mm² km2 m2 m3 cm2 cm3 km/h m/s mm/s mph l/s l/h l/min mg/l µg/l µm
 VA kVA MVA var Ω kΩ MΩ Ah mAh
 """
 """Units that are symbols, beside those of ``numbers``."""

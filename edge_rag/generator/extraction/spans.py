@@ -39,11 +39,13 @@ _NESTED: Final = (ValueKind.DATE, ValueKind.YEAR, ValueKind.MONTH, ValueKind.WEE
 _TOKEN: Final = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*|[%‰°€$£¥][CFK]?\b|[^\w\s]")
 _CURRENCY: Final = "€$£¥"
 _SYMBOL: Final = re.compile(
-    r"\s?(?:%|‰|°\s?[CFK]?(?!\w)|[€$£¥]|[a-zA-ZµΩ]{1,4}[²³23]?(?:/[a-zA-Z]{1,3}[²³23]?)?(?!\w))"
+    r"\s?(?:%|‰|(?:°|[Dd]eg\.?)\s?[CFK](?!\w)|°(?!\w)|[€$£¥]|[a-zA-ZµΩ]{1,4}[²³23]?(?:/[a-zA-Z]{1,3}[²³23]?)?(?!\w))"
 )
 _SHORT: Final = 3
 """Letters of a word, at most, that is no part of a unit, such as "in" before "years"."""
 
+_HEADING_NUMBER: Final = re.compile(r"\s*(?:(?:\d+\.)+\d*\s+(?=[A-Z])|(?:\d+\.)+$)")
+_PORT: Final = re.compile(r"\d+/[a-z]+")
 _MODIFIERS: Final = frozenset(("sq", "cu"))
 _ORDINAL_END: Final = re.compile(r"(?<=\d)(?:st|nd|rd|th)(?!\w)")
 _LEADING: Final = re.compile(r"[1-9]\d{0,2}(?: \d{3})*")
@@ -108,6 +110,8 @@ def _codes(text: str, words: ValueWords) -> Iterator[Span]:
             rest = token.lstrip("0123456789.,").lower()
             if rest.lstrip("-") in words.units or _ORDINAL.fullmatch(rest) or _NUMBERS.fullmatch(token):
                 continue  # a number with its unit, an ordinal, a date, a range, or "50-year"
+            if _PORT.fullmatch(token):
+                continue  # "3493/tcp"
         elif "-" in token and token.split("-")[0].lower() in words.numbers:
             continue
         yield Span(*match.span(), ValueKind.CODE, match.end())
@@ -166,7 +170,8 @@ def _times(text: str) -> Iterator[Span]:
 def _quantities(text: str, words: ValueWords, mark: str) -> Iterator[Span]:
     """Yields numbers with their units, ranges of them, and what says how often."""
     tokens = [(match.start(), match.end(), match[0].lower()) for match in _TOKEN.finditer(text)]
-    written = normal_numbers(text, mark)
+    heading = _HEADING_NUMBER.match(text)
+    written = [number for number in normal_numbers(text, mark) if heading is None or number.start >= heading.end()]
     numbers = [*(_spaced(text, written) if words.spaced_thousands else written), *words.spelled_numbers(text)]
     single = [_quantity(text, number, tokens, words) for number in sorted(numbers, key=lambda number: number.start)]
     single = [*_joined(text, single)]
@@ -210,6 +215,8 @@ def _quantity(text: str, number: Number, tokens: Sequence[tuple[int, int, str]],
     unit = ""
     if start and text[start - 1] in _CURRENCY:
         start, unit = start - 1, text[start - 1]
+    if readings[0].count(".") > 1:  # an address or a version
+        return Span(start, end, ValueKind.CODE, end)
     ordinal = _ORDINAL_END.match(text, end)
     if ordinal:
         return Span(start, ordinal.end(), ValueKind.ORDINAL, ordinal.end(), readings)
@@ -334,7 +341,7 @@ def _rhythms(
             begin = start
             if index and (tokens[index - 1][2] in words.numbers or tokens[index - 1][2].isdigit()):
                 begin = tokens[index - 1][0]
-            if begin < start or word not in words.units:
+            if begin < start or "-" in word:
                 yield Span(begin, end, ValueKind.RHYTHM, end)
             if len(following) == 2 and following[0][2] in words.per and following[1][2] in words.units:
                 yield Span(begin, following[1][1], ValueKind.RHYTHM, following[1][1])

@@ -42,6 +42,10 @@ def texts(text: str, kind: ValueKind, language: str = "en", sentence: int = 0) -
         ("The six-time winner is here.", "en", ValueKind.COUNT, "six"),
         ("It covers 8,646 sq mi of land.", "en", ValueKind.AMOUNT, "8,646 sq mi"),
         ("It was built in the 14th century there.", "en", ValueKind.DECADE, "14th century"),
+        ("The best is 25 Deg C there.", "en", ValueKind.AMOUNT, "25 Deg C"),
+        ("It listens on port 3493/tcp of the host.", "en", ValueKind.COUNT, "3493"),
+        ("It listens on 127.0.0.1 by default.", "en", ValueKind.CODE, "127.0.0.1"),
+        ("It was greased 22 times that year.", "en", ValueKind.RHYTHM, "22 times"),
         ("It used the Astra 2A satellite.", "en", ValueKind.NAME, "Astra 2A"),
         ("It costs $5 million in cash.", "en", ValueKind.AMOUNT, "$5 million"),
         ("About 79 percent of them.", "en", ValueKind.SHARE, "79 percent"),
@@ -96,6 +100,15 @@ def test_a_value_is_told_by_its_form(text: str, language: str, kind: ValueKind, 
 def test_a_value_is_read_as_its_language_writes_it(text: str, language: str, readings: str) -> None:
     last = len(ranked(text).sentences) - 1
     assert any(each.readings[:1] == (readings,) for each in found(text, language, last))
+
+
+@pytest.mark.parametrize("text", ["4.3. What is the limit of it?", "3. Vent the casing of the pump."])
+def test_the_number_of_a_heading_or_a_step_is_no_value(text: str) -> None:
+    assert texts(text, ValueKind.COUNT) == []
+
+
+def test_a_word_for_times_alone_tells_no_rhythm() -> None:
+    assert texts("This time it ran, and many times before.", ValueKind.RHYTHM) == []
 
 
 def test_an_ordinal_is_no_count() -> None:
