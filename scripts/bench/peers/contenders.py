@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import distributions
 from importlib.util import find_spec
@@ -127,12 +127,13 @@ class Contender:
         return str(self.environment.python) if self.environment else sys.executable
 
 
-DECODER, ENGINE = "edge-rag decoder", "edge-rag engine"
-OURS = (DECODER, ENGINE)
-NAMES = (
-    DECODER, ENGINE, "openvino int8-head", "openvino int4", "llama.cpp f16 kv", "llama.cpp q8_0 kv",
-)  # fmt: skip
-FILE_NAMES = (DECODER, ENGINE, "openvino gguf", "openvino q8_0", *NAMES[4:])
+DECODER, ENGINE, DECODER_INT4_KV = "edge-rag decoder", "edge-rag engine", "edge-rag decoder int4 kv"
+OURS = (DECODER, ENGINE, DECODER_INT4_KV)
+_OPENVINO = ("openvino int8-head", "openvino int4")
+_OPENVINO_OF_FILE = ("openvino gguf", "openvino q8_0")
+_LLAMA_CPP = ("llama.cpp f16 kv", "llama.cpp q8_0 kv")
+NAMES = (*OURS, *_OPENVINO, *_LLAMA_CPP)
+FILE_NAMES = (*OURS, *_OPENVINO_OF_FILE, *_LLAMA_CPP)
 """Programs that run a GGUF file."""
 
 
@@ -157,15 +158,20 @@ def contenders(shape: str, precision: str) -> tuple[Contender, ...]:
         form = f"Q4_0, KV {kv}"
         return Contender(name, LLAMA_CPP, f"{package}.run_llama_cpp", folder / "q4_0.gguf", options, making, form)
 
-    form = f"{precision.upper()} block 128, KV INT8"
     return (
-        Contender(NAMES[0], None, f"{package}.run_edge_rag", ours, form=form),
-        Contender(NAMES[1], None, f"{package}.run_edge_rag", ours, ("--engine",), form=form),
-        openvino(NAMES[2], "openvino-int8-head"),
-        openvino(NAMES[3], "openvino-int4", "--all-layers"),
-        llama_cpp(NAMES[4], "f16"),
-        llama_cpp(NAMES[5], "q8_0"),
+        *_ours(ours, f"{precision.upper()} block 128"),
+        openvino(_OPENVINO[0], "openvino-int8-head"),
+        openvino(_OPENVINO[1], "openvino-int4", "--all-layers"),
+        llama_cpp(_LLAMA_CPP[0], "f16"),
+        llama_cpp(_LLAMA_CPP[1], "q8_0"),
     )
+
+
+def _ours(model: Path, weights: str, making: tuple[str, ...] = ()) -> Iterator[Contender]:
+    """Yields this project's programs over one model."""
+    for name, options, kv in zip(OURS, ((), ("--engine",), ("--kv", "int4")), ("INT8", "INT8", "INT4"), strict=True):
+        module = "scripts.bench.peers.run_edge_rag"
+        yield Contender(name, None, module, model, options, making, form=f"{weights}, KV {kv}")
 
 
 def package_file() -> Path | None:
@@ -185,17 +191,14 @@ def contenders_of_file(source: Path) -> tuple[Contender, ...]:
     added = folder / "data" / "models" / "measured"
     add = (sys.executable, "-m", "edge_rag", "models", "add", str(source), "--name", added.name, "--data-dir")
     requantize = (str(LLAMA_CPP_FOR_FILES.python), "-m", f"{package}.write_gguf", str(source))
-    ours, openvino, llama = (f"{package}.run_{name}" for name in ("edge_rag", "openvino", "llama_cpp"))
-    form = "as `models add` makes it, KV INT8"
+    openvino, llama = (f"{package}.run_{name}" for name in ("openvino", "llama_cpp"))
     theirs, rounded, wider = OPENVINO_FOR_FILES, "the file, minima rounded, KV u8", "multiplied out, Q8_0, KV u8"
-    names = FILE_NAMES
     return (
-        Contender(names[0], None, ours, added, making=add, form=form),
-        Contender(names[1], None, ours, added, ("--engine",), making=add, form=form),
-        Contender(names[2], theirs, openvino, source, form=rounded),
-        Contender(names[3], theirs, openvino, folder / "q8_0.gguf", making=requantize, form=wider),
+        *_ours(added, "as `models add` makes it", add),
+        Contender(_OPENVINO_OF_FILE[0], theirs, openvino, source, form=rounded),
+        Contender(_OPENVINO_OF_FILE[1], theirs, openvino, folder / "q8_0.gguf", making=requantize, form=wider),
         *(
             Contender(name, LLAMA_CPP_FOR_FILES, llama, source, ("--kv", kv), form=f"the file, KV {kv}")
-            for name, kv in zip(names[4:], ("f16", "q8_0"), strict=True)
+            for name, kv in zip(_LLAMA_CPP, ("f16", "q8_0"), strict=True)
         ),
     )

@@ -19,7 +19,8 @@ from scripts.bench.peers.load import Load, Program, program_arguments, report
 class PackedProgram:
     """The decoder with a page table of its own for each sequence."""
 
-    def __init__(self, model: Path, load: Load) -> None:
+    def __init__(self, model: Path, load: Load, kv: str) -> None:
+        from edge_rag.core.query import KvPrecision
         from edge_rag.runtime.decoder.model_input import PackedStep
         from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
         from edge_rag.runtime.lowering.geometry import read_geometry
@@ -28,7 +29,7 @@ class PackedProgram:
         configure_thread_pool(load.threads)
         width = -(-load.room // read_geometry(model).page_tokens)
         self._make_step = PackedStep
-        self._decoder = PagedDecoder.open(model, load.sequences * width)
+        self._decoder = PagedDecoder.open(model, load.sequences * width, KvPrecision(kv))
         self._table = np.arange(load.sequences * width, dtype=np.int32).reshape(load.sequences, width)
         self._step_tokens = load.step_tokens
 
@@ -86,6 +87,7 @@ class PackedProgram:
 def main() -> None:
     parser = program_arguments(__doc__)
     parser.add_argument("--engine", action=argparse.BooleanOptionalAction, default=False, help="measure the engine")
+    parser.add_argument("--kv", choices=("int8", "int4"), default="int8", help="precision of keys and values")
     arguments = parser.parse_args()
 
     def begin(load: Load) -> Program:
@@ -93,7 +95,7 @@ def main() -> None:
             from scripts.bench.peers.engine_program import EngineProgram
 
             return EngineProgram(arguments.model, load)
-        return PackedProgram(arguments.model, load)
+        return PackedProgram(arguments.model, load, arguments.kv)
 
     report(arguments, begin)
 
