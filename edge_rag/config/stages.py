@@ -8,7 +8,7 @@ from pydantic import Field
 
 from edge_rag.config.sections import DirectoryPath, Section
 from edge_rag.core.answer import UnsupportedText
-from edge_rag.core.query import AnswerMode, KvPrecision, PassageOrder, PromptProfileName, SchedulingPreset
+from edge_rag.core.query import AnswerMode, ContextPruning, KvPrecision, PassageOrder, PromptProfileName, SchedulingPreset
 
 MESSAGE_LANGUAGES: Final = "ar|de|el|en|es|fa|fr|hi|it|ja|ko|nl|pl|pt|ro|ru|th|tr|uk|vi|zh"
 """Languages that there are messages in."""
@@ -89,6 +89,12 @@ class GeneratorSettings(Section):
         default=PassageOrder.DOCUMENT,
         description="Order of passages in the prompt: `document` sorts by position, so that prompts share "
         "prefixes; `hot` puts frequently used passages first; `rank` puts the best first.",
+    )
+    context_pruning: ContextPruning = Field(
+        default=ContextPruning.OFF,
+        description="`auto` leaves sentences that carry nothing for the question out of the prompts of modes cite and "
+        "free, except from passages whose KV other prompts share; with `prefetch` nothing is left out. `off` puts "
+        "whole passages in.",
     )
     target_tpot_ms: float | None = Field(
         default=None,

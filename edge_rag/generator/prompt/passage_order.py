@@ -119,6 +119,11 @@ class PassagePopularity:
             ranks = [self._ranks.get(key.chunk, inf) for key in keys]
         return tuple(sorted(range(len(keys)), key=lambda index: (ranks[index], keys[index])))
 
+    def lists(self, key: PassageKey) -> bool:
+        """Whether a passage is on the list: other prompts are likely to have it, too."""
+        with self._lock:
+            return key.chunk in self._ranks
+
     def state(self) -> PopularityState:
         """Returns the present state."""
         with self._lock:
@@ -150,6 +155,10 @@ class PassageArranger:
     def record(self, passages: Iterable[Passage]) -> None:
         """Counts a question with these passages."""
         self._popularity.record(map(_key, passages))
+
+    def is_popular(self, passage: Passage) -> bool:
+        """Whether other prompts are likely to have a passage, too; changes as rarely as the order."""
+        return self._popularity.lists(_key(passage))
 
     def arrange(self, passages: Sequence[Passage]) -> tuple[int, ...]:
         """Returns the indices of ranked passages in the order of the prompt."""
