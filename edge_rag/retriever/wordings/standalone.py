@@ -30,6 +30,7 @@ from typing import Final
 
 from edge_rag.analysis.languages import language_of
 from edge_rag.analysis.terms import terms_of
+from edge_rag.core.limits.request_fields import MAX_TURNS
 from edge_rag.core.query import Turn
 from edge_rag.retriever.wordings.follow_up_words import FOLLOW_UP_WORDS, FollowUpWords
 
@@ -59,9 +60,6 @@ MAX_CARRIED_TO_SILENT: Final = 6
 
 MAX_CARRIED_CHARACTERS: Final = 240
 """Most characters that phrases add to a question."""
-
-MAX_TURNS: Final = 8
-"""Most turns that are read, the last ones."""
 
 MAX_READ_CHARACTERS: Final = 1_000
 """Characters read of each question and of what each answer cited; a longer follow-up says enough to stand alone."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from edge_rag.analysis.languages import ENGLISH_FUNCTION_WORDS
 from edge_rag.analysis.terms import terms_of
+from edge_rag.core.limits.request_fields import MAX_TURNS, checked_turns, newest_turns
 from edge_rag.core.query import Turn, TurnSource
 from edge_rag.retriever.wordings.standalone import MAX_CARRIED_CHARACTERS, MAX_READ_CHARACTERS, standalone
 
@@ -178,3 +179,20 @@ def test_what_is_added_is_bounded_and_from_the_conversation(question: str, turns
 def test_a_question_does_not_get_what_it_has(question: str, turns: list[Turn]) -> None:
     everything = " ".join((question, *(text for each in turns for text in each.texts())))
     assert standalone(everything, turns, weigh) in (None, everything)
+
+
+@given(st.lists(st.sampled_from(CHUNKS), min_size=1, max_size=2 * MAX_TURNS), st.sampled_from(CHUNKS[:5]))
+def test_as_many_turns_are_read_as_a_request_may_have(asked: list[str], question: str) -> None:
+    turns = [Turn(text.partition(".")[0] + "?", text) for text in asked]
+    read: list[str] = []
+
+    def counting(text: str) -> Mapping[str, float]:
+        read.append(text)
+        return weigh(text)
+
+    found = standalone(f"And {question.split()[1]}?", turns, counting)
+
+    may_have = newest_turns(turns)
+    assert checked_turns("turns", turns[-MAX_TURNS:], 8_192) == tuple(turns[-MAX_TURNS:])
+    assert all(turn.question in read[0] for turn in may_have)
+    assert found == standalone(f"And {question.split()[1]}?", turns[-MAX_TURNS:], weigh)
