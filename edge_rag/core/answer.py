@@ -69,6 +69,8 @@ class Citation:
         section: Headings above the place, outermost first.
         context: Whether it is quoted only to tell what the next quote is about.
         field: In EXTRACT mode with a schema, JSON pointer (RFC 6901) to the field of the answer that this supports.
+        line: 1-based line of the source on which it starts, for text, Markdown and tables as text; None for other
+            formats, where it cannot be told, and for documents stored by a version without lines.
     """
 
     passage: int
@@ -83,6 +85,7 @@ class Citation:
     section: tuple[str, ...] = ()
     context: bool = False
     field: str | None = None
+    line: int | None = None
 
 
 class UnsupportedReason(Enum):

@@ -75,7 +75,8 @@ def chunk_document(document: ParsedDocument, limits: ChunkLimits, count_tokens: 
         spans = [span for block in blocks for span in _spans(document.text, block, limits.target, size)]
         for first, last in _pack(document.text, spans, limits.target, size):
             start, end = spans[first].start, spans[last].end
-            chunks.append(Chunk(len(chunks), start, end, spans[first].page, context, document.text[start:end]))
+            lines = document.lines.part(chunks[-1].end if chunks else 0, end)
+            chunks.append(Chunk(len(chunks), start, end, spans[first].page, context, document.text[start:end], lines))
     return tuple(chunks)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -14,8 +14,9 @@ from edge_rag.analysis.languages import sure_language_of
 from edge_rag.core.answer import AnswerEvent, Citation, Finished, FinishReason, PassagesFound, TextDelta
 from edge_rag.core.generation import CompletionEvent, CompletionRequest
 from edge_rag.core.identity import Role
+from edge_rag.core.ids import DocumentId
 from edge_rag.core.query import AnswerMode, Query, SearchQuery, Turn
-from edge_rag.errors import AnswerTruncated, InvalidRequest, NotReady, SlowConsumer
+from edge_rag.errors import AnswerTruncated, EdgeRagError, InvalidRequest, NotReady, SlowConsumer
 from edge_rag.generator.functions import read_answer, with_functions
 from edge_rag.pipeline.pipeline import AnswerStream, SearchResult
 from edge_rag.reranker.candidate import model_text
@@ -46,7 +47,7 @@ async def ask(call: Call, query: Query) -> AsyncIterator[AsyncIterator[AnswerEve
     log.debug("question", question=query.question, characters=len(query.question), turns=len(query.turns))
     to_its_end = query.format is not None and not query.allow_truncated
     asked = [*_texts(query.turns), query.question]
-    answer = _Answer(call, asked, call.backend.pipeline.ask(query, call.trace), to_its_end)
+    answer = _Answer(call, asked, call.backend.pipeline.ask(query, call.trace), to_its_end, query.collection)
     async with _yielded(answer) as events:
         yield events
 
@@ -138,15 +139,20 @@ class _Answer:
         asked: The texts of earlier turns and the question, or the messages of the conversation.
         stream: The answer.
         to_its_end: Whether an answer that is cut is an error.
+        collection: Name of the collection of the passages; empty if there are none.
     """
 
-    def __init__(self, call: Call, asked: list[str], stream: AnswerStream, to_its_end: bool = False) -> None:
+    def __init__(
+        self, call: Call, asked: list[str], stream: AnswerStream, to_its_end: bool = False, collection: str = ""
+    ) -> None:
         self._call = call
         self._to_its_end = to_its_end
         self._question = asked[-1]
         self.stream = stream
         self._characters = 0
         self._charged_texts = asked
+        self._collection = collection
+        self._documents: list[DocumentId] = []
 
     @property
     def progress(self) -> str:
@@ -172,20 +178,30 @@ class _Answer:
                             raise AnswerTruncated(event.usage.generated_tokens)
                     case PassagesFound():
                         self._charged_texts += (model_text(ranked.passage) for ranked in event.passages)
+                        self._documents = [ranked.passage.document_id for ranked in event.passages]
                     case TextDelta():
                         self._characters += len(event.text)
                         self._charged_texts.append(event.text)
-                yield self._with_particulars(event)
+                yield await self._with_particulars(event)
 
-    def _with_particulars(self, event: AnswerEvent) -> AnswerEvent:
+    async def _with_particulars(self, event: AnswerEvent) -> AnswerEvent:
         match event:
             case PassagesFound():
                 model = language_model(self._call) if event.mode.needs_model else None
                 return replace(event, question_language=sure_language_of(self._question), model=model)
             case Citation():
-                return replace(event, language=sure_language_of(event.text))
+                return replace(event, language=sure_language_of(event.text), line=await self._line(event))
             case _:
                 return event
+
+    async def _line(self, citation: Citation) -> int | None:
+        """Returns the line of the source on which a citation starts; None if the document was removed meanwhile."""
+        if citation.page is not None:
+            return None
+        read, document = self._call.backend.library.place, self._documents[citation.passage]
+        with suppress(EdgeRagError):  # the answer is right without it
+            return (await self._call.run(read, self._collection, document, citation.start)).line
+        return None
 
 
 @asynccontextmanager

@@ -41,6 +41,7 @@ from edge_rag.storage.statements import (
     NewDocument,
     StoredPassage,
     collection_of,
+    decode_lines,
     drop_collection,
     ensure_collection,
     ensure_embedder,
@@ -55,7 +56,7 @@ from edge_rag.storage.statements import (
     require_document,
     stored_metadata,
 )
-from edge_rag.storage.texts import MAX_AROUND, TextReader, chunk_places, whole_lines
+from edge_rag.storage.texts import MAX_AROUND, TextReader, chunk_places, chunk_reaching, whole_lines
 from edge_rag.storage.words.chunk_terms import held_terms
 from edge_rag.storage.words.vocabulary import count_words
 
@@ -190,12 +191,19 @@ class DocumentStore:
         """
         with self._database.snapshot() as connection:
             number = require_document(connection, require_collection(connection, collection), document)
-            row = connection.execute(
-                "SELECT page, context FROM chunks WHERE document = ? AND (first <= ? OR ordinal = 0) "
-                "ORDER BY ordinal DESC LIMIT 1",
-                (number, position),
-            ).fetchone()
-        return DocumentPlace() if row is None else DocumentPlace(row[0], tuple(json.loads(row[1])))
+            ordinal = chunk_reaching(connection, number, _record(connection, number).chunks, position)
+            rows = connection.execute(
+                "SELECT ordinal, first, page, context, lines FROM chunks WHERE document = ? "
+                "AND ordinal BETWEEN ? AND ? ORDER BY ordinal",
+                (number, ordinal - 1, ordinal),
+            ).fetchall()
+        found = DocumentPlace()
+        for each, first, page, context, lines in rows:
+            if first <= position or each == 0:
+                found = DocumentPlace(page, tuple(json.loads(context)))
+            if each == ordinal:  # the text before a chunk is told with it
+                found = replace(found, line=decode_lines(lines).line_at(position))
+        return found
 
     def get_with_chunks(
         self, collection: str, document: str, start: int, end: int

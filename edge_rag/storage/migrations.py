@@ -327,6 +327,8 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
            ) STRICT""",
         _count_all_words,
     ),
+    # From which lines of the source the text of a chunk and before it is; empty where that cannot be told.
+    ("ALTER TABLE chunks ADD COLUMN lines TEXT NOT NULL DEFAULT ''",),
 )
 
 

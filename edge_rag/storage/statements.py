@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from edge_rag.core.documents.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.documents.document import Chunk, Content, DocumentInfo, ParsedDocument
+from edge_rag.core.documents.lines import NO_LINES, LineMap
 from edge_rag.core.documents.metadata import Metadata, MetadataValue, decode_metadata, encode_metadata
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
@@ -336,6 +337,16 @@ def insert_metadata(connection: apsw.Connection, collection: int, document: int,
     )
 
 
+def encode_lines(lines: LineMap) -> str:
+    """Returns what column ``lines`` holds."""
+    return json.dumps(lines.steps(), separators=(",", ":")) if len(lines) else ""
+
+
+def decode_lines(column: str) -> LineMap:
+    """Returns what ``encode_lines`` was given."""
+    return LineMap.of_steps(json.loads(column)) if column else NO_LINES
+
+
 def insert_chunk(
     connection: apsw.Connection,
     collection: int,
@@ -347,8 +358,8 @@ def insert_chunk(
     """Writes a chunk with its full text and its vector and returns its id."""
     context = json.dumps(chunk.context, ensure_ascii=False)
     connection.execute(
-        "INSERT INTO chunks (document, collection, ordinal, first, past, page, context, text, embedder, embedding) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO chunks (document, collection, ordinal, first, past, page, context, text, embedder, embedding, "
+        "lines) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             document,
             collection,
@@ -360,6 +371,7 @@ def insert_chunk(
             chunk.text,
             embedder,
             encode_vector(vector),
+            encode_lines(chunk.lines),
         ),
     )
     number = int(connection.last_insert_rowid())

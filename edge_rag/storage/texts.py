@@ -57,6 +57,26 @@ def whole_lines(text: str, start: int, end: int, from_begin: bool, to_end: bool)
     return first, past
 
 
+def chunk_reaching(connection: apsw.Connection, document: int, chunks: int, position: int) -> int:
+    """Returns the ordinal of the first chunk of a document with text after a position; ``chunks`` if there is none.
+
+    Args:
+        connection: In a transaction.
+        document: Row number of the document.
+        chunks: How many it has.
+        position: A character.
+    """
+
+    def past(ordinal: int) -> int:
+        row = connection.execute(
+            "SELECT past FROM chunks WHERE document = ? AND ordinal = ?", (document, ordinal)
+        ).fetchone()
+        return int(row[0])
+
+    # Chunks are in the order of the text, and a row is large.
+    return bisect_right(range(chunks), position, key=past)
+
+
 def chunk_places(
     connection: apsw.Connection, document: int, chunks: int, start: int, end: int
 ) -> tuple[ChunkPlace, ...]:
@@ -69,15 +89,7 @@ def chunk_places(
         start: First character of the range.
         end: One past the last character.
     """
-
-    def past(ordinal: int) -> int:
-        row = connection.execute(
-            "SELECT past FROM chunks WHERE document = ? AND ordinal = ?", (document, ordinal)
-        ).fetchone()
-        return int(row[0])
-
-    # Chunks are in the order of the text, and a row is large.
-    ordinal = bisect_right(range(chunks), start, key=past)
+    ordinal = chunk_reaching(connection, document, chunks, start)
     rows = connection.execute(
         "SELECT first, past, context, page FROM chunks WHERE document = ? AND ordinal >= ? ORDER BY ordinal",
         (document, ordinal),

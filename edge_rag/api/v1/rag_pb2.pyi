@@ -607,6 +607,7 @@ class Citation(_message.Message):
     ANSWER_END_FIELD_NUMBER: _builtins.int
     LANGUAGE_FIELD_NUMBER: _builtins.int
     SECTION_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
     CONTEXT_FIELD_NUMBER: _builtins.int
     FIELD_FIELD_NUMBER: _builtins.int
     passage: _builtins.int
@@ -628,6 +629,10 @@ class Citation(_message.Message):
     language: _builtins.str
     """Language of the text, a BCP 47 tag; absent if it is not sure. It can differ from that of the question: documents are
     quoted in their own language.
+    """
+    line: _builtins.int
+    """1-based line of the source on which it starts; absent for formats without lines that a person sees (PDF, HTML, office
+    formats, mail), where the line cannot be told, and for documents that were stored by a version without it.
     """
     context: _builtins.bool
     """Whether it is quoted only to tell what the next quote is about: a heading, a sentence before it, the header of a
@@ -654,23 +659,28 @@ class Citation(_message.Message):
         answer_end: _builtins.int = ...,
         language: _builtins.str | None = ...,
         section: _abc.Iterable[_builtins.str] | None = ...,
+        line: _builtins.int | None = ...,
         context: _builtins.bool = ...,
         field: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_field", b"_field", "_language", b"_language", "_page", b"_page", "field", b"field", "language", b"language", "page", b"page"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_field", b"_field", "_language", b"_language", "_line", b"_line", "_page", b"_page", "field", b"field", "language", b"language", "line", b"line", "page", b"page"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_field", b"_field", "_language", b"_language", "_page", b"_page", "answer_end", b"answer_end", "answer_start", b"answer_start", "context", b"context", "document", b"document", "end", b"end", "field", b"field", "language", b"language", "page", b"page", "passage", b"passage", "section", b"section", "start", b"start", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_field", b"_field", "_language", b"_language", "_line", b"_line", "_page", b"_page", "answer_end", b"answer_end", "answer_start", b"answer_start", "context", b"context", "document", b"document", "end", b"end", "field", b"field", "language", b"language", "line", b"line", "page", b"page", "passage", b"passage", "section", b"section", "start", b"start", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__field: _TypeAlias = _typing.Literal["field"]  # noqa: Y015
     _WhichOneofArgType__field: _TypeAlias = _typing.Literal["_field", b"_field"]  # noqa: Y015
     _WhichOneofReturnType__language: _TypeAlias = _typing.Literal["language"]  # noqa: Y015
     _WhichOneofArgType__language: _TypeAlias = _typing.Literal["_language", b"_language"]  # noqa: Y015
+    _WhichOneofReturnType__line: _TypeAlias = _typing.Literal["line"]  # noqa: Y015
+    _WhichOneofArgType__line: _TypeAlias = _typing.Literal["_line", b"_line"]  # noqa: Y015
     _WhichOneofReturnType__page: _TypeAlias = _typing.Literal["page"]  # noqa: Y015
     _WhichOneofArgType__page: _TypeAlias = _typing.Literal["_page", b"_page"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__field) -> _WhichOneofReturnType__field | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__language) -> _WhichOneofReturnType__language | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__line) -> _WhichOneofReturnType__line | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__page) -> _WhichOneofReturnType__page | None: ...
 

@@ -224,8 +224,9 @@ def mode_line(answer: Answer) -> str:
 
 
 def _source(citation: Citation) -> str:
-    """Formats where a quote is from, as a person finds it: by page and by the headings above it."""
+    """Formats where a quote is from, as a person finds it: by page or line and by the headings above it."""
     where = citation.document if citation.page is None else f"{citation.document}, page {citation.page}"
+    where = where if citation.line is None else f"{where}, line {citation.line:,}"
     if citation.section:
         where += f", {' › '.join(citation.section)}"
     if where == citation.document:

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
+from edge_rag.core.documents.lines import NO_LINES, LineMap
 from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.ids import DocumentId, Unrecognized
 from edge_rag.errors import DocumentRejected, EdgeRagError, InvalidRequest, UnsupportedFormat
@@ -54,6 +55,7 @@ class ParsedDocument:
         metadata: Metadata found in the document: its front matter, or title, author, created and modified as far as the
             format has them. Invalid values are left out later (``usable_metadata``).
         note: What was left out of it and what to do about that, for the uploader; empty if nothing was.
+        lines: From which lines of the source its text is; empty if the format has no lines that a person sees.
     """
 
     title: str
@@ -62,6 +64,7 @@ class ParsedDocument:
     pages: int | None = None
     metadata: Metadata = field(default_factory=dict, hash=False)
     note: str = ""
+    lines: LineMap = NO_LINES
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class Chunk:
         page: 1-based page on which the chunk starts, or None.
         context: Headings above the chunk, outermost first; indexed with the chunk, never shown as its text.
         text: Exactly ``ParsedDocument.text[start:end]``.
+        lines: From which lines of the source the text from the end of the chunk before to ``end`` is.
     """
 
     ordinal: int
@@ -83,6 +87,7 @@ class Chunk:
     page: int | None
     context: tuple[str, ...]
     text: str
+    lines: LineMap = NO_LINES
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +132,12 @@ class DocumentPlace:
     Attributes:
         page: 1-based page on which its passage starts; None if the format has no pages.
         headings: Headings above it, outermost first.
+        line: 1-based line of the source on which it starts; None if that cannot be told.
     """
 
     page: int | None = None
     headings: tuple[str, ...] = ()
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

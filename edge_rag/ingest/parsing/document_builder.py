@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import pairwise
 
 from edge_rag.core.documents.document import Block, BlockKind, ParsedDocument
+from edge_rag.core.documents.lines import UNKNOWN, LineMap
 from edge_rag.core.documents.metadata import MetadataValue
 
 LONGEST_TITLE = 1_000
@@ -16,6 +18,8 @@ LONGEST_TITLE = 1_000
 
 _NEWLINE = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 _INVISIBLE = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u200b\u2060\ufeff\ufffe\uffff]")
+_SOURCE_BREAK = re.compile("\r\n|[\r\n\x0b\x0c\x85\u2028\u2029]")
+_WORD = re.compile(r"\S+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _WHITE_SPACE = re.compile(r"\s+")
 _UNSPACED = (
@@ -49,6 +53,17 @@ def normalize(text: str) -> str:
     return unicodedata.normalize("NFC", _SURROGATE.sub("\ufffd", text))
 
 
+def line_numbers(source: str) -> Sequence[int]:
+    """Returns the 1-based line of a source that each line of its normalized text is on.
+
+    Editors count ``\\n``, ``\\r\\n`` and ``\\r``; the other line breaks that ``normalize`` knows are within a line.
+    """
+    numbers = [1]
+    for found in _SOURCE_BREAK.finditer(source):
+        numbers.append(numbers[-1] + (found.group() in ("\n", "\r\n", "\r")))
+    return numbers
+
+
 def space_between(before: str, after: str) -> str:
     """Returns what is between the texts of two lines, or of two words that are set apart: a space, or nothing."""
     return "" if _UNSPACED_CHARACTER.match(before[-1:]) and _UNSPACED_CHARACTER.match(after) else " "
@@ -64,8 +79,16 @@ class DocumentBuilder:
         self._parts: list[str] = []
         self._blocks: list[Block] = []
         self._length = 0
+        self._marks: list[tuple[int, int]] = []
 
-    def add(self, kind: BlockKind, text: str, level: int = 0, page: int | None = None) -> Block | None:
+    def add(
+        self,
+        kind: BlockKind,
+        text: str,
+        level: int = 0,
+        page: int | None = None,
+        lines: Sequence[tuple[int, int]] = (),
+    ) -> Block | None:
         """Appends a block and returns it; a block without visible text is left out.
 
         Args:
@@ -74,7 +97,10 @@ class DocumentBuilder:
             text: Its text, not yet normalized.
             level: Heading level, 1 for the topmost; 0 for any other block.
             page: 1-based page number, or None.
+            lines: (character of ``text``, 1-based line of the source) where a line of the source begins, in order, the
+                first at 0; none if they cannot be told.
         """
+        given = text
         text = normalize(text)
         if kind is BlockKind.CODE:
             text = "\n".join(line.rstrip() for line in text.expandtabs(4).split("\n")).strip("\n")
@@ -87,6 +113,8 @@ class DocumentBuilder:
             self._append("\n" if compact else "\n\n")
         start = self._length
         self._append(text)
+        if lines or self._marks:
+            self._mark(start, given, text, lines or ((0, UNKNOWN),))
         added = Block(kind, start, self._length, level, page)
         self._blocks.append(added)
         return added
@@ -111,11 +139,39 @@ class DocumentBuilder:
         if not title:
             top = next((block for block in self._blocks if block.level == 1), None)
             title = text[top.start : top.end] if top else ""
-        return ParsedDocument(title[:LONGEST_TITLE], text, tuple(self._blocks), pages, metadata or {})
+        lines = LineMap(self._marks)
+        return ParsedDocument(title[:LONGEST_TITLE], text, tuple(self._blocks), pages, metadata or {}, lines=lines)
+
+    def _mark(self, start: int, given: str, text: str, lines: Sequence[tuple[int, int]]) -> None:
+        """Notes where lines of the source begin in a block: only white space differs from the text that was given."""
+        found = [(0, lines[0][1])]
+        if len(lines) > 1:
+            words = _WORD.finditer(text)
+            word = next(words, None)
+            before = passed = 0  # visible characters before the line, and before the word
+            for (at, _), (until, line) in pairwise(lines):
+                before += _visible(normalize(given[at:until]))
+                while word is not None and passed + len(word.group()) <= before:
+                    passed += len(word.group())
+                    word = next(words, None)
+                if word is None:
+                    break
+                place = word.start() + before - passed
+                begin = text.rfind("\n", 0, place) + 1
+                found.append((begin if text[begin:place].isspace() else place, line))
+        for place, line in found:
+            if self._marks and self._marks[-1][0] >= start + place:
+                self._marks.pop()
+            if not self._marks or self._marks[-1][1] != line:
+                self._marks.append((start + place, line))
 
     def _append(self, text: str) -> None:
         self._parts.append(text)
         self._length += len(text)
+
+
+def _visible(text: str) -> int:
+    return sum(map(len, text.split()))
 
 
 @dataclass(slots=True)
@@ -190,7 +246,7 @@ _LONGEST_HEADER = 100
 _HEADER_SEARCH_ROWS = 10
 
 
-def add_records(builder: DocumentBuilder, rows: Iterable[Sequence[str]]) -> None:
+def add_records(builder: DocumentBuilder, rows: Iterable[Sequence[str]], line: Callable[[], int] | None = None) -> None:
     """Appends rows as ``Part: Seal | Number: P-101`` if the table has a header row, else as ``Seal | P-101``.
 
     The header is the first row with more than one cell, if every cell of it is a short text without digits and no other
@@ -199,30 +255,31 @@ def add_records(builder: DocumentBuilder, rows: Iterable[Sequence[str]]) -> None
     Args:
         builder: Receives the rows.
         rows: Cells of each row, in order; rows may differ in length.
+        line: Returns the 1-based line of the source on which the row that was read last begins; None if there are none.
     """
-    remaining = iter(rows)
-    first: list[Sequence[str]] = []
-    for row in remaining:
+    remaining = ((row, UNKNOWN if line is None else line()) for row in rows)
+    first: list[tuple[Sequence[str], int]] = []
+    for row, begins in remaining:
         if any(cell.strip() for cell in row):
-            first.append(row)
+            first.append((row, begins))
         if len(first) == _HEADER_SEARCH_ROWS:
             break
-    position = _header_position(first)
-    header: Sequence[str] = () if position is None else first[position]
-    for number, row in enumerate(first):
-        _add(builder, row, header if position is not None and number > position else ())
-    for row in remaining:
-        _add(builder, row, header)
+    position = _header_position([row for row, _ in first])
+    header: Sequence[str] = () if position is None else first[position][0]
+    for number, (row, begins) in enumerate(first):
+        _add(builder, row, header if position is not None and number > position else (), begins)
+    for row, begins in remaining:
+        _add(builder, row, header, begins)
 
 
-def _add(builder: DocumentBuilder, row: Sequence[str], header: Sequence[str]) -> None:
+def _add(builder: DocumentBuilder, row: Sequence[str], header: Sequence[str], line: int) -> None:
     cells: list[str] = []
     for column, cell in enumerate(row):
         text = cell.strip()
         label = header[column].strip().rstrip(":") if column < len(header) else ""
         if text:
             cells.append(f"{label}: {text}" if label else text)
-    builder.add(BlockKind.TABLE_ROW, " | ".join(cells))
+    builder.add(BlockKind.TABLE_ROW, " | ".join(cells), lines=((0, line),) if line else ())
 
 
 def _header_position(rows: Sequence[Sequence[str]]) -> int | None:

@@ -74,6 +74,7 @@ async def _described(call: Call, exchange: Exchange, info: DocumentInfo, start: 
         "end": end,
         "text": "",
         "page": place.page,
+        "line": place.line,
         "section": place.headings[-1] if place.headings else None,
         "headings": list(place.headings),
         "original_url": _url(base_url, info.document_id, "/original", where) if info.original else None,

@@ -225,6 +225,7 @@ async def _ask(box: Box, given: Mapping[str, Any], report: Report | None) -> dic
             _where(box, collection, found.document_id, each.document, each.page, each.start, each.end)
             | {
                 "section": list(each.section),
+                "line": each.line,
                 "quote": each.text,
                 "context": each.context,
                 "answer_start": each.answer_start,
@@ -450,6 +451,11 @@ _ALL: Final = (
                         "section": _array(
                             {"type": "string"}, "Headings above the place, outermost first; empty if there are none."
                         ),
+                        "line": {
+                            "type": ["integer", "null"],
+                            "description": "Line of the source on which it starts, counted from 1; null for formats "
+                            "without lines.",
+                        },
                         "quote": _text("The cited text, word for word."),
                         "context": {
                             "type": "boolean",

@@ -153,6 +153,8 @@ def test_results_say_where_they_are_from_word_for_word(daemon: RunningDaemon, ex
     for one in misspelled:
         assert one["did_you_mean"].endswith("to grease the bearings of the pump")
     assert {hit["title"] for hit in filtered["results"]} == {"lubrication-schedule.md"}
+    source = sample_documents()["lubrication-schedule.md"].decode().splitlines()
+    assert cited["quote"].split()[0] in source[cited["line"] - 1]
     assert answer["answer"][cited["answer_start"] : cited["answer_end"]] == cited["quote"]
     for place, text in (
         (cited, cited["quote"]),

@@ -193,6 +193,7 @@ def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedD
                 "section": ["Pumps", "Standby pump"],
                 "context": False,
                 "field": None,
+                "line": None,
             }
         ],
         "unsupported": [],

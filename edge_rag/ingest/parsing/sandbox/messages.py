@@ -19,6 +19,7 @@ from collections.abc import Collection, Mapping
 from typing import IO, Any
 
 from edge_rag.core.documents.document import Block, BlockKind, ParsedDocument
+from edge_rag.core.documents.lines import LineMap
 from edge_rag.core.documents.metadata import decode_metadata, encode_metadata, usable_metadata, validate_metadata
 from edge_rag.errors import (
     BrokenDocument,
@@ -43,7 +44,9 @@ _PAGE_HEAD = struct.Struct("<IffI")
 _SCAN_SIZES = struct.Struct("<III")
 _LONGEST_REASON = 500
 _LONGEST_EDGE = 1e6
-_BYTES_A_CHARACTER = 4
+_BYTES_A_CHARACTER = 8
+"""A character takes up to four bytes, and the mark of a line that begins with it as many."""
+
 _BYTES_A_BLOCK = 80
 _BYTES_BESIDE = 2**20
 _REJECTIONS: Mapping[str, type[DocumentRejected]] = {
@@ -119,6 +122,7 @@ def encode_parsed(media_type: str, parsed: ParsedDocument) -> bytes:
         "pages": parsed.pages,
         "metadata": encode_metadata(usable_metadata(parsed.metadata)),
         "note": parsed.note[:_LONGEST_REASON],
+        "lines": parsed.lines.steps(),
     }
     return _ANSWER + json.dumps(answer, ensure_ascii=False).encode()
 
@@ -292,7 +296,10 @@ def _parsed(answer: dict[str, Any], limits: ParsingLimits) -> ParsedDocument:
     blocks = _blocks(answer["blocks"], len(text), pages)
     metadata = validate_metadata(decode_metadata(_text(answer["metadata"])))
     title, note = _text(answer["title"])[:LONGEST_TITLE], _readable(_text(answer["note"]))
-    return ParsedDocument(title, text, tuple(blocks), pages, metadata, note)
+    lines = LineMap.of_steps(answer["lines"])
+    if len(lines.part(0, len(text))) != len(lines):
+        raise ValueError("a line begins behind the end of the text")
+    return ParsedDocument(title, text, tuple(blocks), pages, metadata, note, lines)
 
 
 def _blocks(values: Any, length: int, pages: int | None) -> list[Block]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime
+from itertools import accumulate
 from math import isfinite
 from typing import Any
 
@@ -29,6 +30,9 @@ from edge_rag.ingest.parsing.text.plain import decode_text
 
 _FENCED = re.compile(r"\A---[^\S\n]*\n(.*?)(?<=\n)(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", re.DOTALL)
 _LONGEST = 65_536
+_LINE_BREAK = re.compile(r"\r\n?|\n")
+_NEAR = 2048
+"""Characters of markup within which the next piece of a text is looked for."""
 _MAX_DEPTH = 8
 _MAX_EVENTS = 4096
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,15})")
@@ -145,21 +149,26 @@ def parse_markdown(content: bytes) -> ParsedDocument:
         UnsupportedFormat: The bytes are not text.
         BrokenDocument: The front matter is invalid.
     """
-    metadata, source = take_front_matter(decode_text(content).replace("\r\n", "\n"))
+    whole = decode_text(content).replace("\r\n", "\n")
+    metadata, source = take_front_matter(whole)
     title = metadata.get("title", "")
     builder = DocumentBuilder()
     _add_blocks(
         builder,
         MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING}).enable(["table", "strikethrough"]).parse(source),
+        1 + len(_LINE_BREAK.findall(whole[: len(whole) - len(source)])),
     )
     return replace(builder.build(title if isinstance(title, str) else ""), metadata=metadata)
 
 
-def _add_blocks(builder: DocumentBuilder, tokens: Sequence[Token]) -> None:
+def _add_blocks(builder: DocumentBuilder, tokens: Sequence[Token], first_line: int) -> None:
+    """Appends the blocks of tokens; ``first_line`` is the line of the document that they begin on."""
     heading_level = 0
     list_depth = 0
     row: list[str] | None = None
+    begin = None  # line of the row
     for token in tokens:
+        line = None if token.map is None else first_line + token.map[0]
         match token.type:
             case "heading_open":
                 heading_level = int(token.tag[1:])
@@ -170,23 +179,90 @@ def _add_blocks(builder: DocumentBuilder, tokens: Sequence[Token]) -> None:
             case "list_item_close":
                 list_depth -= 1
             case "tr_open":
-                row = []
+                row, begin = [], line
             case "tr_close":
-                builder.add(BlockKind.TABLE_ROW, " | ".join(row or ()))
+                builder.add(BlockKind.TABLE_ROW, " | ".join(row or ()), lines=() if begin is None else ((0, begin),))
                 row = None
             case "inline" if row is not None:
                 row.append(_plain(token.children or ()))
             case "inline" if heading_level:
-                builder.add(BlockKind.HEADING, _plain(token.children or ()), heading_level)
+                builder.add(BlockKind.HEADING, _plain(token.children or ()), heading_level, lines=_lines(token, line))
             case "inline":
                 kind = BlockKind.LIST_ITEM if list_depth else BlockKind.PARAGRAPH
-                builder.add(kind, _plain(token.children or ()))
+                builder.add(kind, _plain(token.children or ()), lines=_lines(token, line))
             case "fence" | "code_block":
-                builder.add(BlockKind.CODE, token.content)
+                builder.add(BlockKind.CODE, token.content, lines=_code_lines(token, line))
             case "html_block":
                 add_html(builder, token.content)
             case _:
                 pass
+
+
+def _lines(token: Token, line: int | None) -> list[tuple[int, int]]:
+    """Returns where in the plain text of an inline token lines of the source begin, for ``DocumentBuilder.add``.
+
+    Each piece of the text is looked for in the source, since markup that is removed may go over several lines.
+    """
+    if line is None:
+        return []
+    source, marks = token.content, [(0, line)]
+    at = length = 0
+
+    def pass_to(position: int) -> int:
+        """Returns the line of a position of the source; text that follows is at the end of the plain text so far."""
+        nonlocal at, line
+        assert line is not None
+        line, at = line + source.count("\n", at, position), position
+        if line != marks[-1][1]:
+            marks.append((length, line))
+        return line
+
+    for piece in _flat(token.children or ()) if "\n" in source else ():
+        shown = _plain([piece])
+        if piece.type in ("softbreak", "hardbreak"):
+            length += len(shown)
+            pass_to(source.find("\n", at) + 1 or at)
+        elif (found := _place_of(piece.content, source, at)) < 0:
+            length += len(shown)
+        else:
+            pass_to(found)
+            begin = length
+            for each in _LINE_BREAK.finditer(source, found, found + len(piece.content) if shown else found):
+                length = begin + each.end() - found
+                pass_to(each.end())
+            length = begin + len(shown)
+            pass_to(found + len(piece.content))
+    return marks
+
+
+def _place_of(piece: str, source: str, at: int) -> int:
+    """Returns where a piece of a source begins that is near; -1 if it is not found as it is written.
+
+    In code, a line break was replaced by a space.
+    """
+    until = at + len(piece) + _NEAR
+    found = source.find(piece, at, until) if piece else -1
+    if found < 0 and " " in piece:
+        found = source[at:until].replace("\n", " ").find(piece)
+        found = found if found < 0 else found + at
+    return found
+
+
+def _flat(tokens: Sequence[Token]) -> Iterator[Token]:
+    for token in tokens:
+        if token.type == "image":
+            yield from _flat(token.children or ())
+        else:
+            yield token
+
+
+def _code_lines(token: Token, line: int | None) -> list[tuple[int, int]]:
+    if line is None:
+        return []
+    lines = token.content.split("\n")
+    first = line + (token.type == "fence")
+    begins = accumulate((len(each) + 1 for each in lines[:-1]), initial=0)
+    return [(at, first + number) for number, at in enumerate(begins) if lines[number].strip()] or [(0, first)]
 
 
 def _plain(tokens: Sequence[Token]) -> str:

@@ -7,13 +7,13 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, groupby, pairwise
 
 from charset_normalizer import from_bytes
 
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import BrokenDocument, UnsupportedFormat
-from edge_rag.ingest.parsing.document_builder import DocumentBuilder, add_records, normalize
+from edge_rag.ingest.parsing.document_builder import DocumentBuilder, add_records, line_numbers, normalize
 from edge_rag.ingest.parsing.document_format import Format
 
 _BYTE_ORDER_MARKS = (
@@ -90,7 +90,6 @@ def _is_text(text: str) -> bool:
 
 
 _BULLET = re.compile(r"[-*+•◦▪‣·●○–]\s+(?=\S)")
-_BLANK_LINES = re.compile(r"\n[^\S\n]*\n")
 _UNDERLINE = re.compile(r"([=-])\1{2,}")
 _COLUMNS = re.compile(r"\S(?: {2,}|\t)\S")
 _ENTRY = re.compile(r"\s*(?:\d|[^\W\d_][\w ]{0,30}:\s)")
@@ -107,38 +106,61 @@ def parse_plain(content: bytes) -> ParsedDocument:
     Raises:
         UnsupportedFormat: The bytes are not text.
     """
-    builder = DocumentBuilder()
-    add_plain(builder, decode_text(content))
+    builder, source = DocumentBuilder(), decode_text(content)
+    add_plain(builder, source, line_numbers(source))
     return builder.build()
 
 
-def add_plain(builder: DocumentBuilder, source: str) -> None:
-    """Appends the blocks of a text, like ``parse_plain``."""
-    for paragraph in _BLANK_LINES.split(normalize(source).strip("\n")):
-        for kind, text, level in _blocks([line for line in paragraph.split("\n") if line.strip()] or [""]):
-            builder.add(kind, text, level)
+def add_plain(builder: DocumentBuilder, source: str, numbers: Sequence[int] = ()) -> None:
+    """Appends the blocks of a text, like ``parse_plain``.
+
+    Args:
+        builder: Receives the blocks.
+        source: The text.
+        numbers: The line of the document that each line of the normalized text is on; none if they cannot be told.
+    """
+    lines = normalize(source).split("\n")
+    for blank, paragraph in groupby(range(len(lines)), lambda place: not lines[place].strip()):
+        if blank:
+            continue
+        places = list(paragraph)
+        for kind, level, within in _blocks([lines[place] for place in places]):
+            texts = [text for _, text in within]
+            begins = accumulate((len(text) + 1 for text in texts[:-1]), initial=0)
+            marks = (
+                [(at, numbers[places[line]]) for at, (line, _) in zip(begins, within, strict=True)] if numbers else ()
+            )
+            builder.add(kind, "\n".join(texts), level, lines=marks)
 
 
-def _blocks(lines: list[str]) -> list[tuple[BlockKind, str, int]]:
-    """Returns the blocks of one paragraph: an underlined heading, list items, joined prose, or one block per line."""
+_Lines = list[tuple[int, str]]
+"""Lines of a paragraph, each with its place in it."""
+
+
+def _blocks(lines: list[str]) -> Iterator[tuple[BlockKind, int, _Lines]]:
+    """Yields the blocks of one paragraph with their levels: an underlined heading, list items, joined prose, or one
+    block per line."""
     if len(lines) == 2 and (underline := _UNDERLINE.fullmatch(lines[1].strip())):
-        return [(BlockKind.HEADING, lines[0], 1 if underline.group(1) == "=" else 2)]
-    if _BULLET.match(lines[0].lstrip()):
-        return [(BlockKind.LIST_ITEM, item, 0) for item in _items(lines)]
-    if _is_wrapped(lines):
-        return [(BlockKind.PARAGRAPH, "\n".join(lines), 0)]
-    return [(BlockKind.LIST_ITEM, line, 0) for line in lines]
+        yield BlockKind.HEADING, 1 if underline.group(1) == "=" else 2, [(0, lines[0])]
+    elif _BULLET.match(lines[0].lstrip()):
+        for item in _items(lines):
+            yield BlockKind.LIST_ITEM, 0, item
+    elif _is_wrapped(lines):
+        yield BlockKind.PARAGRAPH, 0, list(enumerate(lines))
+    else:
+        for numbered in enumerate(lines):
+            yield BlockKind.LIST_ITEM, 0, [numbered]
 
 
-def _items(lines: list[str]) -> list[str]:
-    items: list[str] = []
-    for line in lines:
+def _items(lines: list[str]) -> list[_Lines]:
+    items: list[_Lines] = []
+    for place, line in enumerate(lines):
         stripped = line.lstrip()
         bullet = _BULLET.match(stripped)
         if bullet:
-            items.append(stripped[bullet.end() :])
+            items.append([(place, stripped[bullet.end() :])])
         else:
-            items[-1] += "\n" + stripped
+            items[-1].append((place, stripped))
     return items
 
 
@@ -177,7 +199,8 @@ def parse_delimited(content: bytes) -> ParsedDocument:
     text = decode_text(content).replace("\r\n", "\n").replace("\r", "\n")
     builder = DocumentBuilder()
     csv.field_size_limit(_LONGEST_CELL)
-    add_records(builder, _rows(text, find_separator(text)))
+    rows = _Rows(text, find_separator(text))
+    add_records(builder, rows, lambda: rows.line)
     return builder.build()
 
 
@@ -198,12 +221,23 @@ def _evenness(sample: str, separator: str) -> tuple[float, int]:
     return (widths.count(usual) / len(widths), usual) if usual > 1 else (0.0, usual)
 
 
-def _rows(text: str, separator: str) -> Iterator[Sequence[str]]:
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
-    try:
-        yield from reader
-    except csv.Error as error:
-        raise BrokenDocument(f"its line {reader.line_num:,} cannot be read as a row of cells: {error}") from error
+class _Rows:
+    """The rows of a text; ``line`` is where the last one that was read begins."""
+
+    def __init__(self, text: str, separator: str) -> None:
+        self._reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
+        self.line = 0
+
+    def __iter__(self) -> Iterator[Sequence[str]]:
+        return self
+
+    def __next__(self) -> Sequence[str]:
+        self.line = self._reader.line_num + 1
+        try:
+            return next(self._reader)
+        except csv.Error as error:
+            line = self._reader.line_num
+            raise BrokenDocument(f"its line {line:,} cannot be read as a row of cells: {error}") from error
 
 
 PLAIN = Format(

@@ -166,6 +166,7 @@ class Answer:
                 "document_id": document_id,
                 "document": citation.document,
                 "page": citation.page,
+                "line": citation.line,
                 "start": citation.start,
                 "end": citation.end,
                 "text": citation.text,
