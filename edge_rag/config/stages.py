@@ -8,7 +8,14 @@ from pydantic import Field
 
 from edge_rag.config.sections import DirectoryPath, Section
 from edge_rag.core.answer import UnsupportedText
-from edge_rag.core.query import AnswerMode, ContextPruning, KvPrecision, PassageOrder, PromptProfileName, SchedulingPreset
+from edge_rag.core.query import (
+    AnswerMode,
+    ContextPruning,
+    KvPrecision,
+    PassageOrder,
+    PromptProfileName,
+    SchedulingPreset,
+)
 
 MESSAGE_LANGUAGES: Final = "ar|de|el|en|es|fa|fr|hi|it|ja|ko|nl|pl|pt|ro|ru|th|tr|uk|vi|zh"
 """Languages that there are messages in."""
