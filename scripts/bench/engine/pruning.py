@@ -1,6 +1,6 @@
 """Measures prompts from which sentences without evidence are left out (generator.context_pruning) against whole ones.
 
-    python -m scripts.bench.quality.pruning --model FOLDER [--every 3] [--half odd] [--modes free cite] [--json]
+    python -m scripts.bench.engine.pruning --model FOLDER [--every 3] [--half odd] [--modes free cite] [--json]
 
 Each paragraph of a SQuAD-format file becomes a document, each question is retrieved and reranked as the daemon does it
 and then answered twice, with a whole prompt and with a pruned one, by turns first. No KV is reused. Printed for
