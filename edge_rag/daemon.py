@@ -53,6 +53,7 @@ from edge_rag.telemetry.metrics.components import (
     OffloadMetrics,
     PlacementMetrics,
     StageMetrics,
+    TokenVectorMetrics,
 )
 from edge_rag.telemetry.metrics.engine import EngineMetrics
 from edge_rag.telemetry.systemd_notify import SystemdNotifier
@@ -193,6 +194,8 @@ async def _serve(
         registry.register(StageMetrics(collector.stages))
         registry.register(PlacementMetrics(app.models))
         registry.register(LibraryMetrics(app.directory.damage))
+        if app.sources is not None and app.directory.token_vectors is not None:
+            registry.register(TokenVectorMetrics(app.sources, app.directory.token_vectors.use))
         if settings.metrics.port is not None:
             metrics.serve(settings.metrics.port)
         models = ModelManager(settings, app.generators.store, app.model_jobs)

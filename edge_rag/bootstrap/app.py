@@ -13,12 +13,12 @@ from typing import Final
 from edge_rag.bootstrap.device import choose_profile, make_board_monitor, make_memory_monitor
 from edge_rag.bootstrap.encoders import COMPILED_FOLDER, EncoderOpener, Encoders
 from edge_rag.bootstrap.generators import GeneratorFactory, KvDisk
-from edge_rag.bootstrap.memory_planner import MemoryPlanner, parsing_bytes
+from edge_rag.bootstrap.memory_planner import MemoryPlanner, parsing_bytes, token_vector_bytes
 from edge_rag.bootstrap.offload import make_encoder_offload, make_offloading
 from edge_rag.bootstrap.startup_log import log_ignored_generator, log_memory_plan, log_profile
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
-from edge_rag.core.monitoring.resources import MemoryPressureState, Throttling
+from edge_rag.core.monitoring.resources import MemoryPressureState, PassageSources, Throttling
 from edge_rag.core.monitoring.status import ModelInUse, RemoteInUse
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.probe import probe
@@ -81,6 +81,7 @@ class App:
         ingest: Ingest of documents, directly and as jobs.
         encoders: Models in the roles of embedder and reranker, and entailment if there is one.
         checks: Checks answers with the entailment model.
+        sources: Returns where the token vectors of reranked passages came from; None with a cross-encoder.
         profile: Device profile in force.
         choice: How it was chosen.
         memory_plan: Memory plan at startup.
@@ -102,6 +103,7 @@ class App:
     ingest: Ingest
     encoders: tuple[ModelInUse, ...]
     checks: CheckThread
+    sources: Callable[[], PassageSources] | None
     profile: DeviceProfile
     choice: ProfileChoice
     memory_plan: MemoryPlan
@@ -268,12 +270,15 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
             on_removed=generator.forget,
             working=partial(track_activity, "ingest"),
             embedding=remote_embedder,
+            token_embedder=None if encoders.max_sim is None else embedder,
             renew_later=True,
             on_progress=lambda done, total: on_progress(
                 f"indexing the words of stored documents anew: {done:,} of {total:,} passages"
             ),
         )
         built.callback(directory.close)
+        if encoders.max_sim is not None and directory.token_vectors is not None:
+            encoders.max_sim.attach(directory.token_vectors)
         _attach_kv_disk(generators, directory, settings)
 
         # Queries and ingest.
@@ -344,6 +349,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         ingest=ingest,
         encoders=encoders.models,
         checks=checks,
+        sources=None if encoders.max_sim is None else encoders.max_sim.sources,
         profile=profile,
         choice=choice,
         memory_plan=plan,
@@ -367,6 +373,7 @@ def _retriever_options(settings: Settings, plan: MemoryPlan, parsers: int) -> Re
         spool_bytes=settings.ingest.spool_mib * _MIB,
         files_bytes=settings.ingest.files_mib * _MIB,
         keep_originals=settings.ingest.keep_originals,
+        token_vector_bytes=token_vector_bytes(settings),
     )
 
 

@@ -55,6 +55,7 @@ class Encoders:
         reranker_device: Device of the reranker, in metrics.
         keep_memory: Sets whether encoders keep the memory of intermediate results between runs; they do at first.
         entailment: The entailment model; None without one.
+        max_sim: The reranker if it compares token vectors of passages, which can be kept; None for a cross-encoder.
     """
 
     embedder: TextEncoder
@@ -64,6 +65,7 @@ class Encoders:
     embedder_device: str
     reranker_device: str
     keep_memory: Callable[[bool], None]
+    max_sim: MaxSimReranker | None
     entailment: EntailmentModel | None = None
 
     @classmethod
@@ -108,14 +110,16 @@ class Encoders:
             shared = replace(placement, stage=ModelStage.RERANKER)
             model = ModelInUse(embedder_model.name, "max-sim of token vectors", shared)
             log_placement(model)
+            reranker = MaxSimReranker(embedder, cache_bytes=cache_bytes)
             return cls(
                 embedder,
-                MaxSimReranker(embedder, cache_bytes=cache_bytes),
+                reranker,
                 f"{max_sim.METHOD} {embedder.name}",
                 (embedder_model, model),
                 device,
                 device,
                 embedder.keep_memory,
+                reranker,
             )
         encoder, placement = place(ModelStage.RERANKER, stages[ModelStage.RERANKER], opener.reranker(folders.reranker))
         model = ModelInUse(folders.reranker.name, "cross-encoder", placement)
@@ -133,6 +137,7 @@ class Encoders:
             device,
             device_name(placement),
             keep_memory,
+            None,
         )
 
 

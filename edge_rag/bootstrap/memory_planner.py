@@ -26,6 +26,7 @@ from edge_rag.device.memory_plan import (
 from edge_rag.device.profile import DeviceProfile
 from edge_rag.engine.scheduling.policy import StepSize, limits_for
 from edge_rag.generator.constraints.grammar import GRAMMAR_MEMORY_BYTES
+from edge_rag.index.token_vectors import default_budget
 from edge_rag.ingest.page_images import CACHE_BYTES as CACHED_PAGES_BYTES
 from edge_rag.model_store.store import RoleFolders
 from edge_rag.reranker.max_sim import CACHE_BYTES
@@ -46,6 +47,7 @@ _NPU_GRAPH_FACTOR: Final = 1.2  # of the weights, for each graph; the token tabl
 _PARSER_BYTES: Final = 36 * _MIB
 _CHECKER_BYTES: Final = 40 * _MIB  # while formats are in use
 _STORE_BYTES: Final = 16 * _MIB  # caches of SQLite, and additions to indexes until the next start
+_TOKEN_VECTOR_BYTES: Final = 8 * _MIB  # SQLite's caches, and which passages there are
 _TOKENIZER_BYTES: Final = 6 * _MIB
 _TOKENIZER_FACTOR: Final = 12  # of the size of tokenizer.json, grammars included
 _UNIGRAM_FACTOR: Final = 37  # where pieces have scores: their prefixes are a tree of hash tables
@@ -90,6 +92,7 @@ class MemoryPlanner:
         self.parsers = _parsers(facts)
         self._fixed = (
             *_fixed(folders.embedder, settings.data_directory / "vectors", self.parsers),
+            *_token_vectors(settings, folders),
             _messages(settings),
             *_pages(settings),
             *_npu(profile, folders),
@@ -197,6 +200,19 @@ def _fixed(embedder: Path, vectors: Path, parsers: int) -> Iterator[MemoryItem]:
 def _messages(settings: Settings) -> MemoryItem:
     budget = settings.limits.message_memory_mib
     return MemoryItem("messages", message_memory_bytes(settings), f"{budget} MiB shared, and gRPC's buffers")
+
+
+def token_vector_bytes(settings: Settings) -> int:
+    """Returns the disk space for token vectors of passages."""
+    wanted = settings.retriever.token_vectors_mib
+    return default_budget(settings.data_directory) if wanted is None else wanted * _MIB
+
+
+def _token_vectors(settings: Settings, folders: RoleFolders) -> Iterator[MemoryItem]:
+    budget = token_vector_bytes(settings)
+    if folders.reranker is None and budget:
+        detail = f"up to {budget // _MIB} MiB on disk, which the system may keep in memory that is free"
+        yield MemoryItem("token vectors", _TOKEN_VECTOR_BYTES, detail)
 
 
 def _pages(settings: Settings) -> Iterator[MemoryItem]:

@@ -50,6 +50,13 @@ class RetrieverSettings(Section):
         le=10_000_000,
         description="Passages of a collection up to which search is exact. A larger collection gets an index on disk.",
     )
+    token_vectors_mib: int | None = Field(
+        default=None,
+        ge=0,
+        le=1_048_576,
+        description="Disk space for token vectors of passages, which the reranker compares, in the data directory, "
+        "MiB: about 18 KB a passage. Unset: a sixteenth of the free space, at most 1,024; 0 turns it off.",
+    )
     milvus: MilvusSettings = Field(default_factory=MilvusSettings)
 
 

@@ -37,6 +37,7 @@ from edge_rag.core.placement import OffloadRule
 from edge_rag.core.ports import Embedder, Embedding, IngestTask
 from edge_rag.errors import CollectionNotFound, DocumentRejected, InvalidRequest, StorageCorrupt
 from edge_rag.index.manager import VectorIndexes
+from edge_rag.index.token_vectors import IngestedVectors, TokenVectorFile
 from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits, chunk_document, index_text
 from edge_rag.ingest.embedding import LocalEmbedding
 from edge_rag.ingest.parsing.sandbox.pool import ParserPool
@@ -89,6 +90,7 @@ class LocalDocumentLibrary:
             derived from earlier epochs can be discarded.
         working: Returns a context that is entered while chunks are embedded on this box.
         embedding: Source of the vectors; the embedder if None.
+        token_vectors: Keeps the token vectors of passages that are embedded on this box; None keeps none.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class LocalDocumentLibrary:
         on_removed: Callable[[str, int], None],
         working: Callable[[], AbstractContextManager[None]] = nullcontext,
         embedding: Embedding | None = None,
+        token_vectors: TokenVectorFile | None = None,
     ) -> None:
         self._store = store
         self._vectors = vectors
@@ -110,6 +113,7 @@ class LocalDocumentLibrary:
         self._chunk_limits = chunk_limits
         self._on_removed = on_removed
         self._working = working
+        self._token_vectors = token_vectors
         self._max_chunk_tokens = embedder.max_tokens - chunk_limits.context - SPECIAL_TOKENS
         self._committing = threading.Lock()
 
@@ -129,15 +133,16 @@ class LocalDocumentLibrary:
             StorageError: The data directory failed; the document was not stored.
             NotReady, RequestCancelled: The task was ended; the document was not stored.
         """
-        prepared = self._prepare(upload, task)
-        if isinstance(prepared, IngestOutcome):
-            if prepared.status is IngestStatus.UNCHANGED:
-                self._store.supersede_queued(upload.collection, upload.name)
-            return prepared
-        with self._committing:
-            change = self._store.put(prepared, task.check)
-            self._discard_removed(change)
-            self._vectors.apply(change, prepared.vectors)
+        with self._ingesting() as tokens:
+            prepared = self._prepare(upload, task, tokens)
+            if isinstance(prepared, IngestOutcome):
+                if prepared.status is IngestStatus.UNCHANGED:
+                    self._store.supersede_queued(upload.collection, upload.name)
+                return prepared
+            with self._committing:
+                change = self._store.put(prepared, task.check)
+                self._apply(change, prepared, tokens)
+        self._forget(change)
         return self._outcome(change, prepared.parsed.note)
 
     def take(self, upload: Upload, ticket: Ticket, task: IngestTask = UNSCHEDULED) -> IngestOutcome | None:
@@ -154,18 +159,34 @@ class LocalDocumentLibrary:
         Raises:
             InvalidRequest, InferenceFailed, StorageError, NotReady, RequestCancelled: As ``ingest``.
         """
-        prepared = self._prepare(upload, task)
-        if isinstance(prepared, IngestOutcome):
-            return prepared
-        with self._committing:
-            change = self._store.put_accepted(prepared, ticket, task.check)
-            if change is None:
-                return None
-            self._discard_removed(change)
-            self._vectors.apply(change, prepared.vectors)
+        with self._ingesting() as tokens:
+            prepared = self._prepare(upload, task, tokens)
+            if isinstance(prepared, IngestOutcome):
+                return prepared
+            with self._committing:
+                change = self._store.put_accepted(prepared, ticket, task.check)
+                if change is None:
+                    return None
+                self._apply(change, prepared, tokens)
+        self._forget(change)
         return self._outcome(change, prepared.parsed.note)
 
-    def _prepare(self, upload: Upload, task: IngestTask) -> NewDocument | IngestOutcome:
+    def _ingesting(self) -> AbstractContextManager[IngestedVectors | None]:
+        return nullcontext() if self._token_vectors is None else self._token_vectors.ingesting()
+
+    def _apply(self, change: DocumentChange, prepared: NewDocument, tokens: IngestedVectors | None) -> None:
+        """Applies the committed change of a new document to what is derived from it."""
+        self._discard_removed(change)
+        self._vectors.apply(change, prepared.vectors)
+        if tokens is not None:
+            tokens.keep(change.added, [index_text(chunk.context, chunk.text) for chunk in prepared.chunks])
+
+    def _forget(self, change: DocumentChange) -> None:
+        """Removes the token vectors of removed chunks; chunks never get their ids, so other changes may come before."""
+        if self._token_vectors is not None:
+            self._token_vectors.remove(change.removed)
+
+    def _prepare(self, upload: Upload, task: IngestTask, tokens: IngestedVectors | None) -> NewDocument | IngestOutcome:
         """Prepares a document for storage; returns the outcome if it is unchanged or rejected."""
         require_collection_name(upload.collection)
         require_document_name(upload.name)
@@ -184,7 +205,7 @@ class LocalDocumentLibrary:
             return IngestOutcome(upload.name, IngestStatus.REJECTED, None, str(error), RejectionCause.of(error))
         chunks = self._chunk(parsed, limits, task)
         texts = [index_text(chunk.context, chunk.text) for chunk in chunks]
-        vectors = self._embed(upload.collection, texts, task)
+        vectors = self._embed(upload.collection, texts, task, tokens)
         task.report(IngestPhase.COMMITTING, len(chunks), len(chunks))
         return NewDocument(
             collection=upload.collection,
@@ -346,6 +367,7 @@ class LocalDocumentLibrary:
             change = self._store.delete(collection, document)
             self._discard_removed(change)
             self._vectors.apply(change, np.empty((0, self._embedder.dimension), dtype=np.float32))
+        self._forget(change)
         return change.info
 
     def update_metadata(self, collection: str, document: str, given: Metadata) -> DocumentInfo:
@@ -376,6 +398,8 @@ class LocalDocumentLibrary:
             number, info, epoch = remove()
             self._on_removed(info.name, epoch)
             self._vectors.drop(number)
+        if self._token_vectors is not None:
+            self._token_vectors.forget_removed()
         return info
 
     def renew_vectors(self, commit: Callable[[], tuple[Change, NDArray[np.float32]] | None]) -> bool:
@@ -464,7 +488,10 @@ class LocalDocumentLibrary:
         metadata, chunk_tokens = self._store.ingested_with(present.document_id)
         return metadata == given and limits.target == (chunk_tokens or self._chunk_limits.target)
 
-    def _embed(self, collection: str, texts: Sequence[str], task: IngestTask) -> NDArray[np.float32]:
+    def _embed(
+        self, collection: str, texts: Sequence[str], task: IngestTask, tokens: IngestedVectors | None
+    ) -> NDArray[np.float32]:
+        embed = self._embedder.embed if tokens is None else tokens.embed
         worked_s = 0.0
 
         def embed_locally(part: Sequence[str]) -> NDArray[np.float32]:
@@ -472,7 +499,7 @@ class LocalDocumentLibrary:
             with task.embedding(), self._working():
                 task.check()
                 began = time.monotonic()
-                vectors = self._embedder.embed(part)
+                vectors = embed(part)
                 worked_s = time.monotonic() - began
                 task.charge(worked_s)
                 return vectors

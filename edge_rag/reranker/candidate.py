@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.analysis.terms import terms_of
+from edge_rag.analysis.terms import Term, terms_of
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import Passage
 from edge_rag.core.text import sentence_spans
 from edge_rag.reranker.labels import keys_of, labels_of
 from edge_rag.reranker.scoring import coverage
-from edge_rag.runtime.encoder.text_encoder import TokenVectors
+from edge_rag.runtime.encoder.token_vectors import TokenVectors
 
 
 def model_text(passage: Passage) -> str:
@@ -90,20 +91,41 @@ class EncodedPassage:
     @classmethod
     def of(cls, passage: Passage, vectors: TokenVectors) -> EncodedPassage:
         """Returns the encoded passage; ``vectors`` are the token vectors of its ``model_text``."""
-        counts = Counter(term for _, _, term in terms_of(model_text(passage)))
-        same = {term: term for term in counts}
+        read = model_text(passage)
+        found = list(terms_of(read))
+        counts = Counter(term for _, _, term in found)
         text = passage.text
         spans = sentence_spans(text)
-        sentences = tuple(
-            (start, end, tuple(same.get(term, term) for _, _, term in terms_of(text[start:end])))
-            for start, end in spans
-        )
+        sentences = tuple(_sentences(text, spans, found, len(read) - len(text)))
         look_ups = tuple(_look_ups(text, spans))
         arrays = vectors.vectors.nbytes + vectors.offsets.nbytes
         terms = sum(sys.getsizeof(term) for term in counts) + sys.getsizeof(counts)
         references = sum(sys.getsizeof(each) + sys.getsizeof(each[2]) for each in sentences)
         references += sum(map(_bytes, look_ups))
         return cls(vectors, counts, counts.total(), sentences, look_ups, arrays + terms + references)
+
+
+def _sentences(
+    text: str, spans: Sequence[tuple[int, int]], terms: Sequence[Term], shift: int
+) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+    """Yields the sentences of a text with their index terms.
+
+    Args:
+        text: The text.
+        spans: Its sentences.
+        terms: Terms of what the text is the end of, in order.
+        shift: Characters before the text there.
+    """
+    starts = [term.start - shift for term in terms]
+    first = bisect_left(starts, 0)
+    for start, end in spans:
+        last = bisect_left(starts, end, first)
+        own = terms[first:last]
+        if not own or (own[0].start - shift >= start and own[-1].end - shift <= end):
+            yield start, end, tuple(term.term for term in own)
+        else:  # a number or a run of characters without spaces goes beyond the sentence, and is cut with it
+            yield start, end, tuple(term for _, _, term in terms_of(text[start:end]))
+        first = last
 
 
 def _look_ups(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[LookUp]:
@@ -167,6 +189,22 @@ def compare(
         RerankCandidate(passage, each, columns)
         for passage, each, columns in zip(passages, encoded, np.split(cosines, ends[:-1], axis=1), strict=True)
     )
+
+
+class KeptVectors(Protocol):
+    """Token vectors of passages that outlast the process, most of them computed when documents were ingested."""
+
+    def __contains__(self, passage: Passage) -> bool:
+        """Whether a passage's vectors are probably kept; any thread, at once."""
+        ...
+
+    def read(self, passages: Sequence[Passage]) -> list[TokenVectors | None]:
+        """Returns the vectors of each passage, in order; None where they are not kept or damaged."""
+        ...
+
+    def write(self, passages: Sequence[Passage], vectors: Sequence[TokenVectors]) -> None:
+        """Keeps vectors of passages that were asked for, if there is room or others are asked for less."""
+        ...
 
 
 class PassageCache:

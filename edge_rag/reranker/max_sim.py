@@ -52,9 +52,11 @@ from numpy.typing import NDArray
 
 from edge_rag.analysis.known_words import knows_words
 from edge_rag.analysis.languages import in_different_languages
+from edge_rag.core.monitoring.resources import PassageSources
 from edge_rag.core.passage import Passage, RankedPassage, Reranked, RerankRequest, Retrieved
 from edge_rag.reranker.candidate import (
     EncodedPassage,
+    KeptVectors,
     PassageCache,
     RerankCandidate,
     compare,
@@ -65,7 +67,7 @@ from edge_rag.reranker.centring import TokenCentres
 from edge_rag.reranker.evidence import EncoderCalibration, EvidenceWeights, weigh_sentences
 from edge_rag.reranker.places import falling, with_places
 from edge_rag.reranker.scoring import (
-    TokenVectorizer,
+    PassageVectorizer,
     bm25,
     log_boosts,
     max_sim,
@@ -74,15 +76,15 @@ from edge_rag.reranker.scoring import (
     standardize,
     weights_by_term,
 )
-from edge_rag.runtime.encoder.text_encoder import TokenVectors
+from edge_rag.runtime.encoder.token_vectors import TokenVectors
 
-METHOD: Final = "max-sim.6"
+METHOD: Final = "max-sim.7"
 """Identifies the computation of scores and evidence; changes when equal vectors may give other results."""
 
 RANK_CONSTANT: Final = 20.0
 """The k of the retriever's order, as in the retriever's own fusion."""
 
-CACHE_BYTES: Final = 64 << 20
+CACHE_BYTES: Final = 48 << 20
 """Capacity of the passage cache if memory allows, bytes."""
 
 
@@ -140,7 +142,7 @@ class MaxSimReranker:
 
     def __init__(
         self,
-        vectorizer: TokenVectorizer,
+        vectorizer: PassageVectorizer,
         passage_weights: PassageWeights | None = None,
         evidence_weights: EvidenceWeights | None = None,
         cache_bytes: int = CACHE_BYTES,
@@ -151,6 +153,16 @@ class MaxSimReranker:
         self._calibration = EncoderCalibration(vectorizer)
         self._centres = TokenCentres(vectorizer)
         self._cache = PassageCache(cache_bytes)
+        self._kept: KeptVectors | None = None
+        self._sources = PassageSources()
+
+    def sources(self) -> PassageSources:
+        """How many passages were compared since the start, by where their vectors came from."""
+        return self._sources
+
+    def attach(self, kept: KeptVectors) -> None:
+        """Takes the vectors of passages from there from now on, and keeps others there; before the first request."""
+        self._kept = kept
 
     def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
         """Answers each request, in order; the texts of all requests are encoded in one call, each once.
@@ -159,18 +171,21 @@ class MaxSimReranker:
             InferenceFailed: The encoder failed.
         """
         passages, read = self._passages(requests)
-        questions = [text for request in requests for text in _wordings(request)]
-        unread = [text for text in passages if text not in read]
-        encoded = list(dict.fromkeys((*questions, *unread)))
-        vectors = dict(zip(encoded, self._vectorizer.token_vectors(encoded), strict=True))
-        read |= {text: EncodedPassage.of(passages[text], vectors[text]) for text in unread}
+        read |= self._encode({text: passage for text, passage in passages.items() if text not in read})
         self._keep(passages, read)
+        questions = list(dict.fromkeys(text for request in requests for text in _wordings(request)))
+        vectors = dict(zip(questions, self._vectorizer.token_vectors(questions), strict=True))
         return [self._rank(request, [vectors[text] for text in _wordings(request)], read) for request in requests]
 
     def unread_characters(self, request: RerankRequest) -> int:
-        """Returns the characters of the passages that are not in the cache; any thread."""
+        """Returns the characters of the passages that have to be encoded; any thread."""
         passages = (hit.passage for hit in request.retrieved.hits)
-        return sum(len(passage.text) for passage in passages if passage not in self._cache)
+        kept = self._kept
+        return sum(
+            len(passage.text)
+            for passage in passages
+            if passage not in self._cache and (kept is None or passage not in kept)
+        )
 
     def rerank_in_steps(self, request: RerankRequest, step_characters: int) -> Generator[None, None, Reranked]:
         """Returns what ``rerank`` returns for one request; yields whenever about so many characters were encoded.
@@ -181,18 +196,33 @@ class MaxSimReranker:
         passages, read = self._passages((request,))
         unread = [text for text in passages if text not in read]
         for step in in_steps(unread, step_characters):
-            vectors = self._vectorizer.token_vectors(step)
-            read |= {text: EncodedPassage.of(passages[text], each) for text, each in zip(step, vectors, strict=True)}
+            read |= self._encode({text: passages[text] for text in step})
             yield
         self._keep(passages, read)
         return self._rank(request, self._vectorizer.token_vectors(_wordings(request)), read)
 
     def _passages(self, requests: Sequence[RerankRequest]) -> tuple[dict[str, Passage], dict[str, EncodedPassage]]:
-        """Returns the passages of requests by their texts, and those of them that are in the cache."""
+        """Returns the passages of requests by their texts, and those of them that need not be encoded."""
         hits = [hit for request in requests for hit in request.retrieved.hits]
         passages = {model_text(hit.passage): hit.passage for hit in hits}
         read = {text: kept for text, passage in passages.items() if (kept := self._cache.get(passage)) is not None}
+        cached = len(read)
+        others = [text for text in passages if text not in read]
+        if self._kept is not None and others:
+            found = self._kept.read([passages[text] for text in others])
+            for text, vectors in zip(others, found, strict=True):
+                if vectors is not None:
+                    read[text] = EncodedPassage.of(passages[text], vectors)
+        self._sources = self._sources.plus(PassageSources(cached, len(read) - cached, len(passages) - len(read)))
         return passages, read
+
+    def _encode(self, passages: Mapping[str, Passage]) -> dict[str, EncodedPassage]:
+        """Encodes passages, by their texts, and keeps their vectors."""
+        vectors = self._vectorizer.passage_tokens(list(passages))
+        if self._kept is not None and passages:
+            self._kept.write(list(passages.values()), vectors)
+        encoded = zip(passages.items(), vectors, strict=True)
+        return {text: EncodedPassage.of(passage, each) for (text, passage), each in encoded}
 
     def _keep(self, passages: Mapping[str, Passage], read: Mapping[str, EncodedPassage]) -> None:
         for text, passage in passages.items():

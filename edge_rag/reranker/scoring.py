@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edge_rag.analysis.terms import terms_of
 from edge_rag.core.passage import Hit, RankedPassage, Reranked, RerankRequest
-from edge_rag.runtime.encoder.text_encoder import TokenVectors
+from edge_rag.runtime.encoder.token_vectors import TokenVectors
 
 _WORD = re.compile(r"[^\W_]+")
 _STEMS_KEPT = 65_536
@@ -142,6 +142,18 @@ class TokenVectorizer(Protocol):
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
         """Encodes each text, in order; a text's vectors do not depend on the others.
+
+        Raises:
+            InferenceFailed: The model failed.
+        """
+        ...
+
+
+class PassageVectorizer(TokenVectorizer, Protocol):
+    """Encodes passages, too, as they are kept."""
+
+    def passage_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
+        """Encodes each passage, in order; with the bits that its kept vectors have.
 
         Raises:
             InferenceFailed: The model failed.

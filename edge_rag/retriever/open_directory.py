@@ -16,6 +16,7 @@ from edge_rag.errors import ConfigurationError
 from edge_rag.index.local import IndexLimits, LocalIndexes
 from edge_rag.index.manager import VectorIndexes
 from edge_rag.index.ports import IndexBackend
+from edge_rag.index.token_vectors import PassageEmbedder, TokenVectorFile, remove_token_vectors
 from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits
 from edge_rag.ingest.embedding import LocalEmbedding
 from edge_rag.ingest.library import LocalCollectionLibrary, LocalDocumentLibrary
@@ -82,6 +83,7 @@ class RetrieverOptions:
         spool_bytes: Most bytes of all documents together that arrive or are queued.
         files_bytes: Most bytes of all files together that were sent to become documents.
         keep_originals: Whether the bytes of documents are kept that are stored from now on.
+        token_vector_bytes: Most bytes of kept token vectors; 0 removes them.
     """
 
     chunk_tokens: int = 120
@@ -95,6 +97,7 @@ class RetrieverOptions:
     spool_bytes: int = 1 << 30
     files_bytes: int = 4 << 30
     keep_originals: bool = True
+    token_vector_bytes: int = 0
 
 
 class OpenDirectory:
@@ -117,6 +120,7 @@ class OpenDirectory:
         evaluation: Test questions of collections.
         damage: What is damaged; None unless only what is whole of a damaged library is open.
         renewal: Embeds chunks again whose vector another embedder computed; to be started if that was left for later.
+        token_vectors: Token vectors of passages; None where none are kept.
     """
 
     def __init__(
@@ -138,6 +142,7 @@ class OpenDirectory:
         evaluation: EvaluationStore,
         damage: LibraryDamage | None,
         renewal: VectorRenewal,
+        token_vectors: TokenVectorFile | None,
         resources: ExitStack,
     ) -> None:
         self.identity = identity
@@ -157,6 +162,7 @@ class OpenDirectory:
         self.stored_backups = stored_backups
         self.damage = damage
         self.renewal = renewal
+        self.token_vectors = token_vectors
         self._resources = resources
 
     def epochs(self) -> dict[str, int]:
@@ -183,6 +189,7 @@ def open_data_directory(
     on_removed: Callable[[str, int], None] = _ignore,
     working: Callable[[], AbstractContextManager[None]] = nullcontext,
     embedding: Embedding | None = None,
+    token_embedder: PassageEmbedder | None = None,
     renew_later: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> OpenDirectory:
@@ -199,6 +206,7 @@ def open_data_directory(
         on_removed: Called with a collection's name and its new epoch after text of it was removed.
         working: Returns a context that is entered while chunks of a document are embedded on this box.
         embedding: Source of the vectors of documents and questions; must give the embedder's own. The embedder if None.
+        token_embedder: The embedder of this box where its token vectors of passages are to be kept; None keeps none.
         renew_later: Whether vectors of another embedder are left to ``renewal``; not in a damaged library.
         on_progress: Called with the numbers of passages done and of all while words are indexed anew, as after an
             upgrade.
@@ -233,12 +241,20 @@ def open_data_directory(
         parsers = ParserPool(partial(ParserProcess, options.parsing, options.scan_languages), options.parsers)
         resources.callback(parsers.close)
         pages = PageImages(store, parsers)
+        token_vectors = None
+        if token_embedder is None:
+            remove_token_vectors(path)
+        elif damage is None:
+            token_vectors = TokenVectorFile(path, token_embedder, options.token_vector_bytes, stored.present)
+            resources.callback(token_vectors.close)
 
         def removed(collection: str, epoch: int) -> None:
             pages.forget(collection)
             on_removed(collection, epoch)
 
-        library = LocalDocumentLibrary(store, vectors, parsers, embedder, limits, removed, working, embedding)
+        library = LocalDocumentLibrary(
+            store, vectors, parsers, embedder, limits, removed, working, embedding, token_vectors
+        )
         source = embedding or LocalEmbedding(embedder)
         renewal = VectorRenewal(database, stored, vectors, library, embedder, source, working)
         if damage is not None or not renew_later:
@@ -278,6 +294,7 @@ def open_data_directory(
             EvaluationStore(database),
             damage,
             renewal,
+            token_vectors,
             resources.pop_all(),
         )
 

@@ -35,6 +35,9 @@ DATABASE: Final = "documents.sqlite3"
 SPOOL: Final = "spool"
 KV: Final = "kv"
 """Folder of a data directory with saved KV pages; not part of a backup."""
+TOKEN_VECTORS: Final = "token-vectors.sqlite3"
+"""File of a data directory with token vectors of passages; not part of a backup."""
+TOKEN_VECTOR_FILES: Final = tuple(f"{TOKEN_VECTORS}{ending}" for ending in ("", "-wal", "-shm"))
 _MANIFEST: Final = "manifest.json"
 _CHECKSUM: Final = "manifest.sha256"
 _FORMAT: Final = 1

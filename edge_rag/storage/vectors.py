@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.documents.collection import BackendKind
+from edge_rag.core.ids import ChunkId
 from edge_rag.errors import StorageCorrupt
 from edge_rag.storage.database import Database
 from edge_rag.storage.statements import (
@@ -50,6 +51,13 @@ class StoredVectors:
             chunks = dict(connection.execute("SELECT collection, count(*) FROM chunks GROUP BY collection").fetchall())
         waiting = self.waiting()
         return {collection: count - waiting.get(collection, 0) for collection, count in chunks.items()}
+
+    def present(self, chunks: Sequence[ChunkId]) -> set[ChunkId]:
+        """Returns which of some chunks, at most a few hundred, are stored."""
+        with self._database.reading() as connection:
+            marks = ",".join("?" * len(chunks))
+            rows = connection.execute(f"SELECT chunk FROM chunks WHERE chunk IN ({marks})", tuple(chunks))
+            return {ChunkId(chunk) for (chunk,) in rows}
 
     def waiting(self) -> dict[int, int]:
         """Returns the number of chunks with a vector of another embedder, by collection that has some."""

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from edge_rag.core.monitoring.resources import MemoryPressureState, Temperature, Throttling
+from edge_rag.core.monitoring.resources import (
+    MemoryPressureState,
+    PassageSources,
+    Temperature,
+    Throttling,
+    TokenVectorUse,
+)
 from edge_rag.core.monitoring.status import DiskStats, EngineStats, ModelInUse, RemoteInUse, StageSnapshot
 from edge_rag.core.placement import ModelStage, Placement, Precision, Provider
 from edge_rag.telemetry.activity import Activity, Latencies
@@ -18,6 +24,7 @@ from edge_rag.telemetry.metrics.components import (
     OffloadMetrics,
     PlacementMetrics,
     StageMetrics,
+    TokenVectorMetrics,
 )
 from edge_rag.telemetry.metrics.engine import EngineMetrics
 from edge_rag.telemetry.usage import UsageMeter
@@ -45,6 +52,7 @@ def registry() -> CollectorRegistry:
     made.register(StageMetrics(lambda: (StageSnapshot("retriever", 1, 2, 1, 1, 1),)))
     made.register(OffloadMetrics(lambda: (_REMOTE,)))
     made.register(LibraryMetrics(None))
+    made.register(TokenVectorMetrics(PassageSources, lambda: TokenVectorUse(0, 0, 0)))
     placement = Placement(ModelStage.EMBEDDER, Provider.QNN, Provider.CPU, "", Precision.MODEL)
     made.register(PlacementMetrics(lambda: (ModelInUse("minilm", "", placement),)))
     for part in (calls, engine):

@@ -13,12 +13,13 @@ import pytest
 
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.placement import Precision
-from edge_rag.core.ports import Embedder
 from edge_rag.errors import InferenceFailed
+from edge_rag.index.token_vectors import PassageEmbedder
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.reranker.scoring import TokenVectorizer
+from edge_rag.reranker.scoring import PassageVectorizer
 from edge_rag.runtime.encoder.npu.encoders import open_text_encoder_on_npu
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.token_vectors import unpack
 from tests.e2e.support.running_daemon import start_daemon
 from tests.support.accelerators.gpu import padded_text_encoder
 from tests.support.accelerators.npu import EMBEDDER, ignore, needs_npu, small_embedder
@@ -37,7 +38,7 @@ TEXTS = (
 )
 
 
-class Encoder(Embedder, TokenVectorizer, Protocol):
+class Encoder(PassageEmbedder, PassageVectorizer, Protocol):
     """Both ports."""
 
 
@@ -49,6 +50,7 @@ class BorrowedEncoder:
         own = box.local
         self.name, self.dimension, self.max_tokens = own.name, own.dimension, own.max_tokens
         self.count_tokens, self.token_vectors = own.count_tokens, own.token_vectors
+        self.embed_passages, self.passage_tokens = own.embed_passages, own.passage_tokens
         self.embed, self.embed_questions = box.passages, box.questions
 
 
@@ -121,6 +123,16 @@ def test_of_a_longer_text_than_it_reads_the_beginning_is_embedded(encoder: Encod
     assert encoder.count_tokens(" ".join(beginning)) == encoder.max_tokens
     whole, cut = encoder.embed([" ".join(words), " ".join(beginning)])
     np.testing.assert_array_equal(whole, cut)
+
+
+def test_a_passage_has_the_same_vector_and_token_vectors_from_one_run_as_from_two(encoder: Encoder) -> None:
+    for texts in (TEXTS, ("pump valve " * (encoder.max_tokens + 3), "valve"), ()):
+        vectors, tokens = encoder.embed_passages(texts)
+        np.testing.assert_array_equal(vectors, encoder.embed(texts))
+        for text, made, expected in zip(texts, map(unpack, tokens), encoder.passage_tokens(texts), strict=True):
+            np.testing.assert_array_equal(made.vectors, expected.vectors)
+            np.testing.assert_array_equal(made.offsets, expected.offsets)
+            assert "".join(text[start:end] for start, end in made.offsets) == text.replace(" ", "")
 
 
 def test_a_longer_text_than_it_reads_has_a_vector_for_every_token(encoder: Encoder) -> None:

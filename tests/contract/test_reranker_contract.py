@@ -22,7 +22,8 @@ from edge_rag.reranker import cross_encoder, max_sim
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
-from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.token_vectors import TokenVectors
 from tests.e2e.support.running_daemon import start_daemon
 from tests.support.accelerators.gpu import padded_pair_encoder
 from tests.support.accelerators.npu import needs_npu, npu_pair_encoder
@@ -244,6 +245,8 @@ def test_odd_text_is_ranked_like_any_other(reranker: Reranker) -> None:
 class BrokenVectorizer:
     def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
         raise InferenceFailed("the encoder failed")
+
+    passage_tokens = token_vectors
 
 
 def test_a_failing_model_fails_the_batch_with_its_own_error() -> None:

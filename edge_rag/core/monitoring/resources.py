@@ -104,3 +104,37 @@ class Throttling:
     watts: float | None = None
     joules_per_token: float | None = None
     joules: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenVectorUse:
+    """What the file of token vectors holds.
+
+    Attributes:
+        passages: Passages whose vectors are kept.
+        used_bytes: Bytes in use.
+        budget_bytes: Most bytes.
+    """
+
+    passages: int
+    used_bytes: int
+    budget_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassageSources:
+    """Passages by where their token vectors came from.
+
+    Attributes:
+        cached: From the passage cache in memory.
+        kept: From the file of token vectors.
+        encoded: Computed for the question.
+    """
+
+    cached: int = 0
+    kept: int = 0
+    encoded: int = 0
+
+    def plus(self, more: PassageSources) -> PassageSources:
+        """Returns the sum."""
+        return PassageSources(self.cached + more.cached, self.kept + more.kept, self.encoded + more.encoded)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import onnxruntime as ort
@@ -13,29 +13,19 @@ from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed, ModelFolderInvalid
 from edge_rag.runtime.encoder.batching import INPUT_IDS, LENGTHS, POSITIONS, pack_texts, plan_packs
+from edge_rag.runtime.encoder.token_vectors import TokenVectors, pack, unpack
 from edge_rag.runtime.encoder.tokenizer import TextTokenizer, TokenizedText
 from edge_rag.runtime.model_folder.folder import ModelManifest, ModelRole, verify_model_folder
 from edge_rag.runtime.session.sessions import EncoderArena, open_session, ops_library
 
 Floats = NDArray[np.float32]
 
+SENTENCE_VECTORS: Final = "sentence_vectors"
+TOKEN_VECTORS: Final = "token_vectors"
 _MODEL = "model.onnx"
 _TOKENIZER = "tokenizer.json"
 # Few enough that the values between two layers stay in a core's cache.
 _RUN_TOKENS = 512
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TokenVectors:
-    """A text as one vector for each token, without special tokens.
-
-    Attributes:
-        vectors: float32 [tokens, dimension], each of unit length; no rows where the text has no tokens.
-        offsets: int32 [tokens, 2]: each token's first character in the text and one past its last, in code points.
-    """
-
-    vectors: NDArray[np.float32]
-    offsets: NDArray[np.int32]
 
 
 class TextGraph(Protocol):
@@ -49,6 +39,10 @@ class TextGraph(Protocol):
         """Returns, for each text, one vector for each token, float32 [tokens, dimension], all of unit length."""
         ...
 
+    def all_vectors(self, texts: Sequence[Sequence[int]]) -> tuple[Floats, list[Floats]]:
+        """Returns ``sentence_vectors`` and ``token_vectors``, with the same bits; each text is run once."""
+        ...
+
     def keep_memory(self, keep: bool) -> None:
         """Sets whether memory of intermediate results is kept between runs; it is at first."""
         ...
@@ -58,7 +52,7 @@ def text_graph(session: ort.InferenceSession, dimension: int) -> TextGraph | Non
     """Returns the runner of a packed graph, or None if the graph has another form."""
     inputs = {value.name for value in session.get_inputs()}
     outputs = {value.name for value in session.get_outputs()}
-    if inputs != {INPUT_IDS, POSITIONS, LENGTHS} or not {"token_vectors", "sentence_vectors"} <= outputs:
+    if inputs != {INPUT_IDS, POSITIONS, LENGTHS} or not {TOKEN_VECTORS, SENTENCE_VECTORS} <= outputs:
         return None
     return PackedTextGraph(session, dimension)
 
@@ -73,31 +67,38 @@ class PackedTextGraph:
 
     def sentence_vectors(self, texts: Sequence[Sequence[int]]) -> Floats:
         """Runs the texts, a few at a time."""
-        vectors = np.empty((len(texts), self._dimension), dtype=np.float32)
-        for pack in plan_packs([len(ids) for ids in texts], _RUN_TOKENS):
-            vectors[pack.start : pack.stop] = self._run("sentence_vectors", texts[pack.start : pack.stop], len(pack))
-        return vectors
+        return self._vectors([SENTENCE_VECTORS], texts)[0]
 
     def token_vectors(self, texts: Sequence[Sequence[int]]) -> list[Floats]:
         """Runs the texts, a few at a time."""
-        vectors: list[Floats] = []
-        for pack in plan_packs([len(ids) for ids in texts], _RUN_TOKENS):
-            packed = texts[pack.start : pack.stop]
-            ends = np.cumsum([len(ids) for ids in packed])
-            vectors += np.split(self._run("token_vectors", packed, int(ends[-1])), ends[:-1])
-        return vectors
+        return self._vectors([TOKEN_VECTORS], texts)[1]
+
+    def all_vectors(self, texts: Sequence[Sequence[int]]) -> tuple[Floats, list[Floats]]:
+        """Runs the texts, a few at a time."""
+        return self._vectors([SENTENCE_VECTORS, TOKEN_VECTORS], texts)
 
     def keep_memory(self, keep: bool) -> None:
         """See ``EncoderArena``."""
         self._arena.keep(keep)
 
-    def _run(self, output: str, texts: Sequence[Sequence[int]], rows: int) -> Floats:
-        result: Floats = self._session.run([output], dict(pack_texts(texts).inputs()), self._arena.options)[0]
-        if result.shape != (rows, self._dimension):
-            raise InferenceFailed(
-                f"{output} has the shape {list(result.shape)}, {[rows, self._dimension]} was promised"
-            )
-        return result
+    def _vectors(self, outputs: Sequence[str], texts: Sequence[Sequence[int]]) -> tuple[Floats, list[Floats]]:
+        sentences = np.empty((len(texts), self._dimension), dtype=np.float32)
+        tokens: list[Floats] = []
+        for run in plan_packs([len(ids) for ids in texts], _RUN_TOKENS):
+            packed = texts[run.start : run.stop]
+            ends = np.cumsum([len(ids) for ids in packed])
+            results = self._session.run(outputs, dict(pack_texts(packed).inputs()), self._arena.options)
+            for output, result in zip(outputs, results, strict=True):
+                rows = len(run) if output == SENTENCE_VECTORS else int(ends[-1])
+                if result.shape != (rows, self._dimension):
+                    raise InferenceFailed(
+                        f"{output} has the shape {list(result.shape)}, {[rows, self._dimension]} was promised"
+                    )
+                if output == SENTENCE_VECTORS:
+                    sentences[run.start : run.stop] = result
+                else:
+                    tokens += np.split(result, ends[:-1])
+        return sentences, tokens
 
 
 class TextEncoder:
@@ -197,30 +198,52 @@ class TextEncoder:
         Raises:
             InferenceFailed: ONNX Runtime failed, or a text is not valid Unicode.
         """
-        windows = [(index, window) for index, text in enumerate(texts) for window in self._tokenizer.windows(text)]
+        return self._token_vectors("", texts)
+
+    def passage_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
+        """Encodes each passage as ``token_vectors`` does, with the prompt of passages before it, which has no vectors.
+
+        The vectors are rounded as they are kept, so that a passage compares alike whether they were kept or not.
+        """
+        return [unpack(pack(each)) for each in self._token_vectors(self._passage_prompt, texts)]
+
+    def embed_passages(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], list[bytes]]:
+        """Returns what ``embed`` returns, and packed what ``passage_tokens`` returns, with the same bits, from one run.
+
+        Raises:
+            InferenceFailed: ONNX Runtime failed, or a text is not valid Unicode.
+        """
+        windows = [self._tokenizer.windows(self._passage_prompt + text) for text in texts]
+        if any(len(each) > 1 for each in windows):
+            return self.embed(texts), [pack(each) for each in self._token_vectors(self._passage_prompt, texts)]
         try:
-            vectors = self._graph.token_vectors([window.ids for _, window in windows])
+            sentences, tokens = self._graph.all_vectors([window.ids for (window,) in windows])
         except Exception as error:
             raise self._failed(error) from error
-        encoded = [each[_kept(window)] for each, (_, window) in zip(vectors, windows, strict=True)]
-        pieces: list[list[int]] = [[] for _ in texts]
-        for row, (index, _) in enumerate(windows):
-            pieces[index].append(row)
-        return [
-            TokenVectors(
-                vectors=np.concatenate([encoded[row] for row in rows]),
-                offsets=np.concatenate([_offsets(windows[row][1]) for row in rows]),
-            )
-            for rows in pieces
-        ]
+        skipped = len(self._passage_prompt)
+        return sentences, [pack(_of_windows(each, [rows], skipped)) for each, rows in zip(windows, tokens, strict=True)]
+
+    def _token_vectors(self, prompt: str, texts: Sequence[str]) -> list[TokenVectors]:
+        windows = [self._tokenizer.windows(prompt + text) for text in texts]
+        try:
+            vectors = iter(self._graph.token_vectors([window.ids for each in windows for window in each]))
+        except Exception as error:
+            raise self._failed(error) from error
+        return [_of_windows(each, list(islice(vectors, len(each))), len(prompt)) for each in windows]
 
     def _failed(self, error: Exception) -> InferenceFailed:
         return InferenceFailed(f"{self.name}: the encoder failed: {error}")
 
 
-def _kept(window: TokenizedText) -> NDArray[np.intp]:
-    return np.flatnonzero(~np.array(window.special, dtype=np.bool_))
+def _of_windows(windows: Sequence[TokenizedText], vectors: Sequence[Floats], skipped: int) -> TokenVectors:
+    """Returns the token vectors of a text without special tokens, and without those of its first characters.
 
-
-def _offsets(window: TokenizedText) -> NDArray[np.int32]:
-    return np.array(window.offsets, dtype=np.int32).reshape(-1, 2)[_kept(window)]
+    Args:
+        windows: The windows of the text.
+        vectors: Token vectors of each, float32 [tokens, dimension].
+        skipped: Characters before the text, whose tokens are left out.
+    """
+    offsets = np.array([place for window in windows for place in window.offsets], dtype=np.int32).reshape(-1, 2)
+    special = np.array([flag for window in windows for flag in window.special], dtype=np.bool_)
+    kept = ~special & (offsets[:, 1] > skipped) if skipped else ~special
+    return TokenVectors(np.concatenate(vectors)[kept], np.maximum(offsets[kept] - skipped, 0, dtype=np.int32))

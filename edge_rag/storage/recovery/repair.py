@@ -21,7 +21,7 @@ from typing import Final
 import apsw
 
 from edge_rag.errors import BackupInvalid, EdgeRagError, StorageCorrupt, StorageError
-from edge_rag.storage.backup import DATABASE, KV, SPOOL, check_database, unpack
+from edge_rag.storage.backup import DATABASE, KV, SPOOL, TOKEN_VECTOR_FILES, check_database, unpack
 from edge_rag.storage.data_directory import DataDirectory
 from edge_rag.storage.database import Database, load_page_checksums, require_whole_database, require_whole_log
 from edge_rag.storage.migrations import NEWEST_SCHEMA, fulltext_table
@@ -211,8 +211,8 @@ class LibraryRepair:
                     _sync(file)
                     (self._directory / name).mkdir(mode=0o700, exist_ok=True)
                     file.replace(self._directory / name / file.name)
-            # The indexes and saved KV pages were made from what is no longer there.
-            for name in (f"{DATABASE}-wal", f"{DATABASE}-shm", _VECTORS, KV, DATABASE):
+            # The indexes, token vectors and saved KV pages were made from what is no longer there.
+            for name in (f"{DATABASE}-wal", f"{DATABASE}-shm", _VECTORS, *TOKEN_VECTOR_FILES, KV, DATABASE):
                 if (self._directory / name).exists():
                     (self._directory / name).rename(aside / name)
             for name in self._repair.unknown_spool_files:

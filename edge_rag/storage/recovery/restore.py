@@ -12,7 +12,7 @@ from typing import Final
 import apsw
 
 from edge_rag.errors import BackupInvalid, ConfigurationError, StorageCorrupt, StorageError
-from edge_rag.storage.backup import DATABASE, KV, SPOOL, Manifest, check_database, unpack
+from edge_rag.storage.backup import DATABASE, KV, SPOOL, TOKEN_VECTOR_FILES, Manifest, check_database, unpack
 from edge_rag.storage.data_directory import DataDirectory
 from edge_rag.storage.database import load_page_checksums
 from edge_rag.storage.migrations import NEWEST_SCHEMA
@@ -62,6 +62,8 @@ def restore(archive: Path, directory: Path, replace: bool) -> Manifest:
             # Saved KV pages of the replaced text must not be found under epochs that are used again.
             if (directory / KV).exists():
                 shutil.rmtree(directory / KV)
+            for name in TOKEN_VECTOR_FILES:
+                (directory / name).unlink(missing_ok=True)
             _put_in_place(scratch, directory)
         except OSError as error:
             raise StorageError(f"{error.filename or directory}: {error.strerror}; nothing was changed") from error

@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from edge_rag.core.monitoring.resources import MemoryPressureState, ShedTarget, Temperature, ThrottleCause, Throttling
+from edge_rag.core.monitoring.resources import (
+    MemoryPressureState,
+    PassageSources,
+    ShedTarget,
+    Temperature,
+    ThrottleCause,
+    Throttling,
+    TokenVectorUse,
+)
 from edge_rag.core.monitoring.status import LibraryDamage, ModelInUse, RemoteInUse, StageSnapshot
 from edge_rag.telemetry.activity import Activity
 
@@ -120,6 +128,36 @@ class LibraryMetrics:
             "Documents of a damaged library of which nothing can be read, as far as they are known.",
             0 if self._damage is None else self._damage.lost,
         )
+
+
+class TokenVectorMetrics:
+    """A Prometheus collector of the token vectors that reranking compares.
+
+    Args:
+        sources: Returns where those of the passages came from.
+        use: Returns what their file holds.
+    """
+
+    def __init__(self, sources: Callable[[], PassageSources], use: Callable[[], TokenVectorUse]) -> None:
+        self._sources = sources
+        self._use = use
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics."""
+        passages = CounterMetricFamily(
+            "edge_rag_reranked_passages",
+            "Reranked passages by where their token vectors came from: memory, disk, or encoded for the question.",
+            labels=("vectors",),
+        )
+        sources, use = self._sources(), self._use()
+        for name, count in (("memory", sources.cached), ("disk", sources.kept), ("encoded", sources.encoded)):
+            passages.add_metric((name,), count)
+        yield passages
+        yield GaugeMetricFamily(
+            "edge_rag_token_vector_passages", "Passages whose token vectors are on disk.", use.passages
+        )
+        yield GaugeMetricFamily("edge_rag_token_vector_bytes", "Disk space of token vectors in use.", use.used_bytes)
+        yield GaugeMetricFamily("edge_rag_token_vector_budget_bytes", "Disk space of token vectors.", use.budget_bytes)
 
 
 class OffloadMetrics:

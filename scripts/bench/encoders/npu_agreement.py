@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from edge_rag.core.placement import ModelStage
 from edge_rag.device.profile import builtin_profiles
 from edge_rag.runtime.encoder.npu.encoders import open_text_encoder_on_npu
-from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.token_vectors import TokenVectors
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

@@ -46,7 +46,8 @@ from edge_rag.generator.quote_generator import QuoteSettings
 from edge_rag.generator.quoting.answer import points_of
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
-from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.token_vectors import TokenVectors
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.quality.answer_quality import Articles, Asked, read_articles
 from scripts.bench.retrieval.languages import language_files
@@ -100,9 +101,17 @@ class RememberedEncoder:
         return self._sentences("question", questions, self._encoder.embed_questions)
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
-        keys = [_key("tokens", text) for text in texts]
+        return self._tokens("tokens", texts, self._encoder.token_vectors)
+
+    def passage_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
+        return self._tokens("passage-tokens", texts, self._encoder.passage_tokens)
+
+    def _tokens(
+        self, kind: str, texts: Sequence[str], encode: Callable[[Sequence[str]], list[TokenVectors]]
+    ) -> list[TokenVectors]:
+        keys = [_key(kind, text) for text in texts]
         new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
-        for key, each in zip(new, self._encoder.token_vectors(list(new.values())) if new else (), strict=True):
+        for key, each in zip(new, encode(list(new.values())) if new else (), strict=True):
             self._known |= {key: each.vectors, f"{key}-offsets": each.offsets}
         return [
             TokenVectors(self._known[key].astype(np.float32), self._known[f"{key}-offsets"].astype(np.int32))

@@ -12,7 +12,8 @@ from edge_rag.pipeline.ports import Reranker
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
-from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.token_vectors import TokenVectors
 
 _MOST_TEXTS: Final = 5_000
 
@@ -23,6 +24,7 @@ class RememberedVectors:
     def __init__(self, encoder: TextEncoder) -> None:
         self._encoder = encoder
         self._known: dict[str, TokenVectors] = {}
+        self._passages: dict[str, TokenVectors] = {}
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
         """Returns the token vectors of each text, in order."""
@@ -31,6 +33,14 @@ class RememberedVectors:
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         self._known.update(zip(new, self._encoder.token_vectors(new), strict=True))
         return [self._known[text] for text in texts]
+
+    def passage_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
+        """Returns the token vectors of each passage, in order."""
+        if len(self._passages) > _MOST_TEXTS:
+            self._passages.clear()
+        new = [text for text in dict.fromkeys(texts) if text not in self._passages]
+        self._passages.update(zip(new, self._encoder.passage_tokens(new), strict=True))
+        return [self._passages[text] for text in texts]
 
 
 class RememberedScores:

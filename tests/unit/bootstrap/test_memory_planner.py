@@ -45,6 +45,21 @@ def test_indexes_in_the_data_directory_are_counted(tmp_path: Path) -> None:
     assert indexes() == before + 1000
 
 
+def test_token_vectors_are_planned_where_they_are_kept(tmp_path: Path) -> None:
+    facts = recorded("raspberry-pi-5-8g", tmp_path / "board")
+    profile = choose("auto", facts, builtin_profiles()).profile
+
+    def planned(mib: int | None, folders: RoleFolders) -> list[str]:
+        settings = load_settings(None, {"data_directory": tmp_path, "retriever": {"token_vectors_mib": mib}})
+        plan = MemoryPlanner(settings, profile, facts, folders).plan(folders.generator)
+        return [item.detail for item in plan.items if item.name == "token vectors"]
+
+    assert planned(0, DEFAULTS) == []
+    assert planned(None, DEFAULTS)
+    (detail,) = planned(300, DEFAULTS)
+    assert "300 MiB" in detail
+
+
 def test_memory_of_a_running_daemon_counts_as_available(tmp_path: Path) -> None:
     settings = load_settings(None, {"data_directory": tmp_path})
     alone, beside = inspect_device(settings), inspect_device(settings, held_bytes=1 << 40)

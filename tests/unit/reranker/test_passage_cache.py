@@ -8,7 +8,7 @@ from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Hit, Passage, RerankRequest, Retrieved
 from edge_rag.reranker.candidate import EncodedPassage, PassageCache
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.runtime.encoder.text_encoder import TokenVectors
+from edge_rag.runtime.encoder.token_vectors import TokenVectors
 
 
 def passage(chunk: int, text: str) -> Passage:
@@ -29,6 +29,8 @@ class CountingVectorizer:
     def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
         self.encoded += texts
         return [self._one(text) for text in texts]
+
+    passage_tokens = token_vectors
 
     def _one(self, text: str) -> TokenVectors:
         spans = [(start, start + 1) for start, character in enumerate(text) if character.isalpha()]

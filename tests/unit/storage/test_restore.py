@@ -11,7 +11,7 @@ import pytest
 
 from edge_rag.errors import BackupInvalid
 from edge_rag.retriever.open_directory import RetrieverOptions, open_data_directory
-from edge_rag.storage.backup import unpack
+from edge_rag.storage.backup import TOKEN_VECTORS, unpack
 from edge_rag.storage.database import Database
 from edge_rag.storage.recovery.restore import restore
 from edge_rag.storage.vectors import StoredVectors
@@ -52,6 +52,15 @@ def test_a_directory_whose_documents_are_replaced_keeps_its_id(saved: Path, tmp_
     restore(saved, tmp_path / "data", replace=True)
 
     assert directory_id(tmp_path / "data") == before
+
+
+def test_token_vectors_of_replaced_documents_go_with_them(saved: Path, tmp_path: Path) -> None:
+    open_data_directory(tmp_path / "data", HashedWords(), RetrieverOptions()).close()
+    (tmp_path / "data" / TOKEN_VECTORS).write_bytes(b"of text that is replaced")
+
+    restore(saved, tmp_path / "data", replace=True)
+
+    assert not (tmp_path / "data" / TOKEN_VECTORS).exists()
 
 
 def test_a_backup_of_more_than_the_cache_of_the_database_holds_is_whole(tmp_path: Path) -> None:

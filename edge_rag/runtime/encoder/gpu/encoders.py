@@ -32,7 +32,7 @@ from edge_rag.runtime.encoder.gpu.graph import (
     padded_graph,
 )
 from edge_rag.runtime.encoder.npu.calibration import PASSAGES
-from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.text_encoder import SENTENCE_VECTORS, TOKEN_VECTORS, TextEncoder
 from edge_rag.runtime.encoder.tokenizer import TextTokenizer, TokenizedText
 from edge_rag.runtime.model_folder.folder import ModelManifest, ModelRole, verify_model_folder
 from edge_rag.runtime.session.compile_cache import CompiledGraphs, CompiledKey
@@ -217,19 +217,19 @@ class PaddedRunner:
         self.lengths = tuple(lengths)
 
     def run(
-        self, output: str, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]]
-    ) -> Iterator[tuple[int, Floats]]:
-        """Runs texts; yields each text's number and its row of the output, padding included.
+        self, outputs: Sequence[str], ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]]
+    ) -> Iterator[tuple[int, tuple[Floats, ...]]]:
+        """Runs texts; yields each text's number and its row of each output, padding included.
 
         Args:
-            output: Name of the output.
+            outputs: Names of the outputs.
             ids: Token ids of each text, at least one and no more than the last length.
             types: Token types, as many.
         """
         for rectangle in plan_rectangles([len(each) for each in ids], self.lengths):
             inputs = self._inputs(rectangle, ids, types)
-            result = self._session.run([output], inputs)[0]
-            yield from zip(rectangle.texts, result, strict=False)
+            rows = zip(*self._session.run(list(outputs), inputs), strict=True)
+            yield from zip(rectangle.texts, rows, strict=False)
 
     def _inputs(
         self, rectangle: Rectangle, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]]
@@ -257,14 +257,24 @@ class PaddedTextGraph:
     def sentence_vectors(self, texts: Sequence[Sequence[int]]) -> Floats:
         """Runs the texts, a rectangle at a time."""
         vectors = np.empty((len(texts), self._dimension), np.float32)
-        for number, vector in self._runs.run("sentence_vectors", texts, [[0] * len(ids) for ids in texts]):
+        for number, (vector,) in self._run([SENTENCE_VECTORS], texts):
             vectors[number] = vector
         return vectors
 
     def token_vectors(self, texts: Sequence[Sequence[int]]) -> list[Floats]:
         """Runs the texts, a rectangle at a time."""
-        made = dict(self._runs.run("token_vectors", texts, [[0] * len(ids) for ids in texts]))
-        return [made[number][: len(ids)] for number, ids in enumerate(texts)]
+        made = dict(self._run([TOKEN_VECTORS], texts))
+        return [made[number][0][: len(ids)] for number, ids in enumerate(texts)]
+
+    def all_vectors(self, texts: Sequence[Sequence[int]]) -> tuple[Floats, list[Floats]]:
+        """Runs the texts, a rectangle at a time."""
+        made = dict(self._run([SENTENCE_VECTORS, TOKEN_VECTORS], texts))
+        sentences = np.array([made[number][0] for number in range(len(texts))], np.float32)
+        tokens = [made[number][1][: len(ids)] for number, ids in enumerate(texts)]
+        return sentences.reshape(len(texts), self._dimension), tokens
+
+    def _run(self, outputs: Sequence[str], texts: Sequence[Sequence[int]]) -> Iterator[tuple[int, tuple[Floats, ...]]]:
+        return self._runs.run(outputs, texts, [[0] * len(ids) for ids in texts])
 
     def keep_memory(self, keep: bool) -> None:
         """Does nothing: results are in the device's memory, within the provider's limit."""
@@ -280,7 +290,7 @@ class PaddedPairGraph:
         """Scores the pairs, a rectangle at a time."""
         scores = np.empty(len(sequences), np.float32)
         ids, types = [pair.ids for pair in sequences], [pair.type_ids for pair in sequences]
-        for number, score in self._runs.run("scores", ids, types):
+        for number, (score,) in self._runs.run(["scores"], ids, types):
             scores[number] = score[0]
         return scores
 
@@ -366,7 +376,7 @@ def _warm_up(runner: PaddedRunner, tokenizer: TextTokenizer, target: SessionTarg
     """Runs a text of a length, so that the first question does not wait for compilation or allocation."""
     (ids,) = tokenizer.truncated_ids([" ".join(PASSAGES * (length // 64 + 1))])
     try:
-        ((_, result),) = runner.run(output, [ids[:length]], [[0] * len(ids[:length])])
+        ((_, (result,)),) = runner.run([output], [ids[:length]], [[0] * len(ids[:length])])
     except Exception as error:
         raise provider_failure(error, target, f"a graph of {length} tokens") from error
     if not np.isfinite(result).all():

@@ -225,16 +225,23 @@ class FixedTextGraph:
 
     def sentence_vectors(self, texts: Sequence[Sequence[int]]) -> Floats:
         """Runs one text after the other."""
-        hidden = [self._hidden(ids) for ids in texts]
-        pooled = [rows.mean(axis=0) if self._pooling is Pooling.MEAN else rows[0] for rows in hidden]
-        return _unit(np.stack(pooled)) if pooled else np.empty((0, self._graphs.tables.positions.shape[1]), np.float32)
+        return self._pooled([self._hidden(ids) for ids in texts])
 
     def token_vectors(self, texts: Sequence[Sequence[int]]) -> list[Floats]:
         """Runs one text after the other."""
         return [_unit(self._hidden(ids)) for ids in texts]
 
+    def all_vectors(self, texts: Sequence[Sequence[int]]) -> tuple[Floats, list[Floats]]:
+        """Runs one text after the other."""
+        hidden = [self._hidden(ids) for ids in texts]
+        return self._pooled(hidden), [_unit(rows) for rows in hidden]
+
     def keep_memory(self, keep: bool) -> None:
         """Does nothing: the NPU's driver owns the memory."""
+
+    def _pooled(self, hidden: Sequence[Floats]) -> Floats:
+        pooled = [rows.mean(axis=0) if self._pooling is Pooling.MEAN else rows[0] for rows in hidden]
+        return _unit(np.stack(pooled)) if pooled else np.empty((0, self._graphs.tables.positions.shape[1]), np.float32)
 
     def _hidden(self, ids: Sequence[int]) -> Floats:
         return self._graphs.run(ids, [0] * len(ids))[: len(ids)]
