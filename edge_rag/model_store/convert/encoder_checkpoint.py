@@ -13,7 +13,7 @@ from edge_rag.runtime.checkpoint.architectures import Settings, read_settings
 from edge_rag.runtime.encoder.bert_graph import MODERN_BERT, BertShape, Pooling
 from edge_rag.runtime.encoder.checkpoint_weights import EncoderWeights, bert_tensors, modern_bert_tensors
 from edge_rag.runtime.encoder.modern_bert_graph import ModernBertShape
-from edge_rag.runtime.model_folder.manifest import ModelRole, plain_relative_path
+from edge_rag.runtime.model_folder.manifest import ENTAILMENT_LABELS, ModelRole, plain_relative_path
 from edge_rag.runtime.model_folder.strict_json import parse_list
 
 _MAX_INPUT_TOKENS = 8192
@@ -61,7 +61,7 @@ def read_encoder(folder: Path, role: ModelRole) -> EncoderCheckpoint:
 
     Args:
         folder: The checkpoint.
-        role: Its role: embedder or reranker.
+        role: Its role: embedder, reranker or entailment.
 
     Raises:
         ModelFolderInvalid: A file is damaged or has a value that is not allowed.
@@ -69,11 +69,14 @@ def read_encoder(folder: Path, role: ModelRole) -> EncoderCheckpoint:
     """
     config = read_config(folder / "config.json")
     if role is ModelRole.RERANKER and len(_labels(config)) != 1:
-        raise ModelNotAdded(f"config.json: has {len(_labels(config))} labels; a reranker gives one score")
+        raise ModelNotAdded(
+            f"config.json: has {len(_labels(config))} labels; a reranker gives one score, and an entailment model has "
+            f"the labels {', '.join(ENTAILMENT_LABELS)}"
+        )
     modules = _modules(folder)
     kinds = [kind for kind, _ in modules]
-    if role is ModelRole.RERANKER and modules and kinds != ["Transformer"]:
-        raise ModelNotAdded(f"modules.json: a reranker of {', '.join(kinds)} is not supported")
+    if role is not ModelRole.EMBEDDER and modules and kinds != ["Transformer"]:
+        raise ModelNotAdded(f"modules.json: a {role.value} of {', '.join(kinds)} is not supported")
     if role is ModelRole.EMBEDDER and modules and kinds[:2] != ["Transformer", "Pooling"]:
         raise ModelNotAdded(f"modules.json: an embedder of {', '.join(kinds)} is not supported")
     pooling, prompt_counts = Pooling.MEAN, True
@@ -105,9 +108,8 @@ def read_weights(folder: Path, role: ModelRole) -> EncoderWeights:
     """
     config = read_settings(folder / "config.json")
     modern = config.values.get("model_type") == MODERN_BERT
-    return EncoderWeights(
-        folder, modern_bert_tensors(config) if modern else bert_tensors(config, role is ModelRole.RERANKER)
-    )
+    labels = {ModelRole.RERANKER: 1, ModelRole.ENTAILMENT: len(ENTAILMENT_LABELS)}.get(role, 0)
+    return EncoderWeights(folder, modern_bert_tensors(config) if modern else bert_tensors(config, labels))
 
 
 def _labels(config: Mapping[str, object]) -> Mapping[str, object]:

@@ -14,6 +14,7 @@ import json
 import resource
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,7 @@ from edge_rag.model_store.source import BLOCK, ModelPrecision
 from edge_rag.runtime.encoder.bert_graph import BYTE_ROWS, WeightPrecision, build_cross_encoder, build_encoder
 from edge_rag.runtime.encoder.checkpoint_weights import EncoderWeights
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
+from edge_rag.runtime.encoder.entailment import EntailmentModel, label_columns, label_probabilities
 from edge_rag.runtime.encoder.modern_bert_graph import ModernBertShape, build_modern_bert_encoder
 from edge_rag.runtime.encoder.reference_encoder import (
     Floats,
@@ -96,12 +98,17 @@ def run_original(checkpoint: Path, role: ModelRole, reference: Path) -> dict[str
         vectors = pooled(_hidden(encoder, weights, ids, [np.zeros_like(text) for text in ids]), encoder.pooling)
         np.savez(reference, vectors=vectors)
         return {"texts": len(vectors)}
-    pairs = [tokenizer.pair(question, passage) for question in QUESTIONS for passage in PASSAGES]
+    longest = encoder.shape.max_tokens if role is ModelRole.ENTAILMENT else None  # it does not judge half a premise
+    texts = [(question, passage) for question in QUESTIONS for passage in PASSAGES]
+    whole = [longest is None or sum(map(tokenizer.count, each)) <= longest for each in texts]
+    pairs = [tokenizer.pair(*each) for each, fits in zip(texts, whole, strict=True) if fits]
     ids = [np.array(pair.ids, np.int64) for pair in pairs]
     types = [np.array(pair.type_ids, np.int64) for pair in pairs]
     scores = classified(_hidden(encoder, weights, ids, types), weights)
-    np.savez(reference, scores=scores)
-    return {"pairs": len(scores)}
+    if role is ModelRole.ENTAILMENT:
+        scores = label_probabilities(scores, label_columns(checkpoint))
+    np.savez(reference, scores=scores.reshape(-1), compared=whole)
+    return {"pairs": len(pairs)}
 
 
 def _hidden(encoder: EncoderCheckpoint, weights: EncoderWeights, texts: list[Ids], types: list[Ids]) -> list[Floats]:
@@ -141,6 +148,13 @@ def _graph(
     return build_cross_encoder(weights, encoder.shape, form, rows)
 
 
+def pair_scores(folder: Path, pairs: Sequence[tuple[str, str]]) -> Floats:
+    """Returns what a folder's model says of pairs, in one row: scores, or the probabilities of entailment's labels."""
+    if read_manifest(folder).role is ModelRole.ENTAILMENT:
+        return EntailmentModel.open(folder).probabilities(pairs).reshape(-1)
+    return PairEncoder.open(folder).score(pairs)
+
+
 def compare(folder: Path, reference: Path) -> dict[str, object]:
     """Runs the converted model on the texts of the reference."""
     with np.load(reference, allow_pickle=False) as kept:
@@ -150,8 +164,9 @@ def compare(folder: Path, reference: Path) -> dict[str, object]:
             vectors = compare_vectors(kept["vectors"], made)
             found, good = asdict(vectors), vectors.good
         else:
-            pairs = [(question, passage) for question in QUESTIONS for passage in PASSAGES]
-            scores = compare_scores(kept["scores"], PairEncoder.open(folder).score(pairs))
+            texts = [(question, passage) for question in QUESTIONS for passage in PASSAGES]
+            pairs = [each for each, compared in zip(texts, kept["compared"], strict=True) if compared]
+            scores = compare_scores(kept["scores"], pair_scores(folder, pairs))
             found, good = asdict(scores), scores.good
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {**found, "good": good, "resident_bytes": resident}

@@ -71,12 +71,12 @@ class EncoderWeights(Mapping[str, Floats]):
         return len(self._places)
 
 
-def bert_tensors(config: Settings, classifier: bool) -> Shapes:
+def bert_tensors(config: Settings, labels: int) -> Shapes:
     """Yields the tensors of a BERT or RoBERTa network, by their names in transformers without the prefix.
 
     Args:
         config: Hugging Face's configuration.
-        classifier: Whether the classifier of one label is among them.
+        labels: Labels of the classifier; 0 for none.
 
     Raises:
         ModelFolderInvalid: A size is missing or out of its range; names the key.
@@ -99,12 +99,12 @@ def bert_tensors(config: Settings, classifier: bool) -> Shapes:
         yield from _linear(f"{layer}.intermediate.dense", inner, width)
         yield from _linear(f"{layer}.output.dense", width, inner)
         yield from _norm(f"{layer}.output.LayerNorm", width)
-    if classifier and config.values.get("model_type") == "bert":
+    if labels and config.values.get("model_type") == "bert":
         yield from _linear("pooler.dense", width, width)
-        yield from _linear("classifier", 1, width)
-    elif classifier:
+        yield from _linear("classifier", labels, width)
+    elif labels:
         yield from _linear("classifier.dense", width, width)
-        yield from _linear("classifier.out_proj", 1, width)
+        yield from _linear("classifier.out_proj", labels, width)
 
 
 def modern_bert_tensors(config: Settings) -> Shapes:

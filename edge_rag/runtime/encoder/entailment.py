@@ -13,13 +13,14 @@ from edge_rag.errors import InferenceFailed, ModelFolderInvalid
 from edge_rag.runtime.encoder.cross_encoder import PairGraph, pair_graph
 from edge_rag.runtime.encoder.tokenizer import TextTokenizer
 from edge_rag.runtime.model_folder.folder import ModelManifest, ModelRole, verify_model_folder
+from edge_rag.runtime.model_folder.manifest import ENTAILMENT_LABELS
 from edge_rag.runtime.model_folder.strict_json import parse_object
 from edge_rag.runtime.session.sessions import open_session, ops_library
 
 _MODEL: Final = "model.onnx"
 _TOKENIZER: Final = "tokenizer.json"
 _CONFIG: Final = "config.json"
-LABELS: Final = ("entailment", "neutral", "contradiction")
+LABELS: Final = ENTAILMENT_LABELS
 """What is told apart, in the order of the probabilities."""
 
 
@@ -52,7 +53,7 @@ class EntailmentModel:
             ModelError: ONNX Runtime cannot run the graph.
         """
         manifest = verify_model_folder(folder, ModelRole.ENTAILMENT, required=(_MODEL, _TOKENIZER, _CONFIG))
-        columns = _columns(folder)
+        columns = label_columns(folder)
         tokenizer = TextTokenizer.open(folder / _TOKENIZER, manifest.integer("max_tokens", 8, 65_536))
         graph = pair_graph(open_session(folder / _MODEL, ops_library()))
         if graph is None:
@@ -93,14 +94,29 @@ class EntailmentModel:
             raise InferenceFailed(
                 f"{self.name}: finite logits of shape {(len(fitting), len(LABELS))} were expected, {logits.shape} came"
             )
-        ordered = logits.astype(np.float32)[:, self._columns]
-        odds = np.exp(ordered - ordered.max(axis=1, keepdims=True))
-        probabilities[fitting] = odds / odds.sum(axis=1, keepdims=True)
+        probabilities[fitting] = label_probabilities(logits.astype(np.float32), self._columns)
         return probabilities
 
 
-def _columns(folder: Path) -> list[int]:
-    """Returns the column of each of ``LABELS``."""
+def label_probabilities(logits: NDArray[np.float32], columns: Sequence[int]) -> NDArray[np.float32]:
+    """Returns the probabilities of ``LABELS``, float32 [pairs, 3].
+
+    Args:
+        logits: float32 [pairs, 3].
+        columns: Column of each label.
+    """
+    ordered = logits[:, list(columns)]
+    odds = np.exp(ordered - ordered.max(axis=1, keepdims=True))
+    shares: NDArray[np.float32] = odds / odds.sum(axis=1, keepdims=True)
+    return shares
+
+
+def label_columns(folder: Path) -> list[int]:
+    """Returns the column of the logits of each of ``LABELS``, by ``id2label`` in a folder's config.json.
+
+    Raises:
+        ModelFolderInvalid: It names other labels, or none.
+    """
     try:
         labels = parse_object((folder / _CONFIG).read_bytes())["id2label"]
         if not isinstance(labels, dict):

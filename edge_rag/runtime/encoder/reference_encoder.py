@@ -98,11 +98,11 @@ def pooled(hidden: Sequence[Floats], pooling: Pooling) -> Floats:
 
 
 def classified(hidden: Sequence[Floats], weights: Mapping[str, Floats]) -> Floats:
-    """Returns the score of each pair, float32 [pairs], by the classifier on its first token."""
+    """Returns the scores of each pair, float32 [pairs, labels], by the classifier on its first token."""
     roberta = "classifier.dense.weight" in weights
     dense, last = ("classifier.dense", "classifier.out_proj") if roberta else ("pooler.dense", "classifier")
     first = np.stack([each[0] for each in hidden])
-    return _linear(np.tanh(_linear(first, weights, dense)), weights, last)[:, 0]
+    return _linear(np.tanh(_linear(first, weights, dense)), weights, last)
 
 
 def gelu(values: Floats) -> Floats:

@@ -27,6 +27,10 @@ _LONGEST_REASON = 300
 _LONGEST_TEXT = 1000
 
 
+ENTAILMENT_LABELS = ("entailment", "neutral", "contradiction")
+"""What an entailment model tells apart."""
+
+
 class ModelRole(Enum):
     """Role of a model."""
 
