@@ -15,7 +15,7 @@ from edge_rag.cli.output.terminal import emit, note
 if TYPE_CHECKING:
     from edge_rag.model_store.catalog import CatalogEntry, EncoderEntry, ExpectedSpeed, Needs
 
-_ROLES = ("embedder", "reranker", "generator")
+_ROLES = ("embedder", "reranker", "generator", "entailment")
 
 
 @click.command(
