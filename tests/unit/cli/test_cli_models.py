@@ -167,7 +167,7 @@ def test_what_fits_is_recommended_with_the_command_that_adds_it(models: Store) -
     assert speed
 
 
-def test_embedders_and_rerankers_are_recommended_by_role(models: Store) -> None:
+def test_models_that_do_not_write_are_recommended_by_role(models: Store) -> None:
     found = models("recommend", "--memory-gib", "14", "--role", "embedder")
     assert (found["models"], found["threads"]) == ([], None)
     commands = {each["name"]: each["command"] for each in found["encoders"]}
@@ -177,7 +177,7 @@ def test_embedders_and_rerankers_are_recommended_by_role(models: Store) -> None:
     rerankers = models("recommend", "--memory-gib", "14", "--role", "reranker")["encoders"]
     assert {each["role"] for each in rerankers} == {"reranker"}
     every = models("recommend", "--memory-gib", "14", "--no-probe")
-    assert every["encoders"] == [*found["encoders"], *rerankers]
+    assert every["encoders"] == [*found["encoders"], *rerankers, *judges]
     assert {each["role"] for each in every["models"]} == {"generator"}
 
 
