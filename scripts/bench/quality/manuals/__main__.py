@@ -1,6 +1,7 @@
-"""Asks sixty questions over manuals of Debian's documentation packages and shows what a reader said of the answers.
+"""Asks questions over manuals of Debian's documentation packages and shows what a reader said of the answers.
 
-    python -m scripts.bench.quality.manuals                             # a daemon of this checkout
+    python -m scripts.bench.quality.manuals                             # sixty questions, a daemon of this checkout
+    python -m scripts.bench.quality.manuals --set held_out              # thirty others, which nothing was tuned on
     python -m scripts.bench.quality.manuals --keep FOLDER --tree OTHER  # of another one; manuals and data are kept
     python -m scripts.bench.quality.manuals --report answers            # also writes answers.json and answers.md
     python -m scripts.bench.quality.manuals --verdicts answers.json     # keeps what a reader filled in there
@@ -26,11 +27,13 @@ from typing import Final
 from scripts.bench.harness.daemon import running
 from scripts.bench.quality.manuals.archive import NoManuals, put_manuals, read_packages
 from scripts.bench.quality.manuals.judging import (
+    SETS,
     Judged,
     Question,
     add_verdicts,
     as_json,
     as_markdown,
+    folder_of,
     judge,
     read_questions,
     read_verdicts,
@@ -45,24 +48,26 @@ _ASK_TIMEOUT_S: Final = 120
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", choices=SETS, default=SETS[0], help="which questions")
     parser.add_argument("--keep", type=Path, help="folder of manuals and data directory; default: a temporary one")
     parser.add_argument("--tree", type=Path, default=REPOSITORY, help="checkout, with its own .venv, that is asked")
     parser.add_argument("--report", type=Path, help="name of the report without its suffix")
     parser.add_argument("--verdicts", type=Path, help="a report's JSON that a reader has filled in; nothing is asked")
     options = parser.parse_args()
     if options.verdicts is not None:
-        print(f"{add_verdicts(options.verdicts)} verdicts kept")
+        print(f"{add_verdicts(options.verdicts, folder_of(options.set))} verdicts kept")
         return 0
-    questions = read_questions()
+    listed = folder_of(options.set)
+    questions = read_questions(listed)
     with ExitStack() as stack:
-        folder = (options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))).resolve()
+        folder = (options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))).resolve() / options.set
         try:
-            put_manuals(read_packages(), folder / "manuals")
+            put_manuals(read_packages(listed), folder / "manuals")
         except NoManuals as reason:
             print(f"skipped: {reason}")
             return 0
         answers = ask(questions, folder, options.tree.resolve())
-    judged = judge(questions, answers, read_verdicts())
+    judged = judge(questions, answers, read_verdicts(listed))
     report = as_markdown(judged)
     if options.report is not None:
         options.report.with_suffix(".json").write_text(as_json(judged), encoding="utf-8")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-MANUALS: Final = Path(__file__).with_name("manuals.json")
+_LIST: Final = "manuals.json"
 
 
 class NoManuals(Exception):
@@ -43,8 +43,8 @@ class Package:
     files: tuple[Manual, ...]
 
 
-def read_packages(file: Path = MANUALS) -> tuple[Package, ...]:
-    """Reads the list of packages.
+def read_packages(folder: Path) -> tuple[Package, ...]:
+    """Reads the list of packages of a set of questions.
 
     Raises:
         OSError, ValueError, KeyError: It cannot be read.
@@ -55,7 +55,7 @@ def read_packages(file: Path = MANUALS) -> tuple[Package, ...]:
             each["version"],
             tuple(Manual(Path(one["path"]), one["name"], one["sha256"]) for one in each["files"]),
         )
-        for each in json.loads(file.read_text(encoding="utf-8"))["packages"]
+        for each in json.loads((folder / _LIST).read_text(encoding="utf-8"))["packages"]
     )
 
 

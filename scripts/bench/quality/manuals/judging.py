@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-QUESTIONS: Final = Path(__file__).with_name("questions.json")
-VERDICTS: Final = Path(__file__).with_name("verdicts.json")
+SETS: Final = ("seen", "held_out")
+"""Sets of questions; those of the first one were answered and judged while the product was changed."""
+
+_QUESTIONS: Final = "questions.json"
+_VERDICTS: Final = "verdicts.json"
 _HASH_CHARACTERS: Final = 16
 _SAME: Final = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "‐": "-", "‑": "-", "\xa0": " "})
 
@@ -90,8 +93,13 @@ class Judged:
     verdict: Verdict | None
 
 
-def read_questions(file: Path = QUESTIONS) -> tuple[Question, ...]:
-    """Reads the questions.
+def folder_of(questions: str) -> Path:
+    """Returns where the manuals, questions and verdicts of a set are listed."""
+    return Path(__file__).parent / questions
+
+
+def read_questions(folder: Path) -> tuple[Question, ...]:
+    """Reads the questions of a set.
 
     Raises:
         OSError, ValueError, KeyError: It cannot be read.
@@ -107,12 +115,13 @@ def read_questions(file: Path = QUESTIONS) -> tuple[Question, ...]:
             tuple(tuple(alternatives) for alternatives in each["facts"]),
             each.get("ordered", False),
         )
-        for each in json.loads(file.read_text(encoding="utf-8"))["questions"]
+        for each in json.loads((folder / _QUESTIONS).read_text(encoding="utf-8"))["questions"]
     )
 
 
-def read_verdicts(file: Path = VERDICTS) -> dict[str, dict[str, Verdict]]:
-    """Reads the verdicts by question and hash of the answer; none if the file is not there."""
+def read_verdicts(folder: Path) -> dict[str, dict[str, Verdict]]:
+    """Reads the verdicts of a set by question and hash of the answer; none if there are none yet."""
+    file = folder / _VERDICTS
     if not file.exists():
         return {}
     return {
@@ -121,9 +130,9 @@ def read_verdicts(file: Path = VERDICTS) -> dict[str, dict[str, Verdict]]:
     }
 
 
-def add_verdicts(sheet: Path, file: Path = VERDICTS) -> int:
+def add_verdicts(sheet: Path, folder: Path) -> int:
     """Adds what a reader wrote in the report's JSON form, in the fields ``right`` and ``why``; returns how many."""
-    verdicts = read_verdicts(file)
+    verdicts = read_verdicts(folder)
     added = 0
     for each in json.loads(sheet.read_text(encoding="utf-8"))["answers"]:
         if each["right"] is not None:
@@ -133,7 +142,7 @@ def add_verdicts(sheet: Path, file: Path = VERDICTS) -> int:
     for question, answers in sorted(verdicts.items()):
         records = json.dumps({key: _record(one) for key, one in answers.items()}, ensure_ascii=False)
         lines.append(f"  {json.dumps(question)}: {records}")
-    file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    (folder / _VERDICTS).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     return added
 
 
