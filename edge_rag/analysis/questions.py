@@ -15,7 +15,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final
 
-from edge_rag.analysis.languages import sure_language_of
+from edge_rag.analysis.languages import language_of, sure_language_of
 from edge_rag.analysis.values import ValueKind
 
 BEFORE_WORDS: Final = "\"'“”‘’„«»([*_¿¡ \u00a0"
@@ -23,6 +23,21 @@ BEFORE_WORDS: Final = "\"'“”‘’„«»([*_¿¡ \u00a0"
 
 _CLAUSE_END: Final = re.compile(r"[,;:]\s+")
 """What a question may begin with: "After an alarm, how do I ...": the part behind it tells as well."""
+
+_NUMBERS: Final = frozenset(
+    {
+        ValueKind.COUNT,
+        ValueKind.AMOUNT,
+        ValueKind.SHARE,
+        ValueKind.SPAN,
+        ValueKind.RHYTHM,
+        ValueKind.DATE,
+        ValueKind.YEAR,
+        ValueKind.DECADE,
+        ValueKind.TIME,
+    }
+)
+"""Kinds of values that have a number."""
 
 _COUNTED_WORDS: Final = 3
 """Words after a phrase such as "how many" among which is what is counted."""
@@ -135,6 +150,12 @@ class _Asks:
             if any(word is not None and word[0] in self.interrogatives for word in later):
                 return None
         return 0
+
+
+def asks_number(question: str) -> bool:
+    """Whether the value that a question asks for has a number: a count, an amount, a time; not a name or a reason."""
+    asked = asked_value(question, language_of(question))
+    return asked is not None and asked.kind in _NUMBERS
 
 
 @lru_cache(64)

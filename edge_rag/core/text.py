@@ -82,6 +82,16 @@ _LONG_PART: Final = 240
 """Characters beyond which a shorter piece begins a new part."""
 
 
+_CLOSING: Final = "\"'”’»)]*_ "
+_PLACEHOLDER_END = re.compile(r"(?:[^\s\d.]|\.{3})[>\]}]$")
+
+
+def is_open(text: str) -> bool:
+    """Whether a text ends without a mark: a title, a term, a line of a program, also with ``[a placeholder]``."""
+    text = text.rstrip()
+    return text.rstrip(_CLOSING)[-1:].isalnum() or _PLACEHOLDER_END.search(text) is not None
+
+
 def sentence_spans(text: str) -> tuple[tuple[int, int], ...]:
     """Splits a text into sentences.
 

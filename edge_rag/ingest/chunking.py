@@ -2,7 +2,8 @@
 
 Chunks never cross a heading. Within a section whole blocks are packed together; a block that is too long is split
 between sentences, a sentence between words, a word between characters. A section that needs n chunks is divided evenly
-among them, so that the last one is not much smaller than the others.
+among them, so that the last one is not much smaller than the others. No chunk ends with what only says what follows it
+if it can end before it: a term without its text, the header of a table without a row, a sentence with a colon.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ _LAST_SPACE = re.compile(r"(.*\S)\s", re.DOTALL)
 _NOT_SPACE = re.compile(r"\S")
 _CHARACTERS_A_TOKEN = 16
 _GUESS_CHARACTERS = 16
+_DIVIDER = " | "
+_COLONS = (":", "\uff1a")
+
+LONGEST_TERM: Final = 120
+"""Most characters of a line that is a term and stays with the text that defines it."""
 
 SPECIAL_TOKENS: Final = 2
 """Special tokens that an embedder adds to a text."""
@@ -208,6 +214,24 @@ def _pack(text: str, spans: Sequence[_Span], target: int, count_tokens: TokenCou
             sizes, last = grown, last + 1
         while last > first and count_tokens(text[spans[first].start : spans[last].end]) > target:
             sizes, last = sizes - spans[last].tokens, last - 1
+        whole = last
+        while whole > first and _leads(text, spans, whole):
+            whole -= 1
+        if whole > first or not _leads(text, spans, first):
+            sizes, last = sizes - sum(each.tokens for each in spans[whole + 1 : last + 1]), whole
         yield first, last
         left -= sizes
         first = last + 1
+
+
+def _leads(text: str, spans: Sequence[_Span], number: int) -> bool:
+    """Whether a span says what the next one is: a term above its text, the header of a table, an announcement."""
+    if number + 1 == len(spans):
+        return False
+    before, here, after = (
+        text[spans[each].start : spans[each].end] if each >= 0 else "" for each in (number - 1, number, number + 1)
+    )
+    if _DIVIDER in here:
+        return _DIVIDER in after and _DIVIDER not in before
+    open_line = here[-1].isalnum() and len(here) <= LONGEST_TERM and "\n" not in here
+    return here.endswith(_COLONS) or (open_line and not after[-1].isalnum() and _DIVIDER not in after)

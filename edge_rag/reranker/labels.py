@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from edge_rag.core.text import is_open
+
 Span = tuple[int, int]
 """Characters of a text: the first one, and one past the last."""
 
@@ -19,7 +21,6 @@ LONGEST_TERM: Final = 120
 
 _BLOCK_END: Final = "\n\n"
 _DIVIDER: Final = " | "
-_CLOSING: Final = "\"'”’»)]*_ "
 
 
 def labels_of(text: str, sentences: Sequence[Span]) -> tuple[Span | None, ...]:
@@ -63,15 +64,10 @@ def _labelled_lines(text: str) -> Iterator[tuple[int, Span | None]]:
         label: Span | None = None
         for line in block.split("\n"):
             span = (begin, begin + len(line))
-            if _is_open(line):
+            if is_open(line):
                 yield begin, None
                 label = span if len(line) <= LONGEST_TERM and _DIVIDER not in line else None
             else:
                 yield begin, label
             begin += len(line) + 1
         begin += len(_BLOCK_END) - 1
-
-
-def _is_open(line: str) -> bool:
-    """Whether a line ends without a mark."""
-    return line.rstrip(_CLOSING)[-1:].isalnum()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from edge_rag.analysis.questions import QuestionKind, kind_of
+from edge_rag.analysis.questions import QuestionKind, asks_number, kind_of
 from edge_rag.analysis.terms import terms_of
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.limits.request_fields import MAX_SENTENCES
@@ -119,6 +119,7 @@ def points_of(
     if max_points is None:
         max_points, margin = MAX_SENTENCES, margin * _NEEDED_MARGIN[kind]
     weights = weights_by_term(term_weights or {})
+    number_for = frozenset(weights) if kind is QuestionKind.VALUE and asks_number(question) else None
     named = named_terms(weights)
     windows: dict[int, Window] = {}
     points: list[Point] = []
@@ -127,8 +128,10 @@ def points_of(
         if points and (len(points) == max_points or below > margin / len(points)):
             break
         passage, sentence = passages[rank].passage, passages[rank].sentences[number]
+        if needed and points and kind is QuestionKind.PROCEDURE and not _same_section(passages, points[0], rank):
+            continue  # steps of something else
         window = windows.setdefault(rank, Window(passage))
-        unit = unit_of(window, (passage.start + sentence.start, passage.start + sentence.end), kind)
+        unit = unit_of(window, (passage.start + sentence.start, passage.start + sentence.end), kind, number_for)
         if rank == asked and not points and (section := section_of(window)) is not None:
             unit, max_points = section, 1 if needed else max_points
         if not any(_overlaps(passages, point.quote, rank, unit) for point in points):
@@ -159,6 +162,11 @@ def _point(window: Window, rank: int, number: int, unit: Unit, named: frozenset[
 
 def _gap(between: str) -> str:
     return between if not between.strip() and "\n" not in between else "\n"
+
+
+def _same_section(passages: Sequence[RankedPassage], point: Point, rank: int) -> bool:
+    first, other = passages[point.quote.passage].passage, passages[rank].passage
+    return (first.document_id, first.context) == (other.document_id, other.context)
 
 
 def _overlaps(passages: Sequence[RankedPassage], quote: Quote, rank: int, unit: Unit) -> bool:

@@ -4,6 +4,8 @@
     an item of a list: the whole list, with the sentence that announces it, where the question asks for all of it
     a row of a table: the row, and apart from it the row that names its columns and the caption
     the text of a definition: the term above it
+    a sentence of running text: its paragraph and the programs after it, where the question asks for something to do;
+        the sentences up to the one that has a number, where the question asks for one
 
 Which lists are steps is not stored. A question for something to do makes the lines of a block steps; any other question
 gets the whole of a list only if a sentence announces it.
@@ -12,12 +14,14 @@ gets the whole of a list only if a sentence announces it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from edge_rag.analysis.questions import QuestionKind
+from edge_rag.analysis.terms import terms_of
 from edge_rag.core.documents.parts import PartKind
-from edge_rag.generator.quoting.window import TITLE_CHARACTERS, Span, Window, ends_with_colon, is_open
+from edge_rag.core.text import SENTENCE_TERMINALS, is_open
+from edge_rag.generator.quoting.window import TITLE_CHARACTERS, Span, Window, ends_with_colon
 
 MAX_BLOCK_CHARACTERS: Final = 1500
 """Most characters quoted for one sentence: whole lines of a list, or whole parts of a procedure."""
@@ -25,8 +29,21 @@ MAX_BLOCK_CHARACTERS: Final = 1500
 _HEADED_COLUMNS: Final = 3
 """Columns from which the first row of a table counts as their names, if nothing else tells."""
 
+MAX_SENTENCES_TO_VALUE: Final = 5
+"""Most sentences after a sentence within which its paragraph says the number that is asked for."""
+
+_NARROWEST: Final = 40
+"""Fewest characters of the longest line of a text whose lines were broken for their width."""
+
+_OPENING: Final = "(<["
+
 _RECORD: Final = re.compile(r"\W*\d{2,}")
 """The begin of a line of a log, a date or a time; a list of them has no order that anyone must follow."""
+
+_CODE: Final = re.compile(r"[=/\\<>|${}_\[\]#~]|(?:^|\s)--?\w")
+"""What is in lines of programs and of configuration files, and hardly in titles."""
+
+_SENTENCE_ENDS: Final = (".", "!", "?", "\u2026", ":", ";", *SENTENCE_TERMINALS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +65,69 @@ class Unit:
     cut_after: bool = False
 
 
-def unit_of(window: Window, sentence: Span, kind: QuestionKind) -> Unit:
+def unit_of(window: Window, sentence: Span, kind: QuestionKind, number_for: frozenset[str] | None = None) -> Unit:
     """Returns what is quoted for a sentence.
 
     Args:
         window: The passage of the sentence.
         sentence: Where it is.
         kind: What the question asks for.
+        number_for: Where a number is asked for, the terms of the question; else None.
     """
+    unit = _unit_of(window, sentence, kind)
+    return unit if number_for is None else _with_number(window, unit, number_for)
+
+
+def _unit_of(window: Window, sentence: Span, kind: QuestionKind) -> Unit:
     number = window.part_at(sentence[0])
     if window.parts[number].kind is PartKind.TABLE:
         return _row(window, number, sentence)
+    sentence = _from_begin(window, number, sentence)
     if (announced := _announced(window, number, sentence)) is not None:
         return _with_steps(window, announced, kind)
     if window.is_list(number):
         return _with_steps(window, _item(window, number, sentence, kind), kind)
     if kind is QuestionKind.PROCEDURE:
-        return _with_steps(window, Unit(*sentence), kind)
+        return _with_steps(window, _paragraph(window, number, sentence), kind)
     return Unit(*sentence)
+
+
+def _paragraph(window: Window, number: int, sentence: Span) -> Unit:
+    """Returns the paragraph of a sentence, whose other sentences are further steps; from the sentence on if it is long."""
+    part = window.parts[number]
+    if part.end - part.start <= MAX_BLOCK_CHARACTERS:
+        return Unit(part.start, part.end)
+    end, cut = _fitting([span for span in window.sentences(number) if span[0] >= sentence[0]], sentence[0])
+    return Unit(sentence[0], max(end, sentence[1]), cut_after=cut)
+
+
+def _with_number(window: Window, unit: Unit, asked: frozenset[str]) -> Unit:
+    """Returns a unit with the sentences after it up to the one that has a number, if it has none itself.
+
+    Only its own line is looked through, which is a paragraph, an item or the text of a definition. Of several
+    sentences with numbers the first one that has a word of the question that the unit lacks is meant, else the first.
+    """
+    held = _terms(window, (unit.start, unit.end))
+    if unit.cut_after or _numbers(held) - asked:
+        return unit
+    number = window.part_at(unit.end - 1)
+    if window.parts[number].kind is not PartKind.TEXT:
+        return unit
+    line_end = next(end for _, end in window.lines(number) if end >= unit.end)
+    after = [span for span in window.sentences(number) if unit.end <= span[0] < line_end][:MAX_SENTENCES_TO_VALUE]
+    found = [(span, terms) for span in after if _numbers(terms := _terms(window, span)) - asked]
+    named = [span for span, terms in found if terms & (asked - held)] or [span for span, _ in found]
+    if not named or named[0][1] - unit.start > MAX_BLOCK_CHARACTERS:
+        return unit
+    return replace(unit, end=named[0][1])
+
+
+def _terms(window: Window, span: Span) -> set[str]:
+    return {term for _, _, term in terms_of(window.read(*span))}
+
+
+def _numbers(terms: set[str]) -> set[str]:
+    return {term for term in terms if any(map(str.isdigit, term))}
 
 
 def section_of(window: Window) -> Unit | None:
@@ -82,6 +144,24 @@ def section_of(window: Window) -> Unit | None:
     ]
     end, cut = _fitting(spans, start)
     return Unit(start, end, cut_after=cut) if end else None
+
+
+def _from_begin(window: Window, number: int, sentence: Span) -> Span:
+    """Returns a sentence with the lines of a block that it begins in, where lines were broken for their width.
+
+    Such a line ends without a mark and has no room for the next word, and the next line begins with a small letter.
+    """
+    lines = window.lines(number)
+    width = max(end - start for start, end in lines)
+    begin = sentence[0]
+    for start, end in reversed([line for line in lines if line[1] <= sentence[0]]):
+        word = window.read(begin, sentence[1]).split(maxsplit=1)[0]
+        goes_on = word[0].islower() or word[0] in _OPENING
+        broken = goes_on and width >= _NARROWEST and end - start + 1 + len(word) > width
+        if not broken or not is_open(window.read(start, end)):
+            break
+        begin = start
+    return begin, sentence[1]
 
 
 def _announced(window: Window, number: int, sentence: Span) -> Unit | None:
@@ -192,7 +272,20 @@ def _with_steps(window: Window, unit: Unit, kind: QuestionKind) -> Unit:
 def _goes_on(window: Window, number: int, following: int) -> bool:
     """Whether a part and the next one belong to one procedure."""
     matter = window.parts[number].kind is PartKind.TABLE or window.is_list(number)
+    if _is_program(window, following) or (_is_program(window, number - 1) and window.is_list(following)):
+        return True
     return _announces(window, number) or (matter and _ends_with_colon(window, following))
+
+
+def _is_program(window: Window, number: int) -> bool:
+    """Whether a part is of commands or of a file's lines, not of sentences or titles, by what is in most of its lines."""
+    if number < 0 or window.parts[number].kind is not PartKind.TEXT:
+        return False
+    lines = [window.read(*line).strip() for line in window.lines(number)]
+    code = [
+        line for line in lines if not line.endswith(_SENTENCE_ENDS) and (not line[0].isupper() or _CODE.search(line))
+    ]
+    return 2 * len(code) > len(lines)
 
 
 def _led_to(window: Window, number: int, following: int) -> bool:

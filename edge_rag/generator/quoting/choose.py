@@ -13,7 +13,7 @@ from typing import Final
 
 from edge_rag.analysis.terms import terms_of
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
-from edge_rag.generator.quoting.window import is_open
+from edge_rag.core.text import is_open
 
 _HEADING_SHARE: Final = 0.75
 """Share of a heading's words that a question has if the heading only repeats it."""

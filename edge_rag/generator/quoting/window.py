@@ -11,7 +11,7 @@ from typing import Final
 
 from edge_rag.core.documents.parts import ChunkPlace, PartKind, TextPart, parts_of
 from edge_rag.core.passage import Passage
-from edge_rag.core.text import sentence_spans
+from edge_rag.core.text import is_open, sentence_spans
 
 Span = tuple[int, int]
 """Characters of a document's stored text: the first one, and one past the last."""
@@ -26,11 +26,6 @@ _CLOSING: Final = "\"'”’»)]*_ "
 def ends_with_colon(sentence: str) -> bool:
     """Whether a sentence announces what follows."""
     return sentence.rstrip(_CLOSING).endswith(_COLONS)
-
-
-def is_open(sentence: str) -> bool:
-    """Whether a text ends without a mark."""
-    return sentence.rstrip(_CLOSING)[-1:].isalnum()
 
 
 class Window:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_rag.analysis.questions import QuestionKind, asked_value, kind_of
+from edge_rag.analysis.questions import QuestionKind, asked_value, asks_number, kind_of
 from edge_rag.analysis.values import ValueKind
 
 
@@ -22,6 +22,8 @@ from edge_rag.analysis.values import ValueKind
         ("Combien de litres ?", QuestionKind.VALUE),
         ("What are the parts of the pump?", QuestionKind.SEVERAL),
         ("Quels sont les outils ?", QuestionKind.SEVERAL),
+        ("Which port does it use?", QuestionKind.VALUE),
+        ("How did it stop?", QuestionKind.OTHER),
         ("What is a seal?", QuestionKind.OTHER),
         ("如何启动泵？", QuestionKind.OTHER),
         ("", QuestionKind.OTHER),
@@ -63,3 +65,18 @@ def test_a_question_may_tell_nothing_of_the_kind() -> None:
     assert asked_value("What satellite was used when it was launched?", "en") is None
     assert asked_value("When it was launched, what satellite was used?", "en") is None
     assert asked_value("Как часто?", "ru") is None
+
+
+@pytest.mark.parametrize(
+    ("question", "number"),
+    [
+        ("How many bolts has it?", True),
+        ("Which port does it use?", True),
+        ("Wie lange dauert es?", True),
+        ("Who sets it?", False),
+        ("Why is it open?", False),
+        ("Which colour is it?", False),
+    ],
+)
+def test_a_number_is_asked_for_or_a_name_or_a_reason(question: str, number: bool) -> None:
+    assert asks_number(question) is number

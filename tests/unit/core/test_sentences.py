@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.text import sentence_spans
+from edge_rag.core.text import is_open, sentence_spans
 
 
 def cut(text: str) -> list[str]:
@@ -141,3 +141,15 @@ def test_no_line_takes_more_time_than_its_length_is_worth(repeated: str) -> None
 def test_a_line_of_nothing_but_abbreviations_is_one_sentence_however_long() -> None:
     text = "Dr. X " * 16_000
     assert sentence_spans(text) == ((0, len(text) - 1),)
+
+
+@pytest.mark.parametrize(
+    "text", ["Spare parts", "--pidfile FILE", "open [valve]", "free address [flag …]", "arp <host>"]
+)
+def test_a_title_or_a_term_ends_without_a_mark(text: str) -> None:
+    assert is_open(text)
+
+
+@pytest.mark.parametrize("text", ["It runs.", "It runs (always.)", 'It "runs."', "So:", ""])
+def test_a_sentence_ends_with_a_mark(text: str) -> None:
+    assert not is_open(text)

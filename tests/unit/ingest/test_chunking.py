@@ -177,3 +177,23 @@ def test_a_heading_longer_than_any_chunk_still_counts_in_full_against_its_share(
     builder.add(BlockKind.PARAGRAPH, "Grease them.")
 
     assert [piece.context for piece in chunk(builder.build(), target=20, context=21)] == [()]
+
+
+def test_no_chunk_ends_with_a_term_a_table_header_or_an_announcement() -> None:
+    builder = DocumentBuilder()
+    builder.add(BlockKind.PARAGRAPH, "The pump runs all day long and stops at night.")
+    builder.add(BlockKind.LIST_ITEM, "NIGHT time")
+    builder.add(BlockKind.LIST_ITEM, "When it stops, which is never before ten.")
+    builder.add(BlockKind.PARAGRAPH, "Its lights mean the following, from left to right:")
+    builder.add(BlockKind.TABLE_ROW, "Light | Meaning")
+    builder.add(BlockKind.TABLE_ROW, "red | It is too hot to run.")
+    for target in range(22, 34):
+        chunks = [each.text for each in chunk(builder.build(), target)]
+        assert not [each for each in chunks if each.endswith(("NIGHT time", "right:", "Meaning"))], target
+
+
+def test_lines_that_all_look_like_terms_are_chunks_all_the_same() -> None:
+    builder = DocumentBuilder()
+    for number in range(8):
+        builder.add(BlockKind.PARAGRAPH, f"part {number}:")
+    assert "".join(each.text for each in chunk(builder.build(), 4)).count("part") == 8

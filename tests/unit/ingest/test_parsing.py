@@ -111,6 +111,30 @@ def test_html_nested_beyond_reason_is_still_read() -> None:
     assert read("deep.html", "<div>" * 5000 + "bottom").text == "bottom"
 
 
+def test_numbered_and_underlined_lines_of_plain_text_are_headings() -> None:
+    text = (
+        "Pumps\n=====\nThey move water.\n\n1. Parts\n\nOf steel.\n\n1.1. Which seals are there,\nand where?\n\nTwo.\n\n"
+        "1.5 litres of oil.\n\n3 Steps\n\n1. Open it.\n\n2. Close it."
+    )
+    assert [(level, line) for _, level, line in blocks(read("pumps.txt", text))] == [
+        (1, "Pumps"),
+        (0, "They move water."),
+        (1, "1. Parts"),
+        (0, "Of steel."),
+        (2, "1.1. Which seals are there, and where?"),
+        (0, "Two."),
+        (0, "1.5 litres of oil."),
+        (1, "3 Steps"),
+        (0, "1. Open it."),
+        (0, "2. Close it."),
+    ]
+
+
+def test_numbered_steps_of_plain_text_are_no_headings() -> None:
+    text = "1. Open the valve\n\nIt is red.\n\n2. Close the valve\n\nIt is hot.\n\n3. Log it\n\nDone."
+    assert not any(level for _, level, _ in blocks(read("steps.txt", text)))
+
+
 def test_wrapped_lines_of_plain_text_are_joined_and_lines_of_a_log_are_not() -> None:
     parsed = read(
         "notes.txt",

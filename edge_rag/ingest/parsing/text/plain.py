@@ -1,4 +1,4 @@
-"""Parser for plain text (paragraphs, items, underlined headings) and for CSV and TSV; decoding of any encoding."""
+"""Parser for plain text (paragraphs, items, underlined and numbered headings), CSV and TSV; decodes any encoding."""
 
 from __future__ import annotations
 
@@ -91,6 +91,10 @@ def _is_text(text: str) -> bool:
 
 _BULLET = re.compile(r"[-*+•◦▪‣·●○–]\s+(?=\S)")
 _UNDERLINE = re.compile(r"([=-])\1{2,}")
+_NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})\.?\s+(?=\D)\S.{0,160}(?<![.,;:])")
+_HEADING_LINES = 2
+_FEWEST_NUMBERED = 3
+_MOST_SKIPPED = 3
 _COLUMNS = re.compile(r"\S(?: {2,}|\t)\S")
 _ENTRY = re.compile(r"\s*(?:\d|[^\W\d_][\w ]{0,30}:\s)")
 _WIDEST_WRAPPED = 100
@@ -120,17 +124,51 @@ def add_plain(builder: DocumentBuilder, source: str, numbers: Sequence[int] = ()
         numbers: The line of the document that each line of the normalized text is on; none if they cannot be told.
     """
     lines = normalize(source).split("\n")
-    for blank, paragraph in groupby(range(len(lines)), lambda place: not lines[place].strip()):
-        if blank:
-            continue
-        places = list(paragraph)
-        for kind, level, within in _blocks([lines[place] for place in places]):
+    by_blank = groupby(range(len(lines)), lambda place: not lines[place].strip())
+    paragraphs = [list(places) for blank, places in by_blank if not blank]
+    headings = _numbered_headings([[lines[place] for place in places] for places in paragraphs])
+    for number, places in enumerate(paragraphs):
+        within_paragraph = [lines[place] for place in places]
+        blocks = _blocks(within_paragraph)
+        if (depth := headings.get(number)) is not None:
+            blocks = iter([(BlockKind.HEADING, depth, list(enumerate(within_paragraph)))])
+        for kind, level, within in blocks:
             texts = [text for _, text in within]
             begins = accumulate((len(text) + 1 for text in texts[:-1]), initial=0)
             marks = (
                 [(at, numbers[places[line]]) for at, (line, _) in zip(begins, within, strict=True)] if numbers else ()
             )
             builder.add(kind, "\n".join(texts), level, lines=marks)
+
+
+def _numbered_headings(paragraphs: Sequence[Sequence[str]]) -> dict[int, int]:
+    """Returns the levels of the paragraphs that are headings, by their numbers: ``2.1 Valves`` after ``2 Parts``.
+
+    Steps have numbers too, of one level. So the numbers count as those of sections only if they follow each other as
+    sections do, some of them inside others.
+    """
+    found: dict[int, tuple[int, ...]] = {}
+    last: tuple[int, ...] = ()
+    for place, lines in enumerate(paragraphs):
+        match = _NUMBERED.fullmatch(" ".join(line.strip() for line in lines)) if len(lines) <= _HEADING_LINES else None
+        if match is None:
+            continue
+        number = tuple(map(int, match.group(1).split(".")))
+        if _follows(last, number):
+            found[place] = last = number
+    if len(found) < _FEWEST_NUMBERED or max(map(len, found.values())) == 1:
+        return {}
+    return {place: len(number) for place, number in found.items()}
+
+
+def _follows(last: tuple[int, ...], number: tuple[int, ...]) -> bool:
+    """Whether a section can have a number, after another one; some between them may not have been recognized."""
+    if not last:
+        return len(number) <= 2 and set(number) <= {0, 1}
+    if len(number) > len(last):
+        return len(number) == len(last) + 1 and number[:-1] == last and number[-1] <= 1
+    same, before, now = number[:-1] == last[: len(number) - 1], last[len(number) - 1], number[-1]
+    return same and before < now <= before + _MOST_SKIPPED
 
 
 _Lines = list[tuple[int, str]]
@@ -140,8 +178,11 @@ _Lines = list[tuple[int, str]]
 def _blocks(lines: list[str]) -> Iterator[tuple[BlockKind, int, _Lines]]:
     """Yields the blocks of one paragraph with their levels: an underlined heading, list items, joined prose, or one
     block per line."""
-    if len(lines) == 2 and (underline := _UNDERLINE.fullmatch(lines[1].strip())):
+    underline = _UNDERLINE.fullmatch(lines[1].strip()) if len(lines) > 1 else None
+    if underline is not None and not _COLUMNS.search(lines[0].strip()):
         yield BlockKind.HEADING, 1 if underline.group(1) == "=" else 2, [(0, lines[0])]
+        for kind, level, below in _blocks(lines[2:]) if len(lines) > 2 else ():
+            yield kind, level, [(place + 2, line) for place, line in below]
     elif _BULLET.match(lines[0].lstrip()):
         for item in _items(lines):
             yield BlockKind.LIST_ITEM, 0, item
@@ -245,7 +286,7 @@ PLAIN = Format(
     title="Plain text",
     media_type="text/plain",
     suffixes=(".txt", ".text", ".log"),
-    reads="paragraphs, list items, underlined headings; any encoding; also any other text",
+    reads="paragraphs, list items, underlined and numbered headings; any encoding; also any other text",
     parse=lambda content, _: parse_plain(content),
     is_text=True,
     weak_name=True,

@@ -62,7 +62,7 @@ def test_a_question_gives_its_evidence_to_the_sentence_after_it(asked: str) -> N
 
 def test_a_heading_that_repeats_the_question_gives_its_evidence_to_what_follows() -> None:
     entry = ranked("Changing the oil filters\n\nDrain the oil first. Then turn the filter.", 9, 0, 1)
-    assert quoted(entry, ranked("Oil is black.", 5), question="How do I change an oil filter?") == [
+    assert quoted(entry, ranked("Oil is black.", 5), question="When does one change an oil filter?") == [
         "Drain the oil first."
     ]
 

@@ -107,6 +107,71 @@ def test_the_steps_of_a_procedure_come_whole_and_in_order(kind: str, best: str) 
     assert text == quote.text == document.text[quote.start : quote.end]
 
 
+def test_steps_that_are_sentences_come_with_their_paragraph_and_the_programs_after_it() -> None:
+    page = (
+        b"<h2>Time</h2><p>The box is a client. Tell it to serve, then restart it.</p><pre>allow 192.0.2.0/24</pre>"
+        b"<pre>[Server]\n\nport=123</pre><h2>Logs</h2><pre>log yes</pre>"
+    )
+    text, _ = answer("How do I make a server of it?", passages_of(parse_html(page), "Tell it to serve"))
+    assert text == (
+        "The box is a client. Tell it to serve, then restart it.\n\nallow 192.0.2.0/24\n\n[Server]\n\nport=123"
+    )
+    text, _ = answer("What does a server do?", passages_of(parse_html(page), "The box is"))
+    assert text == "The box is a client."
+
+
+def test_the_title_of_what_follows_is_no_step() -> None:
+    page = b"<p>Press the button once.</p><p>Flashing Lights</p><p>They tell of faults.</p>"
+    assert answer("How do I reset it?", passages_of(parse_html(page), "Press"))[0] == "Press the button once."
+
+
+def test_a_sentence_between_a_program_and_a_list_brings_the_list() -> None:
+    page = b"<p>Set it up:</p><pre># setup all\n# setup none</pre><p>This has two parts.</p><ul><li>Pick.</li><li>Save.</li></ul>"
+    text, _ = answer("How do I set it up?", passages_of(parse_html(page), "This has two parts"))
+    assert text.endswith("This has two parts.\n\nPick.\nSave.")
+
+
+def test_points_of_a_procedure_are_of_one_section() -> None:
+    document = parse_markdown(b"# Pumps\n\nGrease the pump.\n\n# Valves\n\nGrease the valve.\n")
+    assert answer("How do I grease it?", passages_of(document, "Grease the pump", "Grease the valve"))[0] == (
+        "Grease the pump."
+    )
+    assert "valve" in answer("What is greased?", passages_of(document, "Grease the pump", "Grease the valve"))[0]
+
+
+SETTING = "The interval is set here. Mains make it 1 second. It costs time. The default is 60 seconds. It was new."
+
+
+@pytest.mark.parametrize(
+    ("question", "asked", "end"),
+    [
+        ("How long is the interval?", ("interval",), "Mains make it 1 second."),
+        ("How long is the default interval?", ("interval", "default"), "The default is 60 seconds."),
+        ("Who sets the interval?", ("interval",), "The interval is set here."),
+    ],
+)
+def test_a_number_that_is_asked_for_stands_in_the_quote_if_its_paragraph_has_it(
+    question: str, asked: tuple[str, ...], end: str
+) -> None:
+    builder = DocumentBuilder()
+    builder.add(BlockKind.PARAGRAPH, SETTING)
+    weights = dict.fromkeys(asked, 1.0)
+    text, _ = answer(question, passages_of(builder.build(), "The interval", words=60), weights=weights)
+    assert text == SETTING[: SETTING.index(end) + len(end)]
+
+
+def test_the_number_of_another_entry_is_not_the_value_of_this_one() -> None:
+    page = b"<dl><dt>TEMP</dt><dd>How hot the water is.</dd><dt>PORT</dt><dd>It listens at 514.</dd></dl>"
+    text, _ = answer("How hot is it at most?", passages_of(parse_html(page), "How hot the"), weights={"hot": 1.0})
+    assert text == "TEMP\nHow hot the water is."
+
+
+def test_a_quote_begins_with_its_sentence_where_lines_were_broken_for_their_width() -> None:
+    block = "Open a command prompt and type this line, with the address of the\nmachine in it:\n\narp -s ADDRESS"
+    text, _ = answer("How do I set the address?", passages_of(parse_html(f"<pre>{block}</pre>".encode()), "machine in"))
+    assert text == block
+
+
 def test_a_value_of_a_list_comes_without_the_list() -> None:
     text, _ = answer("How many bolts has the cover?", passages_of(markdown_steps(), STEPS[3]))
     assert text == STEPS[3]
