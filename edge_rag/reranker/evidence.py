@@ -344,7 +344,7 @@ class EvidenceWeights:
     overlap: float = 2 / 3
     max_sim: float = 4 / 3
     carried: float = 0.5
-    key: float = 4.0
+    key: float = 6.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What sentences of definitions and tables are looked up by; pure.
 
     a definition: its lines have their full stops; the short line above them, without one, is the term
-    a row of a table: its first cell
+    a row of a table: its first cell, also with the name of its column
 
 Blocks of a stored text are divided by blank lines, lines of a list and rows of a table by line breaks.
 """
@@ -53,6 +53,10 @@ def keys_of(text: str, sentence: Span, label: Span | None) -> Iterator[str]:
         first = row.partition(_DIVIDER)[0]
         yield first
         yield first.partition(": ")[2]  # a cell with the name of its column
+        table = text.rfind(_BLOCK_END, 0, sentence[0]) + len(_BLOCK_END)
+        header = text[max(0, table) if table >= len(_BLOCK_END) else 0 : sentence[0]].partition("\n")[0]
+        if _DIVIDER in header:
+            yield f"{header.partition(_DIVIDER)[0]} {first}"
     elif label is not None:
         yield text[slice(*label)]
 

@@ -119,23 +119,24 @@ def points_of(
     if max_points is None:
         max_points, margin = MAX_SENTENCES, margin * _NEEDED_MARGIN[kind]
     weights = weights_by_term(term_weights or {})
-    number_for = frozenset(weights) if kind is QuestionKind.VALUE and asks_number(question) else None
+    words, number = frozenset(weights), kind is QuestionKind.VALUE and asks_number(question)
     named = named_terms(weights)
     windows: dict[int, Window] = {}
     points: list[Point] = []
     asked = None if kind is QuestionKind.VALUE else _asked_passage(passages, weights)
-    for rank, number, below in chosen_sentences(question, passages, margin, asked):
+    for rank, place, below in chosen_sentences(question, passages, margin, asked):
         if points and (len(points) == max_points or below > margin / len(points)):
             break
-        passage, sentence = passages[rank].passage, passages[rank].sentences[number]
+        passage, sentence = passages[rank].passage, passages[rank].sentences[place]
         if needed and points and kind is QuestionKind.PROCEDURE and not _same_section(passages, points[0], rank):
             continue  # steps of something else
         window = windows.setdefault(rank, Window(passage))
-        unit = unit_of(window, (passage.start + sentence.start, passage.start + sentence.end), kind, number_for)
+        span = (passage.start + sentence.start, passage.start + sentence.end)
+        unit = unit_of(window, span, kind, words, number)
         if rank == asked and not points and (section := section_of(window)) is not None:
             unit, max_points = section, 1 if needed else max_points
         if not any(_overlaps(passages, point.quote, rank, unit) for point in points):
-            points.append(_point(window, rank, number, unit, named))
+            points.append(_point(window, rank, place, unit, named))
     return tuple(points)
 
 

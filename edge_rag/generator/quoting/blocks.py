@@ -37,6 +37,8 @@ _NARROWEST: Final = 40
 
 _OPENING: Final = "(<["
 
+_DIVIDER: Final = " | "
+
 _RECORD: Final = re.compile(r"\W*\d{2,}")
 """The begin of a line of a log, a date or a time; a list of them has no order that anyone must follow."""
 
@@ -65,23 +67,26 @@ class Unit:
     cut_after: bool = False
 
 
-def unit_of(window: Window, sentence: Span, kind: QuestionKind, number_for: frozenset[str] | None = None) -> Unit:
+def unit_of(
+    window: Window, sentence: Span, kind: QuestionKind, asked: frozenset[str] = frozenset(), number: bool = False
+) -> Unit:
     """Returns what is quoted for a sentence.
 
     Args:
         window: The passage of the sentence.
         sentence: Where it is.
         kind: What the question asks for.
-        number_for: Where a number is asked for, the terms of the question; else None.
+        asked: The terms of the question.
+        number: Whether it asks for a number.
     """
-    unit = _unit_of(window, sentence, kind)
-    return unit if number_for is None else _with_number(window, unit, number_for)
+    unit = _unit_of(window, sentence, kind, asked)
+    return _with_number(window, unit, asked) if number else unit
 
 
-def _unit_of(window: Window, sentence: Span, kind: QuestionKind) -> Unit:
+def _unit_of(window: Window, sentence: Span, kind: QuestionKind, asked: frozenset[str]) -> Unit:
     number = window.part_at(sentence[0])
     if window.parts[number].kind is PartKind.TABLE:
-        return _row(window, number, sentence)
+        return _row(window, number, sentence, asked)
     sentence = _from_begin(window, number, sentence)
     if (announced := _announced(window, number, sentence)) is not None:
         return _with_steps(window, announced, kind)
@@ -254,11 +259,14 @@ def _with_steps(window: Window, unit: Unit, kind: QuestionKind) -> Unit:
     section = window.section(first)
     start, end, cut = unit.start, unit.end, unit.cut_after
     while not unit.cut_before and first > section.start and _led_to(window, first - 1, first):
-        begin = window.sentences(first - 1)[-1][0] if _announces(window, first - 1) else window.parts[first - 1].start
+        begin, whole = window.parts[first - 1].start, True
+        if _announces(window, first - 1):
+            begin = _from_begin(window, first - 1, window.sentences(first - 1)[-1])[0]
+            whole = len(window.sentences(first - 1)) == 1
         if end - begin > MAX_BLOCK_CHARACTERS:
             break
         first, start = first - 1, begin
-        if begin > window.parts[first].start:
+        if not whole:
             break
     while not cut and last + 1 < section.stop and _goes_on(window, last, last + 1):
         if window.parts[last + 1].end - start > MAX_BLOCK_CHARACTERS:
@@ -311,14 +319,21 @@ def _is_open_paragraph(window: Window, number: int) -> bool:
     return part.kind is PartKind.TEXT and is_open(text) and any(map(str.isalpha, text))
 
 
-def _row(window: Window, number: int, sentence: Span) -> Unit:
-    """Returns the row of a sentence, with header and caption above it."""
+def _row(window: Window, number: int, sentence: Span, asked: frozenset[str]) -> Unit:
+    """Returns the row of a sentence, with header and caption above it.
+
+    Instead of a row whose first cell the question does not name, it is the only one whose first cell it names.
+    """
     part, lines = window.parts[number], window.lines(number)
     at = next(place for place, line in enumerate(lines) if sentence[0] < line[1])
     header = part.header
     if header is None and part.columns >= _HEADED_COLUMNS and at > 0:
         header = 0
     caption = _caption(window, number)
+    top = header or 0
+    named = [place for place in range(len(lines)) if place != top and _is_named(window, lines[place], asked)]
+    if len(named) == 1 and (at == top or not _is_named(window, lines[at], asked)):
+        header, at = top if at == top else header, named[0]
     if header == at:
         end, cut = _fitting(lines, lines[at][0])
         return Unit(lines[at][0], end or lines[at][1], caption, cut_after=cut)
@@ -327,9 +342,16 @@ def _row(window: Window, number: int, sentence: Span) -> Unit:
     return Unit(*lines[at], (*caption, lines[header]))
 
 
+def _is_named(window: Window, row: Span, asked: frozenset[str]) -> bool:
+    """Whether the first cell of a row has no other words than those of the question."""
+    cell, divider, _ = window.read(*row).partition(_DIVIDER)
+    terms = _terms(window, (row[0], row[0] + len(cell)))
+    return bool(divider) and bool(terms) and terms <= asked
+
+
 def _is_labelled(window: Window, header: Span, row: Span) -> bool:
     """Whether the cells of a row have the names of their columns."""
-    label = window.read(*header).split(" | ", 1)[0].rstrip(":")
+    label = window.read(*header).split(_DIVIDER, 1)[0].rstrip(":")
     return window.read(*row).startswith(f"{label}: ")
 
 

@@ -54,3 +54,7 @@ def test_text_of_paragraphs_has_neither_labels_nor_keys() -> None:
 def test_a_row_is_looked_up_by_its_first_cell_with_and_without_the_name_of_its_column() -> None:
     (found,) = keys("Part: Seal | Number: P-101").values()
     assert found == ["Part: Seal", "Seal"]
+
+
+def test_a_row_is_looked_up_with_the_name_of_its_first_column() -> None:
+    assert keys("Bits:\n\nBit | Meaning\n7 | Replace it")["7 | Replace it"] == ["7", "Bit 7"]

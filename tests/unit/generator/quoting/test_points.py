@@ -126,7 +126,10 @@ def test_the_title_of_what_follows_is_no_step() -> None:
 
 
 def test_a_sentence_between_a_program_and_a_list_brings_the_list() -> None:
-    page = b"<p>Set it up:</p><pre># setup all\n# setup none</pre><p>This has two parts.</p><ul><li>Pick.</li><li>Save.</li></ul>"
+    page = (
+        b"<p>Set it up:</p><pre># setup all\n# setup none</pre><p>This has two parts.</p>"
+        b"<ul><li>Pick.</li><li>Save.</li></ul>"
+    )
     text, _ = answer("How do I set it up?", passages_of(parse_html(page), "This has two parts"))
     assert text.endswith("This has two parts.\n\nPick.\nSave.")
 
@@ -218,6 +221,12 @@ def test_a_row_of_a_table_comes_with_the_row_that_names_its_columns_and_the_capt
     text, quotes = answer("What is the speed of pump P2?", passages_of(document, "P2 |"))
     assert text == "Speed of the pumps:\nPump | Speed | Flow\nP2 | 1450 | 44"
     assert [quote.context for quote in quotes] == [True, True, False]
+
+
+def test_the_row_that_the_question_names_comes_in_place_of_the_first_row() -> None:
+    page = parse_html(b"<table><tr><td>Bit<td>Meaning<tr><td>6<td>Battery low<tr><td>7<td>Replace it</table>")
+    text, _ = answer("What does bit 7 mean?", passages_of(page, "Bit"), weights={"bit": 1.0, "7": 1.0})
+    assert text.endswith("7 | Replace it")
 
 
 def test_a_row_whose_cells_have_labels_comes_alone() -> None:
