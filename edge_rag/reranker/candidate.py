@@ -16,7 +16,7 @@ from edge_rag.analysis.terms import Term, terms_of
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import Passage
 from edge_rag.core.text import sentence_spans
-from edge_rag.reranker.labels import keys_of, labels_of
+from edge_rag.reranker.labels import heading_key, keys_of, labels_of
 from edge_rag.reranker.scoring import coverage
 from edge_rag.runtime.encoder.token_vectors import TokenVectors
 
@@ -78,6 +78,7 @@ class EncodedPassage:
         length: Index terms of ``model_text``.
         sentences: Character range of each sentence in the passage's text, and its index terms.
         look_ups: What each sentence is looked up by.
+        section: What its section is looked up by.
         bytes: Approximate memory.
     """
 
@@ -86,6 +87,7 @@ class EncodedPassage:
     length: int
     sentences: tuple[tuple[int, int, tuple[str, ...]], ...]
     look_ups: tuple[LookUp, ...]
+    section: LookUp
     bytes: int
 
     @classmethod
@@ -98,11 +100,13 @@ class EncodedPassage:
         spans = sentence_spans(text)
         sentences = tuple(_sentences(text, spans, found, len(read) - len(text)))
         look_ups = tuple(_look_ups(text, spans))
+        heading = _terms(heading_key(passage.context))
+        section = LookUp(keys=(heading,)) if heading else _NO_LOOK_UP
         arrays = vectors.vectors.nbytes + vectors.offsets.nbytes
         terms = sum(sys.getsizeof(term) for term in counts) + sys.getsizeof(counts)
         references = sum(sys.getsizeof(each) + sys.getsizeof(each[2]) for each in sentences)
-        references += sum(map(_bytes, look_ups))
-        return cls(vectors, counts, counts.total(), sentences, look_ups, arrays + terms + references)
+        references += sum(map(_bytes, (section, *look_ups)))
+        return cls(vectors, counts, counts.total(), sentences, look_ups, section, arrays + terms + references)
 
 
 def _sentences(

@@ -1,13 +1,15 @@
-"""What sentences of definitions and tables are looked up by; pure.
+"""What sentences of definitions and tables, and sections, are looked up by; pure.
 
     a definition: its lines have their full stops; the short line above them, without one, is the term
     a row of a table: its first cell, also with the name of its column
+    a section: its heading
 
 Blocks of a stored text are divided by blank lines, lines of a list and rows of a table by line breaks.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -19,6 +21,7 @@ Span = tuple[int, int]
 LONGEST_TERM: Final = 120
 """Most characters of the line of a term."""
 
+_SECTION_NUMBER: Final = re.compile(r"^(?:[A-Z]?\d{0,2}(?:\.\d{1,2})+\.?|\d{1,2}\.?)\s+")
 _BLOCK_END: Final = "\n\n"
 _DIVIDER: Final = " | "
 
@@ -59,6 +62,11 @@ def keys_of(text: str, sentence: Span, label: Span | None) -> Iterator[str]:
             yield f"{header.partition(_DIVIDER)[0]} {first}"
     elif label is not None:
         yield text[slice(*label)]
+
+
+def heading_key(headings: Sequence[str]) -> str:
+    """Returns the name by which a section is looked up: its heading without its number; empty without one."""
+    return _SECTION_NUMBER.sub("", headings[-1]) if headings else ""
 
 
 def _labelled_lines(text: str) -> Iterator[tuple[int, Span | None]]:

@@ -7,8 +7,9 @@ Where none does, mostly as the question is in another language than the passages
 vectors (``centring.py``): on five pairs of languages nDCG@10 rose by .018 on the mean (.860 to .899 for Chinese
 questions over English), while it fell by .000 to .004 within languages and by up to .015 on abstracts of articles.
 
-A passage with a definition or a row of a table whose key the question names is what is looked up, and has its share of
-the term weight added; texts without definitions and tables are scored as without it.
+A passage with a definition or a row of a table whose key the question names, or in a section whose heading has no other
+words than the question, is what is looked up, and has its share of the term weight added; texts without definitions,
+tables and headings are scored as without it.
 
 Max-sim alone finds more than the retriever where questions ask for a passage, most of all in another language, and less
 where they describe a subject (abstracts of articles). The retriever's rank and BM25 hold on to what the retriever knew.
@@ -286,7 +287,8 @@ class MaxSimReranker:
             words = [0.0] * len(candidates)
         scores = passage_scores([max_sim(each.cosines) for each in compared], words, self._passage_weights)
         named = [
-            max((look_up.named(term_weights) for look_up in each.encoded.look_ups), default=0.0) for each in candidates
+            max(look_up.named(term_weights) for look_up in (each.encoded.section, *each.encoded.look_ups))
+            for each in candidates
         ]
         return scores + self._passage_weights.key * np.array(named), compared
 

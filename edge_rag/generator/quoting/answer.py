@@ -21,6 +21,7 @@ from edge_rag.generator.quoting.blocks import Unit, section_of, unit_of
 from edge_rag.generator.quoting.choose import chosen_sentences
 from edge_rag.generator.quoting.context import context_of, named_terms
 from edge_rag.generator.quoting.window import Window
+from edge_rag.reranker.labels import heading_key
 from edge_rag.reranker.scoring import weights_by_term
 
 CUT: Final = "[…]"
@@ -141,14 +142,25 @@ def points_of(
 
 
 def _asked_passage(passages: Sequence[RankedPassage], weights: Mapping[str, float]) -> int | None:
-    """Returns the best passage whose heading is the question, so that its section is the answer; None without one."""
+    """Returns the best passage whose heading is the question, so that its section is the answer; None without one.
+
+    If the question has every word of the heading, the words of the headings above and of the document's name count too:
+    "What is the sidebar of Mutt?" asks for the section "Sidebar" of Mutt's manual.
+    """
     total = sum(weights.values())
     for rank, ranked in enumerate(passages):
-        heading = {term for _, _, term in terms_of(" ".join(ranked.passage.context[-1:]))}
+        passage = ranked.passage
+        heading = _terms(heading_key(passage.context))
+        if heading and heading <= weights.keys():
+            heading |= _terms(" ".join((*passage.context, passage.document)))
         held = sum(weight for term, weight in weights.items() if term in heading)
         if ranked.sentences and total > 0 and held >= _ASKED_SHARE * total:
             return rank
     return None
+
+
+def _terms(text: str) -> set[str]:
+    return {term for _, _, term in terms_of(text)}
 
 
 def _point(window: Window, rank: int, number: int, unit: Unit, named: frozenset[str]) -> Point:

@@ -98,7 +98,7 @@ def _unit_of(window: Window, sentence: Span, kind: QuestionKind, asked: frozense
 
 
 def _paragraph(window: Window, number: int, sentence: Span) -> Unit:
-    """Returns the paragraph of a sentence, whose other sentences are further steps; from the sentence on if it is long."""
+    """Returns the paragraph of a sentence, as its other sentences are steps too; from the sentence on if it is long."""
     part = window.parts[number]
     if part.end - part.start <= MAX_BLOCK_CHARACTERS:
         return Unit(part.start, part.end)
@@ -286,7 +286,7 @@ def _goes_on(window: Window, number: int, following: int) -> bool:
 
 
 def _is_program(window: Window, number: int) -> bool:
-    """Whether a part is of commands or of a file's lines, not of sentences or titles, by what is in most of its lines."""
+    """Whether a part is of commands or of a file's lines, not of sentences or titles; most of its lines tell."""
     if number < 0 or window.parts[number].kind is not PartKind.TEXT:
         return False
     lines = [window.read(*line).strip() for line in window.lines(number)]

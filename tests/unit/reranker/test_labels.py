@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edge_rag.core.text import sentence_spans
-from edge_rag.reranker.labels import keys_of, labels_of
+from edge_rag.reranker.labels import heading_key, keys_of, labels_of
 
 DEFINITIONS = (
     "The fields of the report:\nTVOL\nThe volume of the tank. It is in litres.\nTEMP in degrees\nThe heat of the water."
@@ -58,3 +58,11 @@ def test_a_row_is_looked_up_by_its_first_cell_with_and_without_the_name_of_its_c
 
 def test_a_row_is_looked_up_with_the_name_of_its_first_column() -> None:
     assert keys("Bits:\n\nBit | Meaning\n7 | Replace it")["7 | Replace it"] == ["7", "Bit 7"]
+
+
+def test_a_section_is_looked_up_by_its_heading_without_its_number() -> None:
+    assert heading_key(("7. Settings", "7.2.1. confdir")) == "confdir"
+    assert heading_key(("3 Pumps",)) == "Pumps"
+    assert heading_key(("A.3. Valves",)) == "Valves"
+    assert heading_key(("802.11 radios",)) == "802.11 radios"
+    assert heading_key(()) == ""

@@ -301,6 +301,15 @@ def test_a_section_whose_heading_is_the_question_is_the_answer() -> None:
     assert text == "There are two ways. With apt, run:\n\napt-mark hold foo\n\nWith dpkg it takes longer."
 
 
+def test_the_section_of_what_the_question_names_is_the_answer_in_the_manual_that_it_names() -> None:
+    document = parse_markdown(b"# Screens\n\nIt shows mail.\n\n## 2.4. Sidebar\n\nIt lists all mailboxes.\n")
+    weights = {"sidebar": 5.0, "mutt": 3.0}
+    text, _ = answer("What is the sidebar of Mutt?", passages_of(document, "It shows", name="mutt.md"), weights=weights)
+    assert text == "2.4. Sidebar\nIt lists all mailboxes."
+    other = passages_of(document, "It shows", name="pine.md")
+    assert "It shows mail." in answer("What is the sidebar of Mutt?", other, weights=weights)[0]
+
+
 def test_the_table_of_contents_is_no_answer() -> None:
     contents = "\n".join(f"- 7.{number} How do I hold package {number}" for number in range(1, 9))
     document = parse_markdown(f"{contents}\n\nRun apt-mark hold.\n".encode())
