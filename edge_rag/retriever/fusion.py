@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from edge_rag.core.documents.collection import FusionWeights
 from edge_rag.core.ids import ChunkId
 from edge_rag.reranker.places import falling, with_places
+
+ASKED: Final = 0.5
+"""Weight of the rankings of a question as it was asked, beside further wordings, whose rankings weigh 1: they say what
+the question leaves out, or misspells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,7 @@ class FusedHit:
 
     Attributes:
         chunk_id: The chunk.
-        score: Sum over the rankings of weight / (k + rank), at least that of the next hit.
+        score: Weighted sum over the rankings of 1 / (k + rank), at least that of the next hit.
         dense_rank: 1-based rank in the vector search, the best one of all wordings; None if it is not in it.
         lexical_rank: 1-based rank in BM25, likewise; None if it is not in it.
     """
@@ -66,17 +71,19 @@ def fuse(wordings: Sequence[Rankings], limit: int, weights: FusionWeights) -> tu
 
 def best_score(weights: FusionWeights, wordings: int = 1) -> float:
     """Returns the score of a chunk that all rankings of so many wordings have first, the largest there is."""
-    return wordings * (weights.dense + weights.lexical) / (weights.k + 1)
+    total = wordings if wordings == 1 else wordings - 1 + ASKED
+    return total * (weights.dense + weights.lexical) / (weights.k + 1)
 
 
 def _by_score(wordings: Sequence[Rankings], weights: FusionWeights) -> list[FusedHit]:
     scores: dict[ChunkId, float] = {}
     dense_ranks: dict[ChunkId, int] = {}
     bm25_ranks: dict[ChunkId, int] = {}
-    for each in wordings:
+    for place, each in enumerate(wordings):
+        share = ASKED if place == 0 and len(wordings) > 1 else 1.0
         for ranking, weight, ranks in (
-            (each.dense, weights.dense, dense_ranks),
-            (each.bm25, weights.lexical, bm25_ranks),
+            (each.dense, share * weights.dense, dense_ranks),
+            (each.bm25, share * weights.lexical, bm25_ranks),
         ):
             for rank, chunk in enumerate(ranking, start=1):
                 scores[chunk] = scores.get(chunk, 0.0) + weight / (weights.k + rank)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from functools import lru_cache
 from typing import Final
 
 from edge_rag.errors import InvalidRequest
@@ -17,11 +16,9 @@ MAX_PHRASES: Final = 8
 MAX_PHRASE_CHARACTERS: Final = 100
 """Most characters of a phrase."""
 
-_KEPT_TEXTS: Final = 64
 _COMMENT: Final = "#"
 
 
-@lru_cache(_KEPT_TEXTS)
 def parse_synonyms(field: str, text: str) -> tuple[tuple[str, ...], ...]:
     """Returns the phrases of each line that has some, in order.
 

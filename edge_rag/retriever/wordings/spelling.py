@@ -10,13 +10,16 @@ word of a question is misspelled.
 A collection does not have every correct word of its language. What is left alone:
 
 - words with a digit, abbreviations in capitals, and words of two letters or less;
-- words that the embedder reads as one token, since its vocabulary was made of the frequent words of many languages;
+- function words of the question's language;
+- words that the embedder reads as one token, since its vocabulary was made of the frequent words of many languages, and
+  as two if they are long, or the nearest word is two edits away, or differs in its ending alone;
 - words of which the nearest one does not agree with the rest of the question, unless a long word is one edit away.
 
 Where half of a question's words are neither known to the collection nor frequent in a language, they are taken to be
-misspelled, and the last two do not count. Nothing is corrected of a question in another language than the
-collection, which lacks the function words of that language. The corrected question is searched for beside the one as
-asked, so that no correction loses what that one finds.
+misspelled: the last three do not count, and words are compared by their stem besides, since the collection may have
+another form of one. Nothing is corrected of a question in another language than the collection, which lacks the
+function words of that language. The corrected question is searched for beside the one as asked, so that no correction
+loses what that one finds.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from typing import Final, NamedTuple, Protocol
 
 from edge_rag.analysis.languages import ENGLISH_FUNCTION_WORDS, FUNCTION_WORDS, language_of, sure_language_of
 from edge_rag.analysis.terms import Term, plain_letters, word_term, words_of
+from edge_rag.retriever.wordings.follow_up_words import FOLLOW_UP_WORDS
 
 MAX_CHARACTERS: Final = 1024
 """Longer questions, which are mostly pasted texts, are not corrected."""
@@ -70,6 +74,10 @@ _LEAST_AGREEMENT: Final = 0.5
 
 _LONG_WORD: Final = 7
 """Letters from which on one edit is enough, since words of one language are rarely so near to each other by chance."""
+
+_TWO_PIECES: Final = 8
+"""Letters from which on a word of two pieces is a frequent one. Of such words of English, German, Russian and Turkish
+four to ten times as many are two pieces as they are with a random edit; of words of six letters about as many."""
 
 _ENDING: Final = 2
 """Letters at the end of a word that tell its forms apart."""
@@ -127,6 +135,13 @@ class Lexicon(Protocol):
         """Returns the collection's words within so many edits of a word, in any order."""
         ...
 
+    def near_forms(self, word: str) -> Sequence[Near]:
+        """Returns the collection's words whose stem is within two edits of how a word begins, whatever the endings.
+
+        An ending counts as one edit more.
+        """
+        ...
+
     def together(self, words: Sequence[str]) -> Iterable[Collection[int]]:
         """Returns of the chunks that have most of some words which of them each has, by position in ``words``."""
         ...
@@ -135,8 +150,8 @@ class Lexicon(Protocol):
         """Whether some words stand one after the other in a chunk."""
         ...
 
-    def is_familiar(self, word: str) -> bool:
-        """Whether a word is a frequent one of any language."""
+    def pieces(self, word: str) -> int:
+        """Returns how many tokens of the embedder's vocabulary a word is, 1 or more."""
         ...
 
 
@@ -169,7 +184,10 @@ def corrected(question: str, lexicon: Lexicon, known: Collection[str] = ()) -> s
     words = list(words_of(question)) if len(question) <= MAX_CHARACTERS else []
     exact = lexicon.counts({word.term for word in words}) if words else {}
     missing = [word for word in words if word.term not in exact and word.term not in ENGLISH_FUNCTION_WORDS]
-    missing = [word for word in missing if word.term not in known]
+    language = language_of(question)
+    follow_up = FOLLOW_UP_WORDS.get(language)
+    frequent = FUNCTION_WORDS.get(language, frozenset()) if follow_up is None else follow_up.function
+    missing = [word for word in missing if word.term not in known and word.term not in frequent]
     if not missing or _is_foreign(question, words, exact, lexicon):
         return None
     forms = lexicon.term_counts({word.term for word in words} - ENGLISH_FUNCTION_WORDS)
@@ -189,10 +207,11 @@ def corrected(question: str, lexicon: Lexicon, known: Collection[str] = ()) -> s
         for word in words
         if 0 < forms.get(word.term, 0) <= _COMMON_SHARE * lexicon.chunks and word.term not in ENGLISH_FUNCTION_WORDS
     ]
-    strange = sum(not lexicon.is_familiar(word.term) for word in unknown)
+    strange = sum(not _is_familiar(word.term, lexicon) for word in unknown)
     all_misspelled = strange >= 2 and strange >= _MISSPELLED_SHARE * (len(unknown) + len(distinctive))
     open_words = [word for word in open_words if not forms[word.term]]
-    for word, choice in _choices(open_words, distinctive, forms, lexicon).items():
+    slots = {word: _slot(word.term, lexicon, all_misspelled) for word in open_words}
+    for word, choice in _choices(slots, distinctive, forms, lexicon).items():
         if all_misspelled or _is_sure(word.term, choice, lexicon):
             changes[word.start, word.end] = choice.near.word
     return _replaced(question, changes) if changes else None
@@ -236,7 +255,24 @@ def _is_sure(word: str, choice: _Choice, lexicon: Lexicon) -> bool:
     if edits == 0:
         return True
     agrees = agreement >= _LEAST_AGREEMENT or (edits == 1 and len(word) >= _LONG_WORD)
-    return agrees and not lexicon.is_familiar(word)
+    return agrees and not _is_familiar(word, lexicon, edits > 1 or _is_form(word, choice.near.word))
+
+
+def _is_familiar(word: str, lexicon: Lexicon, even_short: bool = False) -> bool:
+    """Whether a word is a frequent one of any language: one piece, or two if it is long.
+
+    Args:
+        word: A word in lower case.
+        lexicon: Tells its pieces.
+        even_short: Whether two are enough for a short word.
+    """
+    return lexicon.pieces(word) <= (2 if even_short or len(word) >= _TWO_PIECES else 1)
+
+
+def _is_form(word: str, other: str) -> bool:
+    """Whether two words differ in their endings alone."""
+    stem = plain_letters(word)[:-_ENDING]
+    return len(stem) >= _LEAST_LETTERS and plain_letters(other).startswith(stem)
 
 
 def _respelled(word: str, lexicon: Lexicon) -> str | None:
@@ -250,7 +286,7 @@ def _respelled(word: str, lexicon: Lexicon) -> str | None:
         and plain_letters(near.word).endswith(letters[-_ENDING:])
     ]
     best = min(same, key=lambda near: (near.edits, -near.chunks, near.word), default=None)
-    return None if best is None or (best.edits and lexicon.is_familiar(word)) else best.word
+    return None if best is None or _is_familiar(word, lexicon, best.edits > 0) else best.word
 
 
 def _joined(
@@ -283,10 +319,10 @@ def _split(word: str, lexicon: Lexicon) -> tuple[str, str] | None:
 
 
 def _choices(
-    unknown: Sequence[Term], known: Sequence[Term], forms: Mapping[str, int], lexicon: Lexicon
+    slots: Mapping[Term, _Slot], known: Sequence[Term], forms: Mapping[str, int], lexicon: Lexicon
 ) -> dict[Term, _Choice]:
     """Returns what is most likely meant by those unknown words that something is near to."""
-    slots = {word: slot for word in unknown if (slot := _slot(word.term, lexicon)).candidates}
+    slots = {word: slot for word, slot in slots.items() if slot.candidates}
     if not slots:
         return {}
     others = sorted({word.term for word in known}, key=lambda word: (forms[word], word))
@@ -303,12 +339,15 @@ def _choices(
     return choices
 
 
-def _slot(word: str, lexicon: Lexicon) -> _Slot:
+def _slot(word: str, lexicon: Lexicon, by_stem: bool) -> _Slot:
     plain = plain_letters(word)
+    by_stem = by_stem and not _is_familiar(word, lexicon)
+    found = {near.word: near for near in lexicon.near_forms(word)} if by_stem else {}
+    found |= {near.word: near for near in lexicon.near(word, allowed_edits(word))}
     scored = sorted(
         (
             (_score(plain, near), near)
-            for near in lexicon.near(word, allowed_edits(word))
+            for near in found.values()
             if near.edits <= 1
             or not (near.word in ENGLISH_FUNCTION_WORDS or near.chunks > _COMMON_SHARE * lexicon.chunks)
         ),

@@ -37,6 +37,18 @@ MAX_ALL_WORDS: Final = 500_000
 _MOST_NEAR: Final = 64
 """Most words near to one that are looked up, the nearest and most frequent ones."""
 
+_MOST_FORMS: Final = 16
+"""Most words with another ending that are looked up."""
+
+_ENDING_SHARE: Final = 0.3
+_LEAST_STEM: Final = 5
+_LONGER: Final = 4
+"""Share of a word's letters that may be its ending, fewest letters of a stem, and most by which two forms differ."""
+
+_STEM_EDITS: Final = 2
+_TWO_EDITS_STEM: Final = 7
+"""Most edits of a stem, and fewest letters of one with as many; a shorter one may have one."""
+
 _COMPARED_CHUNKS: Final = 60
 """Chunks with most of a question that candidates are compared in."""
 
@@ -60,6 +72,7 @@ class _Words:
         self.plain: NDArray[np.object_] = np.empty(0, np.object_)
         self.lengths: NDArray[np.int16] = np.empty(0, np.int16)
         self.signatures: NDArray[np.uint64] = np.empty(0, np.uint64)
+        self.stem_signatures: NDArray[np.uint64] = np.empty(0, np.uint64)
         self.chunks: NDArray[np.int32] = np.empty(0, np.int32)
         self.last = 0
         self.read = 0
@@ -74,6 +87,8 @@ class _Words:
         self.plain = np.append(self.plain, np.array(plain, np.object_))
         self.lengths = np.append(self.lengths, np.fromiter(map(len, plain), np.int16, len(plain)))
         self.signatures = np.append(self.signatures, signatures(plain))
+        stems = [letters[: stem_letters(len(letters))] for letters in plain]
+        self.stem_signatures = np.append(self.stem_signatures, signatures(stems))
         self.chunks = np.append(self.chunks, np.fromiter((count for *_, count in rows), np.int32, len(rows)))
         self.last = max(number for number, *_ in rows)
 
@@ -94,6 +109,40 @@ class _Words:
         found = np.flatnonzero(distances <= edits)
         order = np.lexsort((-self.chunks[places[found]], distances[found]))[:_MOST_NEAR]
         return [(self.words[places[at]], int(distances[at])) for at in found[order]]
+
+    def near_forms(self, letters: str) -> list[tuple[str, int]]:
+        """Returns words whose stem is near to how letters begin, of each stem the most frequent one, the nearest first.
+
+        Args:
+            letters: A word without accents.
+        """
+        if len(letters) <= _LEAST_STEM:
+            return []
+        from rapidfuzz.distance import OSA
+        from rapidfuzz.process import cdist
+
+        (signature,) = signatures([letters])
+        fits = (self.lengths > _LEAST_STEM) & (np.abs(self.lengths - np.int16(len(letters))) <= _LONGER)
+        # Each edit brings at most one letter into a stem that the word does not have.
+        places = np.flatnonzero(fits & (np.bitwise_count(self.stem_signatures & ~signature) <= _STEM_EDITS))
+        if not len(places):
+            return []
+        stems = [letters[: stem_letters(len(letters))] for letters in self.plain[places].tolist()]
+        shortest = max(_LEAST_STEM - 1, stem_letters(len(letters)) - _STEM_EDITS)
+        beginnings = [letters[:end] for end in range(shortest, len(letters) + 1)]
+        distances = cdist(beginnings, stems, scorer=OSA.distance, score_cutoff=_STEM_EDITS, dtype=np.uint8).min(axis=0)
+        allowed = [_STEM_EDITS if len(stem) >= _TWO_EDITS_STEM else 1 for stem in stems]
+        found = np.flatnonzero(distances <= allowed)
+        order = found[np.lexsort((-self.chunks[places[found]], distances[found]))]
+        nearest: dict[str, tuple[str, int]] = {}
+        for at in order.tolist():
+            nearest.setdefault(stems[at], (self.words[places[at]], int(distances[at])))
+        return list(islice(nearest.values(), _MOST_FORMS))
+
+
+def stem_letters(letters: int) -> int:
+    """Returns how many letters of a word of so many tell it from other words, whatever its ending."""
+    return max(_LEAST_STEM, letters - round(_ENDING_SHARE * letters))
 
 
 def signatures(words: Sequence[str]) -> NDArray[np.uint64]:
@@ -148,6 +197,18 @@ class Vocabularies:
             found = dict(self._up_to_date(collection).near(plain_letters(word), edits))
         counts = self.counts(collection, found) if found else {}
         return [Near(near, distance, counts[near]) for near, distance in found.items() if near in counts]
+
+    def near_forms(self, collection: int, word: str) -> list[Near]:
+        """Returns words that the collection has now with a stem near to a word's, whatever the endings.
+
+        Args:
+            collection: Row id of the collection.
+            word: A word in lower case.
+        """
+        with self._lock:
+            found = dict(self._up_to_date(collection).near_forms(plain_letters(word)))
+        counts = self.counts(collection, found) if found else {}
+        return [Near(near, edits + 1, counts[near]) for near, edits in found.items() if near in counts]
 
     def _up_to_date(self, collection: int) -> _Words:
         words = self._read.pop(collection, None)
@@ -211,6 +272,10 @@ class CollectionWords:
         """Returns the words near to one."""
         return self._vocabularies.near(self._collection, word, edits)
 
+    def near_forms(self, word: str) -> list[Near]:
+        """Returns the words whose stem is near to one's."""
+        return self._vocabularies.near_forms(self._collection, word)
+
     def together(self, words: Sequence[str]) -> Iterable[Collection[int]]:
         """Returns which words the chunks that have most of them hold."""
         return self._bm25.held_words(self._collection, words, _COMPARED_CHUNKS)
@@ -219,6 +284,7 @@ class CollectionWords:
         """Whether words stand one after the other."""
         return self._bm25.has_phrase(self._collection, words)
 
-    def is_familiar(self, word: str) -> bool:
-        """Whether the embedder reads a word as one token."""
-        return self._embedder.count_tokens(word) <= self._embedder.count_tokens("") + 1
+    def pieces(self, word: str) -> int:
+        """Returns how many tokens of the embedder a word is, written in lower case or with a capital."""
+        spellings = (word, word.capitalize())
+        return min(map(self._embedder.count_tokens, spellings)) - self._embedder.count_tokens("")

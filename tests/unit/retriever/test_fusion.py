@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from edge_rag.analysis.known_words import knows_words
 from edge_rag.core.documents.collection import FusionWeights
 from edge_rag.core.ids import ChunkId
-from edge_rag.retriever.fusion import FusedHit, Rankings, best_score, fuse
+from edge_rag.retriever.fusion import ASKED, FusedHit, Rankings, best_score, fuse
 
 _RANKING = st.lists(st.integers(1, 50).map(ChunkId), unique=True, max_size=30)
 _WORDINGS = st.lists(st.builds(Rankings, _RANKING, _RANKING), min_size=1, max_size=4)
@@ -68,8 +68,8 @@ def test_a_chunk_that_all_wordings_find_beats_the_first_of_one() -> None:
     hits = fuse([Rankings(ids(1, 2), ids(1, 2)), Rankings(ids(3, 2), ids(4, 2))], 10, FusionWeights(k=60.0))
 
     assert [hit.chunk_id for hit in hits] == [2, 1, 3, 4]
-    assert hits[0] == FusedHit(ChunkId(2), 4 / 62, 2, 2)
-    assert hits[1] == FusedHit(ChunkId(1), 2 / 61, 1, 1)
+    assert hits[0] == FusedHit(ChunkId(2), (2 * ASKED + 2) / 62, 2, 2)
+    assert hits[1] == FusedHit(ChunkId(1), 2 * ASKED / 61, 1, 1)
 
 
 def test_the_first_hit_of_the_question_as_asked_is_among_the_first_two_of_two_wordings() -> None:

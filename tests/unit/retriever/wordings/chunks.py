@@ -9,6 +9,7 @@ from rapidfuzz.distance import OSA
 
 from edge_rag.analysis.terms import plain_letters, terms_of, words_of
 from edge_rag.retriever.wordings.spelling import Near
+from edge_rag.retriever.wordings.vocabulary import stem_letters
 
 
 class Chunks:
@@ -34,11 +35,20 @@ class Chunks:
         distances = {each: OSA.distance(plain_letters(word), plain_letters(each)) for each in self._counts}
         return [Near(each, distance, self._counts[each]) for each, distance in distances.items() if distance <= edits]
 
+    def near_forms(self, word: str) -> Sequence[Near]:
+        found = []
+        for each, chunks in self._counts.items():
+            stem = plain_letters(each)[: stem_letters(len(each))]
+            edits = min(OSA.distance(plain_letters(word)[:end], stem) for end in range(len(word) + 1))
+            if len(stem) < len(each) and edits <= 2:
+                found.append(Near(each, edits + 1, chunks))
+        return found
+
     def together(self, words: Sequence[str]) -> Iterable[Collection[int]]:
         return [{place for place, word in enumerate(words) if word in text} for text in self._texts]
 
     def has_phrase(self, words: Sequence[str]) -> bool:
         return any(" ".join(words) in " ".join(text) for text in self._texts)
 
-    def is_familiar(self, word: str) -> bool:
-        return word in self._familiar
+    def pieces(self, word: str) -> int:
+        return 1 if word in self._familiar else 3

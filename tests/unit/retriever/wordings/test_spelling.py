@@ -23,7 +23,7 @@ MANUAL = (
 )
 
 
-LEXICON = Chunks(MANUAL)
+LEXICON = Chunks(MANUAL, familiar=("maintained",))
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,20 @@ def test_a_word_two_edits_away_that_is_elsewhere_is_not_meant() -> None:
 
     assert corrected("seal leaks motar", lexicon) is None
     assert corrected("loud motar", lexicon) == "loud rotor"
+
+
+def test_a_function_word_that_the_collection_lacks_is_no_misspelled_one() -> None:
+    lexicon = Chunks(("Die Messen der Stadt Wien und das Land.", "Der Fürst, den er kennt, ist in der Stadt."))
+
+    assert corrected("Wessen Stadt ist das?", lexicon) is None
+    assert corrected("Mesen Stadt ist das?", lexicon) == "Messen Stadt ist das?"
+
+
+def test_a_form_of_a_word_is_found_by_its_stem_where_all_is_misspelled() -> None:
+    lexicon = Chunks(("Die Pumpe wird klassifizierend geprüft.", "Der Motor ist laut."))
+
+    assert corrected("Pumqe klüassfiziert", lexicon) == "Pumpe klassifizierend"
+    assert corrected("Pumpe klüassfiziert", lexicon) is None
 
 
 def _with_letter(word: str, at: int, letter: str) -> str:

@@ -26,10 +26,10 @@ VALVE = "# Valve\n\nThe relief valve opens at 6 bar.\n"
 
 
 class SpelledOut(HashedWords):
-    """No word is one token, so that none is frequent in a language."""
+    """Every word is three tokens, so that none is frequent in a language."""
 
     def count_tokens(self, text: str) -> int:
-        return 2 * len(text.split())
+        return 3 * len(text.split())
 
 
 @pytest.fixture
@@ -75,6 +75,18 @@ def test_words_of_headings_and_of_names_of_documents_are_known(directory: OpenDi
     store(directory, "b.md", "# Thermocouple\n\nText.\n")
 
     assert suggestion(directory, "galvanometr thermocuple") == "galvanometer thermocouple"
+
+
+def test_words_with_another_ending_are_found_by_their_stem(directory: OpenDirectory, tmp_path: Path) -> None:
+    store(directory, "a.md", "Die Objekte werden klassifizierend und mathematisch beschrieben.")
+    directory.close()
+    database = Database(tmp_path / "data" / DATABASE)
+    words = Vocabularies(database)
+
+    assert words.near_forms(1, "mathemtischen") == [Near("mathematisch", 2, 1)]
+    assert words.near_forms(1, "oektes") == []  # a stem of five letters may have one edit
+    assert words.near_forms(1, "objektes") == [Near("objekte", 1, 1)]
+    assert words.near_forms(1, "klass") == []  # too short to have an ending
 
 
 def test_words_of_another_collection_are_not_suggested(directory: OpenDirectory) -> None:
