@@ -71,7 +71,7 @@ def _kind(request: RetrievalRequest) -> tuple[str, bool]:
 
 
 def _expected(request: RetrievalRequest) -> float:
-    return 2.0 if request.turns else 1.0
+    return 1.0 + bool(request.turns) + (request.rewritten is not None)
 
 
 def rerank_cost(request: RerankRequest, unread_characters: int | None = None) -> float:

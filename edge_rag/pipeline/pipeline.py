@@ -8,9 +8,18 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from edge_rag.core.answer import AnswerEvent, Finished, FinishReason, NearestPassage, PassagesFound, StageTime
+from edge_rag.core.answer import (
+    AnswerEvent,
+    Finished,
+    FinishReason,
+    NearestPassage,
+    PassagesFound,
+    StageTime,
+    TextDelta,
+    Usage,
+)
 from edge_rag.core.generation import CompletionRequest, Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.monitoring.status import StageSnapshot
 from edge_rag.core.passage import (
@@ -25,8 +34,9 @@ from edge_rag.core.passage import (
     relevances,
 )
 from edge_rag.core.ports import AuditSink
-from edge_rag.core.query import AnswerMode, Query, RequestContext, SearchQuery
+from edge_rag.core.query import AnswerMode, Query, RequestContext, SearchQuery, Turn
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, Overloaded, SlowConsumer
+from edge_rag.generator.prompt.rewriting import rewriting_request, rewritten_question
 from edge_rag.pipeline.cost import (
     RERANK_BATCH,
     RERANK_STEP,
@@ -44,6 +54,11 @@ from edge_rag.telemetry.tracing import UNTRACED, AttributeValue, CallTrace, time
 
 In = TypeVar("In")
 Out = TypeVar("Out")
+
+Complete = Callable[[CompletionRequest, Callable[[GenerationEvent], None]], GenerationHandle]
+
+REWRITING_S: Final = 10.0
+"""Longest that a language model may take to rewrite a question, waiting included, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +83,16 @@ class StageLimits:
 
 
 @dataclass(slots=True)
-class _Cancellation:
-    """Why a request is cancelled; None for the caller's own decision."""
+class _Shared:
+    """What the stream of a request and its task tell each other.
+
+    Attributes:
+        reason: Why the request is cancelled; None for the caller's own decision.
+        rewriting: What the language model used to rewrite the question; None if it did not.
+    """
 
     reason: EdgeRagError | None = None
+    rewriting: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +110,7 @@ class SearchResult:
             it leaves nothing to them.
         did_you_mean: The question with misspelled words as the documents spell them, which was searched for as well;
             None if nothing is misspelled.
+        rewriting: What the language model used to rewrite the question; None if it did not.
     """
 
     passages: tuple[RankedPassage, ...]
@@ -98,6 +120,22 @@ class SearchResult:
     relevances: tuple[float, ...] = ()
     standalone_question: str | None = None
     did_you_mean: str | None = None
+    rewriting: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewriting:
+    """What a language model made of a question.
+
+    Attributes:
+        text: The question as it stands alone; None if it is not to be searched for.
+        usage: What it used.
+        stage: The time it took.
+    """
+
+    text: str | None
+    usage: Usage
+    stage: StageTime
 
 
 class AnswerStream:
@@ -106,13 +144,18 @@ class AnswerStream:
     Args:
         task: Runs the stages and fills the buffer.
         events: The buffer.
-        cancellation: Passes the reason of a cancellation to the task.
+        shared: What the stream and the task tell each other.
     """
 
-    def __init__(self, task: asyncio.Task[None], events: EventBuffer[AnswerEvent], cancellation: _Cancellation) -> None:
+    def __init__(self, task: asyncio.Task[None], events: EventBuffer[AnswerEvent], shared: _Shared) -> None:
         self._task = task
         self._events = events
-        self._cancellation = cancellation
+        self._shared = shared
+
+    @property
+    def rewriting(self) -> Usage | None:
+        """What the language model used to rewrite the question; None if it did not, or not yet."""
+        return self._shared.rewriting
 
     def cancel(self, reason: EdgeRagError | None = None) -> None:
         """Ends the request in whichever stage it is; idempotent.
@@ -121,7 +164,7 @@ class AnswerStream:
             reason: Recorded in the audit log; None for a cancellation by the caller.
         """
         if not self._task.done():
-            self._cancellation.reason = self._cancellation.reason or reason
+            self._shared.reason = self._shared.reason or reason
             self._task.cancel()
 
     async def __aiter__(self) -> AsyncIterator[AnswerEvent]:
@@ -155,6 +198,8 @@ class Pipeline:
         busy: Returns a context manager that is entered while the named stage computes a batch.
         prefetch: Called with the likely generation request while the reranker computes; on another thread.
         surroundings: Reads the stored text around a passage that may be quoted; called on another thread.
+        rewrite: Continues a conversation by the language model of this box, called on another thread; None if it does
+            not rewrite questions.
     """
 
     def __init__(
@@ -169,7 +214,9 @@ class Pipeline:
         busy: Callable[[str], AbstractContextManager[None]] = lambda stage: nullcontext(),
         prefetch: Callable[[GenerationRequest], None] | None = None,
         surroundings: Callable[[Passage], Surroundings | None] = lambda passage: None,
+        rewrite: Complete | None = None,
     ) -> None:
+        self._rewrite = rewrite
         self._prefetch = prefetch
         self._surroundings = surroundings
         self._ingest_yield = ingest_yield or IngestYield(clock)
@@ -203,11 +250,11 @@ class Pipeline:
 
     def ask(self, query: Query, trace: CallTrace = UNTRACED) -> AnswerStream:
         """Starts answering a question; the trace gets one span per stage."""
-        events, cancellation = EventBuffer[AnswerEvent](asyncio.get_running_loop(), self._event_buffer), _Cancellation()
-        answering = self._answer(query, events, cancellation, trace)
+        events, shared = EventBuffer[AnswerEvent](asyncio.get_running_loop(), self._event_buffer), _Shared()
+        answering = self._answer(query, events, shared, trace)
         task = asyncio.create_task(answering, name=f"ask-{query.request_id}")
         task.add_done_callback(lambda _: events.end())
-        return AnswerStream(task, events, cancellation)
+        return AnswerStream(task, events, shared)
 
     def complete(
         self,
@@ -222,19 +269,19 @@ class Pipeline:
             submit: Admits it to a generator, which calls the given listener; called on another thread.
             trace: The call's trace.
         """
-        events, cancellation = EventBuffer[AnswerEvent](asyncio.get_running_loop(), self._event_buffer), _Cancellation()
+        events, shared = EventBuffer[AnswerEvent](asyncio.get_running_loop(), self._event_buffer), _Shared()
         context = RequestContext(request.request_id, request.client, request.priority, request.deadline)
 
         async def complete() -> None:
             with self._ingest_yield.query(), trace.stage("generator") as span:
-                generated = await self._generate(submit, context, events, cancellation)
+                generated = await self._generate(submit, context, events, shared)
                 span.note(_span_attributes(generated))
             stage = StageTime("generator", generated.queue_s, generated.compute_s)
             events.put(Finished(generated.reason, generated.usage, (stage,), generated.first_token_s))
 
         task = asyncio.create_task(complete(), name=f"complete-{request.request_id}")
         task.add_done_callback(lambda _: events.end())
-        return AnswerStream(task, events, cancellation)
+        return AnswerStream(task, events, shared)
 
     async def search(self, query: SearchQuery, trace: CallTrace = UNTRACED) -> SearchResult:
         """Finds passages; the trace gets one span per stage.
@@ -248,12 +295,21 @@ class Pipeline:
     async def _search(self, query: SearchQuery, trace: CallTrace) -> SearchResult:
         candidates = max(query.limit, self._candidates)
         context = RequestContext(query.request_id, query.client, query.priority, query.deadline, query.collection)
+        rewriting = await self._rewritten(query.query, query.turns, context, trace)
         request = RetrievalRequest(
-            query.query, query.collection, candidates, query.filter, query.explain, context, query.turns
+            query.query,
+            query.collection,
+            candidates,
+            query.filter,
+            query.explain,
+            context,
+            query.turns,
+            rewriting.text if rewriting else None,
         )
         retrieved = await self._retrieve(request, trace)
-        wordings = _other_wordings(retrieved.value)
-        stages = [StageTime("retriever", retrieved.queue_s, retrieved.compute_s)]
+        wordings = (*_other_wordings(retrieved.value), rewriting.usage if rewriting else None)
+        stages = [rewriting.stage] if rewriting else []
+        stages.append(StageTime("retriever", retrieved.queue_s, retrieved.compute_s))
         if not query.rerank:
             found = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.limit])
             best = retrieved.value.best_score
@@ -292,20 +348,26 @@ class Pipeline:
         self._reranking.close()
         self._preparing.close()
 
-    async def _answer(
-        self, query: Query, events: EventBuffer[AnswerEvent], cancellation: _Cancellation, trace: CallTrace
-    ) -> None:
+    async def _answer(self, query: Query, events: EventBuffer[AnswerEvent], shared: _Shared, trace: CallTrace) -> None:
         with self._ingest_yield.query():
-            await self._run_stages(query, events, cancellation, trace)
+            await self._run_stages(query, events, shared, trace)
 
     async def _run_stages(
-        self, query: Query, events: EventBuffer[AnswerEvent], cancellation: _Cancellation, trace: CallTrace
+        self, query: Query, events: EventBuffer[AnswerEvent], shared: _Shared, trace: CallTrace
     ) -> None:
         started = self._clock()
         context = RequestContext(query.request_id, query.client, query.priority, query.deadline, query.collection)
+        rewriting = await self._rewritten(query.question, query.turns, context, trace, shared)
+        shared.rewriting = rewriting.usage if rewriting else None
         with self._recorder.failures(query, "retriever"):
             retrieval = RetrievalRequest(
-                query.question, query.collection, self._candidates, query.filter, context=context, turns=query.turns
+                query.question,
+                query.collection,
+                self._candidates,
+                query.filter,
+                context=context,
+                turns=query.turns,
+                rewritten=rewriting.text if rewriting else None,
             )
             retrieved = await self._retrieve(retrieval, trace)
         self._recorder.completed(query, "retriever", retrieved)
@@ -329,10 +391,11 @@ class Pipeline:
         before_generator = self._clock() - started
         request = _generation_request(query, retrieved.value, ranked.value)
         with trace.stage("generator") as span:
-            generated = await self._generate(partial(self._submit, request), context, events, cancellation)
+            generated = await self._generate(partial(self._submit, request), context, events, shared)
             span.note(_span_attributes(generated))
         first_token_s = None if generated.first_token_s is None else before_generator + generated.first_token_s
         stages = (
+            *([rewriting.stage] if rewriting else []),
             StageTime("retriever", retrieved.queue_s, retrieved.compute_s),
             StageTime("reranker", ranked.queue_s, ranked.compute_s),
             StageTime("generator", generated.queue_s, generated.compute_s),
@@ -343,6 +406,41 @@ class Pipeline:
             nearest = nearest_passages(request.question, retrieved.value.term_weights, ranked.value, judged)
         reason, usage, given = generated.reason, generated.usage, generated.prompt_passages
         events.put(Finished(reason, usage, stages, first_token_s, nearest, given, generated.conflicts))
+
+    async def _rewritten(
+        self,
+        question: str,
+        turns: tuple[Turn, ...],
+        context: RequestContext,
+        trace: CallTrace,
+        shared: _Shared | None = None,
+    ) -> _Rewriting | None:
+        """Returns what the language model makes of a follow-up; None if it is not asked, or fails or takes too long.
+
+        It may take half of the time that the request has, and at most ``REWRITING_S``.
+        """
+        if self._rewrite is None or not turns:
+            return None
+        now = self._clock()
+        left = REWRITING_S if context.deadline is None else min(REWRITING_S, (context.deadline - now) / 2)
+        context = replace(context, deadline=now + left)
+        request = rewriting_request(question, turns, context)
+        events = EventBuffer[AnswerEvent](asyncio.get_running_loop(), 4 * request.sampling.max_tokens)
+        submit = partial(self._rewrite, request)
+        try:
+            with trace.stage("rewriter") as span:
+                async with asyncio.timeout(left):
+                    generated = await self._generate(submit, context, events, shared or _Shared())
+                span.note(_span_attributes(generated))
+        except (EdgeRagError, TimeoutError):
+            return None
+        events.end()
+        text = ""
+        while (event := await events.get()) is not None:
+            text += event.text if isinstance(event, TextDelta) else ""
+        whole = generated.reason is FinishReason.STOP
+        written = rewritten_question(text, question, turns) if whole else None
+        return _Rewriting(written, generated.usage, StageTime("rewriter", generated.queue_s, generated.compute_s))
 
     def _submit(self, request: GenerationRequest, listener: Callable[[GenerationEvent], None]) -> GenerationHandle:
         """Submits a request to the generator, with what is around the passages if they are to be quoted."""
@@ -359,7 +457,7 @@ class Pipeline:
         submit_to: Callable[[Callable[[GenerationEvent], None]], GenerationHandle],
         context: RequestContext,
         events: EventBuffer[AnswerEvent],
-        cancellation: _Cancellation,
+        shared: _Shared,
     ) -> Generated:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Generated] = loop.create_future()
@@ -383,7 +481,7 @@ class Pipeline:
 
         def cancel() -> None:
             for handle in handles:
-                handle.cancel(cancellation.reason)
+                handle.cancel(shared.reason)
 
         handles: list[GenerationHandle] = []
         submitting = self._preparing.submit(submit, context.deadline, context)

@@ -16,6 +16,7 @@ def compose(
     weigh: Callable[[str], Mapping[str, float]],
     lexicon: Lexicon,
     synonyms: Synonyms,
+    rewritten: str | None = None,
 ) -> Wordings:
     """Returns the wordings of a question.
 
@@ -26,9 +27,12 @@ def compose(
             ``Bm25Index.rough_weights``.
         lexicon: The words of the collection.
         synonyms: The synonyms of the collection.
+        rewritten: The question as a language model wrote it to stand alone; None if none did.
     """
-    alone = standalone(question, turns, weigh) if turns else None
-    alone = None if alone == question else alone
+    by_rules = standalone(question, turns, weigh) if turns else None
+    by_rules = None if by_rules == question else by_rules
+    alone = rewritten or by_rules
     spelled = corrected(alone or question, lexicon, synonyms.words)
     expansion = expand(spelled or alone or question, synonyms, lexicon)
-    return Wordings(question, alone, spelled, expansion.substituted, expansion.expanded)
+    by_rules = by_rules if rewritten else None
+    return Wordings(question, alone, spelled, expansion.substituted, expansion.expanded, by_rules)
