@@ -74,39 +74,36 @@ EDGE_RAG_INLINE void join_nibbles(const uint8_t* indices, int64_t size, int64_t 
   }
 }
 
-// Quantizes a key, which is turned and filled up with zeros, into a slot; returns its scale.
+// Quantizes a head, filled up with zeros to a whole number of vectors, to the bytes that a page holds of it. Of two nibbles
+// in a byte the second is so many elements further on; without nibbles, bytes have the bias.
+template <class V>
+EDGE_RAG_INLINE Quantization quantize_head(const PageLayout& layout, float* values, int64_t apart, int32_t bias,
+                                           uint8_t* bytes) {
+  if (!layout.nibbles()) {
+    const Quantization how = quantization<V>(values, layout.head_size, 127.0f);
+    quantize_bytes<V>(values, layout.head_size, how, bias, bytes);
+    return how;
+  }
+  alignas(64) uint8_t indices[kMaxHeadSize];
+  hadamard_transform<V>(values, layout.head_size);
+  const Quantization how = code_head<V>(values, layout.head_size, indices);
+  join_nibbles(indices, layout.head_size, apart, bytes);
+  return how;
+}
+
+// Stores a key that is turned to its position; returns how it was quantized.
 template <class V>
 EDGE_RAG_INLINE Quantization store_key(float* values, const Slot& to) {
-  const int64_t size = to.layout.head_size;
   alignas(64) uint8_t bytes[kMaxHeadSize];
-  Quantization how;
-  if (to.layout.nibbles()) {
-    alignas(64) uint8_t indices[kMaxHeadSize];
-    hadamard_transform<V>(values, size);
-    how = code_head<V>(values, size, indices);
-    join_nibbles(indices, size, kQuad, bytes);
-  } else {
-    how = quantization<V>(values, size, 127.0f);
-    quantize_bytes<V>(values, size, how, kKeyBias, bytes);
-  }
+  const Quantization how = quantize_head<V>(to.layout, values, kQuad, kKeyBias, bytes);
   write_key(to, bytes);
   return how;
 }
 
 template <class V>
 EDGE_RAG_INLINE Quantization store_value(float* values, const Slot& to) {
-  const int64_t size = to.layout.head_size;
   alignas(64) uint8_t bytes[kMaxHeadSize];
-  Quantization how;
-  if (to.layout.nibbles()) {
-    alignas(64) uint8_t indices[kMaxHeadSize];
-    hadamard_transform<V>(values, size);
-    how = code_head<V>(values, size, indices);
-    join_nibbles(indices, size, kLanes, bytes);
-  } else {
-    how = quantization<V>(values, size, 127.0f);
-    quantize_bytes<V>(values, size, how, 0, bytes);
-  }
+  const Quantization how = quantize_head<V>(to.layout, values, kLanes, 0, bytes);
   write_value(to, bytes);
   return how;
 }
