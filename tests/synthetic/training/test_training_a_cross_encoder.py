@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from rich.console import Console
 
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from scripts.training.reranker.corpus import TrainingText
+from tests.synthetic.tiny_model import FIXTURES
 
 if TYPE_CHECKING:
     from scripts.training.reranker.examples import Example
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.convert
 
 ROOT = Path(__file__).parents[3]
-TOKENIZER = ROOT / "tests" / "fixtures" / "tiny-cross-encoder" / "tokenizer.json"
 NAMES = ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett", "kilo", "lima"]
 TEXTS = [
     TrainingText(
@@ -34,27 +33,6 @@ TEXTS = [
     )
     for number, name in enumerate(NAMES)
 ]
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import torch
-    from tokenizers import Tokenizer
-    from transformers import BertConfig, BertModel
-
-    folder = tmp_path_factory.mktemp("start")
-    torch.manual_seed(3)
-    config = BertConfig(
-        vocab_size=Tokenizer.from_file(str(TOKENIZER)).get_vocab_size(),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=256,
-    )
-    BertModel(config).save_pretrained(folder)
-    shutil.copyfile(TOKENIZER, folder / "tokenizer.json")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +143,6 @@ def _score(model: Any, question: str, passage: str) -> float:
     import torch
     from tokenizers import Tokenizer
 
-    encoded = Tokenizer.from_file(str(TOKENIZER)).encode(question, passage)
+    encoded = Tokenizer.from_file(str(FIXTURES / "tiny-cross-encoder" / "tokenizer.json")).encode(question, passage)
     ids, types = torch.tensor([encoded.ids]), torch.tensor([encoded.type_ids])
     return float(model(input_ids=ids, token_type_ids=types).logits[0, 0])

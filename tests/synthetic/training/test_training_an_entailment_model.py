@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,10 @@ from edge_rag.runtime.encoder.bert_graph import WeightPrecision
 from edge_rag.runtime.encoder.entailment import EntailmentModel
 from edge_rag.runtime.model_folder.folder import ModelRole
 from scripts.training.entailment.pairs import LABELS, Pair, Verdict
+from tests.synthetic.tiny_model import FIXTURES
 
 pytestmark = pytest.mark.convert
 
-TOKENIZER = Path(__file__).parents[2] / "fixtures" / "tiny-cross-encoder" / "tokenizer.json"
 WORDS = ["valve", "pump", "bearing", "month", "grease", "plug"]
 TEXTS = [f"the {one} of the {two}" for one in WORDS for two in WORDS]
 PAIRS = [Pair(text, text, Verdict.ENTAILMENT) for text in TEXTS]
@@ -26,27 +25,6 @@ PAIRS += [
     Pair(text, f"never {text}", random.Random(text).choice([*LABELS[1:], Verdict.NOT_ENTAILED])) for text in TEXTS
 ]
 OPTIONS = ["--clones", "unused", "--steps", "10", "--batch", "4", "--warm-up", "2", "--max-tokens", "64"]
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import torch
-    from tokenizers import Tokenizer
-    from transformers import BertConfig, BertModel
-
-    folder = tmp_path_factory.mktemp("start")
-    torch.manual_seed(3)
-    config = BertConfig(
-        vocab_size=Tokenizer.from_file(str(TOKENIZER)).get_vocab_size(),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=256,
-    )
-    BertModel(config).save_pretrained(folder)
-    shutil.copyfile(TOKENIZER, folder / "tokenizer.json")
-    return folder
 
 
 def trained(start: Path, output: Path, *options: str) -> dict[str, Any]:
@@ -118,7 +96,7 @@ def test_the_checkpoint_becomes_a_model_folder_that_judges_as_torch_does(start: 
     model: Any = BertForSequenceClassification.from_pretrained(checkpoint).eval()
     assert list(model.config.id2label.values()) == [label.value for label in LABELS]
     for row, text in zip(found, TEXTS[:4], strict=True):
-        encoded = Tokenizer.from_file(str(TOKENIZER)).encode(TEXTS[0], text)
+        encoded = Tokenizer.from_file(str(FIXTURES / "tiny-cross-encoder" / "tokenizer.json")).encode(TEXTS[0], text)
         with torch.no_grad():
             logits = model(
                 input_ids=torch.tensor([encoded.ids]), token_type_ids=torch.tensor([encoded.type_ids])
