@@ -28,7 +28,7 @@ def test_the_greasing_question_is_answered_with_the_sentence_and_its_source(daem
     result = edge_rag(daemon, "ask", "How often must the pump bearings be greased?")
     assert result.exit_code == 0
     assert GREASING in result.stdout
-    assert "[1] lubrication-schedule.md, Lubrication schedule › Pumps P1, P2 and P3\n" in result.stdout
+    assert "[1] lubrication-schedule.md, line 7, Lubrication schedule › Pumps P1, P2 and P3\n" in result.stdout
     assert "retriever" in result.stderr
 
 
