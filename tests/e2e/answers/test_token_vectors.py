@@ -29,14 +29,20 @@ def sources(port: int) -> dict[str, int]:
     return {name: int(count) for name, count in rows}
 
 
-def test_no_passage_is_encoded_for_a_question_after_ingest_nor_after_a_restart(
-    start: Callable[..., RunningDaemon],
-) -> None:
+def asked_after_ingest(start: Callable[..., RunningDaemon]) -> tuple[RunningDaemon, int, str, list[str]]:
+    """Starts a daemon with documents; returns it, its port of metrics, its settings, and its answers."""
     port = free_port()
     config = f"[metrics]\nport = {port}\n"
     daemon = start(config=config)
     ingest(daemon.address, sample_documents())
     first = [ask(daemon.address, each).text for each in ASKED]
+    return daemon, port, config, first
+
+
+def test_no_passage_is_encoded_for_a_question_after_ingest_nor_after_a_restart(
+    start: Callable[..., RunningDaemon],
+) -> None:
+    daemon, port, config, first = asked_after_ingest(start)
     assert sources(port)["disk"] > 0
     assert sources(port)["encoded"] == 0
     assert daemon.stop() == 0
@@ -50,11 +56,7 @@ def test_no_passage_is_encoded_for_a_question_after_ingest_nor_after_a_restart(
 def test_a_lost_file_is_filled_again_by_questions_whose_answers_stay_the_same(
     start: Callable[..., RunningDaemon],
 ) -> None:
-    port = free_port()
-    config = f"[metrics]\nport = {port}\n"
-    daemon = start(config=config)
-    ingest(daemon.address, sample_documents())
-    first = [ask(daemon.address, each).text for each in ASKED]
+    daemon, port, config, first = asked_after_ingest(start)
     daemon.kill()
     (daemon.data_dir / TOKEN_VECTORS).unlink()
 
