@@ -342,6 +342,11 @@ class SyncReplies(Generic[_Reply]):
             return next(self._call)
         except (grpc.FutureCancelledError, grpc.RpcError) as failure:
             _raise_sync(failure, self._address, self._outgoing)
+        except RuntimeError as failure:
+            # A signal between the release of gRPC's condition and its wait makes leaving it fail.
+            if isinstance(failure.__context__, KeyboardInterrupt):
+                raise failure.__context__ from None
+            raise
 
 
 class _SyncOutgoing(Generic[_Request]):
