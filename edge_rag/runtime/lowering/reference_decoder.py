@@ -51,8 +51,7 @@ def reference_logits(
         weights: The original's weights.
         texts: Token ids, at least one each.
     """
-    decoder = _Decoder(description, weights, _ignored)
-    return decoder.logits(decoder.normed(texts))
+    return ReferenceDecoder(description, weights).logits(texts)
 
 
 def observe_inputs(
@@ -66,15 +65,25 @@ def observe_inputs(
         texts: Token ids, at least one each.
         observe: Receives the inputs of all matrices, last those of the head.
     """
-    observe("head", _Decoder(description, weights, observe).normed(texts))
+    observe("head", ReferenceDecoder(description, weights, observe).normed(texts))
 
 
 def _ignored(name: str, inputs: list[Floats]) -> None:
     """Observes nothing."""
 
 
-class _Decoder:
-    def __init__(self, description: DecoderDescription, weights: ReferenceWeights, observe: Observer) -> None:
+class ReferenceDecoder:
+    """Runs a decoder on texts.
+
+    Args:
+        description: The architecture.
+        weights: The original's weights.
+        observe: Receives the inputs of its matrices.
+    """
+
+    def __init__(
+        self, description: DecoderDescription, weights: ReferenceWeights, observe: Observer = _ignored
+    ) -> None:
         self._description = description
         self._weights = weights
         self._observe = observe
@@ -84,17 +93,17 @@ class _Decoder:
         found, scale = self._description, np.float32(self._description.embedding_scale)
         streams = [self._weights.rows("embeddings", text) * scale for text in texts]
         for number, layer in enumerate(found.layers):
-            streams = self.layer(streams, number, layer)
+            streams = self._layer(streams, number, layer)
         return [self._norm(stream, "norm") for stream in streams]
 
-    def layer(self, streams: list[Floats], number: int, layer: Layer) -> list[Floats]:
+    def _layer(self, streams: list[Floats], number: int, layer: Layer) -> list[Floats]:
         found = self._description
         rotated = [
             (*(self._rotated(each, layer) for each in (queries, keys)), values)
             for queries, keys, values in self._projected(streams, number)
         ]
         self._observe(f"{number}.keys", [keys for _, keys, _ in rotated])
-        results = [self._attention(queries, keys, values, layer) for queries, keys, values in rotated]
+        results = [self.attention(number, queries, keys, values) for queries, keys, values in rotated]
         results = self._added(results, f"{number}.attention_output", f"{number}.attention_output_norm")
         streams = [stream + result for stream, result in zip(streams, results, strict=True)]
         normed = [self._norm(stream, f"{number}.feed_forward_norm") for stream in streams]
@@ -103,7 +112,9 @@ class _Decoder:
         results = self._added(gated, f"{number}.down", f"{number}.feed_forward_output_norm")
         return [stream + result for stream, result in zip(streams, results, strict=True)]
 
-    def logits(self, normed: list[Floats]) -> list[Floats]:
+    def logits(self, texts: list[NDArray[np.int64]]) -> list[Floats]:
+        """Returns the logits after each token of each text, float32 [tokens, vocabulary]."""
+        normed = self.normed(texts)
         head = "head" if self._weights.has("head") else "embeddings"
         size = self._description.vocabulary_size
         found = [np.empty((len(stream), size), np.float32) for stream in normed]
@@ -131,8 +142,12 @@ class _Decoder:
     def _rotated(self, value: Floats, layer: Layer) -> Floats:
         return value if layer.rotary is None else _rotated(value, self._description.rotaries[layer.rotary])
 
-    def _attention(self, queries: Floats, keys: Floats, values: Floats, layer: Layer) -> Floats:
-        found = self._description
+    def attention(self, number: int, queries: Floats, keys: Floats, values: Floats) -> Floats:
+        """Attends in a layer, by rotated queries and keys, [heads, tokens, head size]; returns [tokens, width].
+
+        A subclass may alter the keys and values first.
+        """
+        found, layer = self._description, self._description.layers[number]
         groups = found.query_heads // found.kv_heads
         tokens = queries.shape[1]
         distance = np.arange(tokens)[:, None] - np.arange(tokens)
