@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -43,7 +44,13 @@ from edge_rag.pipeline.page_service import PageService
 from edge_rag.pipeline.pipeline import Pipeline, StageLimits
 from edge_rag.pipeline.shared_encoders import EncoderService, EncoderServiceLimits
 from edge_rag.pipeline.yield_to_queries import IngestYield
-from edge_rag.retriever.open_directory import MilvusAddress, OpenDirectory, RetrieverOptions, open_data_directory
+from edge_rag.retriever.open_directory import (
+    LockedLibrary,
+    MilvusAddress,
+    OpenDirectory,
+    RetrieverOptions,
+    open_data_directory,
+)
 from edge_rag.runtime.model_folder.manifest import MANIFEST_NAME, ModelRole
 from edge_rag.runtime.session.process import freeze_gc, trim_malloc
 from edge_rag.runtime.session.sessions import configure_thread_pool, provider_devices
@@ -218,20 +225,30 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
     if (ignored := ignored_model(settings, store, ModelRole.GENERATOR)) is not None:
         log_ignored_generator(ignored)
 
-    # The models.
-    opener = EncoderOpener(settings.data_directory / COMPILED_FOLDER, on_progress, facts)
-    encoders = Encoders.open(opener, profile, folders, plan.sizes.cache_bytes)
-    embedder, reranker = encoders.embedder, encoders.reranker
-    checks = CheckThread()
-    entailment = None if encoders.entailment is None else Entailment(encoders.entailment, checks)
-    generators = GeneratorFactory(settings, store, profile, planner, observer, entailment)
-    if folders.generator is None:
-        generator_model = generators.make_without_model()
-    else:
-        generator_model = generators.make(folders.generator.name)
-
     with ExitStack() as built:
+        # The database, whose pages are all read once, beside the models.
+        beside = built.enter_context(ThreadPoolExecutor(1, "library"))
+        opening = beside.submit(
+            LockedLibrary,
+            settings.data_directory,
+            lambda done, total: on_progress(
+                f"indexing the words of stored documents anew: {done:,} of {total:,} passages"
+            ),
+        )
+        built.callback(_close_library, opening)
+
+        # The models.
+        opener = EncoderOpener(settings.data_directory / COMPILED_FOLDER, on_progress, facts)
+        encoders = Encoders.open(opener, profile, folders, plan.sizes.cache_bytes)
+        embedder, reranker = encoders.embedder, encoders.reranker
+        checks = CheckThread()
         built.callback(checks.close)
+        entailment = None if encoders.entailment is None else Entailment(encoders.entailment, checks)
+        generators = GeneratorFactory(settings, store, profile, planner, observer, entailment)
+        if folders.generator is None:
+            generator_model = generators.make_without_model()
+        else:
+            generator_model = generators.make(folders.generator.name)
         generator = ModelSwapper(generator_model)
         built.callback(generator.close)
         track_activity = _activity_tracker(observer.activity, encoders)
@@ -265,7 +282,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
 
         # Documents, indexes and stored KV pages.
         directory = open_data_directory(
-            settings.data_directory,
+            opening.result(),
             embedder,
             _retriever_options(settings, plan, planner.parsers),
             on_removed=generator.forget,
@@ -273,10 +290,8 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
             embedding=remote_embedder,
             token_embedder=None if encoders.max_sim is None else embedder,
             renew_later=True,
-            on_progress=lambda done, total: on_progress(
-                f"indexing the words of stored documents anew: {done:,} of {total:,} passages"
-            ),
         )
+        beside.shutdown()
         built.callback(directory.close)
         if encoders.max_sim is not None and directory.token_vectors is not None:
             encoders.max_sim.attach(directory.token_vectors)
@@ -358,6 +373,11 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         board_monitor=board_monitor,
         memory_monitor=memory_monitor,
     )
+
+
+def _close_library(opening: Future[LockedLibrary]) -> None:
+    if opening.exception() is None:
+        opening.result().close()
 
 
 def _retriever_options(settings: Settings, plan: MemoryPlan, parsers: int) -> RetrieverOptions:

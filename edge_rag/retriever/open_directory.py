@@ -50,6 +50,36 @@ def _ignore(collection: str, epoch: int) -> None:
     pass
 
 
+class LockedLibrary:
+    """A data directory that is locked, and its open database: what can be opened before the models are.
+
+    Attributes:
+        path: The directory.
+        opened: The database, or what could be saved of it.
+    """
+
+    def __init__(self, path: Path, on_progress: Callable[[int, int], None] | None = None) -> None:
+        """Locks the directory and opens its database; creates both if necessary.
+
+        Args:
+            path: The directory.
+            on_progress: As in ``open_data_directory``.
+
+        Raises:
+            DataDirectoryInUse, StorageError, StorageCorrupt: As in ``open_data_directory``.
+        """
+        self.path = path
+        with ExitStack() as resources:
+            resources.enter_context(DataDirectory(path))
+            self.opened = open_library(path, on_progress)
+            resources.callback(self.opened.database.close)
+            self._resources = resources.pop_all()
+
+    def close(self) -> None:
+        """Closes the database and releases the directory; idempotent."""
+        self._resources.close()
+
+
 @dataclass(frozen=True, slots=True)
 class MilvusAddress:
     """Address of a Milvus server.
@@ -182,7 +212,7 @@ class OpenDirectory:
 
 
 def open_data_directory(
-    path: Path,
+    path: Path | LockedLibrary,
     embedder: Embedder,
     options: RetrieverOptions | None = None,
     *,
@@ -200,7 +230,7 @@ def open_data_directory(
     what is whole is opened, and all changes are refused.
 
     Args:
-        path: The directory.
+        path: The directory; or its library, which is closed with the directory or if this raises.
         embedder: The embedder of this box.
         options: Options; the defaults if None.
         on_removed: Called with a collection's name and its new epoch after text of it was removed.
@@ -219,12 +249,12 @@ def open_data_directory(
         InferenceFailed: Vectors had to be computed again and the model could not be run.
     """
     options = options or RetrieverOptions()
-    limits = _chunk_limits(embedder, options)
     with ExitStack() as resources:
-        resources.enter_context(DataDirectory(path))
-        home, opened = path, open_library(path, on_progress)
+        locked = path if isinstance(path, LockedLibrary) else LockedLibrary(path, on_progress)
+        resources.callback(locked.close)
+        limits = _chunk_limits(embedder, options)
+        home, opened = locked.path, locked.opened
         path, database, damage = opened.path, opened.database, opened.damage
-        resources.callback(database.close)
         if damage is not None:
             # Milvus keeps the vectors of the whole library; those of the part that is served are searched here.
             options = replace(options, milvus=None)

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import count
+from itertools import count, zip_longest
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Self
@@ -32,6 +32,7 @@ HEADER_BYTES: Final = 100
 _MAGIC: Final = b"SQLite format 3\0"
 _PAGE_SIZES: Final = frozenset(1 << power for power in range(9, 17))
 _USUAL_PAGE_BYTES: Final = 4096
+_BLOCK_BYTES: Final = 1 << 20
 _LARGEST_PAGE: Final = 1
 """Stands in the header for 65,536 bytes, which do not fit its two bytes."""
 
@@ -103,6 +104,21 @@ def checksum(data: bytes, order: str = "<u4", start: tuple[int, int] = (0, 0)) -
         (int((first * words).sum(dtype=np.uint32)) + a * s + b * t) & _WORD,
         (int((second * words).sum(dtype=np.uint32)) + c * s + d * t) & _WORD,
     )
+
+
+def whole_pages(pages: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Returns for each of many pages of a database whether its checksum is right, [pages].
+
+    Args:
+        pages: Pages with checksums, uint8 [pages, bytes].
+    """
+    words = pages.view("<u4").astype(np.uint32, copy=False)
+    content, stored = words[:, : -RESERVED_BYTES // 4], words[:, -RESERVED_BYTES // 4 :]
+    first, second, _ = _weights(content.shape[1], "<u4")
+    whole: NDArray[np.bool_] = (np.einsum("pw,w->p", content, first) == stored[:, 0]) & (
+        np.einsum("pw,w->p", content, second) == stored[:, 1]
+    )
+    return whole
 
 
 _LOG_HEADER = struct.Struct(">8I")
@@ -263,7 +279,23 @@ class PageReader:
 
     def damaged(self) -> Iterator[int]:
         """Yields the numbers of damaged and missing pages."""
-        return (number for number in range(1, self.count + 1) if self.page(number) is None)
+        block = _BLOCK_BYTES // self._page_bytes
+        for first in range(1, self.count + 1, block):
+            numbers = range(first, min(first + block, self.count + 1))
+            # One by one: pages of the log and pages without a checksum, and all of those whose checksum looks wrong.
+            for number, whole in zip_longest(numbers, self._whole(first, len(numbers)), fillvalue=False):
+                if (not whole or number in self._in_log) and self.page(number) is None:
+                    yield number
+
+    def _whole(self, first: int, count: int) -> list[bool]:
+        """Returns whether pages of the file are whole, for up to ``count``; empty where pages have no checksums."""
+        if not self._has_checksums:
+            return []
+        self._file.seek((first - 1) * self._page_bytes)
+        content = self._file.read(count * self._page_bytes)
+        rows = len(content) // self._page_bytes
+        pages = np.frombuffer(content, np.uint8, rows * self._page_bytes).reshape(rows, self._page_bytes)
+        return whole_pages(pages).tolist()
 
     def rows(self, first: int = 1, last: int | None = None) -> Iterator[Row]:
         """Yields the rows of all tables, by page; what table a row is of shows in its types only.

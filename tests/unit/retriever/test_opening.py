@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import ConfigurationError, DataDirectoryInUse, StorageCorrupt, StorageError
-from edge_rag.retriever.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
+from edge_rag.retriever.open_directory import LockedLibrary, OpenDirectory, RetrieverOptions, open_data_directory
 from tests.unit.conftest import Opener, ingest
 from tests.unit.retriever.hashed_words import HashedWords
 
@@ -156,6 +156,17 @@ def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
 def test_chunks_too_small_to_embed_are_refused_as_configuration(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="reads 256 tokens"):
         open_data_directory(tmp_path, HashedWords(), RetrieverOptions(context_tokens=255))
+
+
+def test_a_library_that_was_opened_before_the_models_is_released_when_the_opening_fails(tmp_path: Path) -> None:
+    library = LockedLibrary(tmp_path)
+    with pytest.raises(DataDirectoryInUse):
+        open_data_directory(tmp_path, HashedWords())
+
+    with pytest.raises(ConfigurationError, match="reads 256 tokens"):
+        open_data_directory(library, HashedWords(), RetrieverOptions(context_tokens=255))
+
+    open_data_directory(LockedLibrary(tmp_path), HashedWords()).close()
 
 
 def test_closing_twice_is_harmless(open_directory: Opener) -> None:

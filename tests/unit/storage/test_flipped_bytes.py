@@ -75,6 +75,32 @@ def test_a_database_with_a_flipped_byte_is_not_opened_as_whole(whole: Path, tmp_
             assert place // _PAGE_BYTES + 1 in reader.damaged() or reader.header is None
 
 
+@pytest.mark.parametrize("cut", [0, 1, _PAGE_BYTES, 3 * _PAGE_BYTES // 2])
+def test_pages_checked_together_are_judged_like_each_alone(tmp_path: Path, cut: int) -> None:
+    """In a database of several reads with damage, with newer pages in the log, and cut off."""
+    file, draw = tmp_path / "documents.sqlite3", random.Random(8)
+    database = Database(file)
+    with database.writing() as connection:
+        connection.execute("CREATE TABLE filler (content BLOB)")
+        connection.executemany("INSERT INTO filler VALUES (?)", ((draw.randbytes(3000),) for _ in range(600)))
+    database.close()
+    writer = connect(file)
+    writer.pragma("wal_autocheckpoint", 0)
+    writer.execute("UPDATE filler SET content = x'00' WHERE rowid IN (5, 300, 590)")
+    damaged = tmp_path / "damaged.sqlite3"
+    shutil.copy(f"{file}-wal", f"{damaged}-wal")
+    content = bytearray(file.read_bytes())
+    writer.close()
+    for place in draw.sample(range(_PAGE_BYTES, len(content)), 40):
+        content[place] ^= 0x40
+    damaged.write_bytes(content[: len(content) - cut])
+
+    with PageReader(damaged) as reader:
+        alone = [number for number in range(1, reader.count + 1) if reader.page(number) is None]
+        assert len(alone) > 20
+        assert list(reader.damaged()) == alone
+
+
 def test_no_flipped_byte_of_the_database_changes_what_is_read(whole: Path, tmp_path: Path) -> None:
     """Whatever page is hit, what is served is as it was, or put together from what was."""
     texts = dict(_TEXTS)
