@@ -15,7 +15,6 @@ from edge_rag.config.settings import Settings
 from edge_rag.core.atomic_file import replace_file
 from edge_rag.core.ids import is_newer
 from edge_rag.errors import ModelFolderInvalid, ModelNeeded, ModelNotAdded, ModelNotFound, StorageCorrupt, StorageError
-from edge_rag.model_store.add import add
 from edge_rag.model_store.directory import StoreDirectory
 from edge_rag.model_store.source import AddProgress, AddRequest, check_name
 from edge_rag.runtime.model_folder.folder import ModelManifest, read_manifest, verify_model_folder
@@ -163,6 +162,8 @@ class ModelStore:
         """
         if request.name in self._builtin.names():
             raise ModelNotAdded(f"a built-in model is named {request.name}; choose another --name")
+        from edge_rag.model_store.add import add  # what converts models takes a start's time and is rarely used
+
         return add(self._directory, request, progress)
 
     def manifest(self, name: str) -> ModelManifest:

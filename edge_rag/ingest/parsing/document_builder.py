@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
+from functools import cache
 from itertools import pairwise
 
 from edge_rag.core.documents.document import Block, BlockKind, ParsedDocument
@@ -32,11 +33,16 @@ _UNSPACED = (
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 _UNSPACED_BREAK = re.compile(rf"(?<=[{_UNSPACED}])[^\S\n]*\n\s*(?=[{_UNSPACED}])")
 _MOST_MARKS = 30
-_MARKS = "".join(chr(code) for code in range(0x300, 0x1F000) if unicodedata.combining(chr(code)))
-_MANY_MARKS = re.compile(f"[{re.escape(_MARKS)}]{{{_MOST_MARKS}}}")
 _GRAPHEME_JOINER = "\u034f"
 _DEEPEST_HEADING = 6
 _COMPACT = (BlockKind.LIST_ITEM, BlockKind.TABLE_ROW)
+
+
+@cache
+def _many_marks() -> re.Pattern[str]:
+    """Returns the pattern of marks in a row; the daemon, which imports this and parses nothing, need not make it."""
+    marks = "".join(chr(code) for code in range(0x300, 0x1F000) if unicodedata.combining(chr(code)))
+    return re.compile(f"[{re.escape(marks)}]{{{_MOST_MARKS}}}")
 
 
 def normalize(text: str) -> str:
@@ -49,7 +55,7 @@ def normalize(text: str) -> str:
     text = _INVISIBLE.sub("", _NEWLINE.sub("\n", text))
     if text.isascii():
         return text
-    text = _MANY_MARKS.sub(lambda marks: marks.group() + _GRAPHEME_JOINER, text)
+    text = _many_marks().sub(lambda marks: marks.group() + _GRAPHEME_JOINER, text)
     return unicodedata.normalize("NFC", _SURROGATE.sub("\ufffd", text))
 
 
