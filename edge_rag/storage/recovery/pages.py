@@ -295,7 +295,8 @@ class PageReader:
         content = self._file.read(count * self._page_bytes)
         rows = len(content) // self._page_bytes
         pages = np.frombuffer(content, np.uint8, rows * self._page_bytes).reshape(rows, self._page_bytes)
-        return whole_pages(pages).tolist()
+        whole: list[bool] = whole_pages(pages).tolist()
+        return whole
 
     def rows(self, first: int = 1, last: int | None = None) -> Iterator[Row]:
         """Yields the rows of all tables, by page; what table a row is of shows in its types only.

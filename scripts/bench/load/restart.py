@@ -87,7 +87,8 @@ class DrawnVectors:
 
 
 def _unit(rows: NDArray[Any]) -> NDArray[np.float32]:
-    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    unit: NDArray[np.float32] = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    return unit
 
 
 def drawn_documents(draw: np.random.Generator) -> Iterator[str]:
@@ -119,7 +120,7 @@ def fill(data: Path, passages: int) -> None:
         with Progress(console=console) as progress:
             task = progress.add_task("ingesting", total=passages)
             number = 0
-            while (stored := directory.library.indexes()[0].vectors) < passages:
+            while (stored := directory.library.indexes()[0].vectors or 0) < passages:
                 progress.update(task, completed=stored)
                 upload = Upload.of_bytes("default", f"{number}.txt", "text/plain", next(documents).encode())
                 directory.library.ingest(upload)
