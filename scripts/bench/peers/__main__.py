@@ -1,23 +1,28 @@
-"""This project beside OpenVINO GenAI and llama.cpp: the same model, threads and load, in turn, in one run.
+"""This project beside OpenVINO GenAI, llama.cpp and ik_llama.cpp: same model, threads and load, in turn, in one run.
 
-    .venv/bin/python -m scripts.bench.peers --install
+    .venv/bin/python -m scripts.bench.peers --install --ik-llama CHECKOUT
     .venv/bin/python -m scripts.bench.peers --shape smollm2 [--gguf FILE.gguf]
-    .venv/bin/python -m scripts.bench.peers --plot peers.png --json > peers.json
+    .venv/bin/python -m scripts.bench.peers --json > peers.json
+    .venv/bin/python -m scripts.bench.peers --add peers.json --json > more.json
+    .venv/bin/python -m scripts.bench.plot more.json peers.svg
+
+CHECKOUT is one of github.com/ikawrakow/ik_llama.cpp; it is built once, in build/.
 
 The model has a published shape and random weights, which show speed and nothing else; each program gets it converted by
 its own tools. Or it is a GGUF file, which each program reads itself: then each row says in which form its weights and
 its cache are, and how far its distributions are from the file's weights in float32, since speed at a loss is no
-advantage. A round starts
-every program once, in a process of its own, which loads the model, warms up, and measures all there is to measure.
-Medians are over rounds; a step's time is a median over its process's steps. A program that is not installed, crashes
-or takes too long is left out and named; then the exit status is 1.
+advantage. A round starts every program once, in a process of its own, which loads the model, warms up, and measures all
+there is to measure. Medians are over rounds; a step's time is a median over its process's steps. A program that is not
+installed, crashes or takes too long is left out and named; then the exit status is 1.
 
 decode   tokens a second while all sequences gain a token each step and nothing else is done; prompts first
 prefill  one prompt, from the call or the request's arrival to its first logits or token
 memory   the largest resident set the process ever had, its mapped files included
 load     from before the engine's first import until it takes requests
+share    of the rate that the machine's limits allow (scripts/bench/kernels/decoder.py), measured before and after
 
-OpenVINO GenAI and this project's engine schedule, sample greedily and deliver tokens. llama.cpp and this project's
+A form whose divergence is more than `models add` accepts is no equal, and never the best of the others. OpenVINO GenAI
+and this project's engine schedule, sample greedily and deliver tokens. llama.cpp, ik_llama.cpp and this project's
 decoder are driven through their lowest interface, logits out, nothing sampled. All have room in their cache for the
 load and hardly more. OpenVINO's exporter leaves embeddings and head in INT8 unless told otherwise; both are measured.
 It reads Q4_1 with minima rounded to whole steps, so that it also gets the same weights as Q8_0, which it keeps.
@@ -32,6 +37,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -42,6 +48,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from edge_rag.errors import EdgeRagError
 from edge_rag.model_store.convert.comparison import LogitComparison
 from scripts.bench.harness.processes import ProgramFailed, run_program
+from scripts.bench.harness.provenance import caption, provenance
+from scripts.bench.kernels.ceilings import Ceilings, measure_ceilings
+from scripts.bench.kernels.decoder import size_of_checkpoint, size_of_file
 from scripts.bench.peers.contenders import (
     FILE_NAMES,
     NAMES,
@@ -52,6 +61,7 @@ from scripts.bench.peers.contenders import (
     SMOLLM2,
     Contender,
     Environment,
+    checkpoint,
     contenders,
     contenders_of_file,
     package_file,
@@ -59,8 +69,17 @@ from scripts.bench.peers.contenders import (
 from scripts.bench.peers.divergence import divergences
 from scripts.bench.peers.figures import Figures, read_figures
 from scripts.bench.peers.load import Load, add_load_arguments, load_of, load_options
-from scripts.bench.peers.preparation import install, make_checkpoint, make_model
-from scripts.bench.peers.report import Form, as_json, figures_table, markdown, plot, ratios_table
+from scripts.bench.peers.preparation import build_ik_llama, install, make_checkpoint, make_model
+from scripts.bench.peers.report import (
+    Form,
+    as_json,
+    figures_table,
+    limits,
+    limits_as_json,
+    markdown,
+    ratios_table,
+    read_rounds,
+)
 
 INTERRUPTED = 130
 _WIDTH_OF_FILES = 180
@@ -71,43 +90,71 @@ def main() -> int:
     arguments = parse_arguments()
     console = Console(stderr=True, width=None if sys.stderr.isatty() else _WIDTH_OF_FILES)
     signal.signal(signal.SIGTERM, _interrupt)
-    load = load_of(arguments)
-    found: dict[str, list[Figures]] = {}
+    load, source = load_of(arguments), file_of(arguments)
+    about = {
+        "benchmark": "peers",
+        "model": arguments.shape if source is None else source.name,
+        "ours": arguments.precision,
+        "load": asdict(load),
+    }
+    found, forms, ceilings = earlier(arguments.add, about)
     failures: dict[str, str] = {}
     status = 0
-    forms: dict[str, Form] = {}
-    source = file_of(arguments)
     try:
+        ceilings = measure_ceilings(load.threads).best(ceilings)
         programs = contenders(arguments.shape, arguments.precision) if source is None else contenders_of_file(source)
         chosen = [one for one in programs if one.name in arguments.only]
-        ready = prepare(chosen, None if source else arguments.shape, arguments.install, console, failures)
+        shape = None if source else arguments.shape
+        ready = prepare(chosen, shape, arguments.install, arguments.ik_llama, console, failures)
+        fresh = [one for one in ready if one.name not in forms]
         compared: Mapping[str, LogitComparison] = {}
         if source is not None:
             with console.status("comparing with the file's weights in float32"):
-                compared = divergences(source, ready, load.threads, arguments.timeout, failures)
+                compared = divergences(source, fresh, load.threads, arguments.timeout, failures)
         missing = RANDOM if source is None else "could not be compared"
-        forms = {one.name: Form(one.form, compared.get(one.name), missing) for one in ready}
+        forms |= {one.name: Form(one.form, compared.get(one.name), missing) for one in fresh}
         if (busy := os.getloadavg()[0]) > _QUIET:
             console.print(f"load average {busy:.1f}: others use this machine, and programs that spin suffer most")
         compare(ready, load, arguments.rounds, arguments.timeout, console, found, failures)
+        ceilings = measure_ceilings(load.threads).best(ceilings)
     except ProgramFailed as error:
         console.print(f"the random model could not be made: {error}", markup=False, soft_wrap=True)
     except KeyboardInterrupt:
         console.print("interrupted; what was measured by then:")
         status = INTERRUPTED
-    if not found:
+    if not forms:
         return status or 1
-    console.print(figures_table(found, load, forms), ratios_table(found, load))
-    if arguments.plot:
-        plot(found, load, arguments.plot)
-        console.print(f"plot written to {arguments.plot}")
+    size = size_of_file(source) if source else size_of_checkpoint(checkpoint(arguments.shape), arguments.precision)
+    allowed = limits(size, ceilings, load)
+    origin = provenance("scripts.bench.peers")
+    console.print(figures_table(found, load, forms, allowed), ratios_table(found, load))
     if arguments.markdown:
-        sys.stdout.write(markdown(found, load, forms) + "\n")
+        sys.stdout.write(f"{caption(origin)}\n\n{markdown(found, load, forms, allowed)}\n")
     if arguments.json:
-        about = {"model": arguments.shape if source is None else source.name, "ours": arguments.precision}
-        json.dump(about | as_json(found, load, failures, forms), sys.stdout)
+        whole = about | origin | as_json(found, load, failures, forms) | limits_as_json(found, ceilings, allowed)
+        json.dump(whole, sys.stdout)
         sys.stdout.write("\n")
     return status or int(bool(failures))
+
+
+def earlier(
+    source: Path | None, about: Mapping[str, object]
+) -> tuple[dict[str, list[Figures]], dict[str, Form], Ceilings]:
+    """Returns the rounds, forms and ceilings of an earlier run; empty without one.
+
+    Args:
+        source: The JSON of it.
+        about: What it must say of model and load.
+    """
+    if source is None:
+        return {}, {}, Ceilings(0, 0)
+    try:
+        found = json.loads(source.read_text(encoding="utf-8"))
+        if differing := [key for key, value in about.items() if found[key] != value]:
+            raise SystemExit(f"--add: {source} was measured with another {' and '.join(differing)}")
+        return read_rounds(found)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SystemExit(f"--add: {source} is not the JSON of an earlier run: {error!r}") from None
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -117,10 +164,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help="our weights [%(default)s]")
     names = tuple(dict.fromkeys((*NAMES, *FILE_NAMES)))
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="PROGRAM", help=", ".join(names))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="0 only prepares and compares [%(default)s]")
+    parser.add_argument("--add", type=Path, metavar="FILE", help="JSON of an earlier run to add rounds to")
     parser.add_argument("--timeout", type=float, default=300, help="seconds one program may take [%(default)s]")
     parser.add_argument("--install", action="store_true", help="install the peers that are not, then measure")
-    parser.add_argument("--plot", type=Path, help="write a picture here; needs matplotlib")
+    parser.add_argument("--ik-llama", type=Path, metavar="CHECKOUT", help="build ik_llama.cpp from it, if it is not")
     parser.add_argument("--markdown", action="store_true", help="print the table as docs/benchmarks.md has it")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     add_load_arguments(parser)
@@ -140,7 +188,12 @@ def file_of(arguments: argparse.Namespace) -> Path | None:
 
 
 def prepare(
-    chosen: Sequence[Contender], shape: str | None, installing: bool, console: Console, failures: dict[str, str]
+    chosen: Sequence[Contender],
+    shape: str | None,
+    installing: bool,
+    ik_llama: Path | None,
+    console: Console,
+    failures: dict[str, str],
 ) -> list[Contender]:
     """Makes sure of environments and models; returns the contenders that can run and notes why others cannot.
 
@@ -148,6 +201,7 @@ def prepare(
         chosen: The programs.
         shape: Of the random model; None for a file.
         installing: Whether to install peers that are missing.
+        ik_llama: Checkout to build ik_llama.cpp from if it is missing; None not to.
         console: Where progress is shown.
         failures: Takes why one cannot run.
 
@@ -159,14 +213,17 @@ def prepare(
             make_checkpoint(shape)
     broken: dict[Environment, str] = {}
     for environment in dict.fromkeys(one.environment for one in chosen if one.environment is not None):
-        if environment.missing and installing:
+        checkout = ik_llama if environment.library else None
+        if environment.missing and (checkout or (installing and not environment.library)):
             with console.status(f"installing {environment.name}; what must be compiled takes many minutes"):
                 try:
                     install(environment)
+                    if checkout:
+                        build_ik_llama(checkout.resolve())
                 except ProgramFailed as error:
                     broken[environment] = f"could not be installed: {error}"
         elif environment.missing:
-            broken[environment] = f"{', '.join(environment.missing)} not installed; --install installs what is missing"
+            broken[environment] = f"{', '.join(environment.missing)} not installed; {environment.remedy} installs it"
     ready = []
     for contender in chosen:
         if contender.environment in broken:

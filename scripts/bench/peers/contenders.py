@@ -9,6 +9,8 @@ from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 
+from scripts.bench.peers.run_ik_llama import LIBRARY
+
 ROOT = Path(__file__).parents[3]
 BENCH = ROOT / "build" / "bench"
 SHAPES = ("qwen2.5-0.5b", "qwen2.5-1.5b")
@@ -29,12 +31,14 @@ class Environment:
         packages: Packages and their versions.
         options: Options of ``pip install``.
         variables: Environment variables of the installation.
+        library: File in its folder that is built from a checkout; empty if there is none.
     """
 
     name: str
     packages: Mapping[str, str]
     options: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    library: str = ""
 
     @property
     def folder(self) -> Path:
@@ -47,11 +51,17 @@ class Environment:
         return self.folder / "bin" / "python"
 
     @property
+    def remedy(self) -> str:
+        """Option that makes it."""
+        return "--ik-llama FOLDER" if self.library else "--install"
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """Requirements that it does not meet."""
+        built = (self.library,) if self.library and not (self.folder / self.library).is_file() else ()
         folders = [str(path) for path in self.folder.glob("lib/python*/site-packages")]
         found = {_normal(one.metadata["Name"]): one.version for one in distributions(path=folders)}
-        return tuple(
+        return built + tuple(
             f"{package}=={version}"
             for package, version in self.packages.items()
             if found.get(_normal(package.split("[")[0])) != version
@@ -86,6 +96,7 @@ LLAMA_CPP = Environment(
     ("--no-binary", "llama-cpp-python"),
     {"CMAKE_ARGS": "-DGGML_NATIVE=ON"},
 )
+IK_LLAMA = Environment("ik_llama.cpp", {"numpy": "2.4.6"}, library=LIBRARY)
 
 
 def _for_files(environment: Environment, *packages: str) -> Environment:
@@ -131,40 +142,46 @@ DECODER, ENGINE, DECODER_INT4_KV = "edge-rag decoder", "edge-rag engine", "edge-
 OURS = (DECODER, ENGINE, DECODER_INT4_KV)
 _OPENVINO = ("openvino int8-head", "openvino int4")
 _OPENVINO_OF_FILE = ("openvino gguf", "openvino q8_0")
-_LLAMA_CPP = ("llama.cpp f16 kv", "llama.cpp q8_0 kv")
-NAMES = (*OURS, *_OPENVINO, *_LLAMA_CPP)
-FILE_NAMES = (*OURS, *_OPENVINO_OF_FILE, *_LLAMA_CPP)
+_LLAMAS = (("llama.cpp", "f16"), ("llama.cpp", "q8_0"), ("ik_llama.cpp", "f16"), ("ik_llama.cpp", "q8_0"))
+_LLAMA_NAMES = tuple(f"{program} {kv} kv" for program, kv in _LLAMAS)
+NAMES = (*OURS, *_OPENVINO, *_LLAMA_NAMES)
+FILE_NAMES = (*OURS, *_OPENVINO_OF_FILE, *_LLAMA_NAMES)
 """Programs that run a GGUF file."""
+
+
+def checkpoint(shape: str) -> Path:
+    """Returns the folder of the random model of a shape, as others convert it."""
+    return BENCH / shape / "checkpoint"
 
 
 def contenders(shape: str, precision: str) -> tuple[Contender, ...]:
     """Returns all programs, ours first, in the order in which a round runs them."""
-    folder = BENCH / shape
-    checkpoint, ours = folder / "checkpoint", folder / precision
-    package = "scripts.bench.peers"
+    folder, source, package = BENCH / shape, checkpoint(shape), "scripts.bench.peers"
 
     def openvino(name: str, model: str, *options: str) -> Contender:
         export = (
-            str(OPENVINO.folder / "bin" / "optimum-cli"), "export", "openvino", "--model", str(checkpoint),
+            str(OPENVINO.folder / "bin" / "optimum-cli"), "export", "openvino", "--model", str(source),
             "--task", "text-generation-with-past", "--weight-format", "int4", "--sym", "--group-size", "64",
             "--ratio", "1.0", *options,
         )  # fmt: skip
         form = "INT4 block 64" + ("" if options else ", head INT8") + ", KV u8"
         return Contender(name, OPENVINO, f"{package}.run_openvino", folder / model, making=export, form=form)
 
-    def llama_cpp(name: str, kv: str) -> Contender:
-        making = (str(LLAMA_CPP.python), "-m", f"{package}.write_gguf", str(checkpoint))
-        options = ("--kv", kv)
-        form = f"Q4_0, KV {kv}"
-        return Contender(name, LLAMA_CPP, f"{package}.run_llama_cpp", folder / "q4_0.gguf", options, making, form)
-
+    making = (str(LLAMA_CPP.python), "-m", f"{package}.write_gguf", str(source))
     return (
-        *_ours(ours, f"{precision.upper()} block 128"),
+        *_ours(folder / precision, f"{precision.upper()} block 128"),
         openvino(_OPENVINO[0], "openvino-int8-head"),
         openvino(_OPENVINO[1], "openvino-int4", "--all-layers"),
-        llama_cpp(_LLAMA_CPP[0], "f16"),
-        llama_cpp(_LLAMA_CPP[1], "q8_0"),
+        *_llamas(folder / "q4_0.gguf", "Q4_0", LLAMA_CPP, making),
     )
+
+
+def _llamas(model: Path, weights: str, llama_cpp: Environment, making: tuple[str, ...] = ()) -> Iterator[Contender]:
+    """Yields llama.cpp and ik_llama.cpp over one file."""
+    for name, (program, kv) in zip(_LLAMA_NAMES, _LLAMAS, strict=True):
+        environment, module = (llama_cpp, "run_llama_cpp") if program == "llama.cpp" else (IK_LLAMA, "run_ik_llama")
+        module, form = f"scripts.bench.peers.{module}", f"{weights}, KV {kv}"
+        yield Contender(name, environment, module, model, ("--kv", kv), making, form)
 
 
 def _ours(model: Path, weights: str, making: tuple[str, ...] = ()) -> Iterator[Contender]:
@@ -191,14 +208,11 @@ def contenders_of_file(source: Path) -> tuple[Contender, ...]:
     added = folder / "data" / "models" / "measured"
     add = (sys.executable, "-m", "edge_rag", "models", "add", str(source), "--name", added.name, "--data-dir")
     requantize = (str(LLAMA_CPP_FOR_FILES.python), "-m", f"{package}.write_gguf", str(source))
-    openvino, llama = (f"{package}.run_{name}" for name in ("openvino", "llama_cpp"))
+    openvino = f"{package}.run_openvino"
     theirs, rounded, wider = OPENVINO_FOR_FILES, "the file, minima rounded, KV u8", "multiplied out, Q8_0, KV u8"
     return (
         *_ours(added, "as `models add` makes it", add),
         Contender(_OPENVINO_OF_FILE[0], theirs, openvino, source, form=rounded),
         Contender(_OPENVINO_OF_FILE[1], theirs, openvino, folder / "q8_0.gguf", making=requantize, form=wider),
-        *(
-            Contender(name, LLAMA_CPP_FOR_FILES, llama, source, ("--kv", kv), form=f"the file, KV {kv}")
-            for name, kv in zip(_LLAMA_CPP, ("f16", "q8_0"), strict=True)
-        ),
+        *_llamas(source, "the file", LLAMA_CPP_FOR_FILES),
     )

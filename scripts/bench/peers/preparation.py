@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -9,7 +10,16 @@ from pathlib import Path
 
 from edge_rag.runtime.lowering.folder import lower_folder
 from scripts.bench.harness.processes import run_program
-from scripts.bench.peers.contenders import BENCH, DECODER, PRECISIONS, ROOT, Contender, Environment
+from scripts.bench.peers.contenders import (
+    BENCH,
+    DECODER,
+    IK_LLAMA,
+    PRECISIONS,
+    ROOT,
+    Contender,
+    Environment,
+    checkpoint,
+)
 
 _NICE = ("nice", "-n", "10")
 
@@ -24,13 +34,36 @@ def install(environment: Environment) -> None:
         run_program((*_NICE, *command), ROOT, variables=environment.variables)
 
 
+def build_ik_llama(source: Path) -> None:
+    """Builds ik_llama.cpp for this machine, and the library that drives it.
+
+    Args:
+        source: A checkout of github.com/ikawrakow/ik_llama.cpp.
+
+    Raises:
+        ProgramFailed: CMake or a C++ compiler is missing, or it cannot be built.
+    """
+    build, target = BENCH / "peers" / "ik_llama.cpp", IK_LLAMA.folder / IK_LLAMA.library
+    unneeded = (f"-DLLAMA_BUILD_{part}=OFF" for part in ("TESTS", "EXAMPLES", "SERVER"))
+    options = ("-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DGGML_IQK_FA_ALL_QUANTS=OFF", *unneeded)
+    headers = [f"-I{source / folder / 'include'}" for folder in (".", "ggml")]
+    linked = (f"-L{build / 'src'}", "-lllama", f"-Wl,-rpath,{build / 'src'}")
+    shim = str(Path(__file__).with_name("ik_llama.cpp"))
+    for command in (
+        ("cmake", "-S", str(source), "-B", str(build), *options),
+        ("cmake", "--build", str(build), "--target", "llama", "--parallel", str(os.cpu_count() or 1)),
+        ("c++", "-std=c++17", "-O2", "-shared", "-fPIC", *headers, shim, *linked, "-o", str(target)),
+    ):
+        run_program((*_NICE, *command), ROOT)
+
+
 def make_checkpoint(shape: str) -> None:
     """Makes the random model, unless it is there.
 
     Raises:
         ProgramFailed: It could not be made.
     """
-    if not (BENCH / shape / "checkpoint" / "model.safetensors").is_file():
+    if not (checkpoint(shape) / "model.safetensors").is_file():
         _make_random_model(shape, PRECISIONS[0])
 
 

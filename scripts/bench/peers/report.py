@@ -1,21 +1,25 @@
-"""What is said of the rounds: a table of figures, a table of ratios, a picture, JSON."""
+"""What is said of the rounds: a table of figures with their share of the limit, a table of ratios, Markdown, JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from edge_rag.model_store.convert.comparison import LogitComparison
+from edge_rag.model_store.convert.comparison import MAX_LOSS, LogitComparison
+from scripts.bench.kernels.ceilings import Ceilings
+from scripts.bench.kernels.decoder import DecoderSize
 from scripts.bench.peers.contenders import OURS, RANDOM
 from scripts.bench.peers.figures import LESS_IS_BETTER, MEASURES, Figures, advantage, median_figures
 from scripts.bench.peers.load import Load
 
 Rounds = Mapping[str, Sequence[Figures]]
 """What was measured of each contender, in order."""
+
+Limits = Mapping[str, float]
+"""The most tokens a second that the machine's limits allow, by measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,19 @@ class Form:
         found = self.comparison
         return self.missing if found is None else f"KL {found.divergence:.4f}, same token {found.same_token:.1%}"
 
+    @property
+    def is_equal(self) -> bool:
+        """Whether speed in this form counts: nothing is known to be lost, or no more than `models add` accepts."""
+        return self.comparison is None or self.comparison.divergence <= MAX_LOSS
+
+
+def limits(size: DecoderSize, ceilings: Ceilings, load: Load) -> Limits:
+    """Returns the limits of the load's rates."""
+    middle = load.context + load.steps // 2
+    many, one = (size.least_seconds(ceilings, sequences, middle, 1) for sequences in (load.sequences, 1))
+    whole = size.least_seconds(ceilings, 1, load.context, load.context)
+    return {"decode_many": load.sequences / many, "decode_one": 1 / one, "prefill": load.context / whole}
+
 
 def titles(load: Load) -> dict[str, str]:
     """Returns what each measure is called."""
@@ -59,9 +76,15 @@ def shown(measure: str, figures: Figures) -> str:
     return f"{value:,.1f}" if measure == "load" or value < 100 else f"{value:,.0f}"
 
 
-def figures_table(rounds: Rounds, load: Load, forms: Mapping[str, Form]) -> Table:
-    """Returns the medians, with the lowest and highest round where there are several, and each program's form."""
-    table = Table(title=f"{load.threads} threads, medians")
+def cell(measure: str, figures: Figures, limits: Limits) -> str:
+    """Returns a figure and its share of the limit."""
+    share = f", {getattr(figures, measure) / limits[measure]:.0%}" if measure in limits else ""
+    return shown(measure, figures) + share
+
+
+def figures_table(rounds: Rounds, load: Load, forms: Mapping[str, Form], limits: Limits) -> Table:
+    """Returns the medians, their share of the limit, the lowest and highest of several rounds, and each one's form."""
+    table = Table(title=f"{load.threads} threads, medians, share of the limit")
     table.add_column("program")
     table.add_column("form")
     table.add_column("divergence from fp32")
@@ -70,25 +93,46 @@ def figures_table(rounds: Rounds, load: Load, forms: Mapping[str, Form]) -> Tabl
     for name, runs in rounds.items():
         cells = []
         for measure in MEASURES:
-            cell = shown(measure, median_figures(runs))
+            text = cell(measure, median_figures(runs), limits)
             if len(runs) > 1:
                 ordered = sorted(runs, key=lambda figures: float(getattr(figures, measure)))
-                cell += f" ({shown(measure, ordered[0])} to {shown(measure, ordered[-1])})"
-            cells.append(cell)
+                text += f" ({shown(measure, ordered[0])} to {shown(measure, ordered[-1])})"
+            cells.append(text)
         form = forms.get(name, Form("", None))
         table.add_row(name, form.text, form.divergence, *cells)
     return table
 
 
-def markdown(rounds: Rounds, load: Load, forms: Mapping[str, Form]) -> str:
-    """Returns the medians as the table of docs/benchmarks.md, without memory and load."""
-    shown_measures = ("decode_many", "decode_one", "prefill")
-    headings = [title for measure, title in titles(load).items() if measure in shown_measures]
+def best_of_others(rounds: Rounds, forms: Mapping[str, Form]) -> Figures | None:
+    """Returns the best median of each measure among the others whose form is an equal; None if there are none."""
+    equal = [name for name in rounds if name not in OURS and (name not in forms or forms[name].is_equal)]
+    medians = [median_figures(rounds[name]) for name in equal]
+    if not medians:
+        return None
+    choose = {measure: min if measure in LESS_IS_BETTER else max for measure in MEASURES}
+    return Figures(**{name: choose[name](getattr(each, name) for each in medians) for name in MEASURES})
+
+
+def markdown(rounds: Rounds, load: Load, forms: Mapping[str, Form], limits: Limits) -> str:
+    """Returns the table of docs/benchmarks.md: medians with their share of the limit, without the time to load.
+
+    Then the limit itself, and what each of ours is times the best of the others.
+    """
+    measures = [measure for measure in MEASURES if measure != "load"]
+    headings = [titles(load)[measure] for measure in measures]
     lines = [f"| program | form | divergence from fp32 | {' | '.join(headings)} |", "|---" * (3 + len(headings)) + "|"]
-    for name, runs in rounds.items():
-        form, medians = forms.get(name, Form("", None)), median_figures(runs)
-        cells = [name, form.text, form.divergence, *(shown(measure, medians) for measure in shown_measures)]
+    medians = {name: median_figures(runs) for name, runs in rounds.items()}
+    for name, figures in medians.items():
+        form = forms.get(name, Form("", None))
+        cells = [name, form.text, form.divergence, *(cell(measure, figures, limits) for measure in measures)]
         lines.append(f"| {' | '.join(cells)} |")
+    allowed = [f"{limits[measure]:,.0f}" if measure in limits else "" for measure in measures]
+    lines.append(f"| limit of the machine | | | {' | '.join(allowed)} |")
+    if (best := best_of_others(rounds, forms)) is not None:
+        for name in OURS:
+            if name in medians:
+                times = [f"{getattr(medians[name], measure) / getattr(best, measure):.2f}x" for measure in measures]
+                lines.append(f"| {name}, times the best of the others | | | {' | '.join(times)} |")
     return "\n".join(lines)
 
 
@@ -116,7 +160,7 @@ def ratios_table(rounds: Rounds, load: Load) -> Table:
 
 
 def as_json(rounds: Rounds, load: Load, failures: Mapping[str, str], forms: Mapping[str, Form]) -> dict[str, Any]:
-    """Returns everything that was found."""
+    """Returns what was found."""
     return {
         "load": asdict(load),
         "medians": {name: asdict(median_figures(runs)) for name, runs in rounds.items()},
@@ -127,24 +171,24 @@ def as_json(rounds: Rounds, load: Load, failures: Mapping[str, str], forms: Mapp
     }
 
 
-def plot(rounds: Rounds, load: Load, target: Path) -> None:
-    """Draws a panel for each measure: the median as a bar, every round as a dot."""
-    import matplotlib as mpl
+def limits_as_json(rounds: Rounds, ceilings: Ceilings, limits: Limits) -> dict[str, Any]:
+    """Returns the limits, of the machine and of the load's rates, and each median's share of them."""
+    medians = {name: median_figures(runs) for name, runs in rounds.items()}
+    return {
+        "ceilings": asdict(ceilings),
+        "limits": dict(limits),
+        "shares": {
+            name: {measure: getattr(figures, measure) / limit for measure, limit in limits.items()}
+            for name, figures in medians.items()
+        },
+    }
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(MEASURES), figsize=(3.4 * len(MEASURES), 0.5 * len(rounds) + 1.6), sharey=True)
-    names = list(rounds)
-    for axis, (measure, title) in zip(axes, titles(load).items(), strict=True):
-        scale = 2**20 if measure == "peak_memory" else 1
-        medians = [getattr(median_figures(runs), measure) / scale for runs in rounds.values()]
-        axis.barh(names, medians, color=["tab:blue" if name in OURS else "tab:gray" for name in names])
-        for line, runs in enumerate(rounds.values()):
-            axis.plot([getattr(one, measure) / scale for one in runs], [line] * len(runs), "k.", markersize=4)
-        axis.set(title=title + ("\n(less is better)" if measure in LESS_IS_BETTER else "\n(more is better)"))
-    axes[0].invert_yaxis()
-    figure.suptitle(f"{load.threads} threads")
-    figure.tight_layout()
-    figure.savefig(target, dpi=120)
-    plt.close(figure)
+def read_rounds(found: Mapping[str, Any]) -> tuple[dict[str, list[Figures]], dict[str, Form], Ceilings]:
+    """Returns the rounds, forms and ceilings of an earlier run's JSON."""
+    forms = {
+        name: Form(form["text"], form["comparison"] and LogitComparison(**form["comparison"]), form["missing"])
+        for name, form in found["forms"].items()
+    }
+    rounds = {name: [Figures(**figures) for figures in runs] for name, runs in found["rounds"].items()}
+    return rounds, forms, Ceilings(**found["ceilings"])

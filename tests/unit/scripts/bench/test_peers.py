@@ -7,6 +7,7 @@ import json
 import os
 import select
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,23 @@ from rich.console import Console
 
 from edge_rag.model_store.convert.comparison import LogitComparison
 from scripts.bench.harness.processes import ProgramFailed, run_program
+from scripts.bench.kernels.ceilings import Ceilings
+from scripts.bench.kernels.decoder import DecoderSize
 from scripts.bench.peers import contenders as peers
-from scripts.bench.peers.__main__ import compare, prepare
+from scripts.bench.peers.__main__ import compare, earlier, prepare
 from scripts.bench.peers.contenders import DECODER, OPENVINO, RANDOM, ROOT, Contender
 from scripts.bench.peers.figures import Figures, advantage, median_figures, read_figures, write_figures
 from scripts.bench.peers.load import Load
-from scripts.bench.peers.report import Form, as_json, figures_table, markdown, ratios_table
+from scripts.bench.peers.report import (
+    Form,
+    as_json,
+    best_of_others,
+    figures_table,
+    limits,
+    limits_as_json,
+    markdown,
+    ratios_table,
+)
 from scripts.bench.peers.write_gguf import gguf_name
 
 TINY = ROOT / "tests" / "fixtures" / "tiny-qwen2"
@@ -68,15 +80,52 @@ def test_figures_that_cannot_be_are_refused(content: str, tmp_path: Path) -> Non
 def test_tables_show_medians_ranges_and_ratios_of_medians() -> None:
     rounds = {DECODER: [OURS, OURS], "peer": [THEIRS, Figures(100, 100, 1000, 800 * 2**20, 5)]}
     forms = {DECODER: Form("INT4", LogitComparison(9, 0.955, 0.0033, 0.4)), "peer": Form("Q4_0", None)}
-    table = printed(figures_table(rounds, LOAD, forms))
-    assert "150 (100 to 200)" in table
+    allowed = {"decode_many": 400.0, "decode_one": 100.0, "prefill": 4000.0}
+    table = printed(figures_table(rounds, LOAD, forms, allowed))
+    assert "150, 38% (100 to 200)" in table
     assert "KL 0.0033, same token 95.5%" in table
     assert "random weights, speed only" in table
-    lines = markdown(rounds, LOAD, forms).splitlines()
-    assert lines[2] == f"| {DECODER} | INT4 | KL 0.0033, same token 95.5% | 300 | 90.0 | 2,000 |"
+    lines = markdown(rounds, LOAD, forms, allowed).splitlines()
+    assert lines[2] == f"| {DECODER} | INT4 | KL 0.0033, same token 95.5% | 300, 75% | 90.0, 90% | 2,000, 50% | 400 |"
+    assert lines[4] == "| limit of the machine | | | 400 | 100 | 4,000 |  |"
+    assert lines[5] == f"| {DECODER}, times the best of the others | | | 2.00x | 0.90x | 2.00x | 0.50x |"
     assert len({line.count("|") for line in lines}) == 1
     line = next(line for line in printed(ratios_table(rounds, LOAD)).splitlines() if "peer" in line)
     assert [cell for cell in line.split() if cell.endswith("x")] == ["2.00x", "0.90x", "2.00x", "2.00x", "10.00x"]
+
+
+def test_the_best_of_the_others_is_chosen_for_each_measure_among_forms_that_lose_no_more_than_is_accepted() -> None:
+    rounds = {DECODER: [OURS], "fast": [THEIRS], "small": [Figures(100, 120, 900, 2**20, 1)], "lossy": [OURS]}
+    forms = {"lossy": Form("Q2", LogitComparison(9, 0.6, 0.4, 4)), "fast": Form("Q8", LogitComparison(9, 0.9, 0.02, 1))}
+    assert best_of_others(rounds, forms) == Figures(200, 120, 1000, 2**20, 1)
+    assert best_of_others({DECODER: [OURS]}, forms) is None
+
+
+def test_the_limits_of_a_load_are_those_of_memory_or_of_products_whichever_binds() -> None:
+    size = DecoderSize(
+        weights=1000, head=500, weight_bytes=750, layers=2, query_heads=2, kv_heads=1, head_size=6
+    )  # 40 bytes and 48 products for each token of context
+    load = Load(threads=1, context=100, sequences=8, steps=2, step_tokens=64)
+    found = limits(size, Ceilings(bytes_per_s=1e6, products_per_s=1e9), load)
+    assert found["decode_one"] == pytest.approx(1e6 / (750 + 101 * 40))
+    assert found["decode_many"] == pytest.approx(8e6 / (750 + 8 * 101 * 40))
+    busy = limits(size, Ceilings(bytes_per_s=1e9, products_per_s=1e3), load)
+    assert busy["decode_one"] == pytest.approx(1e3 / (1500 + 101 * 48))
+    assert busy["prefill"] == pytest.approx(100e3 / (100 * 1000 + 500 + 48 * sum(range(1, 101))))
+
+
+def test_an_earlier_run_is_added_to_only_if_model_and_load_are_the_same(tmp_path: Path) -> None:
+    about = {"model": "some.gguf", "load": asdict(LOAD)}
+    rounds, ceilings = {DECODER: [OURS, THEIRS]}, Ceilings(1.0, 2.0)
+    forms = {DECODER: Form("INT4", LogitComparison(9, 0.955, 0.0033, 0.4)), "peer": Form("Q4_0", None)}
+    found = about | as_json(rounds, LOAD, {}, forms) | limits_as_json(rounds, ceilings, {"prefill": 4000.0})
+    assert found["shares"] == {DECODER: {"prefill": 0.375}}
+    (tmp_path / "earlier.json").write_text(json.dumps(found))
+    assert earlier(tmp_path / "earlier.json", about) == (rounds, forms, ceilings)
+    with pytest.raises(SystemExit, match="another model"):
+        earlier(tmp_path / "earlier.json", about | {"model": "other.gguf"})
+    with pytest.raises(SystemExit, match="not the JSON"):
+        earlier(tmp_path / "missing.json", about)
 
 
 def test_the_json_holds_every_round_and_who_was_left_out() -> None:
@@ -115,7 +164,7 @@ def test_a_peer_that_is_not_installed_is_named_with_what_it_needs(
     monkeypatch.setattr("scripts.bench.peers.preparation.BENCH", tmp_path)
     chosen = [one for one in peers.contenders("qwen2.5-0.5b", "int4") if one.environment is OPENVINO]
     failures: dict[str, str] = {}
-    assert prepare(chosen, "qwen2.5-0.5b", False, Console(file=io.StringIO()), failures) == []
+    assert prepare(chosen, "qwen2.5-0.5b", False, None, Console(file=io.StringIO()), failures) == []
     assert set(failures) == {one.name for one in chosen}
     assert all("openvino-genai==" in reason and "--install" in reason for reason in failures.values())
 
@@ -131,6 +180,7 @@ def test_an_environment_lacks_what_is_absent_or_of_another_version(
         described.parent.mkdir(parents=True)
         described.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     assert environment.missing == ("old_one[extra]==2.0", "absent==3.0")
+    assert peers.IK_LLAMA.missing[0] == "libik_llama.so"
 
 
 def test_a_program_that_hangs_is_ended_with_everything_it_started(tmp_path: Path) -> None:
@@ -171,5 +221,5 @@ def test_a_file_is_read_by_every_program_in_its_environment_and_each_says_its_fo
     assert tuple(one.name for one in programs) == peers.FILE_NAMES
     assert all(one.form for one in (*programs, *peers.contenders("qwen2.5-0.5b", "int4")))
     folders = {one.environment.folder for one in programs if one.environment}
-    assert folders == {OPENVINO.folder, peers.LLAMA_CPP.folder}
-    assert {one.model for one in programs if one.name.startswith("llama")} == {tmp_path / "some.gguf"}
+    assert folders == {OPENVINO.folder, peers.LLAMA_CPP.folder, peers.IK_LLAMA.folder}
+    assert {one.model for one in programs if "llama" in one.name} == {tmp_path / "some.gguf"}

@@ -1,0 +1,104 @@
+"""What a decoder must at least read and multiply, and how fast this machine's limits would let it.
+
+A roofline (Williams, Waterman, Patterson 2009, doi:10.1145/1498765.1498785): a call can take no less time than its
+bytes at the rate of memory, nor than its products at the rate of the processor. Every weight of a matrix is multiplied
+once for each token, the head's once for each row of logits (Kaplan et al. 2020, arXiv:2001.08361, table 1), and each
+token with the keys and the values of all tokens before it and its own, once in each query head:
+
+    products(n tokens of a sequence of c, 1 row of logits)
+        = n * weights + head + layers * 2 * query heads * head size * n * (c - (n - 1) / 2)
+
+Bytes are those of the weights, once a call, and of all keys and values. Both are of the form that is assumed below, one
+product of 8-bit integers for each; a program that needs two, or wider ones, is further from the limit.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from edge_rag.runtime.gguf.architectures import describe_decoder
+from edge_rag.runtime.gguf.file import GgufFile
+from scripts.bench.kernels.ceilings import Ceilings
+
+_SCALE_BYTES = 4
+_BLOCK = 128
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderSize:
+    """Sizes of a decoder.
+
+    Attributes:
+        weights: Elements of all matrices but embeddings and head.
+        head: Elements of the head.
+        weight_bytes: Of both, with their scales.
+        layers: Attention layers.
+        query_heads: Query heads of a layer.
+        kv_heads: Key and value heads of a layer.
+        head_size: Elements of a head.
+    """
+
+    weights: int
+    head: int
+    weight_bytes: float
+    layers: int
+    query_heads: int
+    kv_heads: int
+    head_size: int
+
+    @property
+    def token_bytes(self) -> int:
+        """Keys and values of a token in 8 bits, with a float32 scale for each head."""
+        return self.layers * 2 * self.kv_heads * (self.head_size + _SCALE_BYTES)
+
+    def least_seconds(self, ceilings: Ceilings, sequences: int, context: int, fresh: int) -> float:
+        """Returns the least time of a call.
+
+        Args:
+            ceilings: Of the machine.
+            sequences: Sequences in it.
+            context: Tokens of each, with the call's.
+            fresh: Tokens of each that the call computes; one row of logits for each sequence.
+        """
+        pairs = fresh * (context - (fresh - 1) / 2)
+        attention = 2 * self.layers * self.query_heads * self.head_size * pairs
+        products = sequences * (fresh * self.weights + self.head + attention)
+        read = self.weight_bytes + sequences * context * self.token_bytes
+        return max(products / ceilings.products_per_s, read / ceilings.bytes_per_s)
+
+
+def size_of_file(source: Path) -> DecoderSize:
+    """Reads the sizes of a GGUF file, its weights in the file's form.
+
+    Raises:
+        EdgeRagError: It is not one that this package reads.
+    """
+    file = GgufFile(source)
+    found = describe_decoder(file, 1)
+    head = "output.weight" if "output.weight" in file.tensors else "token_embd.weight"
+    matrices = [one for name, one in file.tensors.items() if len(one.shape) > 1 and name.startswith("blk.")]
+    return DecoderSize(
+        sum(prod(one.shape) for one in matrices),
+        prod(file.tensor(head).shape),
+        sum(one.size for one in (*matrices, file.tensor(head))),
+        len(found.layers),
+        found.query_heads,
+        found.kv_heads,
+        found.head_size,
+    )
+
+
+def size_of_checkpoint(folder: Path, precision: str) -> DecoderSize:
+    """Reads the sizes of a Qwen2 checkpoint, its weights "int4" or "int8" with a float32 scale for each 128 of them."""
+    bits = int(precision.removeprefix("int"))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    width, inner, layers = config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"]
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    size = width // heads
+    weights = layers * (2 * width * (heads + kv_heads) * size + 3 * width * inner)
+    head = width * config["vocab_size"]
+    weight_bytes = (weights + head) * (bits / 8 + _SCALE_BYTES / _BLOCK)
+    return DecoderSize(weights, head, weight_bytes, layers, heads, kv_heads, size)
