@@ -25,7 +25,8 @@ A form whose divergence is more than `models add` accepts is no equal, and never
 and this project's engine schedule, sample greedily and deliver tokens. llama.cpp, ik_llama.cpp and this project's
 decoder are driven through their lowest interface, logits out, nothing sampled. All have room in their cache for the
 load and hardly more. OpenVINO's exporter leaves embeddings and head in INT8 unless told otherwise; both are measured.
-It reads Q4_1 with minima rounded to whole steps, so that it also gets the same weights as Q8_0, which it keeps.
+It reads Q4_1 with minima rounded to whole steps, and ik_llama.cpp computes it wrong in prompts, so that both also get
+the same weights as Q8_0.
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ def main() -> int:
     size = size_of_file(source) if source else size_of_checkpoint(checkpoint(arguments.shape), arguments.precision)
     allowed = limits(size, ceilings, load)
     origin = provenance("scripts.bench.peers")
-    console.print(figures_table(found, load, forms, allowed), ratios_table(found, load))
+    if found:
+        console.print(figures_table(found, load, forms, allowed), ratios_table(found, load))
     if arguments.markdown:
         sys.stdout.write(f"{caption(origin)}\n\n{markdown(found, load, forms, allowed)}\n")
     if arguments.json:
