@@ -57,6 +57,7 @@ def first_question(found: Mapping[str, Any], plt: Any) -> Any:
         places = [line + 0.4 * number for line in range(len(rows))]
         bars = axis.barh(places, [row[f"{side}_ms"] for row in rows.values()], 0.38, color=color, label=label)
         axis.bar_label(bars, fmt="{:,.0f}", padding=2)
+    axis.margins(x=0.12)  # room for the labels
     axis.set_yticks([line + 0.2 for line in range(len(rows))], list(rows))
     axis.invert_yaxis()
     axis.legend(loc="lower right")
