@@ -3,7 +3,9 @@
 #include <cstdlib>
 #include <string>
 
-#if defined(__aarch64__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
@@ -15,6 +17,7 @@ namespace edge_rag {
 extern const KernelBuild kScalarBuild;
 #if defined(__x86_64__)
 extern const KernelBuild kAvx2Build;
+extern const KernelBuild kAvxVnniBuild;
 extern const KernelBuild kAvx512Build;
 extern const KernelBuild kAvx512VnniBuild;
 #elif defined(__aarch64__)
@@ -23,12 +26,21 @@ extern const KernelBuild kNeonDotBuild;
 
 namespace {
 
+#if defined(__x86_64__)
+// Asked of the processor itself: compilers have no common name for it.
+bool has_avx_vnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 4)) != 0;
+}
+#endif
+
 std::vector<const KernelBuild*> builds_that_run_here() {
   std::vector<const KernelBuild*> builds{&kScalarBuild};
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
     builds.push_back(&kAvx2Build);
+    if (has_avx_vnni()) builds.push_back(&kAvxVnniBuild);
   }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vl")) {

@@ -22,6 +22,9 @@ constexpr int64_t kPanelGroup = kPartPanels;
 // From so many rows on, arithmetic is the limit and not memory.
 constexpr int64_t kArithmeticRows = 13;
 
+// Scales and minima are fetched so many blocks before their use.
+constexpr int64_t kScalesAhead = 2;
+
 // Larger blocks are not unpacked: their bytes would not stay in the first-level cache.
 constexpr int64_t kUnpackedBlockRows = 256;
 
@@ -358,6 +361,10 @@ EDGE_RAG_INLINE void add_group(const Activations& activations, const QuantizedMa
       block.next[p] = last ? next_group[p] : block.weights[p] + matrix.block_bytes();
       const int64_t lane = at_scale[p] + b * kLanes;
       block.scales[p] = scales + lane * bytes_of(kStored);
+      // Scales come in pieces too small for the processor to see in time where they go on.
+      const int64_t soon = (lane + kScalesAhead * kLanes) * bytes_of(kStored);
+      __builtin_prefetch(scales + soon);
+      if constexpr (kZero == Zero::kMinima) __builtin_prefetch(minima + soon);
       if constexpr (kZero == Zero::kPoints) block.zeros[p] = matrix.zero_points + lane;
       if constexpr (kZero == Zero::kMinima) block.zeros[p] = minima + lane * bytes_of(kStored);
       if constexpr (kStored == Stored::kByte) {
