@@ -122,6 +122,19 @@ EDGE_RAG_INLINE void open_block(const Step& step, const RowRange& range, int64_t
   }
 }
 
+// Fetches into the second-level cache the keys and values of the block that begins at a position, up to the context's end.
+// Pages lie anywhere, so that the processor does not see what comes next.
+EDGE_RAG_INLINE void prefetch_block(const Step& step, const RowRange& range, int64_t begin, int64_t end) {
+  const PageLayout& layout = step.layout;
+  const int32_t* const table = step.block_table + range.sequence * step.table_width;
+  if (begin + kBlockTokens < end) end = begin + kBlockTokens;
+  for (int64_t position = begin; position < end; position += layout.page_tokens) {
+    const uint8_t* const page = step.pages + table[position / layout.page_tokens] * step.page_bytes;
+    const uint8_t* const from = page + layout.key(range.kv_head);
+    for (int64_t i = 0; i < layout.head_bytes(); i += kLineBytes) __builtin_prefetch(from + i, 0, 2);
+  }
+}
+
 // What a block comes to for the rows of a register tile.
 struct BlockSoftmax {
   alignas(64) float scores[kRowStep][kBlockTokens];  // in units of the query

@@ -171,6 +171,7 @@ void attend_tile_span(const Step& step, const RowRange& range, const Tile<kEleme
     const int64_t tokens = tile.last_position + 1 - begin;
     const Seen seen{unseen > 0 ? unseen : 0, tokens < kBlockTokens ? tokens : kBlockTokens};
     open_block<V>(step, range, begin, seen, expanded, block);
+    prefetch_block(step, range, begin + kBlockTokens, tile.last_position + 1);
     in_powers_of_two<V::kRows>(tile.rows, [&](int64_t first, auto rows) EDGE_RAG_LAMBDA {
       attend_block<V, kElements, decltype(rows)::value>(step, block, tile, first, out);
     });

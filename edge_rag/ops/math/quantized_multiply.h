@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "exponential.h"
 #include "multiply.h"
@@ -129,6 +130,24 @@ EDGE_RAG_INLINE typename V::Floats load_stored(const uint8_t* from, const float*
   if constexpr (kStored == Stored::kByte) return V::multiply(V::to_float(V::load_bytes(from)), V::load(factors));
 }
 
+// How a build adds products up: in its sums right away; or, where it has short sums, so many quads at a time in those,
+// which are added to the sums then.
+template <class P, class = void>
+struct ShortSums {
+  using Sum = typename P::Sum;
+  static EDGE_RAG_INLINE int64_t lines(int64_t left, int64_t) { return left; }
+  static EDGE_RAG_INLINE Sum begin(const Sum& sum) { return sum; }
+  static EDGE_RAG_INLINE Sum end(const Sum&, const Sum& part) { return part; }
+};
+
+template <class P>
+struct ShortSums<P, std::void_t<decltype(P::kShortQuads)>> {
+  using Sum = typename P::Sum;
+  static EDGE_RAG_INLINE int64_t lines(int64_t left, int64_t quads) { return smaller(left, P::kShortQuads / quads); }
+  static EDGE_RAG_INLINE Sum begin(const Sum&) { return P::start(0); }
+  static EDGE_RAG_INLINE Sum end(const Sum& sum, const Sum& part) { return P::add_short(sum, part); }
+};
+
 // Multiplies rows [begin, end), R at a time, by C panels from `panel` on. Not inlined, so that there is one loop for the
 // compiler to find registers for.
 template <class V, int kBits, Line kLine, Fetch kFetch, Zero kZero, Stored kStored, int R, int C>
@@ -170,27 +189,41 @@ __attribute__((noinline)) void add_product(const BlockProduct& block, int64_t be
 
     int64_t line = 0;
     do {
-#pragma GCC unroll 2
-      for (int64_t q = 0; q < kQuads; ++q) {
-        typename P::Weights panels[C];
+      const int64_t end_line = line + ShortSums<P>::lines(lines - line, kQuads);
+      typename P::Sum parts[R][C];
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) {
-          const uint8_t* from = weights[c] + line * kLineBytes;
-          if (kFetch == Fetch::kByLine && q == 0) __builtin_prefetch(from + ahead);
-          if constexpr (kLine == Line::kBytes) {
-            panels[c] = P::load(from);
-          } else {
-            panels[c] = q == 0 ? P::load_low(from) : P::load_high(from);
+        for (int c = 0; c < C; ++c) parts[r][c] = ShortSums<P>::begin(sums[r][c]);
+      }
+      do {
+#pragma GCC unroll 2
+        for (int64_t q = 0; q < kQuads; ++q) {
+          typename P::Weights panels[C];
+#pragma GCC unroll 4
+          for (int c = 0; c < C; ++c) {
+            const uint8_t* from = weights[c] + line * kLineBytes;
+            if (kFetch == Fetch::kByLine && q == 0) __builtin_prefetch(from + ahead);
+            if constexpr (kLine == Line::kBytes) {
+              panels[c] = P::load(from);
+            } else {
+              panels[c] = q == 0 ? P::load_low(from) : P::load_high(from);
+            }
+          }
+#pragma GCC unroll 8
+          for (int r = 0; r < R; ++r) {
+            const typename P::Factor factor = P::factor(rows[r] + (line * kQuads + q) * kQuad);
+#pragma GCC unroll 4
+            for (int c = 0; c < C; ++c) parts[r][c] = P::add(parts[r][c], panels[c], factor);
           }
         }
+      } while (++line < end_line);
 #pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-          const typename P::Factor factor = P::factor(rows[r] + (line * kQuads + q) * kQuad);
+      for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-          for (int c = 0; c < C; ++c) sums[r][c] = P::add(sums[r][c], panels[c], factor);
-        }
+        for (int c = 0; c < C; ++c) sums[r][c] = ShortSums<P>::end(sums[r][c], parts[r][c]);
       }
-    } while (++line < lines);
+    } while (line < lines);
 
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) {

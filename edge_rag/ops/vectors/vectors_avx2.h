@@ -262,34 +262,51 @@ struct Avx2Vectors {
   };
 };
 
-template <>
-struct Avx2Vectors::Products<4> {
-  static constexpr int kRows = 4;
+// What products of whole panels of bytes have in common, however they are summed.
+struct Avx2ByteProducts {
   static constexpr int kColumns = 1;
   static constexpr int32_t kBias = 0;
 
+  using Ints = Avx2Vectors::Ints;
   using Sum = Ints;
   using Weights = Ints;
   using Factor = __m256i;
 
   static EDGE_RAG_INLINE Sum start(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
   static EDGE_RAG_INLINE Ints finish(const Sum& sum) { return sum; }
-  static EDGE_RAG_INLINE Weights load(const uint8_t* from) { return {half(from, 0), half(from, 1)}; }
+  static EDGE_RAG_INLINE Weights load(const uint8_t* from) {
+    return {Avx2Vectors::half(from, 0), Avx2Vectors::half(from, 1)};
+  }
   static EDGE_RAG_INLINE Weights load_low(const uint8_t* from) {
-    return {low_nibbles(half(from, 0)), low_nibbles(half(from, 1))};
+    const Weights bytes = load(from);
+    return {Avx2Vectors::low_nibbles(bytes.low), Avx2Vectors::low_nibbles(bytes.high)};
   }
   static EDGE_RAG_INLINE Weights load_high(const uint8_t* from) {
-    return {high_nibbles(half(from, 0)), high_nibbles(half(from, 1))};
+    const Weights bytes = load(from);
+    return {Avx2Vectors::high_nibbles(bytes.low), Avx2Vectors::high_nibbles(bytes.high)};
   }
   static EDGE_RAG_INLINE Factor factor(const int8_t* from) {
     int32_t elements;
     std::memcpy(&elements, from, sizeof(elements));
     return _mm256_set1_epi32(elements);
   }
+};
+
+template <>
+struct Avx2Vectors::Products<4> : Avx2ByteProducts {
+  static constexpr int kRows = 4;
+
+  // Two sums of 16 bits a lane, and as many quads as they hold.
+  static constexpr int64_t kShortQuads = 8;
+  static_assert(kShortQuads * 2 * 15 * 127 <= INT16_MAX, "no sum overflows");
+
   static EDGE_RAG_INLINE __m256i sum_of_pairs(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
-  static EDGE_RAG_INLINE Sum add(const Sum& sum, const Weights& weights, Factor factor) {
-    return {_mm256_add_epi32(sum.low, sum_of_pairs(_mm256_maddubs_epi16(weights.low, factor))),
-            _mm256_add_epi32(sum.high, sum_of_pairs(_mm256_maddubs_epi16(weights.high, factor)))};
+  static EDGE_RAG_INLINE Sum add_short(const Sum& sum, const Sum& part) {
+    return {_mm256_add_epi32(sum.low, sum_of_pairs(part.low)), _mm256_add_epi32(sum.high, sum_of_pairs(part.high))};
+  }
+  static EDGE_RAG_INLINE Sum add(const Sum& part, const Weights& weights, Factor factor) {
+    return {_mm256_add_epi16(part.low, _mm256_maddubs_epi16(weights.low, factor)),
+            _mm256_add_epi16(part.high, _mm256_maddubs_epi16(weights.high, factor))};
   }
 };
 

@@ -212,9 +212,15 @@ template <>
 struct Avx512Vectors::Products<4> : Avx512ByteProducts {
   static constexpr int kRows = 5;
 
-  static EDGE_RAG_INLINE Sum add(Sum sum, Weights weights, Factor factor) {
-    const __m512i pairs = _mm512_maddubs_epi16(weights, factor);
-    return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+  // Two sums of 16 bits a lane, and as many quads as they hold.
+  static constexpr int64_t kShortQuads = 8;
+  static_assert(kShortQuads * 2 * 15 * 127 <= INT16_MAX, "no sum overflows");
+
+  static EDGE_RAG_INLINE Sum add_short(Sum sum, Sum part) {
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(part, _mm512_set1_epi16(1)));
+  }
+  static EDGE_RAG_INLINE Sum add(Sum part, Weights weights, Factor factor) {
+    return _mm512_add_epi16(part, _mm512_maddubs_epi16(weights, factor));
   }
 };
 

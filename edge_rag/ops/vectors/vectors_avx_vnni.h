@@ -56,7 +56,7 @@ struct AvxVnniVectors : Avx2Vectors {
   }
 
   template <int kBits>
-  struct Products : Avx2Vectors::Products<4> {
+  struct Products : Avx2ByteProducts {
     static constexpr int kRows = 6;
 
     static EDGE_RAG_INLINE Sum add(const Sum& sum, const Weights& weights, Factor factor) {
