@@ -95,20 +95,30 @@ class NotFound(EdgeRagError):
     """Something named in a request does not exist."""
 
 
+def _listed(names: tuple[str, ...], most: int = 20) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 class CollectionNotFound(NotFound):
     """No collection has that name."""
 
-    def __init__(self, collection: str, known: tuple[str, ...] | None = ()) -> None:
+    def __init__(self, collection: str, known: tuple[str, ...] | None = (), allowed: tuple[str, ...] = ()) -> None:
         """Creates the error.
 
         Args:
             collection: The name.
             known: Names that exist; None if the caller may not learn them.
+            allowed: Names that the caller may use, whether they exist or not, where ``known`` is None.
         """
-        hint = f" (known collections: {', '.join(known)})" if known else " (no documents have been ingested yet)"
-        super().__init__(f"collection {collection!r} does not exist{'' if known is None else hint}")
+        if known is None:
+            hint = f" for you; you may use: {_listed(allowed)}" if allowed else ""
+        else:
+            hint = f" (known collections: {_listed(known)})" if known else " (no documents have been ingested yet)"
+        super().__init__(f"collection {collection!r} does not exist{hint}")
         self.collection = collection
         self.known = known
+        self.allowed = allowed
 
 
 class CollectionExists(EdgeRagError):

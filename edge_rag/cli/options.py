@@ -6,16 +6,18 @@ Importing this module imports neither gRPC nor the settings: what needs them imp
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import date, datetime
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
-from edge_rag.core.address import ADDRESS_VARIABLE, DEFAULT_ADDRESS
+from edge_rag.core.address import ADDRESS_VARIABLE, COLLECTION_VARIABLE, DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
     from edge_rag.client import Client
@@ -38,8 +40,12 @@ def _select_server(context: click.Context, _: click.Parameter, given: str | None
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, errors too.")
+_OF_TOKEN = "the only one of the paired token, else `default`"
 collection = click.option(
-    "--collection", default="default", show_default=True, metavar="NAME", help="Collection to search."
+    "--collection", metavar="NAME", help=f"Collection to search. [env: {COLLECTION_VARIABLE}; default: {_OF_TOKEN}]"
+)
+target_collection = click.option(
+    "--collection", metavar="NAME", help=f"Target collection. [env: {COLLECTION_VARIABLE}; default: {_OF_TOKEN}]"
 )
 server = click.option(
     "--server",
@@ -47,7 +53,7 @@ server = click.option(
     envvar=ADDRESS_VARIABLE,
     callback=_select_server,
     help=f"Daemon to call; also unix:PATH. [env: {ADDRESS_VARIABLE}; default: the Unix socket of the daemon on this "
-    f"host, else {DEFAULT_ADDRESS}, else the paired server that is discovered]",
+    f"host, else the paired server, at its last address or discovered, else {DEFAULT_ADDRESS}]",
 )
 timeout = click.option(
     "--timeout",
@@ -93,8 +99,30 @@ def read_filter(text: str | None) -> Filter | None:
 
 
 def connection(command: Command) -> Command:
-    """Adds --server, --timeout and --json."""
-    return server(timeout(as_json(command)))
+    """Adds --server, --timeout and --json, and gives a command without --collection the default of its server."""
+
+    @wraps(command)
+    def with_collection(*arguments: Any, **options: Any) -> Any:
+        if "collection" in options and options["collection"] is None:
+            options["collection"] = default_collection(options["server"])
+        return command(*arguments, **options)
+
+    return cast(Command, server(timeout(as_json(with_collection))))
+
+
+def default_collection(server: str | None) -> str:
+    """Returns the collection of a command that is given none.
+
+    It is that of EDGE_RAG_COLLECTION, else the only one that the token for the server is for, else ``default``.
+    """
+    from edge_rag.client.channel import server_address
+    from edge_rag.client.credentials import KnownServers
+    from edge_rag.core.limits.request_fields import DEFAULT_COLLECTION
+
+    if named := os.environ.get(COLLECTION_VARIABLE):
+        return named
+    known = KnownServers().find(server_address(server))
+    return DEFAULT_COLLECTION if known is None or known.collection is None else known.collection
 
 
 def config_options(command: Command) -> Command:

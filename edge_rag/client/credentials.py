@@ -15,7 +15,7 @@ from edge_rag.client.errors import CallStatus, ClientError
 from edge_rag.core.atomic_file import lock_file, replace_file
 from edge_rag.errors import AccessError
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ class KnownServer:
         token: The client's token; None for none.
         server_name: Name that the server's certificate is verified against; None for the host of the address.
         box: Name of the box, for people; None if it is not known.
+        collection: The only collection that the token is for; None if it is for several or all.
     """
 
     address: str
@@ -35,6 +36,7 @@ class KnownServer:
     token: str | None = field(default=None, repr=False)
     server_name: str | None = None
     box: str | None = None
+    collection: str | None = None
 
     def fingerprint(self) -> str:
         """Returns the SHA-256 of the authority's first certificate, in hexadecimal; empty if there is none."""

@@ -11,7 +11,8 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:7421"
 DEFAULT_HTTP_ADDRESS: Final = "127.0.0.1:7480"
 ADDRESS_VARIABLE: Final = "EDGE_RAG_SERVER"
 """Environment variable with the address that clients call."""
-
+COLLECTION_VARIABLE: Final = "EDGE_RAG_COLLECTION"
+"""Environment variable with the collection of commands that are given none."""
 
 UNIX: Final = "unix"
 """Network of all clients over Unix sockets."""

@@ -60,5 +60,6 @@ def error_message(error: EdgeRagError, question: str, language: str = AUTO) -> s
         if text := ERRORS.get(language, {}).get(kind.__name__):
             seconds = max(1, ceil(error.retry_after_s)) if isinstance(error, Overloaded) else 0
             collection = error.collection if isinstance(error, CollectionNotFound) else ""
-            return text.format(seconds=seconds, collection=collection) + (f" ({', '.join(known)})" if known else "")
+            named = known or (error.allowed if isinstance(error, CollectionNotFound) else ())
+            return text.format(seconds=seconds, collection=collection) + (f" ({', '.join(named)})" if named else "")
     return str(error)

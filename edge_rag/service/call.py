@@ -461,8 +461,7 @@ class CallContext:
                 peer = request.credentials.peer
                 yield Call(backend, call_id, identity, peer, started, deadline, trace, self)
         except CollectionNotFound as error:
-            sees_all = identity is not None and identity.collections is None
-            failure = self._failure(error if sees_all else CollectionNotFound(error.collection, None), call_id, request)
+            failure = self._failure(_as_seen_by(identity, error), call_id, request)
         except EdgeRagError as error:
             failure = self._failure(error, call_id, request)
             if isinstance(error, UndecodableMessage) or not (admitted or isinstance(error, InvalidRequest)):
@@ -553,6 +552,14 @@ def address_without_port(peer: str) -> str:
 
 def _nothing() -> None:
     pass
+
+
+def _as_seen_by(identity: Identity | None, error: CollectionNotFound) -> CollectionNotFound:
+    """Returns the error for a caller, who learns no collections but those that it may use."""
+    if identity is not None and identity.visible_collections is None:
+        return error
+    allowed = frozenset() if identity is None else identity.visible_collections or frozenset()
+    return CollectionNotFound(error.collection, None, tuple(sorted(allowed - {error.collection})))
 
 
 def _new_request_id() -> RequestId:

@@ -287,7 +287,7 @@ def test_the_command_line_connects_once_and_is_known_from_then_on(
     (tmp_path / "reader.token").write_text(box.tokens["reader"] + "\n")
     arguments = ["connect", box.running.address, "--ca", str(box.data / "tls" / "ca.pem")]
     result = CliRunner().invoke(main, [*arguments, "--token-file", str(tmp_path / "reader.token"), "--json"])
-    expected = {"server": box.running.address, "box": None, "name": "reader", "roles": ["reader"]}
+    expected = {"server": box.running.address, "box": None, "name": "reader", "roles": ["reader"], "collections": None}
     assert json.loads(result.stdout) == expected
     search = ["search", "--server", box.running.address, "--collection", "a", "--json", "galley"]
     found = CliRunner().invoke(main, search)

@@ -92,7 +92,8 @@ def test_a_machine_with_a_code_is_known_from_then_on(box: Box, elsewhere: Path) 
     made = json.loads(on_box("pair", "--name", "ward-3", *rights, "--days", "7", "--json", data=box.data).stdout)
     connected = CliRunner().invoke(main, ["connect", box.running.address, "--code", made["code"].lower(), "--json"])
     assert connected.exit_code == 0, connected.output
-    expected = {"server": box.running.address, "box": "engine-room", "name": "ward-3", "roles": ["reader"]}
+    expected: dict[str, object] = {"server": box.running.address, "box": "engine-room", "name": "ward-3"}
+    expected |= {"roles": ["reader"], "collections": ["a"]}
     assert json.loads(connected.stdout) == expected
     assert elsewhere.stat().st_mode & 0o777 == 0o600
     assert elsewhere.parent.stat().st_mode & 0o777 == 0o700
@@ -103,6 +104,24 @@ def test_a_machine_with_a_code_is_known_from_then_on(box: Box, elsewhere: Path) 
     (ward,) = (known for known in listed if known["name"] == "ward-3")
     assert (ward["collections"], ward["priority_max"], ward["requests_per_minute"]) == (["a"], "batch", 60)
     assert timedelta(days=6) < datetime.fromisoformat(ward["expires"]) - datetime.now(UTC) < timedelta(days=7)
+
+
+def test_the_only_collection_of_a_token_is_that_of_commands_that_are_given_none(
+    box: Box, elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGE_RAG_SERVER", box.running.address)
+    made = on_box("pair", "--name", "ward-5", "--roles", "reader,writer", "--collections", "a", data=box.data)
+    connected = CliRunner().invoke(main, ["connect", box.running.address, "--code", made.stdout.strip()])
+    assert "its collection a" in connected.stderr, connected.output
+    (tmp_path / "note.txt").write_text("The bilge pump is tested on Mondays.")
+    assert CliRunner().invoke(main, ["ingest", str(tmp_path / "note.txt")]).exit_code == 0
+    for command in ("search", "ask"):
+        found = CliRunner().invoke(main, [command, "When is the bilge pump tested?"])
+        assert "on Mondays" in found.stdout, found.output
+    other = CliRunner().invoke(main, ["search", "--collection", "b", "bilge pump"])
+    assert (other.exit_code, "you may use: a" in other.stderr) == (4, True), other.output
+    monkeypatch.setenv("EDGE_RAG_COLLECTION", "b")
+    assert CliRunner().invoke(main, ["search", "bilge pump"]).exit_code == 4
 
 
 def test_the_link_of_the_qr_code_is_all_that_connect_needs(box: Box, elsewhere: Path) -> None:

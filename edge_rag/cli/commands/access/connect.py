@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ import click
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, note
+from edge_rag.core.address import COLLECTION_VARIABLE
 from edge_rag.core.pairing_code import PairingCode
 
 if TYPE_CHECKING:
@@ -73,14 +76,25 @@ def connect(
     credentials = Credentials(new.authority.encode(), new.token, server_name=new.server_name)
     with Client(new.address, timeout_s=_CALL_TIMEOUT_S, credentials=credentials) as client:
         identity = client.whoami()
-    KnownServers().store(new)
+    allowed = None if identity.visible_collections is None else sorted(identity.visible_collections)
+    KnownServers().store(replace(new, collection=allowed[0] if allowed is not None and len(allowed) == 1 else None))
     if as_json:
         roles = sorted(role.value for role in identity.roles)
-        emit({"server": new.address, "box": new.box, "name": identity.name, "roles": roles})
+        emit({"server": new.address, "box": new.box, "name": identity.name, "roles": roles, "collections": allowed})
     else:
         box = "" if new.box is None else f" ({new.box})"
-        note(f"{new.address}{box} identifies this client as {identity.name}", "dim")
+        note(f"{new.address}{box} identifies this client as {identity.name}{_for_collections(allowed)}", "dim")
     return ExitCode.OK
+
+
+def _for_collections(allowed: Sequence[str] | None) -> str:
+    match allowed:
+        case None:
+            return ""
+        case [only]:
+            return f"; commands use its collection {only}"
+        case _:
+            return f", for the collections {', '.join(allowed)}: name one with --collection or {COLLECTION_VARIABLE}"
 
 
 def _pair(address: str | None, code: PairingCode) -> KnownServer:

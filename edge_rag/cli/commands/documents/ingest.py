@@ -38,7 +38,7 @@ _FAILED: Final = (JobDocumentState.REJECTED, JobDocumentState.CANCELLED)
 
 @click.command(epilog=_EPILOG)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
-@click.option("--collection", default="default", show_default=True, metavar="NAME", help="Target collection.")
+@options.target_collection
 @click.option(
     "--meta",
     multiple=True,

@@ -45,7 +45,7 @@ _FILES_PER_SAVE: Final = 50
 
 @click.command(epilog=_EPILOG)
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--collection", default="default", show_default=True, metavar="NAME", help="Target collection.")
+@options.target_collection
 @click.option(
     "--rescan",
     "rescan_s",
