@@ -29,6 +29,7 @@ from edge_rag.errors import DataDirectoryInUse, DataDirectoryNotPrivate, EdgeRag
 if TYPE_CHECKING:
     from edge_rag.bootstrap.device import DeviceReport
     from edge_rag.config.settings import Settings
+    from edge_rag.core.monitoring.status import DaemonStatus
 
 
 _GIB = 1 << 30
@@ -71,13 +72,22 @@ def installation_checks() -> Iterator[Check]:
     yield _document_parser()
 
 
-def settings_checks(settings: Settings) -> Iterator[Check]:
-    """Checks what the daemon would use: models, data directory, documents, address."""
+def settings_checks(settings: Settings, daemon: DaemonStatus | None = None) -> Iterator[Check]:
+    """Checks what the daemon would use: models, data directory, documents, address.
+
+    Args:
+        settings: Its settings.
+        daemon: Status of the daemon that runs in the data directory; None if none runs.
+    """
     yield from _models(settings)
     yield data_directory_check(settings.data_directory)
     yield documents_check(settings.data_directory)
     yield ocr_check(settings.ingest.scan_languages)
-    yield address_check(settings.listen)
+    if daemon is None:
+        yield address_check(settings.listen)
+    else:
+        told = f"{daemon.version} serves this data directory at {daemon.address}: {daemon.state.value}"
+        yield Check("daemon", Verdict.OK, told)
     yield http_check(settings.http, settings.http.missing_packages())
 
 

@@ -26,10 +26,10 @@ _DISCOVERY_S = 3.0
 def select_server() -> str | None:
     """Returns the address to call; None for the default address.
 
-    A daemon on this machine comes first: on its Unix socket, to which no stranger on the network can bar the way, else
-    at the default address. The socket is that of the default data directory, else that of the service; one of another
-    user is passed over. Otherwise it is the only paired server that authenticates, at its last address or at one that
-    it announces, which is then stored.
+    A daemon on this machine comes first, on its Unix socket, to which no stranger on the network can bar the way: that
+    of the default data directory, else that of the service; one of another user is passed over. Next is the only paired
+    server that authenticates, at its last address or at one that it announces, which is then stored. Whatever listens
+    at the default address comes last, since it proves nothing. A note says which one answers where there is a choice.
 
     Raises:
         ClientError: INVALID_ARGUMENT, several servers answer; UNAUTHENTICATED, only an impostor answers; UNAVAILABLE,
@@ -37,12 +37,13 @@ def select_server() -> str | None:
     """
     sockets = _local_sockets()
     own = answering(sockets)
-    if own is not None:
-        return own
-    if _local_daemon_answers():
-        return None
     servers = KnownServers()
     paired = [server for server in servers.servers() if server.token is not None]
+    listed = ", ".join(f"{server.box or 'unnamed'} (last at {server.address})" for server in paired)
+    if own is not None:
+        if paired:
+            note(f"this machine's daemon answers, at {own}; --server names another one, paired: {listed}", "dim")
+        return own
     if not paired:
         return None
     present = reachable(paired, _CONNECT_TIMEOUT_S)
@@ -53,16 +54,20 @@ def select_server() -> str | None:
             present.append(servers.move(found.known, found.address))
             note(f"{found.known.box or found.known.address} is now at {found.address}", "dim")
     if len(present) == 1:
+        if len(paired) > 1 or _local_daemon_answers():
+            note(f"{present[0].box or 'the paired box'} at {present[0].address} answers", "dim")
         return present[0].address
     if present:
-        listed = ", ".join(f"{server.box or 'unnamed'} at {server.address}" for server in present)
+        several = ", ".join(f"{server.box or 'unnamed'} at {server.address}" for server in present)
         raise ClientError(
-            CallStatus.INVALID_ARGUMENT, f"several paired servers answer: {listed}", advice="Name one with --server"
+            CallStatus.INVALID_ARGUMENT, f"several paired servers answer: {several}", advice="Name one with --server"
         )
     for found in discovered:
         if found.status is IdentityStatus.MISMATCH:
             raise ClientError(CallStatus.UNAUTHENTICATED, found.warning())
-    listed = ", ".join(f"{server.box or 'unnamed'} (last at {server.address})" for server in paired)
+    if _local_daemon_answers():
+        note(f"no paired server answers: {listed}; asking what listens at {DEFAULT_ADDRESS}", "yellow")
+        return None
     tried = "".join(f" at unix:{path} or" for path in sockets if path.is_socket())
     raise ClientError(
         CallStatus.UNAVAILABLE,

@@ -35,6 +35,7 @@ from edge_rag.errors import InvalidRequest
 
 _PUSHBACK = "grpc-retry-pushback-ms"
 _UNTRUSTED = "certificate_verify_failed"
+_CLOSED = ("socket closed", "connection reset")
 _NOT_CONNECTED = ("failed to connect", "connection refused", "dns resolution failed", "no such file or directory")
 
 
@@ -220,6 +221,13 @@ def client_error(failure: grpc.RpcError, address: str) -> ClientError:
             connected=False,
         )
     if status is CallStatus.UNAVAILABLE and any(mark in details.lower() for mark in _NOT_CONNECTED):
+        if any(mark in details.lower() for mark in _CLOSED):  # what a TLS server does to who does not greet it
+            return ClientError(
+                status,
+                f"a server answers at {address}, but closes the connection: it speaks TLS and wants credentials",
+                advice="`edge-rag pair` on that machine makes a code for `edge-rag connect` on this one",
+                connected=False,
+            )
         return ClientError(
             status,
             f"no daemon answers at {address}",

@@ -85,7 +85,7 @@ def doctor(
     if backup is not None or source is not None or yes:
         raise click.UsageError("--backup, --source and --yes need --repair")
     checks = list(installation_checks())
-    device = None
+    device = daemon = None
     try:
         settings = load_settings(config, overrides)
     except ConfigurationError as error:
@@ -99,7 +99,7 @@ def doctor(
             daemon = options.running_daemon(settings)
             device = inspect_device(settings, 0 if daemon is None else daemon.resident_bytes)
             checks.extend(device_checks(device, settings))
-        checks.extend(settings_checks(settings))
+        checks.extend(settings_checks(settings, daemon))
     failed = any(check.verdict is Verdict.FAIL for check in checks)
     if as_json:
         report = [asdict(check) | {"verdict": check.verdict.value} for check in checks]

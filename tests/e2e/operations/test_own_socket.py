@@ -46,6 +46,13 @@ def test_commands_without_options_reach_the_daemon_of_their_data_directory_over_
     created = edge_rag("collections", "create", "manuals")  # which needs the role admin
     assert created.exit_code == 0, created.output
 
+    checked = edge_rag("doctor", "--json")
+    (daemon,) = (check for check in json.loads(checked.stdout)["checks"] if check["name"] == "daemon")
+    assert (daemon["verdict"], first.address in daemon["detail"]) == ("ok", True), daemon
+    unpaired = edge_rag("status", "--server", first.address)
+    assert (unpaired.exit_code, "wants credentials" in unpaired.stderr) == (3, True), unpaired.output
+    assert "edge-rag connect" in unpaired.stderr
+
     with pytest.raises(AssertionError, match="in use by another daemon"):
         start(data, TLS)
     assert answers(socket, 10), "a second daemon took the socket of the first one away"

@@ -133,11 +133,19 @@ def test_the_only_box_that_is_known_and_answers_is_called(box: Callable[[str], T
     assert one.heard == b""
 
 
-def test_a_daemon_on_this_machine_comes_first(box: Callable[[str], TlsBox], monkeypatch: pytest.MonkeyPatch) -> None:
-    KnownServers().store(box("a").known("a"))
+def test_a_paired_box_comes_before_whatever_listens_on_loopback_and_is_named(
+    box: Callable[[str], TlsBox], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = box("a")
+    KnownServers().store(one.known("engine-room"))
     with socket.create_server(("127.0.0.1", 0)) as local:
         monkeypatch.setattr(server_selection, "DEFAULT_ADDRESS", f"127.0.0.1:{local.getsockname()[1]}")
+        assert selected() == one.address
+        assert f"engine-room at {one.address} answers" in capsys.readouterr().err
+        KnownServers().remove(one.address)
+        KnownServers().store(one.known("engine-room", "127.0.0.1:1"))
         assert selected() is None
+        assert "no paired server answers: engine-room" in capsys.readouterr().err
 
 
 def listen(path: Path) -> socket.socket:
@@ -164,8 +172,7 @@ def test_the_unix_socket_of_the_own_data_directory_comes_before_that_of_the_serv
                 assert selected() == "10.0.0.8:7421"
                 monkeypatch.delenv("EDGE_RAG_SERVER")
             assert selected() == f"unix:{service}"
-        assert selected() is None  # what killed daemons left is passed over
-    assert selected() == one.address
+        assert selected() == one.address  # what killed daemons left is passed over
 
 
 def test_where_nothing_answers_it_is_said_what_was_tried(data: Path, unused_default: str) -> None:
