@@ -19,7 +19,11 @@ import click
 import edge_rag
 from edge_rag.cli.exit_codes import ExitCode, error_json, exit_code, is_client_error
 from edge_rag.cli.output.terminal import emit, note
+from edge_rag.core.address import ADDRESS_VARIABLE
 from edge_rag.errors import EdgeRagError
+
+# Set before gRPC is imported, which writes lines of its own to standard error, into JSON, too.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _EPILOG = """\b
 Examples:
@@ -137,8 +141,20 @@ def _report_click_error(error: click.ClickException, as_json: bool) -> ExitCode:
     return _report({"code": "USAGE" if usage else "FAILURE", "message": error.format_message()}, code, as_json)
 
 
+def _set_server(_: click.Context, __: click.Parameter, given: str | None) -> None:
+    if given is not None:
+        os.environ[ADDRESS_VARIABLE] = given
+
+
 @click.group(cls=CommandLine, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(edge_rag.__version__, prog_name="edge-rag")
+@click.option(
+    "--server",
+    metavar="HOST:PORT",
+    expose_value=False,
+    callback=_set_server,
+    help=f"Daemon to call, as {ADDRESS_VARIABLE}; also after the command.",
+)
 def main() -> None:
     """Cited answers from this machine's own documents, without a cloud."""
 

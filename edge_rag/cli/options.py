@@ -98,6 +98,18 @@ def read_filter(text: str | None) -> Filter | None:
     return parse_filter(text)
 
 
+def note_missing_fields(client: Client, collection: str, filter_: Filter | None) -> None:
+    """Notes the metadata fields of a filter that found nothing which no document of a collection has."""
+    from edge_rag.cli.output.terminal import note
+    from edge_rag.client import SearchOptions
+    from edge_rag.core.documents.filters import MetadataField, Present, metadata_keys
+
+    for key in sorted(metadata_keys(filter_) if filter_ is not None else ()):
+        present = SearchOptions(collection=collection, filter=Present(MetadataField(key)), limit=1, rerank=False)
+        if not client.search(key, present).hits:
+            note(f"no document of collection {collection} has the metadata field {key!r}", "yellow")
+
+
 def connection(command: Command) -> Command:
     """Adds --server, --timeout and --json, and gives a command without --collection the default of its server."""
 

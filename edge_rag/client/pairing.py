@@ -48,8 +48,9 @@ def pair(address: str, code: PairingCode, timeout_s: float) -> KnownServer:
             CallStatus.UNAUTHENTICATED,
             f"the server at {address} is not the box that the code was made on, or has a new certificate since; "
             "the code was not sent",
-            advice="Check the address. If it is right, the connection may be intercepted: clarify that before you make "
-            "another code",
+            advice="Is the code from another box, or the address that of another one? Then nothing is lost: use the "
+            "code's own box, which `edge-rag connect --code CODE` finds without an address. If both are right, the "
+            "connection may be intercepted: clarify that before you make another code",
         )
     try:
         leaf = to_pem(certificate)

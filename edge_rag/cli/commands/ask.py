@@ -145,7 +145,9 @@ def ask(
 
             return answer_file(questions, concurrency, answer)
     with options.open_client(server, timeout_s) as client:
-        _ask_one(client, question or "", replace(ask_options, request_id=request_id or uuid4().hex), as_json)
+        one = replace(ask_options, request_id=request_id or uuid4().hex)
+        if not _ask_one(client, question or "", one, as_json).found.passages:
+            options.note_missing_fields(client, collection, ask_options.filter)
     return ExitCode.OK
 
 
@@ -159,7 +161,7 @@ def _read(schema: str) -> str:
         raise click.BadParameter(f"{schema}: {error}", param_hint="--schema") from error
 
 
-def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bool) -> None:
+def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bool) -> Answer:
     from edge_rag.cli.output.answers import (
         cut_line,
         finish_line,
@@ -171,8 +173,9 @@ def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bo
     from edge_rag.client import ClientError
 
     if as_json:
-        emit(_answer(client, question, ask_options, lambda _: None).as_json())
-        return
+        answer = _answer(client, question, ask_options, lambda _: None)
+        emit(answer.as_json())
+        return answer
     streamed = StreamedText()
     # What is cut is not in its format and is not printed, so that no program reads it as if it were.
     formatted = ask_options.json_schema is not None or ask_options.regex is not None
@@ -197,6 +200,7 @@ def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bo
     searched = searched_line(question, answer.found.standalone_question, answer.found.did_you_mean)
     details = [searched, mode_line(answer), finish_line(answer.finished), f"request {answer.request_id}"]
     note("\n" + "\n".join(filter(None, details)), "dim")
+    return answer
 
 
 def _answer(client: Client, question: str, ask_options: AskOptions, on_text: Callable[[str], None]) -> Answer:

@@ -10,10 +10,11 @@ import click
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.answers import format_duration
-from edge_rag.cli.output.terminal import emit, note, printable
+from edge_rag.cli.output.terminal import counted, emit, note, printable
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.shapes.encoder import encode
+from edge_rag.errors import NotFound
 
 if TYPE_CHECKING:
     from edge_rag.client import EntriesDropped
@@ -48,9 +49,10 @@ def audit(
             if not follow:
                 raise
             return ExitCode.INTERRUPTED
+    if not shown and request_id and not follow and limit != 0:
+        raise NotFound(f"no events of request {request_id} are kept")
     if not shown:
-        about = f" of request {request_id}" if request_id else ""
-        note(f"no events{about} are kept", "dim")
+        note("no events are kept", "dim")
     return ExitCode.OK
 
 
@@ -64,7 +66,7 @@ def _show(entries: Iterable[AuditEntry | EntriesDropped], as_json: bool) -> bool
                 if as_json:
                     emit({"dropped_entries": count})
                 else:
-                    note(f"{count} earlier events are no longer kept", "dim")
+                    note(f"{counted(count, 'earlier event')} {'is' if count == 1 else 'are'} no longer kept", "dim")
             case AuditEntry():
                 shown = True
                 if as_json:

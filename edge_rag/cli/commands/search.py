@@ -70,6 +70,8 @@ def search(
     text = query or ""
     with options.open_client(server, timeout_s) as client:
         reply = client.search(text, search_options)
+        if not reply.hits:
+            options.note_missing_fields(client, collection, search_options.filter)
     if as_json:
         emit(_as_json(text, reply))
     else:

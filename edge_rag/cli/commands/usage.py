@@ -6,7 +6,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, note, printable
+from edge_rag.cli.output.terminal import counted, emit, note, printable
 from edge_rag.core.monitoring.metrics import ClientUsage
 from edge_rag.core.shapes.encoder import encode
 
@@ -29,7 +29,7 @@ def usage(server: str | None, timeout_s: float | None, as_json: bool) -> ExitCod
     for entry in report.clients:
         click.echo(printable(_line(entry)))
     count = len(report.clients)
-    note(f"{count} {'client' if count == 1 else 'clients'} since {report.since.astimezone():%Y-%m-%d %H:%M:%S}", "dim")
+    note(f"{counted(count, 'client')} since {report.since.astimezone():%Y-%m-%d %H:%M:%S}", "dim")
     return ExitCode.OK
 
 

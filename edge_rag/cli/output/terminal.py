@@ -29,6 +29,11 @@ _STYLES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+def counted(count: int, noun: str) -> str:
+    """Formats a number of things: ``1 document``, ``2,000 documents``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def emit(value: object) -> None:
     """Prints one JSON value on one line of standard output."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -125,4 +125,15 @@ class Negated:
     filter: Filter
 
 
+def metadata_keys(filter_: Filter) -> frozenset[str]:
+    """Returns the metadata keys that a filter names."""
+    match filter_:
+        case AllOf(filters=parts) | AnyOf(filters=parts):
+            return frozenset().union(*map(metadata_keys, parts))
+        case Negated(filter=inner):
+            return metadata_keys(inner)
+        case _:
+            return frozenset({filter_.field.key} if isinstance(filter_.field, MetadataField) else ())
+
+
 Filter = Comparison | OneOf | Prefix | Present | AllOf | AnyOf | Negated

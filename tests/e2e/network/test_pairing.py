@@ -20,11 +20,14 @@ from edge_rag.access.pairing_file import MAX_TRIES, PairingFile, pairing
 from edge_rag.access.tokens import TokenFile
 from edge_rag.api.v1 import access_pb2, access_pb2_grpc
 from edge_rag.cli.main import main
+from edge_rag.client.credentials import KnownServers
 from edge_rag.client.errors import CallStatus, ClientError
 from edge_rag.client.pairing import pair
 from edge_rag.config.paths import pairing_path, token_path
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.pairing_code import SYMBOLS, PairingCode
+from edge_rag.discovery import browser
+from edge_rag.discovery.announcer import FoundServer
 from edge_rag.service.access import LOCAL_PAIRING_QUOTA
 from tests.e2e.support.interceptor import Interceptor
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon, status_of
@@ -254,6 +257,29 @@ def test_no_code_and_no_token_is_in_the_log(box: Box) -> None:
 
 
 @pytest.mark.parametrize("passed_on", [0, 1], ids=["from the beginning", "once the certificate was compared"])
+def test_a_revoked_pairing_is_discovered_as_such(box: Box, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = on_box("pair", "--name", "ward-6", data=box.data)
+    assert CliRunner().invoke(main, ["connect", box.running.address, "--code", made.stdout.strip()]).exit_code == 0
+    (known,) = KnownServers().servers()
+    found = FoundServer("engine-room", (box.running.address,), "0.1.0", True, known.fingerprint())
+    monkeypatch.setattr(browser, "browse", lambda _: (found,))
+
+    def status() -> str:
+        return str(json.loads(CliRunner().invoke(main, ["discover", "--json"]).stdout)["servers"][0]["status"])
+
+    assert status() == "paired"
+    on_box("token", "revoke", "ward-6", data=box.data)
+    assert status() == "revoked"
+
+
+def test_a_code_of_another_box_asks_about_the_mix_up_first(box: Box, elsewhere: Path, tmp_path: Path) -> None:
+    on_box("tls", "init", "--host", "127.0.0.1", data=tmp_path)
+    made = on_box("pair", "--name", "ward-7", data=tmp_path)
+    refused = CliRunner().invoke(main, ["connect", box.running.address, "--code", made.stdout.strip()])
+    assert refused.exit_code == 5
+    assert 0 < refused.stderr.index("from another box") < refused.stderr.index("intercepted")
+
+
 def test_somebody_in_between_with_another_certificate_hears_nothing_of_a_code(
     box: Box, tmp_path: Path, passed_on: int
 ) -> None:

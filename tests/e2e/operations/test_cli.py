@@ -111,6 +111,12 @@ def test_an_unknown_collection_ends_with_four_and_names_those_there_are(daemon: 
     assert "default" in result.stderr
 
 
+def test_a_metadata_field_that_no_document_has_is_named_where_its_filter_finds_nothing(daemon: RunningDaemon) -> None:
+    for command in ("search", "ask"):
+        nothing = edge_rag(daemon, command, "--filter", "yaer >= 2020 and name ~ 'x'", "How often is it greased?")
+        assert "no document of collection default has the metadata field 'yaer'" in nothing.stderr, nothing.output
+
+
 def test_status_and_doctor_know_the_daemon(daemon: RunningDaemon) -> None:
     status = json.loads(edge_rag(daemon, "status", "--wait", "30", "--json").stdout)
     assert status["state"] == "serving"

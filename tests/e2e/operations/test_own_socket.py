@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from click.testing import CliRunner, Result
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc
 from edge_rag.cli.main import main
 from edge_rag.server.grpc.unix_socket import answers
-from tests.e2e.support.running_daemon import RunningDaemon
+from tests.e2e.support.running_daemon import RunningDaemon, start_daemon
 
 TLS = "[tls]\nalways = true\n"
 
@@ -36,10 +37,10 @@ def test_commands_without_options_reach_the_daemon_of_their_data_directory_over_
 ) -> None:
     assert edge_rag("tls", "init", "--host", "127.0.0.1").exit_code == 0
     assert edge_rag("token", "create", "--name", "somebody").exit_code == 0
-    socket = data / "edge-rag.sock"
+    own = data / "edge-rag.sock"
     first = start(data, TLS)
-    assert socket.stat().st_mode & 0o777 == 0o600
-    assert f"unix:{socket}" in first.log.read_text()
+    assert own.stat().st_mode & 0o777 == 0o600
+    assert f"unix:{own}" in first.log.read_text()
     shown = edge_rag("status", "--json")
     assert shown.exit_code == 0, shown.output
     assert json.loads(shown.stdout)["address"] == first.address
@@ -55,20 +56,27 @@ def test_commands_without_options_reach_the_daemon_of_their_data_directory_over_
 
     with pytest.raises(AssertionError, match="in use by another daemon"):
         start(data, TLS)
-    assert answers(socket, 10), "a second daemon took the socket of the first one away"
+    assert answers(own, 10), "a second daemon took the socket of the first one away"
 
     first.kill()
-    assert socket.exists()
+    assert own.exists()
     nobody = edge_rag("status")
     assert nobody.exit_code == 3
     assert "no daemon answers" in nobody.output
 
     second = start(data, TLS)
-    with grpc.insecure_channel(f"unix:{socket}") as channel:
+    with grpc.insecure_channel(f"unix:{own}") as channel:
         status = admin_pb2_grpc.AdminStub(channel).GetStatus(admin_pb2.GetStatusRequest(), timeout=30)
     assert status.address == second.address
     assert second.stop() == 0
-    assert not socket.exists()
+    assert not own.exists()
+
+
+def test_a_taken_port_is_told_in_one_line_before_models_are_loaded(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(AssertionError) as ended:
+        start_daemon(tmp_path / "data", tmp_path / "log", listen=f"127.0.0.1:{other.getsockname()[1]}")
+    log = str(ended.value).partition("\n")[2].strip().splitlines()
+    assert (len(log), "cannot be bound" in log[0]) == (1, True), log
 
 
 def test_a_daemon_does_not_take_the_socket_of_another_one_away(

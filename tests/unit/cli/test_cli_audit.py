@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import grpc
+import pytest
 from click.testing import CliRunner
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -84,6 +85,22 @@ def test_as_json_decisions_and_losses_are_lines_in_their_stable_shape(
 
 def entry_object_keys() -> set[str]:
     return set(encode(AuditEntry(1, datetime.now(UTC), audit_event())))
+
+
+def test_a_request_of_which_nothing_is_kept_ends_with_four(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    scripted.script("ListAuditEvents", listing())
+    unknown = runner.invoke(main, ["audit", "--request", "q-9", "--json", "--server", scripted.address])
+    assert (unknown.exit_code, json.loads(unknown.stdout)["error"]["code"]) == (4, "NOT_FOUND")
+    assert runner.invoke(main, ["audit", "--server", scripted.address]).exit_code == 0
+
+
+def test_the_server_may_be_named_before_the_command(
+    runner: CliRunner, scripted: ScriptedDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGE_RAG_SERVER", "127.0.0.1:1")
+    scripted.script("ListAuditEvents", listing(decided(QUEUED)))
+    result = runner.invoke(main, ["--server", scripted.address, "audit"])
+    assert (result.exit_code, scripted.calls["ListAuditEvents"]) == (0, 1), result.output
 
 
 def test_a_reason_cannot_steer_the_terminal(runner: CliRunner, scripted: ScriptedDaemon) -> None:

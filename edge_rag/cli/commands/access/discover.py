@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +15,13 @@ if TYPE_CHECKING:
     from edge_rag.client.server_identity import IdentifiedServer
 
 _CONNECT_S = 2.0
-_STYLES = {"paired": "green", "unpaired": "default", "mismatch": "bold red", "unreachable": "yellow"}
+_STYLES = {
+    "paired": "green",
+    "revoked": "yellow",
+    "unpaired": "default",
+    "mismatch": "bold red",
+    "unreachable": "yellow",
+}
 
 
 @click.command(
@@ -25,8 +32,9 @@ Examples:
 
 \b
 A server is `paired` if it proved over TLS that this user has credentials for
-it. Announcements prove nothing: any machine on the network can send them. A
-`mismatch` uses the name, address or certificate of a known server but is not
+it, and `revoked` if it does not take them any more: pair again with
+`edge-rag connect`. Announcements prove nothing: any machine on the network
+can send them. A `mismatch` uses the name, address or certificate of a known server but is not
 that server; nothing is ever sent to it, and the exit code is 1.
 """
 )
@@ -41,7 +49,7 @@ def discover(timeout_s: float, as_json: bool) -> ExitCode:
     from edge_rag.client.server_identity import IdentityStatus, identify
     from edge_rag.discovery.browser import browse
 
-    servers = identify(browse(timeout_s), KnownServers().servers(), _CONNECT_S)
+    servers = [*map(_tried, identify(browse(timeout_s), KnownServers().servers(), _CONNECT_S))]
     mismatched = [server for server in servers if server.status is IdentityStatus.MISMATCH]
     if as_json:
         emit({"servers": [_server_json(server) for server in servers]})
@@ -59,6 +67,27 @@ def discover(timeout_s: float, as_json: bool) -> ExitCode:
     for server in mismatched:
         note(server.warning(), "bold red")
     return ExitCode.FAILURE if mismatched else ExitCode.OK
+
+
+def _tried(server: IdentifiedServer) -> IdentifiedServer:
+    """Returns a server with the status REVOKED if it proved to be known and does not take the credentials for it."""
+    from edge_rag.client import Client, ClientError, Unauthenticated
+    from edge_rag.client.credentials import Credentials
+    from edge_rag.client.server_identity import IdentityStatus
+
+    known = server.known
+    if server.status is not IdentityStatus.PAIRED or known is None:
+        return server
+    credentials = Credentials(known.authority.encode(), known.token, server_name=known.server_name)
+    try:
+        with Client(server.address, timeout_s=_CONNECT_S, credentials=credentials) as client:
+            client.whoami()
+    except Unauthenticated as error:
+        if error.connected:
+            return replace(server, status=IdentityStatus.REVOKED)
+    except ClientError:  # it is that box all the same
+        pass
+    return server
 
 
 def _server_json(server: IdentifiedServer) -> dict[str, object]:

@@ -13,7 +13,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, note
+from edge_rag.cli.output.terminal import counted, emit, note
 
 
 @click.command(
@@ -54,7 +54,7 @@ def backup(file: Path, force: bool, server: str | None, timeout_s: float | None,
         files = len(manifest.files)
         emit({"file": str(file), "bytes": size} | {**asdict(manifest), "files": files})
     else:
-        note(f"{manifest.documents} documents, {size:,} bytes, checked: {file}")
+        note(f"{counted(manifest.documents, 'document')}, {size:,} bytes, checked: {file}")
     return ExitCode.OK
 
 
@@ -90,7 +90,7 @@ def restore(file: Path, config: Path | None, data_dir: Path | None, replace: boo
     if as_json:
         emit({"data_directory": str(directory)} | {**asdict(manifest), "files": len(manifest.files)})
         return ExitCode.OK
-    note(f"{manifest.documents} documents of {manifest.created_at} are in {directory}")
+    note(f"{counted(manifest.documents, 'document')} of {manifest.created_at} are in {directory}")
     for model in manifest.models:
         note(f"made with {model}", "dim")
     return ExitCode.OK

@@ -11,7 +11,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, note, print_line, printable
+from edge_rag.cli.output.terminal import counted, emit, note, print_line, printable
 from edge_rag.core.documents.collection import (
     BackendKind,
     CollectionInfo,
@@ -291,7 +291,9 @@ def list_collections(server: str | None, timeout_s: float | None, as_json: bool)
         return ExitCode.OK
     for info in found:
         description = f"  {info.settings.description}" if info.settings.description else ""
-        print_line(f"{info.name}  ({info.documents} documents, {info.chunks} passages){description}")
+        print_line(
+            f"{info.name}  ({counted(info.documents, 'document')}, {counted(info.chunks, 'passage')}){description}"
+        )
     note(f"{len(found)} collections", "dim")
     return ExitCode.OK
 
@@ -364,13 +366,13 @@ def delete_collection(name: str, yes: bool, server: str | None, timeout_s: float
     with options.open_client(server, timeout_s) as client:
         if not yes:
             found = client.collection(name)
-            question = f"Delete collection {name} with {found.documents} documents for good?"
+            question = f"Delete collection {name} with {counted(found.documents, 'document')} for good?"
             click.confirm(printable(question), abort=True, err=True)
         removed = client.delete_collection(name)
     if as_json:
         emit({"deleted": encode(removed)})
     else:
-        print_line(f"deleted  {removed.name} ({removed.documents} documents)")
+        print_line(f"deleted  {removed.name} ({counted(removed.documents, 'document')})")
     return ExitCode.OK
 
 

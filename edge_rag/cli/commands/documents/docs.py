@@ -8,7 +8,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode, error_json, exit_code
-from edge_rag.cli.output.terminal import emit, note, print_line, printable
+from edge_rag.cli.output.terminal import counted, emit, note, print_line, printable
 from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.shapes.encoder import encode
 
@@ -39,7 +39,7 @@ def list_documents(collection: str, server: str | None, timeout_s: float | None,
         return ExitCode.OK
     for info in sorted(documents, key=lambda info: info.name):
         print_line(f"{info.document_id}  {info.name}  ({_summary(info)})")
-    note(f"{len(documents)} documents in collection {collection}", "dim")
+    note(f"{counted(len(documents), 'document')} in collection {collection}", "dim")
     return ExitCode.OK
 
 
@@ -113,6 +113,6 @@ def delete_documents(
 
 
 def _summary(info: DocumentInfo) -> str:
-    pages = f"{info.pages} pages, " if info.pages is not None else ""
+    pages = f"{counted(info.pages, 'page')}, " if info.pages is not None else ""
     metadata = "".join(f", {key}={options.format_value(value)}" for key, value in encode(info)["metadata"].items())
-    return f"{info.media_type}, {pages}{info.chunks} passages, {info.size_bytes:,} bytes{metadata}"
+    return f"{info.media_type}, {pages}{counted(info.chunks, 'passage')}, {counted(info.size_bytes, 'byte')}{metadata}"

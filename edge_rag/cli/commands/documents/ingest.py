@@ -14,7 +14,7 @@ from edge_rag.cli import options
 from edge_rag.cli.commands.documents.jobs import progress_text
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.files.walk import FoundFile, UnusableFile, find_files
-from edge_rag.cli.output.terminal import emit, error_console, note, print_line, printable
+from edge_rag.cli.output.terminal import counted, emit, error_console, note, print_line, printable
 from edge_rag.core.documents.jobs import Job, JobDocumentState
 from edge_rag.core.ids import Unrecognized
 from edge_rag.core.shapes.encoder import encode
@@ -162,7 +162,7 @@ def _store(
         except BaseException:
             for job_id, accepted in uploading.running.items():
                 view.note(
-                    f"job {job_id} continues to store the {accepted} documents it accepted; "
+                    f"job {job_id} continues to store the {counted(accepted, 'document')} it accepted; "
                     f"`edge-rag jobs watch {job_id}` watches it, `edge-rag jobs cancel {job_id}` cancels it"
                 )
             raise
@@ -253,8 +253,8 @@ def _line(entry: JobEntry) -> str:
     reason = f": {entry.reason}" if entry.reason else ""
     if entry.chunks is None:
         return f"{entry.state.value:<9}  {entry.name}{reason}"
-    pages = f"{entry.pages} pages, " if entry.pages is not None else ""
-    return f"{entry.state.value:<9}  {entry.name} ({pages}{entry.chunks} passages){reason}"
+    pages = f"{counted(entry.pages, 'page')}, " if entry.pages is not None else ""
+    return f"{entry.state.value:<9}  {entry.name} ({pages}{counted(entry.chunks, 'passage')}){reason}"
 
 
 def _as_json(done: Sequence[JobEntry], counts: Counter[JobDocumentState | Unrecognized]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, error_console, print_line, printable
+from edge_rag.cli.output.terminal import counted, emit, error_console, print_line, printable
 from edge_rag.core.documents.jobs import Job, JobDocumentState, JobState
 from edge_rag.core.ids import Unrecognized
 from edge_rag.core.shapes.encoder import encode
@@ -108,8 +108,7 @@ def forecast_text(job: Job) -> str:
     """Formats what is stored before a job and the time it is expected to take; empty if neither is known."""
     parts = []
     if job.documents_ahead:
-        documents = "document" if job.documents_ahead == 1 else "documents"
-        parts.append(f"behind {job.documents_ahead} {documents} of other jobs")
+        parts.append(f"behind {counted(job.documents_ahead, 'document')} of other jobs")
     if job.time_left_s is not None:
         parts.append(f"about {_duration(job.time_left_s)} left")
     return ", ".join(parts)
