@@ -32,7 +32,7 @@ _STATUS_TIMEOUT_S: Final = 2.0
 
 
 def _select_server(context: click.Context, _: click.Parameter, given: str | None) -> str | None:
-    if given is not None or context.resilient_parsing:
+    if given is not None or context.resilient_parsing or context.params.get("dry_run"):
         return given
     from edge_rag.cli.server_selection import select_server
 

@@ -16,6 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from edge_rag.cli.files.selection import FileSelection
 from edge_rag.errors import ConfigurationError, StorageCorrupt, StorageError
 
 
@@ -104,8 +105,9 @@ def plan_sync(
 def scan_folder(root: Path, max_bytes: int) -> dict[str, FileState]:
     """Returns the files below a folder by name, relative to it with forward slashes; opens no file.
 
-    Hidden files and folders are skipped. Symbolic links are followed only to files inside the folder. Links out of it,
-    FIFOs, sockets, devices, files over ``max_bytes`` and names that are not UTF-8 have a ``problem``.
+    Hidden files and folders are skipped, and those that its ``.edgeragignore`` names. Symbolic links are followed only
+    to files inside the folder. Links out of it, FIFOs, sockets, devices, files over ``max_bytes`` and names that are not
+    UTF-8 have a ``problem``.
 
     Raises:
         ConfigurationError: The folder is missing or cannot be read; an unreachable share does not count as empty.
@@ -114,20 +116,25 @@ def scan_folder(root: Path, max_bytes: int) -> dict[str, FileState]:
         inside = root.resolve(strict=True)
         with os.scandir(root):
             pass
-        return dict(_files(root, root, inside, max_bytes))
+        return dict(_files(root, root, inside, max_bytes, FileSelection().within(root)))
     except OSError as error:
         raise ConfigurationError(f"{error.filename or root} cannot be read: {error.strerror}") from error
 
 
-def _files(folder: Path, root: Path, inside: Path, max_bytes: int) -> Iterator[tuple[str, FileState]]:
+def _files(
+    folder: Path, root: Path, inside: Path, max_bytes: int, selection: FileSelection
+) -> Iterator[tuple[str, FileState]]:
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.name.startswith("."):
                 continue
             path = Path(entry.path)
             name = path.relative_to(root).as_posix()
-            if entry.is_dir(follow_symlinks=False):
-                yield from _files(path, root, inside, max_bytes)
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if not selection.takes(name, folder=is_folder):
+                continue
+            if is_folder:
+                yield from _files(path, root, inside, max_bytes, selection)
                 continue
             try:
                 yield name.encode("utf-8", "replace").decode(), _file_state(path, name, inside, max_bytes)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from edge_rag.cli.files.selection import FileSelection
+
 _LEADS_OUT = "a symbolic link out of the folder; name its target to include it"
 
 
@@ -39,16 +41,23 @@ class UnusableFile:
     reason: str
 
 
-def find_files(paths: Iterable[Path]) -> Iterator[FoundFile | UnusableFile]:
+def find_files(paths: Iterable[Path], selection: FileSelection | None = None) -> Iterator[FoundFile | UnusableFile]:
     """Yields the files below the given paths, in order of name within each.
 
     Directories are walked without hidden files and directories; symbolic links are followed only to files inside the
     given directory. Links out of it, sockets, pipes and devices are reported as unusable and never opened. A path that
-    is given explicitly is included even if it is hidden.
+    is given explicitly is included even if it is hidden or not selected.
+
+    Args:
+        paths: Files and directories.
+        selection: Which files of the directories are taken, besides their own ``.edgeragignore``; None for all.
+
+    Raises:
+        ConfigurationError: An ``.edgeragignore`` cannot be read.
     """
     by_name: dict[str, Path] = {}
     for given in paths:
-        for entry in _below(given):
+        for entry in _below(given, selection or FileSelection()):
             if isinstance(entry, UnusableFile):
                 yield entry
             elif entry.name in by_name:
@@ -58,9 +67,9 @@ def find_files(paths: Iterable[Path]) -> Iterator[FoundFile | UnusableFile]:
                 yield entry
 
 
-def _below(given: Path) -> Iterator[FoundFile | UnusableFile]:
+def _below(given: Path, selection: FileSelection) -> Iterator[FoundFile | UnusableFile]:
     if given.is_dir():
-        yield from _walk(given)
+        yield from _walk(given, selection.within(given))
     elif given.is_file():
         yield _named(given, given.name)
     elif given.exists():
@@ -69,15 +78,22 @@ def _below(given: Path) -> Iterator[FoundFile | UnusableFile]:
         yield UnusableFile(given, given.name, "no such file or directory")
 
 
-def _walk(root: Path) -> Iterator[FoundFile | UnusableFile]:
+def _walk(root: Path, selection: FileSelection) -> Iterator[FoundFile | UnusableFile]:
     inside = root.resolve()
     broken: list[OSError] = []
     for folder, folders, names in os.walk(root, onerror=broken.append):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        inner = Path(folder).relative_to(root)
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".") and selection.takes((inner / name).as_posix(), folder=True)
+        )
         links = [name for name in folders if Path(folder, name).is_symlink()]
         for name in sorted(name for name in (*names, *links) if not name.startswith(".")):
             path = Path(folder, name)
             relative = path.relative_to(root).as_posix()
+            if not selection.takes(relative):
+                continue
             if path.is_symlink() and not _leads_inside(path, inside):
                 yield _unusable(path, relative, _LEADS_OUT)
             elif path.is_file():

@@ -116,5 +116,6 @@ def test_commands_without_a_daemon_print_their_shapes(tmp_path: Path, monkeypatc
         ("token list", data),
         ("token revoke", ("ward-4", *data)),
         ("doctor", data),
+        ("ingest --dry-run", (str(SAMPLES),)),
     ):
         check(parsed(SHAPES[command]), printed(*command.split(), *arguments), command)

@@ -294,7 +294,7 @@ def list_collections(server: str | None, timeout_s: float | None, as_json: bool)
         print_line(
             f"{info.name}  ({counted(info.documents, 'document')}, {counted(info.chunks, 'passage')}){description}"
         )
-    note(f"{len(found)} collections", "dim")
+    note(counted(len(found), "collection"), "dim")
     return ExitCode.OK
 
 

@@ -44,7 +44,7 @@ def list_jobs(server: str | None, timeout_s: float | None, as_json: bool) -> Exi
     for job in found:
         waits = forecast_text(job)
         click.echo(
-            f"{job.job_id}  {job.state.value:<9}  {job.started_at:%Y-%m-%d %H:%M:%S} UTC  {_counts(job)}"
+            f"{job.job_id}  {_state(job):<9}  {job.started_at:%Y-%m-%d %H:%M:%S} UTC  {_counts(job)}"
             + (f"  {waits}" if waits else "")
         )
     return ExitCode.OK
@@ -102,6 +102,12 @@ def _watch(client: Client, job_id: str, as_json: bool) -> ExitCode:
 def _counts(job: Job) -> str:
     counts = ", ".join(f"{count} {state.value}" for state, count in job.documents.items())
     return counts or "no documents"
+
+
+def _state(job: Job) -> str:
+    """Returns the state for people: a job of which nothing is stored while it waits for others is queued."""
+    begun = any(state is not JobDocumentState.QUEUED for state in job.documents)
+    return "queued" if job.state is JobState.RUNNING and job.documents_ahead and not begun else job.state.value
 
 
 def forecast_text(job: Job) -> str:

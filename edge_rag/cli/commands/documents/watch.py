@@ -82,7 +82,8 @@ def watch(
 ) -> ExitCode:
     """Keeps a collection in sync with the files of a folder.
 
-    Runs until Ctrl-C. New, changed and renamed files are uploaded. Documents whose file is gone are deleted if this
+    Runs until Ctrl-C. Files that .edgeragignore of the folder names count as absent (see `edge-rag ingest`). New,
+    changed and renamed files are uploaded. Documents whose file is gone are deleted if this
     command uploaded them. Failures are kept with their reason, also across restarts, and retried when the file changes.
     """
     root = folder.absolute()

@@ -180,7 +180,7 @@ def test_a_file_that_vanishes_is_reported_and_the_others_are_taken(
         (tmp_path / name).write_text("text")
     ScriptedJobs(scripted)
 
-    def vanishing(paths: tuple[Path, ...]) -> Iterator[FoundFile | UnusableFile]:
+    def vanishing(paths: tuple[Path, ...], _: object) -> Iterator[FoundFile | UnusableFile]:
         yield from tuple(find_files(paths))
         (tmp_path / "b.md").unlink()
 
