@@ -106,8 +106,8 @@ def scan_folder(root: Path, max_bytes: int) -> dict[str, FileState]:
     """Returns the files below a folder by name, relative to it with forward slashes; opens no file.
 
     Hidden files and folders are skipped, and those that its ``.edgeragignore`` names. Symbolic links are followed only
-    to files inside the folder. Links out of it, FIFOs, sockets, devices, files over ``max_bytes`` and names that are not
-    UTF-8 have a ``problem``.
+    to files inside the folder. Links out of it, FIFOs, sockets, devices, files over ``max_bytes`` and names that are
+    not UTF-8 have a ``problem``.
 
     Raises:
         ConfigurationError: The folder is missing or cannot be read; an unreachable share does not count as empty.
