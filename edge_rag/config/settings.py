@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -33,8 +33,12 @@ from edge_rag.config.sections import (
     TraceSettings,
 )
 from edge_rag.config.stages import GeneratorSettings, IngestSettings, RerankerSettings, RetrieverSettings
+from edge_rag.config.unknown_keys import line_of, siblings, suggestion, unknown_variables, variable_of
 from edge_rag.core.address import DEFAULT_ADDRESS
 from edge_rag.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 _MIB = 1 << 20
 _PREFIX = "EDGE_RAG_"
@@ -116,9 +120,12 @@ def load_settings(config_file: Path | None = None, overrides: Mapping[str, objec
     Raises:
         ConfigurationError: Names the file and the key.
     """
-    values = _read_toml(config_file) if config_file is not None else {}
+    text = _read(config_file) if config_file is not None else ""
+    values = _parse_toml(config_file, text)
     reject_renamed_keys(str(config_file), values)
     reject_renamed_variables(os.environ, _PREFIX, _DELIMITER)
+    if unknown := unknown_variables(os.environ, _PREFIX, _DELIMITER, Settings):
+        raise ConfigurationError(f"environment: {'; '.join(unknown)}")
 
     class FromFile(Settings):
         @classmethod
@@ -135,19 +142,52 @@ def load_settings(config_file: Path | None = None, overrides: Mapping[str, objec
     try:
         return FromFile(**dict(overrides or {}))  # type: ignore[arg-type]
     except ValidationError as error:
-        source = str(config_file) if config_file is not None else "settings"
-        problems = "; ".join(
-            f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()
-        )
-        raise ConfigurationError(f"{source}: {problems}") from error
+        problems = (_problem(each, overrides or {}, config_file, text) for each in error.errors())
+        raise ConfigurationError("; ".join(problems)) from error
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def origin_of(path: Sequence[int | str], overrides: Mapping[str, object], file: Path | None, text: str) -> str:
+    """Returns where a setting has its value from: the command line, a variable, a line of the file, or its default.
+
+    Args:
+        path: Sections and key.
+        overrides: Top-level keys from the command line.
+        file: The configuration file; None for none.
+        text: Its text.
+    """
+    if path and path[0] in overrides:
+        return "command line"
+    variable = variable_of(os.environ, _PREFIX, _DELIMITER, path)
+    if variable is not None:
+        return variable
+    line = line_of(text, path)
+    return "default" if line is None else f"{file}, line {line}"
+
+
+def _problem(error: ErrorDetails, overrides: Mapping[str, object], file: Path | None, text: str) -> str:
+    path = error["loc"]
+    key = ".".join(map(str, path))
+    origin = origin_of(path, overrides, file, text)
+    if origin == "default":  # an entry of a file whose line is not known, or what settings require together
+        origin = "settings" if file is None else str(file)
+    if error["type"] == "extra_forbidden":
+        return f"{origin}: {key}: no such setting{suggestion(key, siblings(Settings, path))}"
+    return f"{origin}: {key}: {error['msg']}"
+
+
+def _read(path: Path) -> str:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: not a TOML file: {error}") from error
+
+
+def _parse_toml(path: Path | None, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path}: not a TOML file: {error}") from error
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.models_add import add
-from edge_rag.cli.commands.models_recommend import recommend
+from edge_rag.cli.commands.models.add import add
+from edge_rag.cli.commands.models.recommend import recommend
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, error_console, note, printable
 from edge_rag.errors import EdgeRagError
