@@ -110,17 +110,21 @@ class _FileValues(PydanticBaseSettingsSource):
         return dict(self._values)
 
 
-def load_settings(config_file: Path | None = None, overrides: Mapping[str, object] | None = None) -> Settings:
+def load_settings(
+    config_file: Path | None = None, overrides: Mapping[str, object] | None = None, text: str | None = None
+) -> Settings:
     """Reads and validates the settings.
 
     Args:
         config_file: TOML file, or None for defaults and environment only.
         overrides: Top-level keys from the command line.
+        text: What the file is to hold; None reads it.
 
     Raises:
-        ConfigurationError: Names the file and the key.
+        ConfigurationError: Names the file and line, or the variable, and the key.
     """
-    text = _read(config_file) if config_file is not None else ""
+    if text is None:
+        text = _read(config_file) if config_file is not None else ""
     values = _parse_toml(config_file, text)
     reject_renamed_keys(str(config_file), values)
     reject_renamed_variables(os.environ, _PREFIX, _DELIMITER)

@@ -117,5 +117,8 @@ def test_commands_without_a_daemon_print_their_shapes(tmp_path: Path, monkeypatc
         ("token revoke", ("ward-4", *data)),
         ("doctor", data),
         ("ingest --dry-run", (str(SAMPLES),)),
+        ("config check", ()),
+        ("config show", ("listen",)),
+        ("config set", ("--config", str(tmp_path / "edge-rag.toml"), "threads", "2")),
     ):
         check(parsed(SHAPES[command]), printed(*command.split(), *arguments), command)
