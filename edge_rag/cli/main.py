@@ -18,6 +18,7 @@ import click
 
 import edge_rag
 from edge_rag.cli.exit_codes import ExitCode, error_json, exit_code, is_client_error
+from edge_rag.cli.output.help import write_summaries
 from edge_rag.cli.output.terminal import emit, note
 from edge_rag.core.address import ADDRESS_VARIABLE
 from edge_rag.errors import EdgeRagError
@@ -94,10 +95,7 @@ class CommandLine(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of commands without importing them."""
-        width = formatter.width - 6 - max(map(len, COMMANDS))
-        with formatter.section("Commands"):
-            summaries = {name: click.Command(name, help=lazy.help) for name, lazy in COMMANDS.items()}
-            formatter.write_dl([(name, each.get_short_help_str(width)) for name, each in summaries.items()])
+        write_summaries(formatter, [(name, click.Command(name, help=lazy.help)) for name, lazy in COMMANDS.items()])
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **settings: Any) -> Any:
         """Runs a command and exits."""

@@ -85,6 +85,13 @@ concurrency = click.option(
 )
 
 
+def verbosity(command: Command) -> Command:
+    """Adds --verbose and --quiet."""
+    verbose = click.option("-v", "--verbose", is_flag=True, help="Show times, as on a terminal, and the request id.")
+    quiet = click.option("-q", "--quiet", is_flag=True, help="Print only results and errors.")
+    return verbose(quiet(command))
+
+
 def read_filter(text: str | None) -> Filter | None:
     """Parses --filter.
 

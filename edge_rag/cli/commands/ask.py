@@ -12,7 +12,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import StreamedText, emit, note, print_line
+from edge_rag.cli.output.terminal import StreamedText, emit, note, print_line, shows_times
 from edge_rag.core.query import AnswerMode, Priority
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ Examples:
 @options.filter_text
 @options.questions
 @options.concurrency
+@options.verbosity
 @options.connection
 def ask(
     question: str | None,
@@ -107,6 +108,8 @@ def ask(
     filter_text: str | None,
     questions: str | None,
     concurrency: int,
+    verbose: bool,
+    quiet: bool,
     server: str | None,
     timeout_s: float | None,
     as_json: bool,
@@ -146,7 +149,8 @@ def ask(
             return answer_file(questions, concurrency, answer)
     with options.open_client(server, timeout_s) as client:
         one = replace(ask_options, request_id=request_id or uuid4().hex)
-        if not _ask_one(client, question or "", one, as_json).found.passages:
+        answered = _ask_one(client, question or "", one, as_json, verbose, quiet)
+        if not answered.found.passages and not quiet:
             options.note_missing_fields(client, collection, ask_options.filter)
     return ExitCode.OK
 
@@ -161,7 +165,9 @@ def _read(schema: str) -> str:
         raise click.BadParameter(f"{schema}: {error}", param_hint="--schema") from error
 
 
-def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bool) -> Answer:
+def _ask_one(
+    client: Client, question: str, ask_options: AskOptions, as_json: bool, verbose: bool, quiet: bool
+) -> Answer:
     from edge_rag.cli.output.answers import (
         cut_line,
         finish_line,
@@ -193,13 +199,18 @@ def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bo
         click.echo()
         for line in lines:
             print_line(line)
+    if quiet:
+        return answer
     if warnings := warning_lines(answer):
         note("\n" + "\n".join(warnings), "yellow")
     if cut := cut_line(answer.finished):
         note(f"\n{cut}", "yellow")
     searched = searched_line(question, answer.found.standalone_question, answer.found.did_you_mean)
-    details = [searched, mode_line(answer), finish_line(answer.finished), f"request {answer.request_id}"]
-    note("\n" + "\n".join(filter(None, details)), "dim")
+    details = [searched, mode_line(answer)]
+    if shows_times(verbose):
+        details.append(f"{finish_line(answer.finished)} · request {answer.request_id}")
+    if any(details):
+        note("\n" + "\n".join(filter(None, details)), "dim")
     return answer
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  edge-rag audit --request ticket-17          # ask prints the id of each question
+  edge-rag audit --request ticket-17          # ask -v prints the id of a question
   edge-rag audit --limit 20
   edge-rag audit --follow --json | jq -c 'select(.kind == "preempted")'
 """

@@ -12,6 +12,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
+from edge_rag.cli.output.help import Group
 from edge_rag.cli.output.terminal import emit, note, print_line
 
 if TYPE_CHECKING:
@@ -21,12 +22,13 @@ _file = click.option("--config", type=click.Path(path_type=Path), metavar="FILE"
 
 
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
   edge-rag config check --config /etc/edge-rag.toml
   edge-rag config show generator
   edge-rag config set --config /etc/edge-rag.toml generator.max_slots 4
-"""
+""",
 )
 def config() -> None:
     """Checks, shows and changes the settings of the daemon. Needs no running daemon."""

@@ -9,6 +9,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
+from edge_rag.cli.output.help import Group
 from edge_rag.cli.output.terminal import emit, note, printable
 
 if TYPE_CHECKING:
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
 
 
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
   edge-rag profile list
   edge-rag profile show jetson-orin-nano-8g
   edge-rag profile test
-"""
+""",
 )
 def profile() -> None:
     """Lists, shows and tests device profiles. A profile sets providers, precision, threads, memory and batch sizes."""

@@ -10,7 +10,7 @@ import click
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.answers import explanation_table, format_source, searched_line, stage_line
-from edge_rag.cli.output.terminal import emit, note, print_line, printable
+from edge_rag.cli.output.terminal import emit, note, print_block, print_line, shows_times
 from edge_rag.core.shapes.encoder import encode
 from edge_rag.core.shapes.views import FoundHits, SearchHit, SearchTimings
 
@@ -37,6 +37,7 @@ Examples:
 @click.option("--explain", is_flag=True, help="Show how each hit was ranked: ranks, scores, boost, merged chunks.")
 @options.questions
 @options.concurrency
+@options.verbosity
 @options.connection
 def search(
     query: str | None,
@@ -47,6 +48,8 @@ def search(
     explain: bool,
     questions: str | None,
     concurrency: int,
+    verbose: bool,
+    quiet: bool,
     server: str | None,
     timeout_s: float | None,
     as_json: bool,
@@ -70,12 +73,12 @@ def search(
     text = query or ""
     with options.open_client(server, timeout_s) as client:
         reply = client.search(text, search_options)
-        if not reply.hits:
+        if not reply.hits and not quiet:
             options.note_missing_fields(client, collection, search_options.filter)
     if as_json:
         emit(_as_json(text, reply))
     else:
-        _show(text, reply)
+        _show(text, reply, verbose, quiet)
     return ExitCode.OK
 
 
@@ -88,21 +91,23 @@ def _as_json(question: str, reply: SearchReply) -> dict[str, Any]:
     return found
 
 
-def _show(question: str, reply: SearchReply) -> None:
-    if searched := searched_line(question, reply.standalone_question, reply.did_you_mean):
+def _show(question: str, reply: SearchReply, verbose: bool, quiet: bool) -> None:
+    if not quiet and (searched := searched_line(question, reply.standalone_question, reply.did_you_mean)):
         note(searched, "dim")
     for number, hit in enumerate(reply.hits, start=1):
         headings = f"  ({' > '.join(hit.context)})" if hit.context else ""
         where = format_source(hit.document, hit.page, hit.start, hit.end)
         print_line(f"{number}. {where}, score {hit.score:.3f}{headings}")
-        for line in hit.text.splitlines():
-            click.echo(printable(f"   {line}"))
+        print_block(hit.text, "   ")
         if hit.duplicates:
             print_line(f"   also in: {', '.join(duplicate.document for duplicate in hit.duplicates)}")
         click.echo()
     if reply.explanations:
         for line in explanation_table(reply.explanations):
             click.echo(line)
+    if quiet:
+        return
     if not reply.hits:
         note("nothing found")
-    note(stage_line(reply.stages), "dim")
+    if shows_times(verbose):
+        note(stage_line(reply.stages), "dim")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
+from edge_rag.cli.output.wrapping import WordWrap, columns_of, wrapped
 from edge_rag.core.visible_text import (
     InvisibleEscaper,
     escape_invisible,
@@ -47,23 +49,52 @@ def print_line(text: str) -> None:
 
 
 class StreamedText:
-    """Prints streamed document text on standard output, without a line break."""
+    """Prints streamed document text on standard output, wrapped at the words on a terminal."""
 
     def __init__(self) -> None:
         self._escaper = InvisibleEscaper()
+        self._wrap = WordWrap(columns_of(sys.stdout))
 
     def write(self, text: str) -> None:
         """Prints the next text."""
-        click.echo(self._escaper.feed(text.replace("\r\n", "\n")), nl=False)
+        click.echo(self._wrap.feed(self._escaper.feed(text.replace("\r\n", "\n"))), nl=False)
 
     def end(self) -> None:
         """Ends the line."""
-        click.echo(self._escaper.end())
+        click.echo(self._wrap.feed(self._escaper.end()) + self._wrap.end())
 
 
 def note(text: str, style: Style = "") -> None:
-    """Prints a line on standard error, styled only on a terminal without NO_COLOR; invisible characters are escaped."""
-    click.secho(printable(text), err=True, color=False if os.environ.get("NO_COLOR") else None, **_STYLES[style])
+    """Prints a line on standard error, styled and wrapped only on a terminal; invisible characters are escaped.
+
+    NO_COLOR turns styles off.
+    """
+    shown = wrapped(printable(text), columns_of(sys.stderr))
+    click.secho(shown, err=True, color=False if os.environ.get("NO_COLOR") else None, **_STYLES[style])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the lines of a table: columns two spaces apart, those of numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    numbers = [all(cell[:1].isdigit() or cell == "-" for cell in column[1:]) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(row, widths, numbers, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def shows_times(verbose: bool) -> bool:
+    """Whether times of a call are shown: only to who asks for them or reads a terminal."""
+    return verbose or sys.stderr.isatty()
+
+
+def print_block(text: str, indent: str) -> None:
+    """Prints lines of a document on standard output, each with an indent and wrapped on a terminal."""
+    for line in text.splitlines():
+        click.echo(wrapped(printable(f"{indent}{line}"), columns_of(sys.stdout), indent))
 
 
 def error_console() -> Console:

@@ -25,7 +25,7 @@ def edge_rag(daemon: RunningDaemon, *arguments: str, given: str | None = None) -
 
 
 def test_the_greasing_question_is_answered_with_the_sentence_and_its_source(daemon: RunningDaemon) -> None:
-    result = edge_rag(daemon, "ask", "How often must the pump bearings be greased?")
+    result = edge_rag(daemon, "ask", "-v", "How often must the pump bearings be greased?")
     assert result.exit_code == 0
     assert GREASING in result.stdout
     assert "[1] lubrication-schedule.md, line 7, Lubrication schedule › Pumps P1, P2 and P3\n" in result.stdout

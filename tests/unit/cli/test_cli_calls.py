@@ -31,10 +31,23 @@ def found(request: rag_pb2.SearchRequest, _: Any) -> rag_pb2.SearchResponse:
 
 def test_an_answer_is_printed_with_its_sources_and_times_apart(runner: CliRunner, scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", answering("Every 2,000 hours."))
-    result = runner.invoke(main, ["ask", "how often?", "--server", scripted.address])
+    result = runner.invoke(main, ["ask", "-v", "how often?", "--server", scripted.address])
     assert result.exit_code == 0
     assert result.stdout == "Every 2,000 hours.\n\n[1] manual.pdf, page 3, Pumps › Standby pump\n"
     assert "retriever 500 ms (+250 ms queued) · generator 1.50 s · first token after 750 ms" in result.stderr
+
+
+def test_times_are_for_who_asks_for_them_and_quiet_leaves_the_answer_alone(
+    runner: CliRunner, scripted: ScriptedDaemon
+) -> None:
+    scripted.script("Ask", answering("Every 2,000 hours."))
+    piped = runner.invoke(main, ["ask", "how often?", "--server", scripted.address])
+    assert piped.stderr == "\nquoted from the documents\n"
+    quiet = runner.invoke(main, ["ask", "--quiet", "how often?", "--server", scripted.address])
+    assert (quiet.stdout, quiet.stderr) == (piped.stdout, "")
+    scripted.script("Search", found)
+    assert runner.invoke(main, ["search", "oil", "--server", scripted.address]).stderr == ""
+    assert "500 ms" in runner.invoke(main, ["search", "-v", "oil", "--server", scripted.address]).stderr
 
 
 def test_a_sentence_that_no_document_supports_is_plainly_so(runner: CliRunner, scripted: ScriptedDaemon) -> None:

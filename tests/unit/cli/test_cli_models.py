@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.main import main
+from edge_rag.runtime.decoder.product_speed import ProductSpeed
 from tests.synthetic.tiny_model import FIXTURES
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -165,6 +166,23 @@ def test_what_fits_is_recommended_with_the_command_that_adds_it(models: Store) -
         assert model["expected_tokens_per_s"] is None
     (speed,) = {model["expected_tokens_per_s"]["one"] > 0 for model in models("recommend")["models"]}
     assert speed
+
+
+def test_what_answers_slower_than_people_read_is_recommended_last(
+    runner: CliRunner, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = ProductSpeed(1, {(bits, rows): 4e9 for bits in (4, 8) for rows in (1, 8)})
+    monkeypatch.setattr("edge_rag.runtime.decoder.product_speed.measure_product_speed", lambda: slow)
+    arguments = ["models", "recommend", "--memory-gib", "14", "--role", "generator", "--data-dir", str(data)]
+    listed = json.loads(runner.invoke(main, [*arguments, "--json"]).stdout)["models"]
+    is_slow = [model["expected_tokens_per_s"]["one"] < 5 for model in listed]
+    assert is_slow == sorted(is_slow)
+    assert {True, False} == {*is_slow}
+    shown = runner.invoke(main, arguments)
+    head, first, *_ = shown.stdout.splitlines()
+    assert " ".join(head.split()) == "GENERATOR BITS MEMORY MIB DISK MIB TOKENS/S 8 AT ONCE LICENCE"
+    assert first.split()[0] == listed[0]["name"]
+    assert f"the last {sum(is_slow)} write more slowly" in shown.stderr
 
 
 def test_models_that_do_not_write_are_recommended_by_role(models: Store) -> None:

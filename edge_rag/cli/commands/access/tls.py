@@ -11,6 +11,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
+from edge_rag.cli.output.help import Group
 from edge_rag.cli.output.terminal import emit, note
 
 if TYPE_CHECKING:
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
 
 
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
   edge-rag tls init
   edge-rag tls client ward-3
-"""
+""",
 )
 def tls() -> None:
     """Creates the certificates of this daemon and of its clients."""

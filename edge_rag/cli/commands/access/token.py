@@ -12,6 +12,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
+from edge_rag.cli.output.help import Group
 from edge_rag.cli.output.terminal import emit, error_console, note, printable
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.query import Priority
@@ -58,12 +59,13 @@ def identity_options(command: Command) -> Command:
 
 
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
   edge-rag token create --name ward-3
   edge-rag token list
   edge-rag token revoke ward-3
-"""
+""",
 )
 def token() -> None:
     """Creates, lists and revokes access tokens of other machines."""

@@ -11,6 +11,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
+from edge_rag.cli.output.help import Group
 from edge_rag.cli.output.terminal import counted, emit, note, print_line, printable
 from edge_rag.core.documents.collection import (
     BackendKind,
@@ -259,7 +260,7 @@ def _parse_boost(pair: str, factor: float) -> ValueBoost:
     return ValueBoost(key, value, factor)
 
 
-@click.group(epilog=_EPILOG)
+@click.group(cls=Group, epilog=_EPILOG)
 def collections() -> None:
     """Creates, lists, changes, moves and deletes collections.
 

@@ -8,6 +8,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode, error_json, exit_code
+from edge_rag.cli.output.help import Group
 from edge_rag.cli.output.terminal import counted, emit, note, print_line, printable
 from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.shapes.encoder import encode
@@ -22,7 +23,7 @@ Examples:
 """
 
 
-@click.group(epilog=_EPILOG)
+@click.group(cls=Group, epilog=_EPILOG)
 def docs() -> None:
     """Lists, shows and deletes documents."""
 

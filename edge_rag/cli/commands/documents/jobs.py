@@ -9,6 +9,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
+from edge_rag.cli.output.help import Group
 from edge_rag.cli.output.terminal import counted, emit, error_console, print_line, printable
 from edge_rag.core.documents.jobs import Job, JobDocumentState, JobState
 from edge_rag.core.ids import Unrecognized
@@ -27,7 +28,7 @@ Examples:
 _RETRY_S: Final = 60.0
 
 
-@click.group(epilog=_EPILOG)
+@click.group(cls=Group, epilog=_EPILOG)
 def jobs() -> None:
     """Lists, watches and cancels ingest jobs. A job survives a restart of the daemon."""
 

@@ -12,6 +12,7 @@ from edge_rag.cli import options
 from edge_rag.cli.commands.models.add import add
 from edge_rag.cli.commands.models.recommend import recommend
 from edge_rag.cli.exit_codes import ExitCode
+from edge_rag.cli.output.help import Group
 from edge_rag.cli.output.terminal import emit, error_console, note, printable
 from edge_rag.errors import EdgeRagError
 
@@ -24,6 +25,7 @@ _DEFAULT = "default"
 
 
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
   edge-rag models recommend
@@ -31,7 +33,7 @@ Examples:
   edge-rag models add hf:Qwen/Qwen2.5-0.5B-Instruct
   edge-rag models use generator qwen2.5-0.5b-instruct
   edge-rag models list
-"""
+""",
 )
 def models() -> None:
     """Adds, selects, verifies and recommends models. Needs no running daemon."""

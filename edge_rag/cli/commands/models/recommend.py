@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,13 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, note
+from edge_rag.cli.output.terminal import aligned, emit, note, print_block
 
 if TYPE_CHECKING:
     from edge_rag.model_store.catalog import CatalogEntry, EncoderEntry, ExpectedSpeed, Needs
+
+_READING_TOKENS_PER_S = 5.0
+"""238 words of English a minute, at 1.3 tokens a word (Brysbaert 2019, https://doi.org/10.1016/j.jml.2019.104047)."""
 
 _ROLES = ("embedder", "reranker", "generator", "entailment")
 
@@ -36,7 +40,8 @@ def recommend(
 ) -> ExitCode:
     """Lists the models of the catalog that fit this machine, best first, and how to add them.
 
-    The order follows published results, not measurements of this project, unless an entry says so. The expected speed
+    The order follows published results, not measurements of this project, unless an entry says so; language models
+    that write more slowly here than people read, less than 5 tokens a second, come last. The expected speed
     of a language model is decoded tokens a second with 1 and with 8 answers at a time at 1,024 tokens of context: the
     weights and the keys and values that a step reads, divided by what a product with packed weights was measured to
     read. It is an upper bound; sampling, norms and scheduling come on top. The cost of embedders and rerankers is that
@@ -60,21 +65,39 @@ def recommend(
     catalog = read_catalog(settings.models.directory / CATALOG_FILE)
     found = fitting_models(catalog, available, None if role is None else ModelRole(role))
     measured = measure_product_speed() if probe and found.generators else None
-    speeds = [None if measured is None else expected_speed(entry, measured) for entry in found.generators]
+    ranked = [(entry, None if measured is None else expected_speed(entry, measured)) for entry in found.generators]
+    ranked.sort(key=lambda each: is_slow(each[1]))
     if as_json:
         threads = None if measured is None else measured.threads
-        generators = [_generator_json(entry, speed) for entry, speed in zip(found.generators, speeds, strict=True)]
+        generators = [_generator_json(entry, speed) for entry, speed in ranked]
         encoders = [_encoder_json(entry) for entry in found.encoders]
         emit({"available_bytes": available, "threads": threads, "models": generators, "encoders": encoders})
         return ExitCode.OK
     note(f"{available / (1 << 30):.1f} GiB available; each role in order of published results, best first", "dim")
-    for entry, speed in zip(found.generators, speeds, strict=True):
-        expected = "" if speed is None else f", at most {speed.one:.0f} tokens/s (8 answers: {speed.eight:.0f})"
-        click.echo(_lines(entry, f"generator, {entry.bits} bits", needs(entry), expected))
-    for encoder in found.encoders:
-        cost = f", {relative_cost(encoder):.1f} times the default embedder's cost a token"
-        click.echo(_lines(encoder, f"{encoder.role}, {encoder.bits} bits", encoder_needs(encoder), cost))
+    if ranked:
+        _table("generator", ("TOKENS/S", "8 AT ONCE"), [
+            (entry, needs(entry), ("-", "-") if speed is None else (_rounded(speed.one), _rounded(speed.eight)))
+            for entry, speed in ranked
+        ])  # fmt: skip
+        slow = sum(is_slow(speed) for _, speed in ranked)
+        if slow:
+            note(f"the last {slow} write more slowly here than people read", "yellow")
+    for kind in dict.fromkeys(encoder.role for encoder in found.encoders):
+        _table(kind, ("COST",), [
+            (encoder, encoder_needs(encoder), (f"{relative_cost(encoder):.1f}",))
+            for encoder in found.encoders
+            if encoder.role == kind
+        ])  # fmt: skip
     return ExitCode.OK
+
+
+def is_slow(speed: ExpectedSpeed | None) -> bool:
+    """Whether a language model writes more slowly than people read."""
+    return speed is not None and speed.one < _READING_TOKENS_PER_S
+
+
+def _rounded(tokens_per_s: float) -> str:
+    return f"{tokens_per_s:.1f}" if tokens_per_s < 10 else f"{tokens_per_s:.0f}"
 
 
 def _generator_json(entry: CatalogEntry, speed: ExpectedSpeed | None) -> dict[str, Any]:
@@ -98,15 +121,24 @@ def _encoder_json(entry: EncoderEntry) -> dict[str, Any]:
     }
 
 
-def _lines(entry: CatalogEntry | EncoderEntry, kind: str, size: Needs, speed: str) -> str:
-    facts = [entry.good_for, entry.checked, _command(entry)]
-    if entry.role != "generator":
-        facts.insert(0, f"{entry.languages}; {entry.figure}")
-    head = (
-        f"{entry.name}  {kind}, {size.memory_bytes >> 20} MiB in memory, {size.disk_bytes >> 20} MiB on disk, licence "
-        f"{entry.licence}{speed}"
-    )
-    return "\n    ".join([head, *facts])
+def _table(
+    role: str,
+    columns: Sequence[str],
+    entries: Sequence[tuple[CatalogEntry | EncoderEntry, Needs, Sequence[str]]],
+) -> None:
+    """Prints the models of a role: a line of figures each, what it is good for, and the command that adds it."""
+    rows = [(role.upper(), "BITS", "MEMORY MIB", "DISK MIB", *columns, "LICENCE")]
+    for entry, size, figures in entries:
+        sizes = (str(size.memory_bytes >> 20), str(size.disk_bytes >> 20))
+        rows.append((entry.name, str(entry.bits), *sizes, *figures, entry.licence))
+    head, *lines = aligned(rows)
+    click.echo(head)
+    for line, (entry, *_) in zip(lines, entries, strict=True):
+        click.echo(line)
+        known = [] if entry.role == "generator" else [f"{entry.languages}; {entry.figure}"]
+        for fact in (*known, entry.good_for, entry.checked):
+            print_block(fact, "    ")
+        click.echo(f"    {_command(entry)}")
 
 
 def _command(entry: CatalogEntry | EncoderEntry) -> str:
