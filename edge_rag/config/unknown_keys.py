@@ -42,9 +42,8 @@ def keys_of(settings: type[BaseModel], prefix: str = "") -> Iterator[str]:
     """Yields the keys of settings, sections and their keys, for example ``generator.max_slots``."""
     for name, field in settings.model_fields.items():
         yield prefix + name
-        model = _model_in(field.annotation)
-        if model is not None and field.annotation is model:
-            yield from keys_of(model, f"{prefix}{name}.")
+        if isinstance(section := field.annotation, type) and issubclass(section, BaseModel):
+            yield from keys_of(section, f"{prefix}{name}.")
 
 
 def suggestion(key: str, known: Sequence[str]) -> str:

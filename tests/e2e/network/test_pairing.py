@@ -256,7 +256,6 @@ def test_no_code_and_no_token_is_in_the_log(box: Box) -> None:
     assert code.secret not in log
 
 
-@pytest.mark.parametrize("passed_on", [0, 1], ids=["from the beginning", "once the certificate was compared"])
 def test_a_revoked_pairing_is_discovered_as_such(box: Box, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = on_box("pair", "--name", "ward-6", data=box.data)
     assert CliRunner().invoke(main, ["connect", box.running.address, "--code", made.stdout.strip()]).exit_code == 0
@@ -280,6 +279,7 @@ def test_a_code_of_another_box_asks_about_the_mix_up_first(box: Box, elsewhere: 
     assert 0 < refused.stderr.index("from another box") < refused.stderr.index("intercepted")
 
 
+@pytest.mark.parametrize("passed_on", [0, 1], ids=["from the beginning", "once the certificate was compared"])
 def test_somebody_in_between_with_another_certificate_hears_nothing_of_a_code(
     box: Box, tmp_path: Path, passed_on: int
 ) -> None:
