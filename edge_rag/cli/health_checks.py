@@ -86,8 +86,8 @@ def settings_checks(settings: Settings, daemon: DaemonStatus | None = None) -> I
     if daemon is None:
         yield address_check(settings.listen)
     else:
-        told = f"{daemon.version} serves this data directory at {daemon.address}: {daemon.state.value}"
-        yield Check("daemon", Verdict.OK, told)
+        detail = f"{daemon.version} serves this data directory at {daemon.address}: {daemon.state.value}"
+        yield Check("daemon", Verdict.OK, detail)
     yield http_check(settings.http, settings.http.missing_packages())
 
 

@@ -1,7 +1,9 @@
-"""``edge-rag docs``: Lists, shows and deletes documents."""
+"""``edge-rag docs``: Lists, shows, opens and deletes documents."""
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import click
@@ -19,13 +21,17 @@ Examples:
   edge-rag docs show operating-manual.pdf
   edge-rag docs show --text parts-list.md
   edge-rag docs show --text --start 1200 --end 1400 parts-list.md
+  edge-rag docs show parts-list.md --at 1200
+  edge-rag docs open operating-manual.pdf
   edge-rag docs delete maintenance-log.txt
 """
+_AROUND = 400
+"""Characters shown before and after a place."""
 
 
 @click.group(cls=Group, epilog=_EPILOG)
 def docs() -> None:
-    """Lists, shows and deletes documents."""
+    """Lists, shows, opens and deletes documents."""
 
 
 @docs.command("list", epilog="\b\nExample:\n  edge-rag docs list --collection boiler --json")
@@ -49,6 +55,7 @@ def list_documents(collection: str, server: str | None, timeout_s: float | None,
 @click.option("--text", "text_only", is_flag=True, help="Print the stored text that citations point into.")
 @click.option("--start", type=click.IntRange(0), default=0, help="First character of the text to show.")
 @click.option("--end", type=click.IntRange(0), help="One past the last character of the text to show.")
+@click.option("--at", type=click.IntRange(0), help="Show the text around this character, with its line highlighted.")
 @options.collection
 @options.connection
 def show_document(
@@ -56,17 +63,22 @@ def show_document(
     text_only: bool,
     start: int,
     end: int | None,
+    at: int | None,
     collection: str,
     server: str | None,
     timeout_s: float | None,
     as_json: bool,
 ) -> ExitCode:
     """Shows one document, named by name or id."""
+    if at is not None:
+        text_only, start, end = True, max(0, at - _AROUND), at + _AROUND
     first, past = (start, end) if text_only or as_json else (0, 0)
     with options.open_client(server, timeout_s) as client:
         stored = client.document(document, collection=collection, start=first, end=past)
     if as_json:
         emit({"document": encode(stored.info), "text": stored.text})
+    elif at is not None:
+        _show_place(stored.text, at - start)
     elif text_only:
         click.echo(printable(stored.text))
     else:
@@ -78,6 +90,44 @@ def show_document(
         ):
             print_line(f"{key}: {'-' if value is None or value == '' else value}")
     return ExitCode.OK
+
+
+def _show_place(text: str, place: int) -> None:
+    """Prints a text with the line at a place highlighted on a terminal, else begun with an arrow."""
+    if place >= len(text):
+        raise click.ClickException("the document's text ends before that character")
+    first = text.rfind("\n", 0, place) + 1
+    past = text.find("\n", place)
+    past = len(text) if past < 0 else past
+    line = printable(text[first:past])
+    marked = click.style(line, reverse=True) if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else f"→ {line}"
+    click.echo(printable(text[:first]) + marked + printable(text[past:]))
+
+
+@docs.command(
+    "open", epilog="\b\nExamples:\n  edge-rag docs open manual.pdf\n  edge-rag docs open manual.pdf --at 1200"
+)
+@click.argument("document")
+@click.option("--at", type=click.IntRange(0), default=0, help="Character of the text that the page is to show.")
+@options.collection
+@options.connection
+def open_document(
+    document: str, at: int, collection: str, server: str | None, timeout_s: float | None, as_json: bool
+) -> ExitCode:
+    """Opens one document, named by name or id, in a browser at the place of a character."""
+    from edge_rag.core.address import document_url
+
+    with options.open_client(server, timeout_s) as client:
+        info = client.document(document, collection=collection, end=0).info
+        address = client.status().http_address
+    if not address:
+        raise click.ClickException("the daemon does not serve HTTP, which shows documents; see http.enabled")
+    url = document_url(address, info.document_id, collection, at, at + 1)
+    if as_json:
+        emit({"url": url})
+        return ExitCode.OK
+    click.echo(url)
+    return ExitCode.OK if click.launch(url) == 0 else ExitCode.FAILURE
 
 
 @docs.command("delete", epilog="\b\nExample:\n  edge-rag docs delete maintenance-log.txt parts-list.md")
