@@ -118,7 +118,12 @@ def test_the_place_of_a_citation_is_shown_in_its_text_and_opened_in_a_browser(
     start: Callable[..., RunningDaemon], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(click, "launch", lambda url: opened.append(url) or 0)
+
+    def launch(url: str) -> int:
+        opened.append(url)
+        return 0
+
+    monkeypatch.setattr(click, "launch", launch)
     running = start(config="[http]\naddress = '127.0.0.1:0'\n")
     assert edge_rag(running, "ingest", str(SAMPLES / "lubrication-schedule.md")).exit_code == 0
     asked = edge_rag(running, "ask", "--json", "How often must the pump bearings be greased?")
