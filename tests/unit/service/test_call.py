@@ -242,7 +242,7 @@ async def test_a_collection_that_is_hidden_is_hidden_in_any_language() -> None:
     context = Context(collections=frozenset({"manuals"}))
     request = replace(REQUEST, question="Wie oft muss der Filter gewechselt werden?")
     failed = context.failure(READ, request, error=CollectionNotFound("secret", ("manuals", "other")))
-    assert failed.message == "Eine Sammlung „secret“ gibt es hier nicht."
+    assert failed.message == "Eine Sammlung „secret“ gibt es hier nicht. (manuals)"
 
 
 async def test_an_illegal_request_id_is_replaced_and_not_recorded() -> None:
