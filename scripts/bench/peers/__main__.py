@@ -111,7 +111,7 @@ def main() -> int:
         compared: Mapping[str, LogitComparison] = {}
         if source is not None:
             with console.status("comparing with the file's weights in float32"):
-                compared = divergences(source, fresh, load.threads, arguments.timeout, failures)
+                compared = divergences(source, ready, forms.keys(), load.threads, arguments.timeout, failures)
         missing = RANDOM if source is None else "could not be compared"
         forms |= {one.name: Form(one.form, compared.get(one.name), missing) for one in fresh}
         if (busy := os.getloadavg()[0]) > _QUIET:

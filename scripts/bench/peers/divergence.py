@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 import numpy as np
@@ -29,13 +29,19 @@ _MAX_CONTEXT = 32_768
 
 
 def divergences(
-    source: Path, ready: Sequence[Contender], threads: int, timeout_s: float, failures: dict[str, str]
+    source: Path,
+    ready: Sequence[Contender],
+    known: Set[str],
+    threads: int,
+    timeout_s: float,
+    failures: dict[str, str],
 ) -> Mapping[str, LogitComparison]:
     """Compares every program's logits with the reference's.
 
     Args:
         source: The GGUF file.
         ready: The programs; the engine has the decoder's logits.
+        known: Names of those that were compared before, which are left out.
         threads: Threads of each.
         timeout_s: Seconds one may take.
         failures: Takes why one could not be compared.
@@ -44,7 +50,7 @@ def divergences(
         The comparisons by name.
     """
     ours = next((one for one in ready if one.environment is None), None)
-    if ours is None:
+    if ours is None or known >= {one.name for one in ready}:
         return {}
     file = GgufFile(source)
     description = describe_decoder(file, _MAX_CONTEXT)
@@ -58,7 +64,7 @@ def divergences(
     with tempfile.TemporaryDirectory() as scratch:
         packed = Path(scratch) / "texts.npz"
         np.savez(packed, *texts)
-        for contender in ready:
+        for contender in (one for one in ready if one.name not in known):
             if contender.name == ENGINE and DECODER in found:
                 found[ENGINE] = found[DECODER]
                 continue
