@@ -261,7 +261,10 @@ def test_a_collection_of_others_is_as_if_it_were_not_there(box: Box) -> None:
             request(box, "GET", f"/v1/vector_stores/{collection}/files/{secret}/content", token),
         ]
         for status, found in answers:
-            assert (status, found["error"]["message"]) == (404, f"collection '{collection}' does not exist")
+            assert (status, found["error"]["message"]) == (
+                404,
+                f"collection '{collection}' does not exist for you; you may use: a",
+            )
     status, found = request(box, "GET", f"/documents/{secret}?collection=a", token)
     assert (status, found["error"]["code"]) == (404, "document_not_found")
 
@@ -333,7 +336,7 @@ def test_each_tool_is_an_operation_of_its_own(box: Box) -> None:
     for call in (tool("fetch", id=f"b/{hidden}"), tool("search", query="code", collection="b")):
         status, found = request(box, "POST", "/mcp", reader, call)
         assert (status, found["result"]["isError"]) == (200, True)
-        assert found["result"]["content"][0]["text"] == "collection 'b' does not exist"
+        assert found["result"]["content"][0]["text"] == "collection 'b' does not exist for you; you may use: a"
 
 
 def test_a_quota_is_one_over_both_transports(box: Box) -> None:
