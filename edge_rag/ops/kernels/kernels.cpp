@@ -22,6 +22,7 @@ extern const KernelBuild kAvx512Build;
 extern const KernelBuild kAvx512VnniBuild;
 #elif defined(__aarch64__)
 extern const KernelBuild kNeonDotBuild;
+extern const KernelBuild kNeonI8mmBuild;
 #endif
 
 namespace {
@@ -48,7 +49,10 @@ std::vector<const KernelBuild*> builds_that_run_here() {
     if (__builtin_cpu_supports("avx512vnni")) builds.push_back(&kAvx512VnniBuild);
   }
 #elif defined(__aarch64__)
-  if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0) builds.push_back(&kNeonDotBuild);
+  if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0) {
+    builds.push_back(&kNeonDotBuild);
+    if ((getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0) builds.push_back(&kNeonI8mmBuild);
+  }
 #endif
   return builds;
 }

@@ -89,9 +89,20 @@ EDGE_RAG_INLINE void in_powers_of_two(int64_t total, Body&& body) {
   }
 }
 
+// What rows are multiplied by in a step: a quad of every lane, or two that are `stride` bytes apart.
+template <class V, Operand kOperand>
+EDGE_RAG_INLINE typename V::Panel load_panel(const uint8_t* from, int64_t stride) {
+  if constexpr (V::kStepQuads == 1) {
+    return kOperand == Operand::kKeys ? V::load_keys(from) : V::load_values(from);
+  } else {
+    return kOperand == Operand::kKeys ? V::load_keys(from, from + stride) : V::load_values(from, from + stride);
+  }
+}
+
 // Adds the products of one pass over the rows' elements. Both loops run at least once.
 template <class V, Operand kOperand, int64_t kElements, int R, int C, int kPass>
 EDGE_RAG_INLINE void add_pass(const uint8_t* rows, const Panels& panels, int64_t lane, typename V::Sum (&sums)[R][C]) {
+  constexpr int64_t kQuads = V::kStepQuads;
   int64_t at = panels.begin;
   int64_t p = 0;
   do {
@@ -102,7 +113,7 @@ EDGE_RAG_INLINE void add_pass(const uint8_t* rows, const Panels& panels, int64_t
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) {
         const uint8_t* bytes = from + c * kLanes * kQuad;
-        panel[c] = kOperand == Operand::kKeys ? V::load_keys(bytes) : V::load_values(bytes);
+        panel[c] = load_panel<V, kOperand>(bytes, panels.stride);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
@@ -113,9 +124,9 @@ EDGE_RAG_INLINE void add_pass(const uint8_t* rows, const Panels& panels, int64_t
                                                   : V::add_value_products(sums[r][c], panel[c], factor);
         }
       }
-      at += kQuad;
-      from += panels.stride;
-    } while (--quad > 0);
+      at += kQuads * kQuad;
+      from += kQuads * panels.stride;
+    } while ((quad -= kQuads) > 0);
   } while (++p < panels.count);
 }
 
@@ -126,25 +137,34 @@ EDGE_RAG_INLINE void add_pass(const uint8_t* rows, const Panels& panels, int64_t
 template <class V, Operand kOperand, int64_t kElements, int R, int C>
 __attribute__((noinline)) void multiply(const uint8_t* rows, const int32_t* row_sums, const Panels& panels,
                                         int64_t lane, typename V::Ints* out) {
-  typename V::Sum sums[R][C];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) sums[r][c] = kOperand == Operand::kKeys ? V::start_keys(row_sums[r]) : V::zero();
-  }
-  add_pass<V, kOperand, kElements, R, C, 0>(rows, panels, lane, sums);
-  if constexpr (V::kPasses > 1) {
+  // A register holds fewer lanes where each has the sums of several digits: then they are multiplied part after part.
+  for (int64_t part = 0; part < V::kMatrixRows; ++part, lane += kLanes / V::kMatrixRows) {
+    typename V::Sum sums[R][C];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) sums[r][c] = V::shift(sums[r][c]);
+      for (int c = 0; c < C; ++c) sums[r][c] = kOperand == Operand::kKeys ? V::start_keys(row_sums[r]) : V::zero();
     }
-    add_pass<V, kOperand, kElements, R, C, 1>(rows, panels, lane, sums);
-  }
+    add_pass<V, kOperand, kElements, R, C, 0>(rows, panels, lane, sums);
+    if constexpr (V::kPasses > 1) {
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
+      for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) out[r * C + c] = V::finish(sums[r][c]);
+        for (int c = 0; c < C; ++c) sums[r][c] = V::shift(sums[r][c]);
+      }
+      add_pass<V, kOperand, kElements, R, C, 1>(rows, panels, lane, sums);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        if constexpr (V::kMatrixRows == 1) {
+          out[r * C + c] = V::finish(sums[r][c]);
+        } else {
+          V::finish(sums[r][c], part, out[r * C + c]);
+        }
+      }
+    }
   }
 }
 

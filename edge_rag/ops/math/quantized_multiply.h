@@ -40,6 +40,17 @@ EDGE_RAG_INLINE typename V::Floats load_padded(const float* in, int64_t i, int64
   return V::load(rest);
 }
 
+// Stores integers [i, i + kLanes) of a row's block. For matrix instructions, 8 of one row follow 8 of the other.
+template <class V>
+EDGE_RAG_INLINE void store_integers(int8_t* integers, int64_t i, const typename V::Ints& x) {
+  auto* const to = reinterpret_cast<uint8_t*>(integers) + V::kMatrixRows * i;
+  if constexpr (V::kMatrixRows == 1) {
+    V::store_bytes(to, x);
+  } else {
+    V::store_bytes_apart(to, x);
+  }
+}
+
 // Quantizes `size` elements into size rounded up to kLanes integers; returns their sum.
 template <class V>
 EDGE_RAG_INLINE int32_t quantize_block(const float* in, int64_t size, int8_t* integers, float& scale) {
@@ -49,9 +60,8 @@ EDGE_RAG_INLINE int32_t quantize_block(const float* in, int64_t size, int8_t* in
   if (whole < size) most = V::larger_magnitude(most, load_padded<V>(in, whole, size));
   const Quantization how = quantization_of(V::largest_magnitude(most), 127.0f);
   scale = how.scale;
-  auto* const bytes = reinterpret_cast<uint8_t*>(integers);
   if (how.zeros()) {
-    std::memset(bytes, 0, static_cast<size_t>((size + kLanes - 1) / kLanes * kLanes));
+    for (int64_t i = 0; i < size; i += kLanes) store_integers<V>(integers, i, V::round(V::set(0.0f)));
     return 0;
   }
   const auto inverse = V::set(how.inverse);
@@ -59,7 +69,7 @@ EDGE_RAG_INLINE int32_t quantize_block(const float* in, int64_t size, int8_t* in
   const auto quantize = [&](const typename V::Floats& x, int64_t i) EDGE_RAG_LAMBDA {
     const auto integer = V::round(V::multiply(x, inverse));
     sum = V::add(sum, integer);
-    V::store_bytes(bytes + i, integer);
+    store_integers<V>(integers, i, integer);
   };
   for (int64_t i = 0; i < whole; i += kLanes) quantize(V::load(in + i), i);
   if (whole < size) quantize(load_padded<V>(in, whole, size), whole);
@@ -78,7 +88,9 @@ void quantize_activations(const float* in, const QuantizedMatrix& matrix, int64_
       const int64_t first = block * matrix.block_rows;
       const int64_t size = smaller(matrix.rows - first, matrix.block_rows);
       const int64_t at = out.at(block, row);
-      const int32_t sum = quantize_block<V>(from + first, size, out.integers + at * out.stride, out.scales[at]);
+      const int64_t second = row % V::kMatrixRows;
+      int8_t* const integers = out.integers + (at - second) * out.stride + second * kRowPadding;
+      const int32_t sum = quantize_block<V>(from + first, size, integers, out.scales[at]);
       out.offsets[at] = factor * sum;
       out.sums[at] = static_cast<float>(sum) * out.scales[at];
     }
@@ -115,8 +127,8 @@ EDGE_RAG_INLINE void prefetch_output(const BlockProduct& block, int64_t row) {
   }
 }
 
-// How a line of weights lies in memory: bytes, a quad; or the nibbles of two.
-enum class Line { kBytes, kNibbles };
+// How a line of weights lies in memory: bytes, a quad; the nibbles of two; or bytes as the build rewrites them.
+enum class Line { kBytes, kNibbles, kRewritten };
 
 // When the next block's weights are fetched: a line for a line, where the rows are few and memory is the limit; or some
 // for every R rows, where arithmetic is.
@@ -148,12 +160,30 @@ struct ShortSums<P, std::void_t<decltype(P::kShortQuads)>> {
   static EDGE_RAG_INLINE Sum end(const Sum& sum, const Sum& part) { return P::add_short(sum, part); }
 };
 
+// The weights of a step: of step `step` of a line, or of as many lines as a step has quads.
+template <class V, int kBits, Line kLine>
+EDGE_RAG_INLINE auto load_weights(const uint8_t* from, [[maybe_unused]] int64_t step) {
+  using P = typename V::template Products<kBits>;
+  if constexpr (kLine == Line::kRewritten) {
+    return P::load_rewritten(from);
+  } else if constexpr (kLine == Line::kBytes) {
+    return P::load(from);
+  } else if constexpr (V::kStepQuads == 1) {
+    return step == 0 ? P::load_low(from) : P::load_high(from);
+  } else {
+    return P::load_nibbles(from);
+  }
+}
+
 // Multiplies rows [begin, end), R at a time, by C panels from `panel` on. Not inlined, so that there is one loop for the
 // compiler to find registers for.
 template <class V, int kBits, Line kLine, Fetch kFetch, Zero kZero, Stored kStored, int R, int C>
 __attribute__((noinline)) void add_product(const BlockProduct& block, int64_t begin, int64_t end, int64_t panel) {
   using P = typename V::template Products<kBits>;
-  constexpr int64_t kQuads = kLine == Line::kBytes ? 1 : 2;
+  constexpr int64_t kMatrixRows = V::kMatrixRows;
+  constexpr int64_t kQuads = kLine == Line::kNibbles ? 2 : 1;  // of a line
+  constexpr int64_t kLines = kLine == Line::kNibbles ? 1 : V::kStepQuads;  // of a turn of the inner loop
+  constexpr int kSums = R / kMatrixRows;
   constexpr bool kUncorrected = kZero == Zero::kPoints || (kZero == Zero::kMinima && P::kBias == 0);
   const int64_t stride = block.stride;
   const int64_t lines = block.lines;
@@ -177,49 +207,54 @@ __attribute__((noinline)) void add_product(const BlockProduct& block, int64_t be
         for (int c = 0; c < C; ++c) __builtin_prefetch(block.next[panel + c] + fetched);
       }
     }
-    typename P::Sum sums[R][C];
+    typename P::Sum sums[kSums][C];
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
+    for (int r = 0; r < kSums; ++r) {
+      const int64_t at = row + r * kMatrixRows;
 #pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) sums[r][c] = P::start(kUncorrected ? 0 : offsets[row + r]);
+      for (int c = 0; c < C; ++c) {
+        if constexpr (kMatrixRows == 1) {
+          sums[r][c] = P::start(kUncorrected ? 0 : offsets[at]);
+        } else {
+          sums[r][c] = P::start(kUncorrected ? 0 : offsets[at], kUncorrected ? 0 : offsets[at + 1]);
+        }
+      }
     }
-    const int8_t* rows[R];
+    const int8_t* rows[kSums];
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) rows[r] = block.integers + (row + r) * stride;
+    for (int r = 0; r < kSums; ++r) rows[r] = block.integers + (row + r * kMatrixRows) * stride;
 
     int64_t line = 0;
     do {
       const int64_t end_line = line + ShortSums<P>::lines(lines - line, kQuads);
-      typename P::Sum parts[R][C];
+      typename P::Sum parts[kSums][C];
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
+      for (int r = 0; r < kSums; ++r) {
 #pragma GCC unroll 4
         for (int c = 0; c < C; ++c) parts[r][c] = ShortSums<P>::begin(sums[r][c]);
       }
       do {
 #pragma GCC unroll 2
-        for (int64_t q = 0; q < kQuads; ++q) {
+        for (int64_t q = 0; q < kQuads * kLines / V::kStepQuads; ++q) {
           typename P::Weights panels[C];
 #pragma GCC unroll 4
           for (int c = 0; c < C; ++c) {
             const uint8_t* from = weights[c] + line * kLineBytes;
-            if (kFetch == Fetch::kByLine && q == 0) __builtin_prefetch(from + ahead);
-            if constexpr (kLine == Line::kBytes) {
-              panels[c] = P::load(from);
-            } else {
-              panels[c] = q == 0 ? P::load_low(from) : P::load_high(from);
+            if (kFetch == Fetch::kByLine && q == 0) {
+              for (int64_t i = 0; i < kLines; ++i) __builtin_prefetch(from + ahead + i * kLineBytes);
             }
+            panels[c] = load_weights<V, kBits, kLine>(from, q);
           }
 #pragma GCC unroll 8
-          for (int r = 0; r < R; ++r) {
-            const typename P::Factor factor = P::factor(rows[r] + (line * kQuads + q) * kQuad);
+          for (int r = 0; r < kSums; ++r) {
+            const typename P::Factor factor = P::factor(rows[r] + (line * kQuads + q) * kQuad * kMatrixRows);
 #pragma GCC unroll 4
             for (int c = 0; c < C; ++c) parts[r][c] = P::add(parts[r][c], panels[c], factor);
           }
         }
-      } while (++line < end_line);
+      } while ((line += kLines) < end_line);
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
+      for (int r = 0; r < kSums; ++r) {
 #pragma GCC unroll 4
         for (int c = 0; c < C; ++c) sums[r][c] = ShortSums<P>::end(sums[r][c], parts[r][c]);
       }
@@ -234,7 +269,12 @@ __attribute__((noinline)) void add_product(const BlockProduct& block, int64_t be
       }
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        auto integers = P::finish(sums[r][c]);
+        typename V::Ints integers;
+        if constexpr (kMatrixRows == 1) {
+          integers = P::finish(sums[r][c]);
+        } else {
+          integers = P::finish(sums[r / kMatrixRows][c], r % kMatrixRows);
+        }
         if constexpr (kZero == Zero::kPoints) {
           const auto zeros = V::add(V::load_bytes(block.zeros[panel + c]), -P::kBias);
           integers = V::add(integers, V::multiply(zeros, -offsets[row + r]));
@@ -252,10 +292,12 @@ __attribute__((noinline)) void add_product(const BlockProduct& block, int64_t be
 template <class V, int kBits, Line kLine, Fetch kFetch, Zero kZero, Stored kStored>
 EDGE_RAG_INLINE void add_block(const BlockProduct& block, const EqualRuns& runs) {
   using P = typename V::template Products<kBits>;
-  for_each_run<P::kRows>(runs, [&](int64_t begin, int64_t end, auto size) EDGE_RAG_LAMBDA {
+  constexpr int kMatrixRows = V::kMatrixRows;
+  for_each_run<P::kRows / kMatrixRows>(runs, [&](int64_t begin, int64_t end, auto size) EDGE_RAG_LAMBDA {
+    constexpr int kRows = decltype(size)::value * kMatrixRows;
     for (int64_t panel = 0; panel < kPanelGroup; panel += P::kColumns) {
-      add_product<V, kBits, kLine, kFetch, kZero, kStored, decltype(size)::value, P::kColumns>(block, begin, end,
-                                                                                               panel);
+      add_product<V, kBits, kLine, kFetch, kZero, kStored, kRows, P::kColumns>(block, begin * kMatrixRows,
+                                                                               end * kMatrixRows, panel);
     }
   });
 }
@@ -330,16 +372,23 @@ EDGE_RAG_INLINE void write_strip(const float* sums, int64_t rows, int64_t first_
   }
 }
 
-// Nibbles of a block become bytes, for all rows of a strip.
-template <class V>
+// Nibbles of a block become bytes, and bytes take the form in which the build multiplies them, for all rows of a strip.
+template <class V, int kBits>
 EDGE_RAG_INLINE void unpack(BlockProduct& block, uint8_t (*room)[kUnpackedBlockRows * kLanes]) {
+  constexpr int64_t kLines = kBits == 4 ? 1 : 2;  // that two are made of
   for (int64_t p = 0; p < kPanelGroup; ++p) {
-    for (int64_t i = 0; i < block.lines; ++i) {
-      V::split_nibbles(block.weights[p] + i * kLineBytes, room[p] + 2 * i * kLineBytes);
+    for (int64_t i = 0; i < block.lines; i += kLines) {
+      const uint8_t* const from = block.weights[p] + i * kLineBytes;
+      uint8_t* const to = room[p] + i * kLineBytes * 2 / kLines;
+      if constexpr (kBits == 4) {
+        V::split_nibbles(from, to);
+      } else {
+        V::rewrite_bytes(from, to);
+      }
     }
     block.weights[p] = room[p];
   }
-  block.lines *= 2;
+  block.lines *= 2 / kLines;
 }
 
 // Scales and minima of a block become floats, for all rows of a strip.
@@ -361,7 +410,9 @@ template <class V, int kBits, Zero kZero, Stored kStored>
 EDGE_RAG_INLINE void add_group(const Activations& activations, const QuantizedMatrix& matrix, int64_t strip,
                                const EqualRuns& runs, int64_t first_panel, BlockProduct& block) {
   using P = typename V::template Products<kBits>;
-  const bool few = runs.total < kArithmeticRows || (kBits == 4 && matrix.block_rows > kUnpackedBlockRows);
+  constexpr bool kUnpacks = kBits == 4 || V::kRewritesBytes;
+  const int64_t rows = runs.total * V::kMatrixRows;
+  const bool few = rows < kArithmeticRows || (kUnpacks && matrix.block_rows > kUnpackedBlockRows);
   const int64_t lines = matrix.lines(matrix.block_rows);
   const uint8_t* weights[kPanelGroup];
   const uint8_t* next_group[kPanelGroup];
@@ -378,7 +429,7 @@ EDGE_RAG_INLINE void add_group(const Activations& activations, const QuantizedMa
     at_factor[p] = matrix.at_factor(panel, 0);
   }
   block.stride = activations.stride;
-  block.next_lines = (lines * P::kRows + runs.total - 1) / runs.total;
+  block.next_lines = (lines * P::kRows + rows - 1) / rows;
   const float* const output = block.output;
   for (int64_t b = 0; b < matrix.blocks; ++b) {
     const bool last = b + 1 == matrix.blocks;
@@ -411,10 +462,11 @@ EDGE_RAG_INLINE void add_group(const Activations& activations, const QuantizedMa
     } else {
       alignas(64) float scales_room[kPanelGroup][kLanes];
       alignas(64) float minima_room[kPanelGroup][kLanes];
-      alignas(64) uint8_t weights_room[kPanelGroup][kBits == 4 ? kUnpackedBlockRows * kLanes : 1];
+      alignas(64) uint8_t weights_room[kPanelGroup][kUnpacks ? kUnpackedBlockRows * kLanes : 1];
       widen<V, kZero, kStored>(block, scales_room, minima_room);
-      if constexpr (kBits == 4) unpack<V>(block, weights_room);
-      add_block<V, kBits, Line::kBytes, Fetch::kByRows, kZero, Stored::kFloat>(block, runs);
+      if constexpr (kUnpacks) unpack<V, kBits>(block, weights_room);
+      constexpr Line kLine = V::kRewritesBytes ? Line::kRewritten : Line::kBytes;
+      add_block<V, kBits, kLine, Fetch::kByRows, kZero, Stored::kFloat>(block, runs);
     }
   }
 }
@@ -429,7 +481,10 @@ void multiply_part(const Activations& activations, const QuantizedMatrix& matrix
   block.output_columns = out.columns;
   for (int64_t strip = part.begin; strip < part.end; strip += kStripRows) {
     const int64_t rows = smaller(part.end - strip, kStripRows);
-    const EqualRuns runs = equal_runs<V::template Products<kBits>::kRows>(rows);
+    constexpr int64_t kMatrixRows = V::kMatrixRows;
+    // Where rows are multiplied by twos and one is left, so is what lies behind it; nothing of that is written.
+    const int64_t sums_of_rows = (rows + kMatrixRows - 1) / kMatrixRows;
+    const EqualRuns runs = equal_runs<V::template Products<kBits>::kRows / kMatrixRows>(sums_of_rows);
     float* const output = out.data + strip * out.columns;
     for (int64_t first = part.first_panel; first < part.last_panel; first += kPanelGroup) {
       const int64_t column = first / panels_of_column * kLanes;

@@ -48,7 +48,8 @@ int64_t rounded_up(int64_t total, int64_t multiple) { return divided_up(total, m
 // The room that the activations of one thread's calls have, kept from call to call.
 class Room {
  public:
-  Activations take(const QuantizedMatrix& matrix, int64_t rows) {
+  Activations take(const QuantizedMatrix& matrix, int64_t count) {
+    const int64_t rows = count == 1 ? 1 : rounded_up(count, 2);
     const int64_t stride = rounded_up(matrix.block_rows, kLanes);
     const int64_t cells = matrix.blocks * rows;
     grow(integers_, static_cast<size_t>(cells * stride));
@@ -85,7 +86,7 @@ void multiply(const Kernel& kernel, const OrtKernelContext* context, const Quant
               const Activations& activations, int64_t rows, const ProductOutput& out) {
   const int64_t groups = divided_up(matrix.panels, kPartPanels);
   const int64_t strips = divided_up(rows, std::min(kStripRows, std::max<int64_t>(1, kStripBytes / matrix.padded_rows())));
-  const int64_t strip = divided_up(rows, strips);
+  const int64_t strip = rounded_up(divided_up(rows, strips), 2);
   const int64_t wanted = std::min(kTasks, matrix.panels * matrix.panel_bytes() / kSerialWeightBytes);
   const int64_t groups_of_task = divided_up(groups, std::max<int64_t>(1, wanted));
   const int64_t columns = divided_up(groups, groups_of_task);

@@ -14,6 +14,9 @@ namespace {
 struct Avx2Vectors {
   static constexpr int kRows = 2;
   static constexpr int kColumns = 1;
+  static constexpr int kMatrixRows = 1;
+  static constexpr int kStepQuads = 1;
+  static constexpr bool kRewritesBytes = false;
   static constexpr int kPasses = 1;
   static constexpr int kFloatRows = 4;
   static constexpr int kFloatColumns = 1;

@@ -14,6 +14,9 @@ namespace {
 struct Avx512Vectors {
   static constexpr int kRows = 8;
   static constexpr int kColumns = 1;
+  static constexpr int kMatrixRows = 1;
+  static constexpr int kStepQuads = 1;
+  static constexpr bool kRewritesBytes = false;
   static constexpr int kPasses = 1;
   static constexpr int kFloatRows = 8;
   static constexpr int kFloatColumns = 3;

@@ -16,6 +16,9 @@ namespace {
 struct NeonDotVectors {
   static constexpr int kRows = 4;
   static constexpr int kColumns = 1;
+  static constexpr int kMatrixRows = 1;
+  static constexpr int kStepQuads = 2;
+  static constexpr bool kRewritesBytes = true;
   static constexpr int kPasses = 2;
   static constexpr int kFloatRows = 4;
   static constexpr int kFloatColumns = 1;
@@ -129,11 +132,12 @@ struct NeonDotVectors {
     });
   }
 
-  static EDGE_RAG_INLINE void store_bytes(uint8_t* to, const Ints& x) {
+  static EDGE_RAG_INLINE uint8x16_t low_bytes(const Ints& x) {
     const int16x8_t first = vcombine_s16(vmovn_s32(x.part[0]), vmovn_s32(x.part[1]));
     const int16x8_t second = vcombine_s16(vmovn_s32(x.part[2]), vmovn_s32(x.part[3]));
-    vst1q_u8(to, vreinterpretq_u8_s8(vcombine_s8(vmovn_s16(first), vmovn_s16(second))));
+    return vreinterpretq_u8_s8(vcombine_s8(vmovn_s16(first), vmovn_s16(second)));
   }
+  static EDGE_RAG_INLINE void store_bytes(uint8_t* to, const Ints& x) { vst1q_u8(to, low_bytes(x)); }
   static EDGE_RAG_INLINE void store_row(uint8_t* row, int64_t elements, int64_t at, const Ints& x) {
     store_bytes(row + at, each<Ints>([&](int i) { return vshrq_n_s32(x.part[i], 7); }));
     store_bytes(row + elements + at, each<Ints>([&](int i) { return vandq_s32(x.part[i], vdupq_n_s32(127)); }));
@@ -143,11 +147,13 @@ struct NeonDotVectors {
     for (int64_t i = 0; i < 4; ++i) store_row(row, kElements, at + i * kLanes, x[i]);
   }
 
+  // Two quads, one after the other. A factor's elements are picked by the instruction: a quad of a row that is loaded to
+  // all lanes would cost an instruction for every four that multiply.
   using Sum = Ints;
   struct Panel {
-    int8x16_t part[4];
+    int8x16_t part[8];
   };
-  using Factor = int8x16_t;
+  using Factor = int8x8_t;
 
   static EDGE_RAG_INLINE Sum zero() {
     return each<Sum>([](int) { return vdupq_n_s32(0); });
@@ -157,20 +163,37 @@ struct NeonDotVectors {
     return each<Sum>([&](int i) { return vshlq_n_s32(sum.part[i], 7); });
   }
   static EDGE_RAG_INLINE Ints finish(const Sum& sum) { return sum; }
-  static EDGE_RAG_INLINE Panel load_keys(const uint8_t* from) {
-    const uint8x16_t bias = vdupq_n_u8(kKeyBias);
-    return each<Panel>([&](int i) { return vreinterpretq_s8_u8(veorq_u8(vld1q_u8(from + 16 * i), bias)); });
+  static EDGE_RAG_INLINE int8x16_t without_bias(uint8x16_t x) {
+    return vreinterpretq_s8_u8(veorq_u8(x, vdupq_n_u8(kKeyBias)));
   }
-  static EDGE_RAG_INLINE Panel load_values(const uint8_t* from) {
-    return each<Panel>([&](int i) { return vreinterpretq_s8_u8(vld1q_u8(from + 16 * i)); });
+  static EDGE_RAG_INLINE Panel load_keys(const uint8_t* first, const uint8_t* second) {
+    Panel panel;
+    for (int i = 0; i < 4; ++i) {
+      panel.part[i] = without_bias(vld1q_u8(first + 16 * i));
+      panel.part[4 + i] = without_bias(vld1q_u8(second + 16 * i));
+    }
+    return panel;
+  }
+  static EDGE_RAG_INLINE Panel load_values(const uint8_t* first, const uint8_t* second) {
+    Panel panel;
+    for (int i = 0; i < 4; ++i) {
+      panel.part[i] = vreinterpretq_s8_u8(vld1q_u8(first + 16 * i));
+      panel.part[4 + i] = vreinterpretq_s8_u8(vld1q_u8(second + 16 * i));
+    }
+    return panel;
   }
   static EDGE_RAG_INLINE Factor factor(const uint8_t* row, int64_t elements, int pass, int64_t at) {
-    int32_t digits;
-    std::memcpy(&digits, row + pass * elements + at, sizeof(digits));
-    return vreinterpretq_s8_s32(vdupq_n_s32(digits));
+    return vreinterpret_s8_u8(vld1_u8(row + pass * elements + at));
+  }
+  // Written out, because of the intrinsic GCC 12 copies sums in every turn of some loops.
+  template <int kWhich>
+  static EDGE_RAG_INLINE int32x4_t dot_product(int32x4_t sum, int8x16_t bytes, Factor factor) {
+    asm("sdot %0.4s, %1.16b, %2.4b[%3]" : "+w"(sum) : "w"(bytes), "w"(factor), "i"(kWhich));
+    return sum;
   }
   static EDGE_RAG_INLINE Sum add_key_products(const Sum& sum, const Panel& panel, Factor factor) {
-    return each<Sum>([&](int i) { return vdotq_s32(sum.part[i], panel.part[i], factor); });
+    const Sum first = each<Sum>([&](int i) { return dot_product<0>(sum.part[i], panel.part[i], factor); });
+    return each<Sum>([&](int i) { return dot_product<1>(first.part[i], panel.part[4 + i], factor); });
   }
   static EDGE_RAG_INLINE Sum add_value_products(const Sum& sum, const Panel& panel, Factor factor) {
     return add_key_products(sum, panel, factor);
@@ -211,6 +234,11 @@ struct NeonDotVectors {
     }
   }
 
+  // Two lines of 8-bit weights.
+  static EDGE_RAG_INLINE void rewrite_bytes(const uint8_t* from, uint8_t* to) {
+    for (int i = 0; i < 8; ++i) vst1q_s8(reinterpret_cast<int8_t*>(to) + 16 * i, without_bias(vld1q_u8(from + 16 * i)));
+  }
+
   // The instruction takes signed bytes: what is above 127 is brought down by a bias.
   template <int kBits>
   struct Products {
@@ -220,26 +248,24 @@ struct NeonDotVectors {
 
     using Sum = NeonDotVectors::Sum;
     using Weights = Panel;
-    using Factor = int8x16_t;
+    using Factor = NeonDotVectors::Factor;
 
     static EDGE_RAG_INLINE Sum start(int32_t x) {
       return each<Sum>([&](int) { return vdupq_n_s32(x); });
     }
     static EDGE_RAG_INLINE Ints finish(const Sum& sum) { return sum; }
-    static EDGE_RAG_INLINE Weights load(const uint8_t* from) {
-      return kBits == 8 ? load_keys(from) : load_values(from);
+    static EDGE_RAG_INLINE Weights load(const uint8_t* from) { return load_keys(from, from + kLanes * kQuad); }
+    static EDGE_RAG_INLINE Weights load_rewritten(const uint8_t* from) { return load_values(from, from + kLanes * kQuad); }
+    static EDGE_RAG_INLINE Weights load_nibbles(const uint8_t* from) {
+      Weights weights;
+      for (int i = 0; i < 4; ++i) {
+        const uint8x16_t bytes = vld1q_u8(from + 16 * i);
+        weights.part[i] = vreinterpretq_s8_u8(low_nibbles(bytes));
+        weights.part[4 + i] = vreinterpretq_s8_u8(high_nibbles(bytes));
+      }
+      return weights;
     }
-    static EDGE_RAG_INLINE Weights load_low(const uint8_t* from) {
-      return each<Weights>([&](int i) { return vreinterpretq_s8_u8(low_nibbles(vld1q_u8(from + 16 * i))); });
-    }
-    static EDGE_RAG_INLINE Weights load_high(const uint8_t* from) {
-      return each<Weights>([&](int i) { return vreinterpretq_s8_u8(high_nibbles(vld1q_u8(from + 16 * i))); });
-    }
-    static EDGE_RAG_INLINE Factor factor(const int8_t* from) {
-      int32_t elements;
-      std::memcpy(&elements, from, sizeof(elements));
-      return vreinterpretq_s8_s32(vdupq_n_s32(elements));
-    }
+    static EDGE_RAG_INLINE Factor factor(const int8_t* from) { return vld1_s8(from); }
     static EDGE_RAG_INLINE Sum add(const Sum& sum, const Weights& weights, Factor factor) {
       return add_key_products(sum, weights, factor);
     }

@@ -20,6 +20,13 @@ struct ScalarVectors {
   // The register tile: rows, and vectors of lanes, that one pass over a page works on.
   static constexpr int kRows = 4;
   static constexpr int kColumns = 1;
+  // Rows of activations that a sum is of: 2 with matrix instructions. vectors_neon_i8mm.h says what is then different.
+  static constexpr int kMatrixRows = 1;
+  // Quads that are loaded and multiplied together, 1 or 2; with 2 a Panel and a Weights are of two, and a Factor is 8
+  // elements.
+  static constexpr int kStepQuads = 1;
+  // Whether 8-bit weights are rewritten, once for many rows, to the form in which they are multiplied.
+  static constexpr bool kRewritesBytes = false;
   // Passes over a row's elements; the sums of a pass count 128 times those of the next.
   static constexpr int kPasses = 1;
   // The same of products of floats.

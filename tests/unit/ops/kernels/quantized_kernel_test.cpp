@@ -82,12 +82,13 @@ Case make_case(std::mt19937& random) {
 std::vector<float> run(const QuantizedKernels& build, const Case& in, int64_t bound) {
   const QuantizedMatrix& matrix = in.matrix;
   const int64_t stride = (matrix.block_rows + kLanes - 1) / kLanes * kLanes;
-  const auto cells = static_cast<size_t>(matrix.blocks * in.rows);
+  const int64_t rows = in.rows == 1 ? 1 : (in.rows + 1) / 2 * 2;
+  const auto cells = static_cast<size_t>(matrix.blocks * rows);
   std::vector<int8_t> integers(cells * static_cast<size_t>(stride));
   std::vector<float> scales(cells);
   std::vector<float> sums(cells);
   std::vector<int32_t> offsets(cells);
-  const Activations activations{integers.data(), scales.data(), sums.data(), offsets.data(), in.rows, stride};
+  const Activations activations{integers.data(), scales.data(), sums.data(), offsets.data(), rows, stride};
   build.quantize(in.activations.data(), matrix, 0, in.rows, activations);
   const int64_t columns = matrix.columns / (in.gated ? 2 : 1);
   std::vector<float> result(static_cast<size_t>(in.rows * columns));

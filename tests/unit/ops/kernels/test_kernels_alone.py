@@ -61,12 +61,24 @@ def test_the_library_compiles_without_a_warning_and_its_kernels_agree_with_doubl
         assert tuple(names) == builds()
 
 
-def test_arm64_kernels_agree_with_double_precision_and_give_the_bits_of_this_machine(
-    here: Path, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def arm64(tmp_path_factory: pytest.TempPathFactory) -> Path:
     require(ARM64_COMPILER, ARM64_EMULATOR)
-    there = build(tmp_path, *ARM64_OPTIONS)
+    return build(tmp_path_factory.mktemp("arm64"), *ARM64_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("processor", "expected"),
+    [
+        ("cortex-a53", ["scalar"]),
+        ("cortex-a76", ["scalar", "neon_dot"]),
+        ("max", ["scalar", "neon_dot", "neon_i8mm"]),
+    ],
+)
+def test_arm64_kernels_are_those_the_processor_runs_and_give_the_bits_of_this_machine(
+    here: Path, arm64: Path, processor: str, expected: list[str]
+) -> None:
     for program in PROGRAMS:
-        checksum, *names = run(ARM64_EMULATOR, str(there / program), "12")
-        assert names == ["scalar", "neon_dot"]
+        checksum, *names = run(ARM64_EMULATOR, "-cpu", processor, str(arm64 / program), "12")
+        assert names == expected
         assert [checksum, "scalar"] == run(str(here / program), "12")[:2]
