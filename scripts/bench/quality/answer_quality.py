@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from edge_rag.core.answer import Citation, FinishReason
+
+_BEFORE: Final = re.compile(r"(- )?")
+_BETWEEN: Final = re.compile(r"\s+(- )?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ class Verdict:
     Attributes:
         found: Whether it is one, not the not-found answer.
         cites: Whether a citation is of the paragraph that holds the answer.
-        verbatim: Whether every character of it is stored text that a citation names.
+        verbatim: Whether every character of it is stored text that a citation names, or layout.
         contains: Whether it holds one of the texts that the question accepts.
     """
 
@@ -144,14 +149,17 @@ def judge(asked: Asked, given: Given, stored: Mapping[str, str]) -> Verdict:
 
 
 def is_verbatim(given: Given, stored: Mapping[str, str]) -> bool:
-    """Returns whether an answer is nothing but the stored text its citations name, a space between two."""
-    exact = all(
-        stored[citation.document][citation.start : citation.end]
-        == citation.text
-        == given.text[citation.answer_start : citation.answer_end]
-        for citation in given.citations
-    )
-    return exact and bool(given.text) and given.text == " ".join(citation.text for citation in given.citations)
+    """Returns whether an answer is nothing but the stored text its citations name, and white space and bullets between."""
+    end = 0
+    for number, citation in enumerate(given.citations):
+        stored_text = stored[citation.document][citation.start : citation.end]
+        if not stored_text == citation.text == given.text[citation.answer_start : citation.answer_end]:
+            return False
+        layout = _BETWEEN if number else _BEFORE
+        if not layout.fullmatch(given.text, end, citation.answer_start):
+            return False
+        end = citation.answer_end
+    return bool(given.citations) and end == len(given.text)
 
 
 def summarize(verdicts: Sequence[Verdict]) -> Summary:

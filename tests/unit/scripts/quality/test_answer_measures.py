@@ -36,6 +36,12 @@ def given(*citations: Citation) -> Given:
 
 RIGHT = given(citation("a.txt", 15, 36))
 BOTH = given(citation("b.txt", 0, 20), citation("a.txt", 15, 36, at=21))
+POINTS = Given(
+    f"- {BOTH.citations[0].text}\n- {BOTH.citations[1].text}",
+    (citation("b.txt", 0, 20, at=2), citation("a.txt", 15, 36, at=25)),
+    FinishReason.STOP,
+    0.5,
+)
 
 
 def test_a_quoted_answer_from_the_right_paragraph_has_all_merits() -> None:
@@ -63,11 +69,14 @@ def test_the_not_found_answer_has_no_merit_whatever_it_says() -> None:
         replace(RIGHT, citations=()),
         replace(RIGHT, text="", citations=()),
         replace(BOTH, citations=(BOTH.citations[0], replace(BOTH.citations[1], answer_start=20))),
+        replace(POINTS, text=POINTS.text.replace("\n- ", "\n* ")),
+        replace(POINTS, citations=POINTS.citations[:1]),
     ],
 )
 def test_an_answer_is_verbatim_only_if_every_character_is_stored_text_that_is_cited(altered: Given) -> None:
     assert is_verbatim(RIGHT, STORED)
     assert is_verbatim(BOTH, STORED)
+    assert is_verbatim(POINTS, STORED)
     assert not is_verbatim(altered, STORED)
 
 
