@@ -149,7 +149,7 @@ def judge(asked: Asked, given: Given, stored: Mapping[str, str]) -> Verdict:
 
 
 def is_verbatim(given: Given, stored: Mapping[str, str]) -> bool:
-    """Returns whether an answer is nothing but the stored text its citations name, and white space and bullets between."""
+    """Returns whether an answer is nothing but stored text that citations name, white space and bullets."""
     end = 0
     for number, citation in enumerate(given.citations):
         stored_text = stored[citation.document][citation.start : citation.end]
