@@ -7,9 +7,11 @@ loop, and the blocking client is generated from it (``scripts/generate_sync_clie
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar, cast
 
@@ -314,6 +316,32 @@ class SyncTransport:
         return action()
 
 
+@contextmanager
+def _cancelled_by_ctrl_c(call: _Cancellable) -> Iterator[None]:
+    """Cancels a call at Ctrl-C and raises KeyboardInterrupt when gRPC has returned.
+
+    Raised inside its code, KeyboardInterrupt may leave a lock held, and the channel's thread waits for it without end.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    interrupted = False
+
+    def cancel(number: int, frame: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+        call.cancel()
+
+    signal.signal(signal.SIGINT, cancel)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if interrupted:
+            raise KeyboardInterrupt
+
+
 class SyncReplies(Generic[_Reply]):
     """The replies of a call, in order; leaving its ``with`` block cancels the call if it has not ended."""
 
@@ -338,15 +366,11 @@ class SyncReplies(Generic[_Reply]):
         return self
 
     def __next__(self) -> _Reply:
-        try:
-            return next(self._call)
-        except (grpc.FutureCancelledError, grpc.RpcError) as failure:
-            _raise_sync(failure, self._address, self._outgoing)
-        except RuntimeError as failure:
-            # A signal between the release of gRPC's condition and its wait makes leaving it fail.
-            if isinstance(failure.__context__, KeyboardInterrupt):
-                raise failure.__context__ from None
-            raise
+        with _cancelled_by_ctrl_c(self._call):
+            try:
+                return next(self._call)
+            except (grpc.FutureCancelledError, grpc.RpcError) as failure:
+                _raise_sync(failure, self._address, self._outgoing)
 
 
 class _SyncOutgoing(Generic[_Request]):

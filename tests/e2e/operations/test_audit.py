@@ -119,8 +119,8 @@ def test_a_limit_shows_the_latest_and_unusable_fields_are_named(daemon: RunningD
 
 
 def test_the_command_line_shows_a_timeline_of_the_id_that_ask_prints(daemon: RunningDaemon) -> None:
-    asked = edge_rag(daemon, "ask", "--mode", "free", "--max-tokens", "24", QUESTION)
-    printed = re.search(r"^request (\w+)$", asked.stderr, re.M)
+    asked = edge_rag(daemon, "ask", "-v", "--mode", "free", "--max-tokens", "24", QUESTION)
+    printed = re.search(r" request (\w+)$", asked.stderr, re.M)
     assert printed is not None
     shown = edge_rag(daemon, "audit", "--request", printed.group(1))
     assert shown.exit_code == 0
@@ -145,7 +145,7 @@ def test_the_trail_as_json_is_a_line_a_decision(daemon: RunningDaemon) -> None:
 
 def test_an_unknown_request_is_said_to_be_unknown(daemon: RunningDaemon) -> None:
     shown = edge_rag(daemon, "audit", "--request", "never-asked")
-    assert (shown.exit_code, shown.stdout) == (0, "")
+    assert (shown.exit_code, shown.stdout) == (4, "")
     assert "never-asked" in shown.stderr
 
 

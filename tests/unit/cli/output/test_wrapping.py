@@ -44,13 +44,14 @@ def test_a_break_indents_and_without_a_width_nothing_changes() -> None:
 
 @pytest.mark.parametrize("columns", [30, 60, 120])
 def test_no_summary_in_a_help_is_cut(columns: int) -> None:
-    def helps(group: click.Group, name: str) -> Iterator[str]:
-        context = click.Context(group, info_name=name, terminal_width=columns)
+    def helps(group: click.Group, name: str, parent: click.Context | None = None) -> Iterator[str]:
+        # A command keeps the names of the help option that the first context gives it.
+        context = click.Context(group, parent, name, terminal_width=columns, **group.context_settings)
         yield group.get_help(context)
         for each in group.list_commands(context):
             command = group.get_command(context, each)
             if isinstance(command, click.Group):
-                yield from helps(command, each)
+                yield from helps(command, each, context)
 
     assert len(COMMANDS) > 20
     assert not any(
