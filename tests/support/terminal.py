@@ -14,6 +14,7 @@ from contextlib import contextmanager
 CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
 
 _PATIENCE_S = 60.0
+_AGAIN_S = 2.0
 _PROGRAM = (
     "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from edge_rag.cli.main import main; main()"  # Ctrl-C
 )
@@ -36,11 +37,23 @@ class Terminal:
         """Sends keys; ``\\r`` is Enter."""
         os.write(self._descriptor, keys.encode())
 
-    def wait_for(self, text: str) -> str:
+    def interrupt(self, text: str) -> str:
+        """Presses Ctrl-C until a text is shown; returns what ``wait_for`` does.
+
+        Python's readline does not see a signal that arrives just before it waits for the next key.
+        """
+        return self.wait_for(text, CTRL_C)
+
+    def wait_for(self, text: str, pressing: str = "") -> str:
         """Returns what is shown up to a text, which is shown next, and forgets it."""
         wanted, deadline = text.encode(), time.monotonic() + _PATIENCE_S
+        self.press(pressing)
         while wanted not in self._shown:
-            ready, _, _ = select.select([self._descriptor], [], [], max(0.0, deadline - time.monotonic()))
+            left = max(0.0, deadline - time.monotonic())
+            ready, _, _ = select.select([self._descriptor], [], [], min(left, _AGAIN_S) if pressing else left)
+            if not ready and pressing and time.monotonic() < deadline:
+                self.press(pressing)
+                continue
             assert ready, f"not shown: {text!r}, but {self._shown!r}"
             self._shown += os.read(self._descriptor, 1 << 16)
         before, _, self._shown = self._shown.partition(wanted)

@@ -47,8 +47,7 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_keeps_the_chat(scripted: Scri
         terminal.wait_for("> ")
         terminal.press("not this")
         terminal.wait_for("not this")
-        terminal.press(CTRL_C)
-        terminal.wait_for("> ")
+        terminal.interrupt("> ")
         terminal.press(UP + "\x7f, again?\r")  # the last line, edited
         terminal.wait_for("Answer 2.")
         terminal.wait_for("> ")
@@ -64,8 +63,7 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_keeps_the_chat(scripted: Scri
         terminal.wait_for("> ")
         terminal.press(UP)
         terminal.wait_for("two, again?")
-        terminal.press(CTRL_C)
-        terminal.wait_for("> ")
+        terminal.interrupt("> ")
         terminal.press(CTRL_D)
         assert terminal.ended() == 0
     with edge_rag_at_a_terminal("chat", "--no-history", "--server", scripted.address, environment=home) as terminal:
