@@ -1,0 +1,1 @@
+"""What a release consists of; run by scripts/release. Standard library only, so that any Python 3.11 runs it."""
