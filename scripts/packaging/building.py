@@ -89,7 +89,7 @@ class Sources:
 
 @contextmanager
 def committed_sources() -> Iterator[Sources]:
-    """Extracts the last commit into a temporary folder, each time another one, so that its path cannot hide in a file."""
+    """Extracts the last commit into a new temporary folder: a path of the build that got into a file would show."""
     commit = run("git", "rev-parse", "HEAD", cwd=ROOT).strip()
     if run("git", "status", "--porcelain", cwd=ROOT):
         say("The checkout has changes that are not committed; they are not part of the release.")
@@ -154,7 +154,16 @@ def _daemon(sources: Sources, out: Path, machine: Machine) -> Path:
 
 def _wheel(sources: Sources, out: Path, project: Path, environment: dict[str, str], settings: list[str]) -> Path:
     before = set(out.iterdir())
-    pip = [tools() / "python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    pip: list[str | Path] = [
+        tools() / "python",
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+    ]
     given = [f"--config-settings={setting}" for setting in settings]
     run(*pip, *given, "--wheel-dir", out, project, environment=_path() | _epoch(sources) | environment)
     (wheel,) = set(out.iterdir()) - before

@@ -42,7 +42,16 @@ class CleanRoot:
         else:
             binds += ["--unshare-net"]
         system = ["bwrap", "--bind", str(self.folder), "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
-        system += ["--tmpfs", "/mnt", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--clearenv", "--chdir", "/"]
+        system += [
+            "--tmpfs",
+            "/mnt",
+            "--unshare-pid",
+            "--unshare-ipc",
+            "--die-with-parent",
+            "--clearenv",
+            "--chdir",
+            "/",
+        ]
         environment = {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": "/root",
