@@ -16,6 +16,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 import edge_rag
+from edge_rag.bootstrap.alerts import BoxAlerts, passed_time
 from edge_rag.bootstrap.app import build
 from edge_rag.bootstrap.network import (
     certificates,
@@ -48,6 +49,7 @@ from edge_rag.telemetry.engine_observer import EngineObserver, LivenessMonitor
 from edge_rag.telemetry.logs import configure_logging
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.metrics.components import (
+    AlertMetrics,
     BoardMetrics,
     LibraryMetrics,
     OffloadMetrics,
@@ -163,11 +165,14 @@ async def _serve(
             await http.stop(grace_s=0)
         await server.stop(grace_s=0)
         raise
+    scheduled = app.scheduled_backups(settings.backup.schedule)
     try:
         observer.metrics.read_from(app.generator.stats, lambda: 0 if audit_file is None else audit_file.dropped)
         registry.register(OffloadMetrics(app.remotes))
         zones = partial(temperatures, settings.throttle.root)
         registry.register(BoardMetrics(observer.activity, zones, app.throttling, app.memory_pressure))
+        passed = await asyncio.to_thread(passed_time, settings.data_directory)
+        alerts = BoxAlerts(settings, passed, scheduled.state, app.directory.damage)
         collector = StatusCollector(
             pipeline=app.pipeline,
             generator=app.generator,
@@ -190,10 +195,13 @@ async def _serve(
             damage=app.directory.damage,
             certificates=partial(certificates, settings),
             last_backup=lambda: app.directory.stored_backups.last,
+            scheduled=scheduled.state,
+            alerts=alerts.read,
         )
         registry.register(StageMetrics(collector.stages))
         registry.register(PlacementMetrics(app.models))
         registry.register(LibraryMetrics(app.directory.damage))
+        registry.register(AlertMetrics(alerts.read, alerts.free_bytes))
         if app.sources is not None and app.directory.token_vectors is not None:
             registry.register(TokenVectorMetrics(app.sources, app.directory.token_vectors.use))
         if settings.metrics.port is not None:
@@ -227,6 +235,7 @@ async def _serve(
         )
         if signals.stop:
             return
+        scheduled.start()
         freeze_gc()
         await server.serving(writes=app.directory.damage is None)
         log.info(
@@ -260,6 +269,7 @@ async def _serve(
         audit.close()
         app.directory.spool.drain()
         app.ingest.drain()
+        await asyncio.to_thread(scheduled.close)
         await asyncio.to_thread(app.model_jobs.close)
         await server.draining()
         try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,8 @@ from edge_rag.bootstrap.startup_log import log_ignored_generator, log_memory_pla
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
 from edge_rag.core.monitoring.resources import MemoryPressureState, PassageSources, Throttling
-from edge_rag.core.monitoring.status import ModelInUse, RemoteInUse
+from edge_rag.core.monitoring.schedule import Schedule
+from edge_rag.core.monitoring.status import ModelInUse, RemoteInUse, StoredBackup
 from edge_rag.core.query import QueryRewriting
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.probe import probe
@@ -52,9 +54,10 @@ from edge_rag.retriever.open_directory import (
     open_data_directory,
 )
 from edge_rag.runtime.model_folder.manifest import MANIFEST_NAME, ModelRole
-from edge_rag.runtime.session.process import freeze_gc, trim_malloc
+from edge_rag.runtime.session.process import freeze_gc, lower_priority, trim_malloc
 from edge_rag.runtime.session.sessions import configure_thread_pool, provider_devices
 from edge_rag.storage.backup import KV, describe
+from edge_rag.storage.recovery.scheduled_backups import ScheduledBackups, make_verified
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.engine_observer import EngineObserver
 from edge_rag.telemetry.metrics.calls import Metrics
@@ -167,6 +170,25 @@ class App:
             f"{model.role} {model.name}": describe(find(model.name) / MANIFEST_NAME)[1] for model in self.models()
         }
         return self.directory.backups.make(hashes)
+
+    def scheduled_backups(self, schedule: str | None) -> ScheduledBackups:
+        """Returns what makes backups by a schedule, not started yet; never in recovery mode, which makes none.
+
+        Args:
+            schedule: A valid schedule; None for never.
+        """
+        stored = self.directory.stored_backups
+
+        def make(is_cancelled: Callable[[], bool]) -> StoredBackup:
+            pause = partial(self.ingest_yield.yield_to_queries, is_ended=is_cancelled)
+            return make_verified(stored, self.backup(), self.directory.backups.size_bytes(), pause, is_cancelled)
+
+        def newest() -> datetime | None:
+            kept = stored.list()
+            return kept[0].created_at if kept else None
+
+        wanted = None if schedule is None or self.directory.damage is not None else Schedule.parse(schedule)
+        return ScheduledBackups(wanted, make, newest, begin=lower_priority)
 
     def cancel_queries(self) -> None:
         """Ends unfinished queries, and those that arrive later, with NotReady."""
@@ -396,6 +418,7 @@ def _retriever_options(settings: Settings, plan: MemoryPlan, parsers: int) -> Re
         files_bytes=settings.ingest.files_mib * _MIB,
         keep_originals=settings.ingest.keep_originals,
         token_vector_bytes=token_vector_bytes(settings),
+        backups_kept=settings.backup.keep,
     )
 
 

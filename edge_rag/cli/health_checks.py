@@ -16,9 +16,12 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edge_rag.cli.files.watch_report import watch_alerts
 from edge_rag.client import Client, ClientError
 from edge_rag.config.sections import HttpSettings
 from edge_rag.config.settings import Settings
+from edge_rag.core.monitoring.alerts import LOW_DISK_BYTES
+from edge_rag.core.monitoring.status import Alert, AlertKind, AlertSeverity
 from edge_rag.device.advice import advise
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import MemoryPlan
@@ -91,6 +94,23 @@ def settings_checks(settings: Settings, daemon: DaemonStatus | None = None) -> I
     yield http_check(settings.http, settings.http.missing_packages())
 
 
+def alerts_of(settings: Settings, daemon: DaemonStatus | None) -> tuple[Alert, ...]:
+    """Returns what is wrong on the box, from its daemon or, if none runs, from its files."""
+    from edge_rag.bootstrap.alerts import alerts_without_daemon
+
+    return (*(alerts_without_daemon(settings) if daemon is None else daemon.alerts), *watch_alerts())
+
+
+def alert_checks(alerts: Sequence[Alert]) -> Iterator[Check]:
+    """Reports what is wrong on the box, without what other checks say: the disk and the documents."""
+    found = [each for each in alerts if each.kind not in (AlertKind.DISK, AlertKind.LIBRARY)]
+    for alert in found:
+        verdict = Verdict.FAIL if alert.severity is AlertSeverity.CRITICAL else Verdict.WARN
+        yield Check(alert.kind.value, verdict, alert.problem, alert.action)
+    if not found:
+        yield Check("alerts", Verdict.OK, "certificates, scheduled backups, watched folders and the clock are well")
+
+
 def python_check(version: tuple[int, int, int], machine: str) -> Check:
     """Checks the interpreter's version."""
     detail = f"{'.'.join(map(str, version))} on {machine}"
@@ -120,7 +140,7 @@ def data_directory_check(directory: Path) -> Check:
     free = shutil.disk_usage(existing).free
     state = "" if directory.exists() else ", will be created"
     detail = f"{directory}{state}, {free / _GIB:.1f} GiB free"
-    if free < _GIB:
+    if free < LOW_DISK_BYTES:
         return Check("data", Verdict.WARN, detail, "free some space; documents are refused when the disk is full")
     return Check("data", Verdict.OK, detail)
 

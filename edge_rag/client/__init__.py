@@ -81,6 +81,9 @@ from edge_rag.core.monitoring.resources import (
     Throttling,
 )
 from edge_rag.core.monitoring.status import (
+    Alert,
+    AlertKind,
+    AlertSeverity,
     BackupWay,
     CertificateInUse,
     CompletedBackup,
@@ -116,6 +119,9 @@ from edge_rag.wire.types import (
 __all__ = [
     "Aborted",
     "AccessError",
+    "Alert",
+    "AlertKind",
+    "AlertSeverity",
     "AllOf",
     "AlreadyExists",
     "AnswerMode",

@@ -1,4 +1,4 @@
-"""Sections of the settings: models, observability, throttling, discovery, limits, TLS and access."""
+"""Sections of the settings: models, observability, backups, throttling, discovery, limits, TLS and access."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from edge_rag.config.paths import default_models_directory
 from edge_rag.core.address import DEFAULT_HTTP_ADDRESS
+from edge_rag.core.monitoring.schedule import Schedule
 
 
 def _absolute(path: Path) -> Path:
@@ -100,6 +101,27 @@ class AuditSettings(Section):
     )
     file_mib: int = Field(default=16, ge=1, le=4096, description="Size at which the audit file is rotated, MiB.")
     files_kept: int = Field(default=4, ge=1, le=100, description="Rotated audit files that are kept.")
+
+
+class BackupSettings(Section):
+    """Backups on the box."""
+
+    schedule: str | None = Field(
+        default=None,
+        description="When a backup is made on the box, tried by restoring it, and kept: a local time of the day as "
+        "`02:30`, of the week as `sun 02:30`, or an interval as `12h` or `7d`. The first, and one that was missed, is "
+        "made five minutes after the next start. Unset: never.",
+    )
+    keep: int = Field(
+        default=3, ge=1, le=100, description="Backups kept on the box, made by hand or schedule; the oldest go."
+    )
+
+    @field_validator("schedule")
+    @classmethod
+    def _is_a_schedule(cls, value: str | None) -> str | None:
+        if value is not None:
+            Schedule.parse(value)
+        return value
 
 
 class MetricSettings(Section):

@@ -20,6 +20,7 @@ from edge_rag.config.renamed import reject_renamed_keys, reject_renamed_variable
 from edge_rag.config.sections import (
     AccessSettings,
     AuditSettings,
+    BackupSettings,
     DirectoryPath,
     DiscoverySettings,
     FilePath,
@@ -88,6 +89,7 @@ class Settings(BaseSettings):
     access: AccessSettings = Field(default_factory=AccessSettings)
     discovery: DiscoverySettings = Field(default_factory=DiscoverySettings)
     audit: AuditSettings = Field(default_factory=AuditSettings)
+    backup: BackupSettings = Field(default_factory=BackupSettings)
     metrics: MetricSettings = Field(default_factory=MetricSettings)
     traces: TraceSettings = Field(default_factory=TraceSettings)
     throttle: ThrottleSettings = Field(default_factory=ThrottleSettings)

@@ -114,6 +114,7 @@ class RetrieverOptions:
         files_bytes: Most bytes of all files together that were sent to become documents.
         keep_originals: Whether the bytes of documents are kept that are stored from now on.
         token_vector_bytes: Most bytes of kept token vectors; 0 removes them.
+        backups_kept: Most backups that are kept on the box.
     """
 
     chunk_tokens: int = 120
@@ -128,6 +129,7 @@ class RetrieverOptions:
     files_bytes: int = 4 << 30
     keep_originals: bool = True
     token_vector_bytes: int = 0
+    backups_kept: int = 3
 
 
 class OpenDirectory:
@@ -319,7 +321,7 @@ def open_data_directory(
             AttachmentStore(database, spool),
             FeedbackStore(database),
             backups,
-            StoredBackups(home / BACKUPS),
+            StoredBackups(home / BACKUPS, options.backups_kept),
             collections,
             EvaluationStore(database),
             damage,

@@ -16,9 +16,11 @@ import psutil
 import edge_rag
 from edge_rag.core.identity import Role
 from edge_rag.core.ids import RequestId
+from edge_rag.core.monitoring.alerts import BackupState
 from edge_rag.core.monitoring.metrics import UsageReport
 from edge_rag.core.monitoring.resources import MemoryPlanReport, MemoryPressureState, Temperature, Throttling
 from edge_rag.core.monitoring.status import (
+    Alert,
     BackupWay,
     CertificateInUse,
     CompletedBackup,
@@ -221,6 +223,8 @@ class StatusCollector:
         damage: What is damaged of the library; None if nothing is.
         certificates: Returns the certificates in use.
         last_backup: Returns the latest complete backup.
+        scheduled: Returns the state of scheduled backups.
+        alerts: Returns what is wrong on the box.
     """
 
     pipeline: Pipeline
@@ -244,6 +248,8 @@ class StatusCollector:
     damage: LibraryDamage | None
     certificates: Callable[[], tuple[CertificateInUse, ...]]
     last_backup: Callable[[], CompletedBackup | None]
+    scheduled: Callable[[], BackupState]
+    alerts: Callable[[], tuple[Alert, ...]]
 
     def status(self, state: DaemonState) -> DaemonStatus:
         """Returns the status; reads the number of documents from the database."""
@@ -281,6 +287,8 @@ class StatusCollector:
             damage=self.damage,
             certificates=self.certificates(),
             last_backup=self.last_backup(),
+            next_backup=self.scheduled().next_at,
+            alerts=self.alerts(),
         )
 
     def stages(self) -> tuple[StageSnapshot, ...]:

@@ -280,6 +280,17 @@ class Backups:
             shutil.rmtree(self._folder / _FOLDER, ignore_errors=True)
             self._running.release()
 
+    def size_bytes(self) -> int:
+        """Returns about how large a backup would be now, from the sizes of the files; more rather than less."""
+        files = [self._folder / f"{DATABASE}{ending}" for ending in ("", "-wal")]
+        folders = [self._folder / name for name in (SPOOL, ORIGINALS)]
+        files += [each for folder in folders if folder.is_dir() for each in folder.iterdir()]
+        size = 0
+        for file in files:
+            with suppress(OSError):  # deleted meanwhile
+                size += file.stat().st_size
+        return size
+
     def _make(self, spool: Path, originals: Path, models: Mapping[str, str]) -> Iterator[bytes]:
         scratch = self._folder / _FOLDER
         shutil.rmtree(scratch, ignore_errors=True)
@@ -353,6 +364,17 @@ def check_database(path: Path) -> DatabaseContents:
             return DatabaseContents(schema, documents, tuple(name for (name,) in queued), tuple(originals))
     except apsw.Error as error:
         raise StorageCorrupt(f"{path} is damaged: {error}") from error
+
+
+def newest_record(database: Path) -> datetime | None:
+    """Returns when the newest document of a database was stored, UTC; None without any, or if that cannot be read."""
+    if not database.exists():
+        return None
+    load_page_checksums()
+    with suppress(apsw.Error), closing(apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+        (newest,) = connection.execute("SELECT max(ingested_at) FROM documents").fetchone()
+        return None if newest is None else datetime.fromisoformat(newest)
+    return None
 
 
 def forget_originals(database: Path, names: Collection[str]) -> None:

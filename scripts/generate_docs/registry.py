@@ -19,6 +19,7 @@ from edge_rag.core.placement import ModelStage, Placement, Precision, Provider
 from edge_rag.telemetry.activity import Activity, Latencies
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.metrics.components import (
+    AlertMetrics,
     BoardMetrics,
     LibraryMetrics,
     OffloadMetrics,
@@ -52,6 +53,7 @@ def registry() -> CollectorRegistry:
     made.register(StageMetrics(lambda: (StageSnapshot("retriever", 1, 2, 1, 1, 1),)))
     made.register(OffloadMetrics(lambda: (_REMOTE,)))
     made.register(LibraryMetrics(None))
+    made.register(AlertMetrics(lambda: (), lambda: 0))
     made.register(TokenVectorMetrics(PassageSources, lambda: TokenVectorUse(0, 0, 0)))
     placement = Placement(ModelStage.EMBEDDER, Provider.QNN, Provider.CPU, "", Precision.MODEL)
     made.register(PlacementMetrics(lambda: (ModelInUse("minilm", "", placement),)))

@@ -53,6 +53,70 @@ DAEMON_STATE_RECOVERY: DaemonState.ValueType  # 4
 """Answers questions from what is whole of a damaged library, and refuses changes with FAILED_PRECONDITION."""
 Global___DaemonState: _TypeAlias = DaemonState  # noqa: Y015
 
+class _AlertKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AlertKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AlertKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ALERT_KIND_UNSPECIFIED: _AlertKind.ValueType  # 0
+    """Never sent."""
+    ALERT_KIND_LIBRARY: _AlertKind.ValueType  # 1
+    """Stored documents are damaged."""
+    ALERT_KIND_CERTIFICATE: _AlertKind.ValueType  # 2
+    """A certificate is near its end, has expired or cannot be read."""
+    ALERT_KIND_DISK: _AlertKind.ValueType  # 3
+    """The data directory's disk is nearly full."""
+    ALERT_KIND_BACKUP: _AlertKind.ValueType  # 4
+    """A scheduled backup failed or is overdue."""
+    ALERT_KIND_CLOCK: _AlertKind.ValueType  # 5
+    """The time is wrong."""
+    ALERT_KIND_WATCH: _AlertKind.ValueType  # 6
+    """Files of a watched folder failed, or nothing watches it any more. Not sent; clients add what they know themselves."""
+
+class AlertKind(_AlertKind, metaclass=_AlertKindEnumTypeWrapper):
+    """What an alert is about."""
+
+ALERT_KIND_UNSPECIFIED: AlertKind.ValueType  # 0
+"""Never sent."""
+ALERT_KIND_LIBRARY: AlertKind.ValueType  # 1
+"""Stored documents are damaged."""
+ALERT_KIND_CERTIFICATE: AlertKind.ValueType  # 2
+"""A certificate is near its end, has expired or cannot be read."""
+ALERT_KIND_DISK: AlertKind.ValueType  # 3
+"""The data directory's disk is nearly full."""
+ALERT_KIND_BACKUP: AlertKind.ValueType  # 4
+"""A scheduled backup failed or is overdue."""
+ALERT_KIND_CLOCK: AlertKind.ValueType  # 5
+"""The time is wrong."""
+ALERT_KIND_WATCH: AlertKind.ValueType  # 6
+"""Files of a watched folder failed, or nothing watches it any more. Not sent; clients add what they know themselves."""
+Global___AlertKind: _TypeAlias = AlertKind  # noqa: Y015
+
+class _AlertSeverity:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AlertSeverityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AlertSeverity.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ALERT_SEVERITY_UNSPECIFIED: _AlertSeverity.ValueType  # 0
+    """Never sent."""
+    ALERT_SEVERITY_WARNING: _AlertSeverity.ValueType  # 1
+    """Something will stop working, or is less safe."""
+    ALERT_SEVERITY_CRITICAL: _AlertSeverity.ValueType  # 2
+    """Something does not work."""
+
+class AlertSeverity(_AlertSeverity, metaclass=_AlertSeverityEnumTypeWrapper):
+    """How bad something is."""
+
+ALERT_SEVERITY_UNSPECIFIED: AlertSeverity.ValueType  # 0
+"""Never sent."""
+ALERT_SEVERITY_WARNING: AlertSeverity.ValueType  # 1
+"""Something will stop working, or is less safe."""
+ALERT_SEVERITY_CRITICAL: AlertSeverity.ValueType  # 2
+"""Something does not work."""
+Global___AlertSeverity: _TypeAlias = AlertSeverity  # noqa: Y015
+
 class _IndexKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -511,6 +575,8 @@ class GetStatusResponse(_message.Message):
     CERTIFICATES_FIELD_NUMBER: _builtins.int
     LAST_BACKUP_FIELD_NUMBER: _builtins.int
     CONSOLE_ADDRESS_FIELD_NUMBER: _builtins.int
+    NEXT_BACKUP_FIELD_NUMBER: _builtins.int
+    ALERTS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the daemon."""
     state: Global___DaemonState.ValueType
@@ -591,6 +657,14 @@ class GetStatusResponse(_message.Message):
     def last_backup(self) -> Global___CompletedBackup:
         """The latest complete backup; absent if there was none."""
 
+    @_builtins.property
+    def next_backup(self) -> _timestamp_pb2.Timestamp:
+        """When the next scheduled backup is due, UTC; absent without a schedule."""
+
+    @_builtins.property
+    def alerts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Alert]:
+        """What is wrong on the box and what to do, the critical first."""
+
     def __init__(
         self,
         *,
@@ -618,14 +692,50 @@ class GetStatusResponse(_message.Message):
         certificates: _abc.Iterable[Global___Certificate] | None = ...,
         last_backup: Global___CompletedBackup | None = ...,
         console_address: _builtins.str = ...,
+        next_backup: _timestamp_pb2.Timestamp | None = ...,
+        alerts: _abc.Iterable[Global___Alert] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["damage", b"damage", "engine", b"engine", "last_backup", b"last_backup", "memory", b"memory", "pressure", b"pressure", "started_at", b"started_at", "throttling", b"throttling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["damage", b"damage", "engine", b"engine", "last_backup", b"last_backup", "memory", b"memory", "next_backup", b"next_backup", "pressure", b"pressure", "started_at", b"started_at", "throttling", b"throttling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "certificates", b"certificates", "collections", b"collections", "console_address", b"console_address", "damage", b"damage", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "http_address", b"http_address", "indexes", b"indexes", "last_backup", b"last_backup", "latencies", b"latencies", "memory", b"memory", "models", b"models", "pressure", b"pressure", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "throttling", b"throttling", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "alerts", b"alerts", "certificates", b"certificates", "collections", b"collections", "console_address", b"console_address", "damage", b"damage", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "http_address", b"http_address", "indexes", b"indexes", "last_backup", b"last_backup", "latencies", b"latencies", "memory", b"memory", "models", b"models", "next_backup", b"next_backup", "pressure", b"pressure", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "throttling", b"throttling", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class Alert(_message.Message):
+    """Something that is wrong on the box."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    SEVERITY_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    kind: Global___AlertKind.ValueType
+    """What it is about."""
+    severity: Global___AlertSeverity.ValueType
+    """How bad it is."""
+    problem: _builtins.str
+    """What is wrong, with names of files, for operators."""
+    action: _builtins.str
+    """What to do."""
+    def __init__(
+        self,
+        *,
+        kind: Global___AlertKind.ValueType = ...,
+        severity: Global___AlertSeverity.ValueType = ...,
+        problem: _builtins.str = ...,
+        action: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "kind", b"kind", "problem", b"problem", "severity", b"severity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Alert: _TypeAlias = Alert  # noqa: Y015
 
 @_typing.final
 class Certificate(_message.Message):

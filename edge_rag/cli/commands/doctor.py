@@ -68,6 +68,8 @@ def doctor(
     from edge_rag.cli.health_checks import (
         Check,
         Verdict,
+        alert_checks,
+        alerts_of,
         device_checks,
         device_json,
         installation_checks,
@@ -100,6 +102,7 @@ def doctor(
             device = inspect_device(settings, 0 if daemon is None else daemon.resident_bytes)
             checks.extend(device_checks(device, settings))
         checks.extend(settings_checks(settings, daemon))
+        checks.extend(alert_checks(alerts_of(settings, daemon)))
     failed = any(check.verdict is Verdict.FAIL for check in checks)
     if as_json:
         report = [asdict(check) | {"verdict": check.verdict.value} for check in checks]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import click
@@ -48,6 +49,8 @@ def status(
     """Shows the status of a daemon. Models, queues, batch, KV cache, latencies and collections."""
     if interval_s is not None and not watch:
         raise click.UsageError("--interval needs --watch.")
+    from edge_rag.cli.files.watch_report import watch_alerts
+
     with options.open_client(server, timeout_s) as client:
         if wait_s is not None:
             client.wait_until_serving(wait_s)
@@ -56,6 +59,7 @@ def status(
 
             return watch_status(client, interval_s or 1.0, as_json)
         report = client.status()
+    report = replace(report, alerts=(*report.alerts, *watch_alerts()))
     if as_json:
         from edge_rag.core.shapes.encoder import encode
 

@@ -167,11 +167,16 @@ def _problem(path: Path, name: str, state: os.stat_result, link: bool, inside: P
 _FORMAT: Final = 1
 
 
-def state_file(folder: Path, collection: str, server: str) -> Path:
-    """Returns the state file for a folder, collection and server, below XDG_STATE_HOME or ~/.local/state."""
+def watch_folder() -> Path:
+    """Returns the folder of the state files, below XDG_STATE_HOME or ~/.local/state."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home, "edge-rag", "watch")
+
+
+def state_file(folder: Path, collection: str, server: str) -> Path:
+    """Returns the state file for a folder, collection and server."""
     identity = hashlib.sha256("\0".join((str(folder), collection, server)).encode()).hexdigest()[:24]
-    return Path(home, "edge-rag", "watch", f"{identity}.json")
+    return watch_folder() / f"{identity}.json"
 
 
 def read_state(path: Path) -> dict[str, SyncedFile]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from edge_rag.cli.output.answers import format_duration
 from edge_rag.core.monitoring.resources import MemoryPlanReport, MemoryPressureState, Throttling
 from edge_rag.core.monitoring.status import (
+    Alert,
     CertificateInUse,
     CompletedBackup,
     DaemonStatus,
@@ -30,6 +32,7 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
         *([f"http         {report.http_address}"] if report.http_address else ()),
         *([f"console      open {report.console_address} in a browser"] if report.console_address else ()),
         f"data         {report.data_directory}",
+        *alert_lines(report.alerts),
         *damage_lines(report.damage),
         *(f"{m.role:<12} {m.name}, {m.detail}; {placement_line(m.placement)}" for m in report.models),
         *([] if writes else ["generator    none: answers are quoted, modes cite and free are refused"]),
@@ -53,6 +56,7 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
         f"collections  {documents}",
         *(f"index        {index_line(index)}" for index in report.indexes),
         f"backup       {backup_line(report.last_backup, now)}",
+        *([f"backup       the next is due {report.next_backup:%Y-%m-%d %H:%M} UTC"] if report.next_backup else ()),
         *(f"certificate  {certificate_line(certificate, now)}" for certificate in report.certificates),
     ]
 
@@ -67,6 +71,15 @@ def engine_lines(engine: EngineStats) -> list[str]:
         f" {engine.computed_per_s:.1f}/s computed in the last 5 s",
         f"kv cache     {engine.pages_used} of {engine.pages} pages of {engine.page_tokens} tokens held,"
         f" {engine.pages_cached} cached, {engine.kv_bytes / 2**20:.1f} MiB",
+    ]
+
+
+def alert_lines(alerts: Sequence[Alert]) -> list[str]:
+    """Formats what is wrong and what to do; empty if nothing is."""
+    return [
+        line
+        for alert in alerts
+        for line in (f"{alert.severity.value:<12} {alert.problem}", f"{'':<12} -> {alert.action}")
     ]
 
 

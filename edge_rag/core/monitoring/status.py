@@ -360,6 +360,49 @@ class CompletedBackup:
     way: BackupWay | Unrecognized
 
 
+class AlertKind(Enum):
+    """What an alert is about.
+
+    LIBRARY: stored documents are damaged. CERTIFICATE: one is near its end, has expired or cannot be read. DISK: the
+    data directory's disk is nearly full. BACKUP: a scheduled backup failed or is overdue. CLOCK: the time is wrong.
+    WATCH: files of a watched folder failed, or nothing watches it any more; known where `edge-rag watch` runs.
+    """
+
+    LIBRARY = "library"
+    CERTIFICATE = "certificate"
+    DISK = "disk"
+    BACKUP = "backup"
+    CLOCK = "clock"
+    WATCH = "watch"
+
+
+class AlertSeverity(Enum):
+    """How bad it is.
+
+    WARNING: something will stop working, or is less safe. CRITICAL: something does not work.
+    """
+
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something that is wrong on the box.
+
+    Attributes:
+        kind: What it is about.
+        severity: How bad it is.
+        problem: What is wrong, with names of files, for operators.
+        action: What to do.
+    """
+
+    kind: AlertKind | Unrecognized
+    severity: AlertSeverity | Unrecognized
+    problem: str
+    action: str
+
+
 @dataclass(frozen=True, slots=True)
 class StoredBackup:
     """A backup that is kept on the box.
@@ -404,6 +447,8 @@ class DaemonStatus:
         console_address: URL that opens the console in a browser; empty if it is not served.
         certificates: Certificates in use; empty without TLS.
         last_backup: The latest complete backup; None if there was none.
+        next_backup: When the next scheduled backup is due, UTC; None without a schedule.
+        alerts: What is wrong on the box and what to do, the critical first.
     """
 
     version: str
@@ -430,3 +475,5 @@ class DaemonStatus:
     console_address: str = ""
     certificates: tuple[CertificateInUse, ...] = ()
     last_backup: CompletedBackup | None = None
+    next_backup: datetime | None = None
+    alerts: tuple[Alert, ...] = ()

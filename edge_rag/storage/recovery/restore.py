@@ -48,7 +48,6 @@ def restore(archive: Path, directory: Path, replace: bool) -> Manifest:
     """
     if not archive.is_file():
         raise BackupInvalid(f"{archive} is not a file")
-    load_page_checksums()
     with DataDirectory(directory):
         database = directory / DATABASE
         if database.exists() and not replace:
@@ -57,7 +56,7 @@ def restore(archive: Path, directory: Path, replace: bool) -> Manifest:
         shutil.rmtree(scratch, ignore_errors=True)
         try:
             scratch.mkdir(mode=0o700)
-            manifest = _unpack(archive, scratch)
+            manifest = try_restore(archive, scratch)
             _set_id(scratch / DATABASE, _id_of(database) or secrets.token_hex(_ID_BYTES))
             # Saved KV pages of the replaced text must not be found under epochs that are used again.
             if (directory / KV).exists():
@@ -72,7 +71,21 @@ def restore(archive: Path, directory: Path, replace: bool) -> Manifest:
     return manifest
 
 
-def _unpack(archive: Path, scratch: Path) -> Manifest:
+def try_restore(archive: Path, scratch: Path) -> Manifest:
+    """Restores a backup into a folder and checks every file and the whole database, as ``restore`` does.
+
+    Args:
+        archive: The backup.
+        scratch: An empty folder, which gets the files.
+
+    Returns:
+        The backup's manifest.
+
+    Raises:
+        BackupInvalid: It is not a complete backup, or a newer edge-rag wrote it.
+        OSError: A file could not be read or written.
+    """
+    load_page_checksums()
     manifest = unpack(archive, scratch)
     if manifest.schema > NEWEST_SCHEMA:
         raise BackupInvalid(

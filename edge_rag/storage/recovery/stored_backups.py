@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -21,13 +22,11 @@ from edge_rag.errors import FileNotFound, RequestCancelled, StorageError, Storag
 BACKUPS: Final = "backups"
 """Their folder in the data directory."""
 
-BACKUPS_KEPT: Final = 3
-"""Most backups on the box; one more replaces the oldest. Each is as large as all documents with their vectors."""
-
 _NAME: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z\.edge-rag")
 _TIME: Final = "%Y%m%dT%H%M%SZ.edge-rag"
 _LAST: Final = "last.json"
 _PARTIAL: Final = "new.part"
+_SCRATCH: Final = "restored.part"
 _BLOCK_BYTES: Final = 1 << 18
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -46,26 +45,42 @@ class StoredBackups:
 
     Args:
         folder: The folder; created with the first backup.
+        keep: Most backups; one more replaces the oldest. Each is as large as all documents with their vectors.
         clock: Wall clock, UTC.
     """
 
-    def __init__(self, folder: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, folder: Path, keep: int, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._folder = folder
+        self.keep = keep
         self._clock = clock
         self._last = _read_last(folder / _LAST)
-        (folder / _PARTIAL).unlink(missing_ok=True)
+        self._clean()
+        with suppress(StorageError):  # they are too many, which is no reason not to start
+            self._prune()  # a process that ended between two steps has left one too many
 
     @property
     def last(self) -> CompletedBackup | None:
         """The latest complete backup, stored here or sent; None if there was none."""
         return self._last
 
-    def store(self, chunks: Iterator[bytes], is_cancelled: Callable[[], bool]) -> StoredBackup:
+    @property
+    def disk(self) -> Path:
+        """A folder that exists on the disk of the backups."""
+        return self._folder if self._folder.exists() else self._folder.parent
+
+    def store(
+        self,
+        chunks: Iterator[bytes],
+        is_cancelled: Callable[[], bool],
+        verify: Callable[[Path, Path], object] | None = None,
+    ) -> StoredBackup:
         """Writes a backup, and then deletes those that are too many, the oldest first.
 
         Args:
             chunks: Its bytes. Only one backup is made at a time, so that their iterator refuses a second one.
             is_cancelled: Whether nobody wants it any more, asked after each chunk.
+            verify: Checks the written file before it gets its name, with an empty folder for its work; what it raises
+                is raised. None checks nothing.
 
         Raises:
             RequestCancelled: It was cancelled; nothing is left of it.
@@ -84,6 +99,11 @@ class StoredBackups:
                     size += file.write(chunk)
                 file.flush()
                 os.fsync(file.fileno())
+            if verify is not None:
+                (self._folder / _SCRATCH).mkdir(mode=0o700)
+                verify(partial, self._folder / _SCRATCH)
+                if is_cancelled():
+                    raise RequestCancelled
             path = self._folder / self._newest_time().strftime(_TIME)
             partial.replace(path)
             sync(self._folder)
@@ -91,11 +111,9 @@ class StoredBackups:
             kind = StorageFull if error.errno in _FULL else StorageError
             raise kind(f"{self._folder}: {error.strerror}; no backup was made") from error
         finally:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
+            self._clean()
         self.completed(size, BackupWay.STORED)
-        for old in self.list()[BACKUPS_KEPT:]:
-            self.delete(old.name)
+        self._prune()
         return StoredBackup(path.name, _time_of(path.name), size)
 
     def completed(self, size_bytes: int, way: BackupWay) -> None:
@@ -110,12 +128,7 @@ class StoredBackups:
 
     def list(self) -> tuple[StoredBackup, ...]:
         """Returns the backups, the newest first."""
-        found: list[StoredBackup] = []
-        with suppress(OSError):  # there is no folder, or a backup was deleted meanwhile
-            for entry in os.scandir(self._folder):
-                if is_backup_name(entry.name):
-                    found.append(StoredBackup(entry.name, _time_of(entry.name), entry.stat().st_size))
-        return tuple(sorted(found, key=lambda backup: backup.name, reverse=True))
+        return stored_backups(self._folder)
 
     def read(self, name: str) -> Iterator[bytes]:
         """Returns the bytes of a backup, in chunks; deleting it meanwhile does not disturb.
@@ -150,6 +163,16 @@ class StoredBackups:
             raise StorageError(f"{path}: {error.strerror}") from error
         return StoredBackup(name, _time_of(name), size)
 
+    def _prune(self) -> None:
+        for old in self.list()[self.keep :]:
+            self.delete(old.name)
+
+    def _clean(self) -> None:
+        """Deletes what an unfinished backup has left."""
+        with suppress(OSError):
+            (self._folder / _PARTIAL).unlink(missing_ok=True)
+        shutil.rmtree(self._folder / _SCRATCH, ignore_errors=True)
+
     def _newest_time(self) -> datetime:
         """Returns the time of a new backup: now, but always after the others, also if the clock was set back."""
         now = self._clock().replace(microsecond=0)
@@ -160,6 +183,16 @@ class StoredBackups:
         if not is_backup_name(name):
             raise FileNotFound(name)
         return self._folder / name
+
+
+def stored_backups(folder: Path) -> tuple[StoredBackup, ...]:
+    """Returns the backups in a folder, the newest first."""
+    found: list[StoredBackup] = []
+    with suppress(OSError):  # there is no folder, or a backup was deleted meanwhile
+        for entry in os.scandir(folder):
+            if is_backup_name(entry.name):
+                found.append(StoredBackup(entry.name, _time_of(entry.name), entry.stat().st_size))
+    return tuple(sorted(found, key=lambda backup: backup.name, reverse=True))
 
 
 def _chained(first: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:

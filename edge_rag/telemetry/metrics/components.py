@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -15,7 +16,15 @@ from edge_rag.core.monitoring.resources import (
     Throttling,
     TokenVectorUse,
 )
-from edge_rag.core.monitoring.status import LibraryDamage, ModelInUse, RemoteInUse, StageSnapshot
+from edge_rag.core.monitoring.status import (
+    Alert,
+    AlertKind,
+    AlertSeverity,
+    LibraryDamage,
+    ModelInUse,
+    RemoteInUse,
+    StageSnapshot,
+)
 from edge_rag.telemetry.activity import Activity
 
 
@@ -104,6 +113,34 @@ class BoardMetrics:
         for target in ShedTarget:
             shed.add_metric((target.value,), target in memory.shed)
         yield shed
+
+
+class AlertMetrics:
+    """A Prometheus collector of what is wrong on the box.
+
+    Args:
+        alerts: Returns the alerts.
+        free_bytes: Returns the free space of the data directory's disk.
+    """
+
+    def __init__(self, alerts: Callable[[], Sequence[Alert]], free_bytes: Callable[[], int]) -> None:
+        self._alerts = alerts
+        self._free_bytes = free_bytes
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics."""
+        found = GaugeMetricFamily(
+            "edge_rag_alerts", "Alerts in `edge-rag status`, by kind and severity.", labels=("kind", "severity")
+        )
+        counts = Counter((alert.kind, alert.severity) for alert in self._alerts())
+        # A watch is known only where it runs.
+        for kind in (each for each in AlertKind if each is not AlertKind.WATCH):
+            for severity in AlertSeverity:
+                found.add_metric((kind.value, severity.value), counts[kind, severity])
+        yield found
+        yield GaugeMetricFamily(
+            "edge_rag_disk_free_bytes", "Free space of the data directory's disk.", self._free_bytes()
+        )
 
 
 class LibraryMetrics:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from edge_rag.client import AskOptions, Client
-from edge_rag.core.monitoring.status import DaemonState
+from edge_rag.core.monitoring.status import AlertKind, AlertSeverity, DaemonState
 from edge_rag.core.query import AnswerMode, Priority
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents
 from tests.unit.throttle.boards import RASPBERRY_PI_5, write_tree
@@ -57,3 +59,29 @@ def test_a_daemon_at_work_is_seen_at_work_and_its_watch_ends_with_it(
         *_, last = reports
     assert last.state is DaemonState.DRAINING
     assert running.process.wait(30) == 0
+
+
+def test_what_is_wrong_on_the_box_is_told_by_the_daemon_and_by_doctor(
+    start: Callable[..., RunningDaemon], tmp_path: Path
+) -> None:
+    backups = tmp_path / "data" / "backups"
+    backups.mkdir(mode=0o700, parents=True)
+    backups.parent.chmod(0o700)
+    (backups / "20991231T120000Z.edge-rag").write_bytes(b"made by a clock that was right")
+    running = start(config='[backup]\nschedule = "02:30"\n')
+
+    with Client(running.address) as client:
+        report = client.status()
+
+    (alert,) = [each for each in report.alerts if each.kind is AlertKind.CLOCK]
+    assert alert.severity is AlertSeverity.CRITICAL
+    assert "the newest backup was made on 2099-12-31 12:00 UTC" in alert.problem
+    assert report.next_backup is not None
+    assert (report.next_backup - report.started_at).total_seconds() < 25 * 3600  # the wrong time does not stop them
+    command = [sys.executable, "-m", "edge_rag.cli.main", "doctor", "--json", "--data-dir", str(tmp_path / "data")]
+    for state in ("running", "stopped"):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        checks = {each["name"]: each for each in json.loads(done.stdout)["checks"]}
+        assert (checks["clock"]["verdict"], checks["clock"]["advice"]) == ("fail", alert.action), state
+        if running.process.poll() is None:
+            assert running.stop() == 0

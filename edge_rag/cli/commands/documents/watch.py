@@ -24,6 +24,7 @@ from edge_rag.cli.files.folder_sync import (
     state_file,
     write_state,
 )
+from edge_rag.cli.files.watch_report import WatchReport
 from edge_rag.cli.output.terminal import emit, note, print_line
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.errors import ConfigurationError
@@ -94,14 +95,21 @@ def watch(
         sync = _FolderSync(client, root, collection, most_mib << 20, state_path, as_json)
         if status:
             return sync.print_failures()
+        report = WatchReport(state_path, root, collection, rescan_s)
         with _sigterm_as_interrupt(), _changes(root) as changed:
             try:
                 while True:
                     wait_s = sync.run_once(settle_s, rescan_s)
+                    if sync.scanned:
+                        report.scanned(len(sync.failures))
                     if once and sync.done:
+                        report.ended(len(sync.failures))
                         return ExitCode.FAILURE if sync.failures else ExitCode.OK
                     changed.wait(wait_s)
                     changed.clear()
+            except KeyboardInterrupt:
+                report.ended(len(sync.failures))
+                raise
             finally:
                 sync.save()
 
@@ -129,7 +137,7 @@ class _FolderSync:
         self._as_json = as_json
         self._synced = read_state(state_path)
         self._previous: Mapping[str, FileState] = {}
-        self.done = False
+        self.scanned = self.done = False
 
     @property
     def failures(self) -> dict[str, str]:
@@ -154,7 +162,7 @@ class _FolderSync:
 
     def run_once(self, settle_s: float, rescan_s: float) -> float:
         """Scans once and applies the changes; returns the time until the next scan, seconds."""
-        self.done = False
+        self.scanned = self.done = False
         try:
             current = scan_folder(self._root, self._max_bytes)
             plan = plan_sync(current, self._previous, self._synced)
@@ -165,6 +173,7 @@ class _FolderSync:
                 raise
             note(f"edge-rag: {error}; trying again", "yellow")
             return min(_PAUSE_AFTER_ERROR_S, rescan_s)
+        self.scanned = True
         self.done = not plan.unsettled
         return settle_s if plan.unsettled else rescan_s
 

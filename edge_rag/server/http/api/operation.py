@@ -19,7 +19,7 @@ from edge_rag.server.http.api.endpoints import fitting
 from edge_rag.server.http.credentials import BrowserSession
 from edge_rag.service import access, jobs, status
 from edge_rag.service.call import Call
-from edge_rag.storage.recovery.stored_backups import BACKUPS_KEPT, is_backup_name
+from edge_rag.storage.recovery.stored_backups import is_backup_name
 
 _MOST_JOBS: Final = 1000
 _MOST_EVENTS: Final = 1000
@@ -355,7 +355,8 @@ async def make_backup(call: Call) -> OneBackup:
 
 async def list_backups(call: Call) -> BackupList:
     """Lists the backups on the box, and when the latest of all was complete."""
-    return BackupList(await status.list_backups(call), BACKUPS_KEPT, call.backend.backups.last)
+    backups = call.backend.backups
+    return BackupList(await status.list_backups(call), backups.keep, backups.last)
 
 
 async def read_backup(call: Call, request: BackupRequest) -> AsyncGenerator[bytes, None]:

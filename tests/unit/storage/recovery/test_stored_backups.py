@@ -11,13 +11,14 @@ import pytest
 
 from edge_rag.core.monitoring.status import BackupWay, CompletedBackup, StoredBackup
 from edge_rag.errors import FileNotFound, NotReady, RequestCancelled, StorageFull
-from edge_rag.storage.recovery.stored_backups import BACKUPS_KEPT, StoredBackups, is_backup_name
+from edge_rag.storage.recovery.stored_backups import StoredBackups, is_backup_name
 
+KEPT = 3
 NOON = datetime(2026, 11, 23, 12, 0, 5, tzinfo=UTC)
 
 
 def backups(folder: Path, now: datetime = NOON) -> StoredBackups:
-    return StoredBackups(folder / "backups", lambda: now)
+    return StoredBackups(folder / "backups", KEPT, lambda: now)
 
 
 def store(kept: StoredBackups, content: bytes = b"all documents") -> StoredBackup:
@@ -45,8 +46,8 @@ def test_a_backup_is_kept_read_and_deleted(tmp_path: Path) -> None:
 
 def test_the_oldest_of_too_many_go(tmp_path: Path) -> None:
     kept = backups(tmp_path)
-    made = [store(kept).name for _ in range(BACKUPS_KEPT + 2)]  # all in one second
-    assert [backup.name for backup in kept.list()] == made[: -BACKUPS_KEPT - 1 : -1]
+    made = [store(kept).name for _ in range(KEPT + 2)]  # all in one second
+    assert [backup.name for backup in kept.list()] == made[: -KEPT - 1 : -1]
 
 
 def test_when_the_latest_was_complete_is_known_after_a_restart(tmp_path: Path) -> None:
