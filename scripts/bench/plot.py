@@ -2,7 +2,7 @@
 
     python -m scripts.bench.peers --json > build/peers.json
     python -m scripts.bench.plot build/peers.json docs/images/peers.svg
-    python -m scripts.bench.retrieval.first_question --other FOLDER --json > build/first.json
+    python -m scripts.bench.first_question --other FOLDER --json > build/first.json
     python -m scripts.bench.plot build/first.json docs/images/first_question.svg
 
 Bars are medians, dots the rounds, dashed lines the machine's limits. The last line of a picture says where it is from.

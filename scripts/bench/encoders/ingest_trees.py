@@ -11,25 +11,23 @@ the time of a passage, its processor time with that of the parsers, and the medi
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
-import os
 import random
-import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import Final
 
 from edge_rag.client import Client, OutgoingDocument, SearchOptions
 from edge_rag.core.documents.jobs import Job
-from scripts.bench.harness.daemon import Daemon, running
+from scripts.bench.harness.checkouts import both_running, in_turn, make_parser, medians, parse, print_rows
+from scripts.bench.harness.daemon import Daemon
 from scripts.bench.harness.squad import read_squad
 
-REPOSITORY: Final = Path(__file__).resolve().parents[3]
 PARAGRAPHS: Final = 12
 _ASKED: Final = "asked"
 _THINKING_S: Final = 0.25
@@ -67,32 +65,26 @@ class Side:
 
     def search(self, collection: str, documents: Mapping[str, str], questions: Sequence[str]) -> dict[str, float]:
         """Searches while documents are ingested; returns the median and the 95th percentile of a search, ms."""
-        job, took = self.start(collection, documents), list[float]()
+        job, took, ended = self.start(collection, documents), list[float](), threading.Event()
+
+        def watch() -> None:
+            self.finish(job)
+            ended.set()
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
         for question in questions:
             began = time.perf_counter()
             self._client.search(question, SearchOptions(limit=5, collection=_ASKED))
             took.append(1e3 * (time.perf_counter() - began))
-            if self._client.jobs(1)[0].finished_at is not None:
+            if ended.wait(_THINKING_S):
                 break
-            time.sleep(_THINKING_S)
-        self.finish(job)
+        watcher.join()
         return {"search, median": median(took), "search, 95th": sorted(took)[int(0.95 * (len(took) - 1))]}
 
     def _processor(self) -> float:
         times = [each.cpu_times() for each in (self._process, *self._process.children(recursive=True))]
         return float(sum(each.user + each.system for each in times))
-
-
-@contextmanager
-def sides(other: Path) -> Iterator[dict[str, Side]]:
-    """Yields both daemons."""
-    with ExitStack() as stack:
-        found = {}
-        for name, tree in (("this", None), ("other", other)):
-            data = Path(stack.enter_context(tempfile.TemporaryDirectory()), "data")
-            daemon = stack.enter_context(running(data, tree=tree))
-            found[name] = Side(daemon, stack.enter_context(Client(daemon.address)))
-        yield found
 
 
 def drawn(paragraphs: Sequence[str], documents: int, seed: int) -> dict[str, str]:
@@ -109,43 +101,31 @@ def measure(other: Path, data: Path, rounds: int, size: int) -> dict[str, dict[s
     texts, asked = read_squad(data)
     paragraphs, questions = list(texts.values()), [each.text for each in asked]
     found: dict[str, list[dict[str, float]]] = {"this": [], "other": []}
-    with sides(other) as both:
-        for side in both.values():
+    with ExitStack() as stack:
+        daemons = stack.enter_context(both_running(other))
+        sides = {name: Side(daemon, stack.enter_context(Client(daemon.address))) for name, daemon in daemons.items()}
+        for side in sides.values():
             side.ingest(_ASKED, drawn(paragraphs, 4, -1))
         for number in range(rounds):
-            for name in sorted(both, reverse=number % 2 == 0):
-                taken = both[name].ingest(f"alone-{number}", drawn(paragraphs, size, 2 * number))
+            for name in in_turn(sides, number):
+                taken = sides[name].ingest(f"alone-{number}", drawn(paragraphs, size, 2 * number))
                 part = questions[100 * number : 100 * number + 100]
-                taken |= both[name].search(f"beside-{number}", drawn(paragraphs, size, 2 * number + 1), part)
+                taken |= sides[name].search(f"beside-{number}", drawn(paragraphs, size, 2 * number + 1), part)
                 found[name].append(taken)
-    rows = {}
-    for what in found["this"][0]:
-        this, before = ([each[what] for each in found[name]] for name in ("this", "other"))
-        ratio = median(old / new for new, old in zip(this, before, strict=True))
-        rows[what] = {"this_ms": median(this), "other_ms": median(before), "ratio": ratio}
-    return rows
+    return medians(found["this"], found["other"])
 
 
 def main() -> None:
     """Runs the command."""
-    shared = Path(os.environ.get("EDGE_RAG_SHARED", REPOSITORY.parent / "shared"))
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--other", type=Path, required=True, help="the other checkout")
-    parser.add_argument("--data", type=Path, default=shared / "data" / "xquad-a.json", help="file in SQuAD format")
+    parser = make_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--documents", type=int, default=16, help="documents of a job")
-    parser.add_argument("--json", action="store_true", help="print one object")
-    options = parser.parse_args()
-    if not (options.other / ".venv" / "bin" / "python").exists():
-        parser.error(f"{options.other} has no .venv; run scripts/test there once")
-    if not options.data.is_file():
-        parser.error(f"{options.data} is not there: name a file in SQuAD format with --data")
-    rows = measure(options.other.resolve(), options.data, options.rounds, options.documents)
+    options = parse(parser)
+    rows = measure(options.other, options.data, options.rounds, options.documents)
     if options.json:
         print(json.dumps(rows))
         return
-    for name, row in rows.items():
-        print(f"{name:20s} {row['this_ms']:9.2f} ms  {row['other_ms']:9.2f} ms  x{row['ratio']:.2f}")
+    print_rows(rows)
 
 
 if __name__ == "__main__":

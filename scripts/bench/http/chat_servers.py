@@ -32,6 +32,7 @@ import httpx2
 import numpy as np
 
 from scripts.bench.harness.daemon import running
+from scripts.bench.harness.waiting import wait_until
 from scripts.bench.peers.contenders import OPENVINO_FOR_FILES, SMOLLM2, contenders_of_file, package_file
 from scripts.bench.peers.preparation import make_model
 from scripts.bench.reuse.serving import Plan, Trial, find_rate
@@ -230,15 +231,16 @@ def started(server: str, source: Path, llama_server: Path | None) -> Iterator[tu
 
 def _wait_until_ready(url: str, process: subprocess.Popen[str]) -> None:
     body = {"model": "model", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1, "stream": True}
-    until = time.monotonic() + _TIMEOUT_S
-    while time.monotonic() < until and process.poll() is None:
+
+    def is_ready() -> bool:
+        if process.poll() is not None:
+            raise RuntimeError(f"the server at {url} did not start")
         try:
-            if httpx2.post(f"{url}/v1/chat/completions", json=body, timeout=60, trust_env=False).status_code == 200:
-                return
+            return httpx2.post(f"{url}/v1/chat/completions", json=body, timeout=60, trust_env=False).status_code == 200
         except httpx2.TransportError:
-            pass
-        time.sleep(0.5)
-    raise RuntimeError(f"the server at {url} did not start")
+            return False
+
+    wait_until(is_ready, _TIMEOUT_S, f"the start of the server at {url}", 0.5)
 
 
 def markdown(rows: Sequence[Served]) -> str:

@@ -46,11 +46,13 @@ from edge_rag.retriever.open_directory import RetrieverOptions, open_data_direct
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.encoder.token_vectors import TokenVectors, pack
 from scripts.bench.harness.daemon import SAMPLES, running
+from scripts.bench.harness.waiting import wait_until
 
 STAGES = Path(__file__).with_name("start_stages.py")
 QUESTION = "How often must the pump bearings be greased?"
 _VARIABLES = {"PYTHONDONTWRITEBYTECODE": ""}
 _PASSAGES = 250
+_INDEX_S = 1800.0
 _WORDS = 60_000
 _DIRECTIONS = 1000
 _TOKENS = 80
@@ -126,8 +128,7 @@ def fill(data: Path, passages: int) -> None:
                 directory.library.ingest(upload)
                 number += 1
         console.print("building the vector index")
-        while directory.library.indexes()[0].pending:
-            time.sleep(1)
+        wait_until(lambda: not directory.library.indexes()[0].pending, _INDEX_S, "the vector index")
 
 
 def start(data: Path, tree: Path | None) -> dict[str, float]:
