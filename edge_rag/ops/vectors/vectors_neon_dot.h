@@ -166,21 +166,20 @@ struct NeonDotVectors {
   static EDGE_RAG_INLINE int8x16_t without_bias(uint8x16_t x) {
     return vreinterpretq_s8_u8(veorq_u8(x, vdupq_n_u8(kKeyBias)));
   }
-  static EDGE_RAG_INLINE Panel load_keys(const uint8_t* first, const uint8_t* second) {
+  template <class Signed>
+  static EDGE_RAG_INLINE Panel load_quads(const uint8_t* first, const uint8_t* second, Signed to_signed) {
     Panel panel;
     for (int i = 0; i < 4; ++i) {
-      panel.part[i] = without_bias(vld1q_u8(first + 16 * i));
-      panel.part[4 + i] = without_bias(vld1q_u8(second + 16 * i));
+      panel.part[i] = to_signed(vld1q_u8(first + 16 * i));
+      panel.part[4 + i] = to_signed(vld1q_u8(second + 16 * i));
     }
     return panel;
   }
+  static EDGE_RAG_INLINE Panel load_keys(const uint8_t* first, const uint8_t* second) {
+    return load_quads(first, second, [](uint8x16_t x) { return without_bias(x); });
+  }
   static EDGE_RAG_INLINE Panel load_values(const uint8_t* first, const uint8_t* second) {
-    Panel panel;
-    for (int i = 0; i < 4; ++i) {
-      panel.part[i] = vreinterpretq_s8_u8(vld1q_u8(first + 16 * i));
-      panel.part[4 + i] = vreinterpretq_s8_u8(vld1q_u8(second + 16 * i));
-    }
-    return panel;
+    return load_quads(first, second, [](uint8x16_t x) { return vreinterpretq_s8_u8(x); });
   }
   static EDGE_RAG_INLINE Factor factor(const uint8_t* row, int64_t elements, int pass, int64_t at) {
     return vreinterpret_s8_u8(vld1_u8(row + pass * elements + at));

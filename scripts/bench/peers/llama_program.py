@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scripts.bench.peers.load import Load
+from scripts.bench.peers.load import Load, program_arguments, report
 
 KV_TYPES = ("f16", "q8_0")
 BATCH = 2048
@@ -84,6 +85,9 @@ def _fill(context: Context, sequence: int, prompt: Integers) -> None:
         context.compute(part, np.arange(begin, begin + len(part)), np.full(len(part), sequence), last)
 
 
-def add_kv_argument(parser: argparse.ArgumentParser) -> None:
-    """Adds the option for the type of keys and values."""
+def main(description: str | None, open_library: Callable[[Path, str], Library]) -> None:
+    """Measures a library as the arguments of this process say; it is opened with a model and a type of ``KV_TYPES``."""
+    parser = program_arguments(description)
     parser.add_argument("--kv", choices=KV_TYPES, default="q8_0", help="keys and values [%(default)s]")
+    arguments = parser.parse_args()
+    report(arguments, lambda load: LlamaProgram(open_library(arguments.model, arguments.kv), load))

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scripts.bench.peers.llama_program import BATCH, Integers, LlamaProgram, add_kv_argument
-from scripts.bench.peers.load import Load, program_arguments, report
+from scripts.bench.peers.llama_program import BATCH, Integers, main
+from scripts.bench.peers.load import Load
 
 
 class _Context:
@@ -74,12 +74,5 @@ class LlamaCpp:
             api.llama_free(pointer)
 
 
-def main() -> None:
-    parser = program_arguments(__doc__)
-    add_kv_argument(parser)
-    arguments = parser.parse_args()
-    report(arguments, lambda load: LlamaProgram(LlamaCpp(arguments.model, arguments.kv), load))
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, LlamaCpp)

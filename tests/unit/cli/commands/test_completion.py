@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +19,6 @@ def test_each_shell_gets_a_script(shell: str, runner: CliRunner) -> None:
     assert (printed.exit_code, "_EDGE_RAG_COMPLETE" in printed.stdout) == (0, True), printed.output
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_commands_and_options(tmp_path: Path, runner: CliRunner) -> None:
     program = tmp_path / "edge-rag"
     program.write_text(f"#!{sys.executable}\nfrom edge_rag.cli.main import main\n\nmain()\n")
