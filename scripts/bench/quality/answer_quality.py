@@ -11,8 +11,7 @@ from typing import Final
 
 from edge_rag.core.answer import Citation, FinishReason
 
-_BEFORE: Final = re.compile(r"(- )?")
-_BETWEEN: Final = re.compile(r"\s+(- )?")
+_LAYOUT: Final = re.compile(r"\s*(?:(?P<heading>[^\n]+)\n)?(- )?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +148,18 @@ def judge(asked: Asked, given: Given, stored: Mapping[str, str]) -> Verdict:
 
 
 def is_verbatim(given: Given, stored: Mapping[str, str]) -> bool:
-    """Returns whether an answer is nothing but stored text that citations name, white space and bullets."""
+    """Returns whether an answer is stored text that citations name, with white space, bullets and lines that name the
+    document of the citation after them.
+    """
     end = 0
-    for number, citation in enumerate(given.citations):
+    for citation in given.citations:
         stored_text = stored[citation.document][citation.start : citation.end]
         if not stored_text == citation.text == given.text[citation.answer_start : citation.answer_end]:
             return False
-        layout = _BETWEEN if number else _BEFORE
-        if not layout.fullmatch(given.text, end, citation.answer_start):
+        layout = _LAYOUT.fullmatch(given.text, end, citation.answer_start)
+        if layout is None or layout["heading"] not in (None, citation.document):
+            return False
+        if end and not given.text[end].isspace():
             return False
         end = citation.answer_end
     return bool(given.citations) and end == len(given.text)

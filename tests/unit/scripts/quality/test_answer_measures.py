@@ -42,6 +42,12 @@ POINTS = Given(
     FinishReason.STOP,
     0.5,
 )
+HEADED = Given(
+    f"b.txt\n- {BOTH.citations[0].text}\n\na.txt\n- {BOTH.citations[1].text}",
+    (citation("b.txt", 0, 20, at=8), citation("a.txt", 15, 36, at=38)),
+    FinishReason.STOP,
+    0.5,
+)
 
 
 def test_a_quoted_answer_from_the_right_paragraph_has_all_merits() -> None:
@@ -71,12 +77,14 @@ def test_the_not_found_answer_has_no_merit_whatever_it_says() -> None:
         replace(BOTH, citations=(BOTH.citations[0], replace(BOTH.citations[1], answer_start=20))),
         replace(POINTS, text=POINTS.text.replace("\n- ", "\n* ")),
         replace(POINTS, citations=POINTS.citations[:1]),
+        replace(HEADED, text=HEADED.text.replace("b.txt", "a.txt")),
     ],
 )
 def test_an_answer_is_verbatim_only_if_every_character_is_stored_text_that_is_cited(altered: Given) -> None:
     assert is_verbatim(RIGHT, STORED)
     assert is_verbatim(BOTH, STORED)
     assert is_verbatim(POINTS, STORED)
+    assert is_verbatim(HEADED, STORED)
     assert not is_verbatim(altered, STORED)
 
 
