@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import click
 
@@ -98,10 +98,19 @@ def print_block(text: str, indent: str) -> None:
 
 
 def error_console() -> Console:
-    """Returns a console for tables and progress on standard error, styled only on a terminal without NO_COLOR."""
+    """Returns a console for progress on standard error, styled only on a terminal without NO_COLOR."""
+    return _console(sys.stderr)
+
+
+def output_console() -> Console:
+    """Returns a console for tables on standard output, styled only on a terminal without NO_COLOR."""
+    return _console(sys.stdout)
+
+
+def _console(file: TextIO) -> Console:
     from rich.console import Console
 
-    return Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
+    return Console(file=file, highlight=False, markup=False, soft_wrap=True)
 
 
 def printable(text: str) -> str:

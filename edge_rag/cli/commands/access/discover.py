@@ -9,7 +9,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, error_console, note, printable
+from edge_rag.cli.output.terminal import emit, note, output_console, printable
 
 if TYPE_CHECKING:
     from edge_rag.client.server_identity import IdentifiedServer
@@ -54,7 +54,7 @@ def discover(timeout_s: float, as_json: bool) -> ExitCode:
     if as_json:
         emit({"servers": [_server_json(server) for server in servers]})
         return ExitCode.FAILURE if mismatched else ExitCode.OK
-    out = error_console()
+    out = output_console()
     if not servers:
         note("no server announces itself; name one with --server HOST:PORT", "dim")
         return ExitCode.OK

@@ -13,7 +13,7 @@ import click
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.help import Group
-from edge_rag.cli.output.terminal import emit, error_console, note, printable
+from edge_rag.cli.output.terminal import emit, note, output_console, printable
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.query import Priority
 from edge_rag.core.shapes.encoder import encode
@@ -132,7 +132,7 @@ def list_tokens(config: Path | None, data_dir: Path | None, as_json: bool) -> Ex
             made,
             f"{ends} (expired)" if expired else ends,
         )
-    error_console().print(table)
+    output_console().print(table)
     return ExitCode.OK
 
 

@@ -1,0 +1,1 @@
+"""Plays the documentation: every command as written, on two machines of a network."""
