@@ -133,10 +133,11 @@ class Running:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            with self._changed:
-                self._lines.append(line)
-                self._changed.notify_all()
+        with self._process.stdout as output:
+            for line in output:
+                with self._changed:
+                    self._lines.append(line)
+                    self._changed.notify_all()
         with self._changed:
             self._ended = True
             self._changed.notify_all()
