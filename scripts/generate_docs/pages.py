@@ -47,7 +47,7 @@ _BOUNDS: Final = {Ge: ">= {0.ge}", Gt: "> {0.gt}", Le: "<= {0.le}", Lt: "< {0.lt
 def cli() -> str:
     """Returns the help of every command."""
     parts = ["# Commands\n", _NOTE]
-    for path, command in _commands(command_line, ("edge-rag",)):
+    for path, command in command_tree(command_line, ("edge-rag",)):
         context = click.Context(
             command,
             info_name=" ".join(path),
@@ -63,14 +63,15 @@ def cli() -> str:
     return "\n".join(parts)
 
 
-def _commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def command_tree(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yields a command and all below it, each with the words that call it."""
     yield path, command
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
             found = command.get_command(context, name)
             assert found is not None
-            yield from _commands(found, (*path, name))
+            yield from command_tree(found, (*path, name))
 
 
 def configuration() -> str:
