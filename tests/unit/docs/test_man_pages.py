@@ -30,7 +30,7 @@ def test_every_command_has_a_page_that_names_its_options() -> None:
 
 def test_the_pages_of_one_date_are_the_same_files(tmp_path: Path) -> None:
     environment = os.environ | {"SOURCE_DATE_EPOCH": "1795478400"}
-    command = [sys.executable, ROOT / "scripts" / "generate_docs", "--man", tmp_path]
+    command = [sys.executable, str(ROOT / "scripts" / "generate_docs"), "--man", str(tmp_path)]
     subprocess.run(command, env=environment, check=True, timeout=60)
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == PAGES
 
