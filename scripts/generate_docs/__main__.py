@@ -16,9 +16,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from scripts.generate_docs.man_pages import man_pages  # noqa: E402
-from scripts.generate_docs.pages import PAGES  # noqa: E402
-
 
 def main() -> None:
     as_manual = sys.argv[1:2] == ["--man"]
@@ -28,9 +25,13 @@ def main() -> None:
     target = Path(given[0]) if given else ROOT / "docs" / "reference"
     target.mkdir(parents=True, exist_ok=True)
     if as_manual:
+        from scripts.generate_docs.man_pages import man_pages
+
         moment = time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", time.time())))
         pages = man_pages(time.strftime("%Y-%m-%d", moment))
     else:
+        from scripts.generate_docs.pages import PAGES
+
         pages = {name: page() for name, page in PAGES.items()}
     for name, text in pages.items():
         (target / name).write_text(text, encoding="utf-8")

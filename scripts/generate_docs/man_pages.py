@@ -1,4 +1,7 @@
-"""Manual pages of the command line, one a command: ``edge-rag-models-add.1`` is that of ``edge-rag models add``."""
+"""Manual pages of the command line, one a command: ``edge-rag-models-add.1`` is that of ``edge-rag models add``.
+
+Imports the command line and click only, so that a package for another machine can be made with them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import click
 
 import edge_rag
 from edge_rag.cli.main import main as command_line
-from scripts.generate_docs.pages import command_tree
+from scripts.generate_docs.command_tree import command_tree
 
 _HEADING: Final = re.compile(r"^([A-Z][A-Za-z ]*):$")
 _FILES: Final = {

@@ -22,6 +22,7 @@ from edge_rag.config.offload import RemoteSettings
 from edge_rag.config.settings import Settings, changed_keys, with_reloadable
 from edge_rag.server.http.api.openapi import document
 from edge_rag.service.codes import CODES
+from scripts.generate_docs.command_tree import command_tree
 from scripts.generate_docs.protos import Message, Service, proto_files
 from scripts.generate_docs.registry import families
 
@@ -61,17 +62,6 @@ def cli() -> str:
     parts.append("## Exit codes\n\n| code | name |\n|---|---|")
     parts.append("\n".join(f"| {code.value} | {code.name} |" for code in ExitCode) + "\n")
     return "\n".join(parts)
-
-
-def command_tree(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Yields a command and all below it, each with the words that call it."""
-    yield path, command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from command_tree(found, (*path, name))
 
 
 def configuration() -> str:
