@@ -30,7 +30,8 @@ def build_deb(bundle: Path, out: Path, machine: Machine, epoch: int) -> Path:
     """
     with tempfile.TemporaryDirectory(prefix="edge-rag-deb-") as name:
         run("tar", "-xf", bundle, "-C", name, "--strip-components=1")
-        wheels: list[str | Path] = ["--wheels", Path(name) / "wheels", "--arch", ARCHITECTURES[machine], "--output", out]
+        wheels: list[str | Path] = ["--wheels", Path(name) / "wheels", "--output", out]
+        wheels += ["--arch", ARCHITECTURES[machine]]
         environment = {"PYTHON": sys.executable, "SOURCE_DATE_EPOCH": str(epoch)}
         return Path(run(ROOT / "scripts" / "build-deb", *wheels, environment=environment).strip())
 
