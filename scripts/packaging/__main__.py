@@ -3,25 +3,54 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
 import tempfile
 from pathlib import Path
 
-from scripts.packaging.building import BUILD, Machine, ReleaseError, build_wheels, committed_sources, say
+from scripts.packaging.building import (
+    BUILD,
+    Machine,
+    ReleaseError,
+    Sources,
+    build_wheels,
+    committed_sources,
+    say,
+    sums,
+)
+from scripts.packaging.bundle import PYTHONS, build_bundle
+from scripts.packaging.forms import FORMS, check, table
 
 
 def main() -> int:
     """Runs a subcommand; returns its exit code."""
     parser = argparse.ArgumentParser(prog="scripts/release", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    build = commands.add_parser("build", help="build wheels")
-    build.add_argument("--out", type=Path, default=BUILD / "release", help="a folder, made if missing")
+    build = commands.add_parser(
+        "build",
+        help="build what a release consists of",
+        epilog="example: scripts/release build --machine x86_64 --check-reproducible",
+    )
+    build.add_argument("--out", type=Path, default=BUILD / "release", help="a folder, made if missing (%(default)s)")
     build.add_argument("--machine", type=Machine, choices=list(Machine), action="append", help="default: both")
-    build.add_argument("--check-reproducible", action="store_true", help="build twice, compare the bytes")
+    build.add_argument("--python", action="append", metavar="3.11", help=f"of bundles; default: {', '.join(PYTHONS)}")
+    build.add_argument("--only", choices=["wheels", "bundle"], help="a bundle takes the wheels that lie in --out")
+    build.add_argument("--check-reproducible", action="store_true", help="build twice and compare the bytes")
+    build.set_defaults(run=_build)
+    trial = commands.add_parser(
+        "check",
+        help="install on clean systems to the first cited answer",
+        epilog="example: scripts/release check --form bundle --markdown",
+    )
+    trial.add_argument("--from", dest="out", type=Path, default=BUILD / "release", help="what build made (%(default)s)")
+    trial.add_argument("--form", choices=list(FORMS), action="append", help="default: all")
+    trial.add_argument("--machine", type=Machine, choices=list(Machine), default=Machine.X86_64)
+    shape = trial.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_const", const="json", dest="shape")
+    shape.add_argument("--markdown", action="store_const", const="markdown", dest="shape")
+    trial.set_defaults(run=_check)
     arguments = parser.parse_args()
     try:
-        _build(arguments)
+        arguments.run(arguments)
     except ReleaseError as error:
         say(f"scripts/release: {error}")
         return 1
@@ -29,28 +58,43 @@ def main() -> int:
 
 
 def _build(arguments: argparse.Namespace) -> None:
-    machines = tuple(arguments.machine or Machine)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    made = _make(arguments.out, machines)
+    _make(arguments, arguments.out)
     if arguments.check_reproducible:
         say("Building once more ...")
         with tempfile.TemporaryDirectory(prefix="edge-rag-again-") as name:
-            again = _make(Path(name), machines)
-        differing = sorted(file for file in made | again if made.get(file) != again.get(file))
-        if differing:
-            raise ReleaseError(f"not the same bytes: {', '.join(differing)}")
-        say(f"{len(made)} files are the same bytes as in {arguments.out}.")
+            if arguments.only == "bundle":
+                for wheel in arguments.out.glob("*.whl"):
+                    (Path(name) / wheel.name).symlink_to(wheel.resolve())
+            _make(arguments, Path(name))
+            first, second = ((folder / "SHA256SUMS").read_text() for folder in (arguments.out, Path(name)))
+        if first != second:
+            raise ReleaseError("not the same bytes: " + ", ".join(set(first.split("\n")) ^ set(second.split("\n"))))
+        say("The same bytes, twice.")
+    say(f"{arguments.out}: {len((arguments.out / 'SHA256SUMS').read_text().splitlines())} files and SHA256SUMS")
 
 
-def _make(out: Path, machines: tuple[Machine, ...]) -> dict[str, str]:
-    for old in out.iterdir():
-        if old.is_file():
-            old.unlink()
+def _make(arguments: argparse.Namespace, out: Path) -> None:
+    machines = tuple(arguments.machine or Machine)
     with committed_sources() as sources:
-        build_wheels(sources, out, machines)
-    sums = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(out.iterdir())}
-    (out / "SHA256SUMS").write_text("".join(f"{value}  {name}\n" for name, value in sums.items()))
-    return sums
+        if arguments.only != "bundle":
+            for old in out.iterdir():
+                old.unlink()
+            build_wheels(sources, out, machines)
+        if arguments.only != "wheels":
+            _bundles(sources, out, machines, tuple(arguments.python or PYTHONS))
+    files = [path for path in out.iterdir() if path.name != "SHA256SUMS"]
+    (out / "SHA256SUMS").write_text(sums(files, out))
+
+
+def _bundles(sources: Sources, out: Path, machines: tuple[Machine, ...], pythons: tuple[str, ...]) -> None:
+    for machine in machines:
+        build_bundle(sources, sorted(out.glob("*.whl")), out, machine, pythons)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    names = arguments.form or list(FORMS)
+    print(table([check(name, arguments.out, arguments.machine) for name in names], arguments.shape or "text"))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,13 +19,15 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 BUILD: Final = ROOT / "build"
 
+PIP: Final = "pip==26.0"
+
 # The builders of wheels, pinned: other versions may write other bytes.
 _TOOLS: Final = (
     "auditwheel==6.8.2",
     "cmake==4.4.4",
     "hatchling==1.33.0",
     "ninja==1.13.2",
-    "pip==26.0",
+    PIP,
     "scikit_build_core==1.1.2",
     "wheel==0.48.0",
 )
@@ -129,6 +132,12 @@ def build_wheels(sources: Sources, out: Path, machines: tuple[Machine, ...]) -> 
     return wheels
 
 
+def sums(files: Iterable[Path], folder: Path) -> str:
+    """Returns the SHA-256 of files below a folder, as ``sha256sum`` writes it."""
+    named = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return "".join(f"{value}  {name}\n" for name, value in sorted(named.items()))
+
+
 def _daemon(sources: Sources, out: Path, machine: Machine) -> Path:
     say(f"Building the daemon's wheel for {machine}; compiling takes minutes ...")
     defines = {
@@ -154,16 +163,8 @@ def _daemon(sources: Sources, out: Path, machine: Machine) -> Path:
 
 def _wheel(sources: Sources, out: Path, project: Path, environment: dict[str, str], settings: list[str]) -> Path:
     before = set(out.iterdir())
-    pip: list[str | Path] = [
-        tools() / "python",
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-    ]
+    pip: list[str | Path] = [tools() / "python", "-m", "pip", "wheel", "--quiet"]
+    pip += ["--no-deps", "--no-build-isolation", "--no-index"]
     given = [f"--config-settings={setting}" for setting in settings]
     run(*pip, *given, "--wheel-dir", out, project, environment=_path() | _epoch(sources) | environment)
     (wheel,) = set(out.iterdir()) - before

@@ -32,7 +32,7 @@ class CleanRoot:
         Args:
             command: Program and arguments.
             network: Whether it reaches this machine's network; otherwise it has a loopback interface of its own only.
-            shared: Folders of this machine that it sees, read-only, below ``/mnt`` under their names.
+            shared: Files and folders of this machine that it sees, read-only, below ``/mnt`` under their names.
             timeout_s: Longest time in seconds.
         """
         binds = [part for folder in shared for part in ("--ro-bind", str(folder), f"/mnt/{folder.name}")]
