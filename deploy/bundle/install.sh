@@ -41,7 +41,8 @@ case ${1-} in
         python=$(find_python)
         trap 'rm -rf -- "$2"' EXIT
         "$python" -m venv --without-pip -- "$2"
-        "$2/bin/python" wheels/pip-*.whl/pip install --quiet --no-index --disable-pip-version-check --find-links wheels \
+        pip=(wheels/pip-*.whl)
+        "$2/bin/python" "${pip[0]}/pip" install --quiet --no-index --disable-pip-version-check --find-links wheels \
             --constraint constraints.txt 'edge-rag[http]' edge-rag-models
         trap - EXIT
         ;;

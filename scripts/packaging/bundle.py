@@ -15,14 +15,9 @@ PYTHONS: Final = ("3.11", "3.12")
 # What a wheel may ask of glibc: Debian 12 has 2.36.
 _GLIBC: Final = range(36, 16, -1)
 
-_COPIED: Final = (
-    "README.md",
-    "LICENSE",
-    "systemd",
-    "deploy/edge-rag.toml",
-    "deploy/samples",
-    "scripts/install-service",
-)
+_COPIED: Final = ("README.md", "LICENSE", "constraints.txt", "systemd", "deploy/edge-rag.toml", "deploy/samples")
+
+_PROGRAMS: Final = {"deploy/bundle/install.sh": "install.sh", "scripts/install-service": "scripts/install-service"}
 
 
 def build_bundle(sources: Sources, wheels: list[Path], out: Path, machine: Machine, pythons: tuple[str, ...]) -> Path:
@@ -55,8 +50,9 @@ def build_bundle(sources: Sources, wheels: list[Path], out: Path, machine: Machi
         copy = shutil.copytree if (sources.folder / name).is_dir() else shutil.copy
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         copy(sources.folder / name, folder / name)
-    shutil.copy(sources.folder / "deploy" / "bundle" / "install.sh", folder)
-    shutil.copy(sources.folder / "constraints.txt", folder)
+    (folder / "scripts").mkdir()
+    for name, place in _PROGRAMS.items():
+        shutil.copy(sources.folder / name, folder / place)
     for name, text in {"version": sources.version, "machine": str(machine), "pythons": "\n".join(pythons)}.items():
         (folder / name).write_text(text + "\n")
     bill = bill_of_materials(sources, sorted((folder / "wheels").iterdir()))
@@ -65,15 +61,8 @@ def build_bundle(sources: Sources, wheels: list[Path], out: Path, machine: Machi
     (folder / "SHA256SUMS").write_text(sums([path for path in folder.rglob("*") if path.is_file()], folder))
     bundle = out / f"{folder.name}.tar"
     # Nothing of who packed it, and where and when, gets into the archive.
-    same = [
-        "--sort=name",
-        f"--mtime=@{sources.epoch}",
-        "--owner=0",
-        "--group=0",
-        "--numeric-owner",
-        "--mode=u+rw,go+r-w",
-    ]
-    run("tar", "--create", "--format=gnu", *same, "--file", bundle, "--directory", folder.parent, folder.name)
+    same = [f"--mtime=@{sources.epoch}", "--owner=0", "--group=0", "--numeric-owner", "--mode=u+rw,go+r-w"]
+    run("tar", "--create", "--format=gnu", "--sort=name", *same, "--file", bundle, "-C", folder.parent, folder.name)
     return bundle
 
 
@@ -81,13 +70,7 @@ def _download(sources: Sources, wheels: Path, machine: Machine, version: str) ->
     platforms = [f"--platform=manylinux_2_{minor}_{machine}" for minor in _GLIBC]
     platforms += [f"--platform=manylinux2014_{machine}", f"--platform=linux_{machine}"]
     (daemon,) = wheels.glob("edge_rag-*.whl")
-    run(
-        *[tools() / "python", "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--implementation=cp"],
-        *platforms,
-        f"--python-version={version}",
-        f"--constraint={sources.folder / 'constraints.txt'}",
-        f"--find-links={wheels}",
-        f"--dest={wheels}",
-        f"{daemon}[http]",
-        PIP,
-    )
+    pip: list[str | Path] = [tools() / "python", "-m", "pip", "download", "--quiet", "--only-binary=:all:"]
+    wanted = ["--implementation=cp", f"--python-version={version}", *platforms]
+    places = [f"--constraint={sources.folder / 'constraints.txt'}", f"--find-links={wheels}", f"--dest={wheels}"]
+    run(*pip, *wanted, *places, f"{daemon}[http]", PIP)

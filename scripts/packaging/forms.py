@@ -106,7 +106,9 @@ def table(trials: Sequence[Trial], shape: str) -> str:
     """Returns the trials as ``text``, ``markdown`` or ``json``."""
     if shape == "json":
         return json.dumps([asdict(trial) for trial in trials], indent=2)
-    rows = [("form", "machine", "network", "files MB", "installed MB", "install s", "first answer s")]
+    rows: list[tuple[str, ...]] = [
+        ("form", "machine", "network", "files MB", "installed MB", "install s", "first answer s")
+    ]
     for trial in trials:
         sizes = (f"{size / 1e6:.0f}" for size in (trial.file_bytes, trial.installed_bytes))
         seconds = (f"{value:.0f}" for value in (trial.install_seconds, trial.answer_seconds))

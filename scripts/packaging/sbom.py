@@ -1,4 +1,4 @@
-"""The bill of materials of a release: CycloneDX 1.6 as JSON, made from the wheels and the models' manifests themselves."""
+"""The bill of materials of a release: CycloneDX 1.6 as JSON, made from the wheels and the models' manifests."""
 
 from __future__ import annotations
 
