@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -132,6 +133,19 @@ def build_wheels(sources: Sources, out: Path, machines: tuple[Machine, ...]) -> 
     return wheels
 
 
+def check_content(wheel: Path) -> None:
+    """Checks that a wheel has neither C++ nor tests, benchmarks and other scripts.
+
+    Raises:
+        ReleaseError: It has; names the files.
+    """
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    foreign = [name for name in names if name.endswith((".cpp", ".h")) or name.startswith(("tests/", "scripts/"))]
+    if foreign:
+        raise ReleaseError(f"{wheel.name} has what no box needs: {', '.join(foreign)}")
+
+
 def sums(files: Iterable[Path], folder: Path) -> str:
     """Returns the SHA-256 of files below a folder, as ``sha256sum`` writes it."""
     named = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
@@ -168,6 +182,7 @@ def _wheel(sources: Sources, out: Path, project: Path, environment: dict[str, st
     given = [f"--config-settings={setting}" for setting in settings]
     run(*pip, *given, "--wheel-dir", out, project, environment=_path() | _epoch(sources) | environment)
     (wheel,) = set(out.iterdir()) - before
+    check_content(wheel)
     return wheel
 
 
