@@ -52,7 +52,9 @@ def test_a_bundle_has_what_helps_and_no_texts_names_or_tokens(
         with suppress(ClientError):
             client.search(QUESTION, SearchOptions(collection=f"no-{COLLECTION}"))  # the reason of a refusal names it
 
-    done = edge_rag("support", str(bundle), "--data-dir", str(data), "--json")
+    config = running.log.with_suffix(".toml")
+    command = ("support", str(bundle), "--config", str(config), "--data-dir", str(data))
+    done = edge_rag(*command, "--json")
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["daemon"]
@@ -86,7 +88,7 @@ def test_a_bundle_has_what_helps_and_no_texts_names_or_tokens(
     assert any(sample["name"] == "edge_rag_requests_total" and sample["value"] for sample in found["metrics"])
     assert {check["verdict"] for check in found["checks"]} <= {"ok", "warn", "fail"}
 
-    again = edge_rag("support", str(bundle), "--data-dir", str(data))
+    again = edge_rag(*command)
     assert again.returncode == 1
     assert "exists" in again.stderr
 

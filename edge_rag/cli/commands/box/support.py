@@ -68,7 +68,7 @@ def _collect(settings: Settings, daemon: DaemonStatus | None) -> dict[str, Any]:
         installation_checks,
         settings_checks,
     )
-    from edge_rag.cli.support_bundle import Redaction, installation, redacted_settings, stored_data, check_result
+    from edge_rag.cli.support_bundle import Redaction, check_result, installation, redacted_settings, stored_data
 
     redaction = Redaction()
     device = inspect_device(settings, 0 if daemon is None else daemon.resident_bytes)
