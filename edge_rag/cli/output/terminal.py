@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import click
@@ -116,3 +118,13 @@ def _console(file: TextIO) -> Console:
 def printable(text: str) -> str:
     """Escapes characters that could control a terminal or mislead a reader: document text is untrusted."""
     return escape_invisible(text.replace("\r\n", "\n"))
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Handles SIGTERM, which service managers send, like Ctrl-C: subprocesses end and partial files are deleted."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

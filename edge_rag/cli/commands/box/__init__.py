@@ -1,1 +1,1 @@
-"""Commands for operators of a box: the support bundle."""
+"""Commands for operators of a box: the support bundle, and trying a release."""

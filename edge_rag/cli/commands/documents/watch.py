@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from edge_rag.cli.files.folder_sync import (
     write_state,
 )
 from edge_rag.cli.files.watch_report import WatchReport
-from edge_rag.cli.output.terminal import emit, note, print_line
+from edge_rag.cli.output.terminal import emit, note, print_line, sigterm_as_interrupt
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.errors import ConfigurationError
 
@@ -96,7 +95,7 @@ def watch(
         if status:
             return sync.print_failures()
         report = WatchReport(state_path, root, collection, rescan_s)
-        with _sigterm_as_interrupt(), _changes(root) as changed:
+        with sigterm_as_interrupt(), _changes(root) as changed:
             try:
                 while True:
                     wait_s = sync.run_once(settle_s, rescan_s)
@@ -268,17 +267,3 @@ def _changes(root: Path) -> Iterator[threading.Event]:
     finally:
         stop.set()
         thread.join()
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """Handles SIGTERM, which service managers send, like Ctrl-C."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

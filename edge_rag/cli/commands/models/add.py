@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -13,7 +10,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, error_console, note, printable
+from edge_rag.cli.output.terminal import emit, error_console, note, printable, sigterm_as_interrupt
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -108,7 +105,7 @@ def add(
         acceptable_keys(settings.models.trusted_keys, keys),
         accept_loss,
     )
-    with _ProgressView() as view, _sigterm_as_interrupt():
+    with _ProgressView() as view, sigterm_as_interrupt():
         manifest = store.add(request, view)
     size = sum(record.bytes for record in manifest.files.values())
     if as_json:
@@ -126,16 +123,6 @@ def add(
     command = f"edge-rag models use {manifest.role.value} {request.name}"
     note(f"{request.name} was added, {size / 2**20:.1f} MiB; to use it: {command}", "dim")
     return ExitCode.OK
-
-
-@contextlib.contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """Handles SIGTERM like Ctrl-C: stops subprocesses and deletes partial files."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _ProgressView:
