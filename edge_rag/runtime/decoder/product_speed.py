@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -12,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
+import edge_rag
+from edge_rag.core.atomic_file import replace_file
 from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN
 from edge_rag.runtime.lowering.weight_packing import PANEL_COLUMNS, BlockFormat, operator_inputs
 from edge_rag.runtime.session.sessions import open_session, ops_library, pool_threads
@@ -39,6 +45,38 @@ class ProductSpeed:
 
     threads: int
     weights_per_s: Mapping[tuple[int, int], float]
+
+
+def remembered_product_speed(
+    processor: str, again: bool, measure: Callable[[], ProductSpeed] | None = None, cache: Path | None = None
+) -> ProductSpeed:
+    """Returns the speed that was measured before with this processor, number of threads and build; else measures it.
+
+    Args:
+        processor: What identifies the processor.
+        again: Whether to measure in any case.
+        measure: Measures it; None for ``measure_product_speed``.
+        cache: File that remembers it; None for ``edge-rag/product-speed.json`` in the user's cache directory (XDG). One
+            that cannot be written is left.
+
+    Raises:
+        ModelError: ONNX Runtime cannot open the operator.
+    """
+    path = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "edge-rag", "product-speed.json")
+    library = Path(ops_library()).stat()
+    made_for = [edge_rag.__version__, processor, pool_threads(), library.st_size, library.st_mtime_ns]
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        kept = json.loads(path.read_bytes())
+        if not again and kept["made_for"] == made_for:
+            speeds = {(int(bits), int(rows)): float(speed) for bits, rows, speed in kept["weights_per_s"]}
+            if speeds.keys() == {(bits, rows) for bits in BITS for rows in ROWS} and min(speeds.values()) > 0:
+                return ProductSpeed(pool_threads(), MappingProxyType(speeds))
+    measured = (measure or measure_product_speed)()
+    plain = {"made_for": made_for, "weights_per_s": [[*case, speed] for case, speed in measured.weights_per_s.items()]}
+    with suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(path, json.dumps(plain).encode(), mode=0o600)
+    return measured
 
 
 def measure_product_speed(seconds: float = _SECONDS) -> ProductSpeed:

@@ -173,6 +173,7 @@ def test_what_answers_slower_than_people_read_is_recommended_last(
 ) -> None:
     slow = ProductSpeed(1, {(bits, rows): 4e9 for bits in (4, 8) for rows in (1, 8)})
     monkeypatch.setattr("edge_rag.runtime.decoder.product_speed.measure_product_speed", lambda: slow)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(data / "cache"))
     arguments = ["models", "recommend", "--memory-gib", "14", "--role", "generator", "--data-dir", str(data)]
     listed = json.loads(runner.invoke(main, [*arguments, "--json"]).stdout)["models"]
     is_slow = [model["expected_tokens_per_s"]["one"] < 5 for model in listed]

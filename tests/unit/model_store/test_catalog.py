@@ -20,7 +20,7 @@ from edge_rag.model_store.catalog import (
 )
 from edge_rag.model_store.checkpoint import ARCHITECTURES
 from edge_rag.model_store.source import HubModel, PackagedModel, parse_source
-from edge_rag.runtime.decoder.product_speed import ProductSpeed, measure_product_speed
+from edge_rag.runtime.decoder.product_speed import ProductSpeed, measure_product_speed, remembered_product_speed
 from edge_rag.runtime.model_folder.folder import ModelRole, read_manifest
 
 CATALOG = Path(__file__).parents[3] / "models" / "catalog.toml"
@@ -147,3 +147,21 @@ def test_a_damaged_catalogue_is_refused_by_key(tmp_path: Path, change: tuple[str
     damaged.write_text(CATALOG.read_text().replace(*change))
     with pytest.raises(ConfigurationError, match=key):
         read_catalog(damaged)
+
+
+def test_the_speed_of_a_machine_is_measured_once_for_its_processor(tmp_path: Path) -> None:
+    cache = tmp_path / "cache" / "speed.json"
+    measured: list[ProductSpeed] = []
+
+    def measure() -> ProductSpeed:
+        measured.append(ProductSpeed(1, {(bits, rows): 1e9 + len(measured) for bits in (4, 8) for rows in (1, 8)}))
+        return measured[-1]
+
+    def speed(processor: str = "one", again: bool = False) -> float:
+        return remembered_product_speed(processor, again, measure, cache).weights_per_s[4, 1]
+
+    assert (speed(), speed(), len(measured)) == (1e9, 1e9, 1)
+    assert speed("another") == speed("another") == 1e9 + 1
+    assert speed("another", again=True) == speed("another") == 1e9 + 2
+    cache.write_text("{")
+    assert (speed("another"), len(measured)) == (1e9 + 3, 4)

@@ -32,11 +32,20 @@ Examples:
 )
 @click.option("--role", type=click.Choice(_ROLES), help="Only models of this role. [default: all]")
 @click.option("--memory-gib", type=click.FloatRange(min=0.1), help="Assume this much memory instead of this machine's.")
-@click.option("--probe/--no-probe", default=True, help="Measure this machine for about a second, for expected speeds.")
+@click.option(
+    "--probe/--no-probe",
+    default=None,
+    help="Measure this machine again, for about a second, or do without expected speeds. [default: measure once]",
+)
 @options.config_options
 @options.as_json
 def recommend(
-    role: str | None, memory_gib: float | None, probe: bool, config: Path | None, data_dir: Path | None, as_json: bool
+    role: str | None,
+    memory_gib: float | None,
+    probe: bool | None,
+    config: Path | None,
+    data_dir: Path | None,
+    as_json: bool,
 ) -> ExitCode:
     """Lists the models of the catalog that fit this machine, best first, and how to add them.
 
@@ -44,8 +53,9 @@ def recommend(
     that write more slowly here than people read, less than 5 tokens a second, come last. The expected speed
     of a language model is decoded tokens a second with 1 and with 8 answers at a time at 1,024 tokens of context: the
     weights and the keys and values that a step reads, divided by what a product with packed weights was measured to
-    read. It is an upper bound; sampling, norms and scheduling come on top. The cost of embedders and rerankers is that
-    of a token, compared with the default embedder's.
+    read, which is remembered until processor, threads or version change. It is an upper bound; sampling, norms and
+    scheduling come on top. The cost of embedders and rerankers is that of a token, compared with the default
+    embedder's.
     """
     from edge_rag.device.probe import probe as probe_device
     from edge_rag.model_store.catalog import (
@@ -57,14 +67,18 @@ def recommend(
         relative_cost,
     )
     from edge_rag.model_store.catalog import recommend as fitting_models
-    from edge_rag.runtime.decoder.product_speed import measure_product_speed
+    from edge_rag.runtime.decoder.product_speed import remembered_product_speed
     from edge_rag.runtime.model_folder.manifest import ModelRole
 
     settings = options.read_settings(config, data_dir)
-    available = probe_device().available_bytes if memory_gib is None else int(memory_gib * (1 << 30))
+    facts = probe_device()
+    available = facts.available_bytes if memory_gib is None else int(memory_gib * (1 << 30))
     catalog = read_catalog(settings.models.directory / CATALOG_FILE)
     found = fitting_models(catalog, available, None if role is None else ModelRole(role))
-    measured = measure_product_speed() if probe and found.generators else None
+    measured = None
+    if probe is not False and found.generators:
+        processor = f"{facts.processor.model} {' '.join(sorted(facts.processor.features))}"
+        measured = remembered_product_speed(processor, again=probe is True)
     ranked = [(entry, None if measured is None else expected_speed(entry, measured)) for entry in found.generators]
     ranked.sort(key=lambda each: is_slow(each[1]))
     if as_json:
