@@ -18,6 +18,7 @@ from scripts.packaging.building import (
     sums,
 )
 from scripts.packaging.bundle import PYTHONS, build_bundle
+from scripts.packaging.debian import build_deb
 from scripts.packaging.forms import FORMS, check, table
 
 
@@ -33,7 +34,7 @@ def main() -> int:
     build.add_argument("--out", type=Path, default=BUILD / "release", help="a folder, made if missing (%(default)s)")
     build.add_argument("--machine", type=Machine, choices=list(Machine), action="append", help="default: both")
     build.add_argument("--python", action="append", metavar="3.11", help=f"of bundles; default: {', '.join(PYTHONS)}")
-    build.add_argument("--only", choices=["wheels", "bundle"], help="a bundle takes the wheels that lie in --out")
+    build.add_argument("--only", choices=["wheels", "bundle", "deb"], help="of what lies in --out")
     build.add_argument("--check-reproducible", action="store_true", help="build twice and compare the bytes")
     build.set_defaults(run=_build)
     trial = commands.add_parser(
@@ -63,9 +64,9 @@ def _build(arguments: argparse.Namespace) -> None:
     if arguments.check_reproducible:
         say("Building once more ...")
         with tempfile.TemporaryDirectory(prefix="edge-rag-again-") as name:
-            if arguments.only == "bundle":
-                for wheel in arguments.out.glob("*.whl"):
-                    (Path(name) / wheel.name).symlink_to(wheel.resolve())
+            taken = {"bundle": ["*.whl"], "deb": ["*.whl", "*.tar", "*.json"]}.get(arguments.only, [])
+            for made in (path for pattern in taken for path in arguments.out.glob(pattern)):
+                (Path(name) / made.name).symlink_to(made.resolve())
             _make(arguments, Path(name))
             files = [folder / "SHA256SUMS" for folder in (arguments.out, Path(name))]
             first, again = (set(file.read_text().splitlines()) for file in files)
@@ -79,12 +80,15 @@ def _build(arguments: argparse.Namespace) -> None:
 def _make(arguments: argparse.Namespace, out: Path) -> None:
     machines = tuple(arguments.machine or Machine)
     with committed_sources() as sources:
-        if arguments.only != "bundle":
+        if arguments.only in (None, "wheels"):
             for old in out.iterdir():
                 old.unlink()
             build_wheels(sources, out, machines)
-        if arguments.only != "wheels":
+        if arguments.only in (None, "bundle"):
             _bundles(sources, out, machines, tuple(arguments.python or PYTHONS))
+        if arguments.only in (None, "deb"):
+            for machine in machines:
+                build_deb(out / f"edge-rag-{sources.version}-{machine}.tar", out, machine, sources.epoch)
     files = [path for path in out.iterdir() if path.name != "SHA256SUMS"]
     (out / "SHA256SUMS").write_text(sums(files, out))
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from scripts.packaging.building import ROOT, Machine, ReleaseError, say
 from scripts.packaging.clean_root import CleanRoot, clean_root
+from scripts.packaging.debian import ARCHITECTURES, PACKAGES_BEFORE
 
 _QUESTION: Final = "How often must the pump bearings be greased?"
 
@@ -69,9 +70,16 @@ def _bundle(root: CleanRoot, out: Path, machine: Machine) -> Installed:
     return Installed([bundle], "/opt/venv/bin", "/opt/venv")
 
 
+def _deb(root: CleanRoot, out: Path, machine: Machine) -> Installed:
+    package = _one(out, f"edge-rag_*_{ARCHITECTURES[machine]}.deb")
+    root.checked("apt-get", "-qq", "install", "--yes", f"/mnt/{out.name}/{package.name}", shared=[out], timeout_s=1800)
+    return Installed([package], "/usr/bin", "/usr/lib/edge-rag")
+
+
 FORMS: Final[dict[str, tuple[tuple[str, ...], bool, Callable[[CleanRoot, Path, Machine], Installed]]]] = {
     "wheel": (("python3-venv",), True, _wheel),
     "bundle": (("python3",), False, _bundle),
+    "deb": (PACKAGES_BEFORE, False, _deb),
 }
 """Packages of Debian that the system has before, whether it has a network while it installs, and how it installs."""
 
