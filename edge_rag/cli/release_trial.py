@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import site
 import socket
 import subprocess
-import sys
+import sysconfig
+import tarfile
 import time
+import venv
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,7 +68,7 @@ class ReleaseTrial:
     """A trial in a scratch folder. Nothing of the box's own data is changed.
 
     Args:
-        release: A wheel of edge-rag, or a folder with an environment in which one is installed.
+        release: A wheel of edge-rag, an offline bundle, or a folder with an environment in which a release is installed.
         config: The daemon's settings file; None for none.
         data_directory: The box's data directory.
         models: Directory of the installed models.
@@ -109,9 +112,15 @@ class ReleaseTrial:
         if self._release.is_dir():
             for name in _PYTHONS:
                 if (self._release / name).exists():
-                    return [str((self._release / name).absolute()), "-I", "-m", "edge_rag.cli.main"]
+                    return _command(self._release / name)
             raise ConfigurationError(f"{self._release} has none of {', '.join(_PYTHONS)}")
-        target = self._scratch / "release"
+        if tarfile.is_tarfile(self._release):
+            return self._install_bundle()
+        environment = self._scratch / "release"
+        # In an environment of its own all processes are of the release, also beside an editable installation.
+        venv.create(environment, symlinks=True, with_pip=False)
+        python = environment / "bin" / "python"
+        target = Path(sysconfig.get_path("purelib", "venv", {"base": str(environment)}))
         try:
             with zipfile.ZipFile(self._release) as wheel:
                 if any(".." in PurePosixPath(name).parts or name.startswith("/") for name in wheel.namelist()):
@@ -122,7 +131,27 @@ class ReleaseTrial:
             raise ConfigurationError(f"{self._release} is not a wheel: {error}") from error
         if missing := _missing_packages(target):
             raise ConfigurationError(f"{self._release} needs {', '.join(missing)}, which this installation lacks")
-        return [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(target)!r}); {_RUN}"]
+        packages = {sysconfig.get_path(kind) for kind in ("purelib", "platlib")} | set(site.getsitepackages())
+        (target / "packages-of-this-installation.pth").write_text("".join(f"{path}\n" for path in sorted(packages)))
+        return _command(python)
+
+    def _install_bundle(self) -> list[str]:
+        """Returns the command that runs the release of an offline bundle."""
+        unpacked = self._scratch / "bundle"
+        with tarfile.open(self._release) as bundle:
+            _require(shutil.disk_usage(self._scratch).free, 3 * sum(each.size for each in bundle.getmembers()))
+            bundle.extractall(unpacked, filter="data")
+        installers = list(unpacked.glob("*/install.sh"))
+        if len(installers) != 1:
+            raise ConfigurationError(f"{self._release} is not an offline bundle of edge-rag: it has no install.sh")
+        environment = self._scratch / "release"
+        done = subprocess.run(
+            [installers[0], "--prefix", environment], capture_output=True, text=True, errors="replace", check=False
+        )
+        if done.returncode != 0:
+            raise ConfigurationError(f"{self._release} cannot be installed: {done.stderr.strip()}")
+        shutil.rmtree(unpacked)
+        return _command(environment / "bin" / "python")
 
     def _version(self, command: list[str]) -> Step:
         try:
@@ -159,8 +188,8 @@ class ReleaseTrial:
             "DISCOVERY__ANNOUNCE": "false",
             "OFFLOAD__MODE": "never",
         }
-        if not self._release.is_dir() and not (self._scratch / "release" / "edge_rag" / "models").is_dir():
-            apart["MODELS__DIRECTORY"] = str(self._models)  # a wheel may come without models
+        if self._release.suffix == ".whl":  # which comes without models
+            apart["MODELS__DIRECTORY"] = str(self._models)
         environment = os.environ | {f"EDGE_RAG_{key}": value for key, value in apart.items()}
         with (self._scratch / "log").open("wb") as log:
             daemon = subprocess.Popen(
@@ -234,7 +263,8 @@ class ReleaseTrial:
         return "\n".join(lines[-_LOG_LINES:])
 
 
-_RUN: Final = "from edge_rag.cli.main import main; main()"
+def _command(python: Path) -> list[str]:
+    return [str(python.absolute()), "-I", "-m", "edge_rag.cli.main"]
 
 
 def _require(free: int, needed: int) -> None:

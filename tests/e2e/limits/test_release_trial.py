@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +20,9 @@ from tests.e2e.support.running_daemon import ROOT, RunningDaemon, model_variable
 
 METADATA = "Metadata-Version: 2.1\nName: edge-rag\nVersion: 9.9\n"
 VERSION = "import signal, sys\ndef main():\n    if '--version' in sys.argv:\n        return print('edge-rag 9.9')\n"
-FAILS = f"{VERSION}    sys.exit('no such board')\n"
-HANGS = f"{VERSION}    print('hangs', flush=True)\n    signal.pause()\n"
+END = "if __name__ == '__main__':\n    main()\n"
+FAILS = f"{VERSION}    sys.exit('no such board')\n{END}"
+HANGS = f"{VERSION}    print('hangs', flush=True)\n    signal.pause()\n{END}"
 
 
 @pytest.fixture
@@ -87,6 +89,31 @@ def test_a_release_that_does_not_start_fails_with_its_log(daemon: RunningDaemon,
     ]
     assert "it ended with exit code 1" in answer["steps"][-1]["detail"]
     assert "no such board" in answer["steps"][-1]["detail"]
+
+
+def bundle(folder: Path, installer: str) -> Path:
+    content = folder / "edge-rag-9.9-x86_64"
+    content.mkdir()
+    (content / "install.sh").write_text(f"#!/bin/sh\nset -e\n{installer}\n")
+    (content / "install.sh").chmod(0o755)
+    with tarfile.open(folder / "edge-rag-9.9-x86_64.tar", "w") as archive:
+        archive.add(content, content.name)
+    return folder / "edge-rag-9.9-x86_64.tar"
+
+
+def test_a_bundle_is_installed_in_the_scratch_folder_and_tried(
+    daemon: RunningDaemon, scratch: Path, tmp_path: Path
+) -> None:
+    release = bundle(tmp_path, f'test "$1" = --prefix\nln -s {sys.prefix} "$2"')
+    code, answer = check(release, scratch, daemon.data_dir)
+    assert code == 0, answer
+    assert answer["steps"][-1]["name"] == "answer"
+
+
+def test_a_bundle_that_cannot_be_installed_fails_with_what_its_installer_says(scratch: Path, tmp_path: Path) -> None:
+    code, answer = check(bundle(tmp_path, "echo the bundle is damaged >&2\nexit 1"), scratch, tmp_path / "data")
+    assert code == 2
+    assert answer["error"]["message"].endswith("cannot be installed: the bundle is damaged")
 
 
 def test_packages_that_a_wheel_lacks_are_named_and_other_files_are_refused(scratch: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import yaml
 from edge_rag.cli.main import COMMANDS
 from edge_rag.config.settings import Settings
 from edge_rag.core.documents.document import IngestStatus
+from edge_rag.core.monitoring.status import AlertKind
 from edge_rag.server.grpc.call import STATUS
 from scripts.generate_docs.registry import registry
 
@@ -67,6 +68,13 @@ def test_values_that_alerts_compare_labels_with_occur() -> None:
         for value in re.findall(r'status=~?"([^"]+)"', expression):
             assert set(value.split("|")) <= statuses
         assert set(re.findall(r'outcome="([^"]+)"', expression)) <= outcomes
+
+
+def test_every_kind_of_alert_that_a_daemon_finds_has_a_rule() -> None:
+    kinds = {kind for rule in alerts() for kind in re.findall(r'edge_rag_alerts\{kind="(\w+)"\}', rule["expr"])}
+    if any("edge_rag_recovery_mode" in rule["expr"] for rule in alerts()):
+        kinds.add(AlertKind.LIBRARY.value)
+    assert kinds == {kind.value for kind in AlertKind if kind is not AlertKind.WATCH}
 
 
 def test_every_series_but_those_by_client_and_remote_is_on_the_dashboard_or_in_an_alert() -> None:

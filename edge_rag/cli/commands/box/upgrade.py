@@ -15,7 +15,8 @@ from edge_rag.cli.output.terminal import emit, note, print_line, sigterm_as_inte
 
 _EPILOG = """\b
 Examples:
-  edge-rag upgrade --check edge_rag-0.2.0-cp311-abi3-linux_x86_64.whl
+  edge-rag upgrade --check edge-rag-0.2.0-x86_64.tar
+  edge-rag upgrade --check edge_rag-0.2.0-py3-none-manylinux_2_34_x86_64.whl
   edge-rag upgrade --check /opt/edge-rag/releases/0.2.0 --config /etc/edge-rag/edge-rag.toml
   edge-rag upgrade --check NEW.whl --backup monday.edge-rag --scratch /mnt/usb
 """
@@ -28,7 +29,7 @@ Examples:
     type=click.Path(path_type=Path),
     required=True,
     metavar="RELEASE",
-    help="Wheel of edge-rag, or folder whose environment (venv, .venv) has it installed.",
+    help="Offline bundle, wheel of edge-rag, or folder whose environment (venv, .venv) has it installed.",
 )
 @click.option(
     "--backup",
@@ -69,7 +70,8 @@ def upgrade(
     Installs nothing. The release is started on a Unix socket of its own, with the settings of the daemon, and with a
     copy of the data that is restored from a backup, so that it migrates what this box really has. It says whether the
     release runs here, opens all documents and answers a question, and what it takes of disk and memory. The running
-    daemon goes on; both need memory meanwhile. A wheel runs with the packages of this installation. Nothing is left
+    daemon goes on; both need memory meanwhile. A bundle is installed
+    in the scratch folder; a wheel runs with the packages and models of this installation. Nothing is left
     behind, also after Ctrl-C. `scripts/install-service` installs a release.
     """
     from edge_rag.cli.release_trial import ReleaseTrial, Step
