@@ -68,7 +68,7 @@ class ReleaseTrial:
     """A trial in a scratch folder. Nothing of the box's own data is changed.
 
     Args:
-        release: A wheel of edge-rag, an offline bundle, or a folder with an environment in which a release is installed.
+        release: A wheel of edge-rag, an offline bundle, or a folder with an environment that has a release installed.
         config: The daemon's settings file; None for none.
         data_directory: The box's data directory.
         models: Directory of the installed models.
