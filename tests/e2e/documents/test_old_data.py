@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,6 +31,8 @@ from tests.support.old_data import unpack
 
 ARCHIVES = ROOT / "tests" / "fixtures" / "data-directories"
 SCHEMAS = range(1, NEWEST_SCHEMA + 1)
+BACKUP = ROOT / "tests" / "fixtures" / "backups" / "schema-9.edge-rag.xz"
+"""What the backup command of commit c9adc14 made of the archive of schema 9."""
 JOBS_SINCE = 5
 NEWEST_WITHOUT_EMBEDDER = 11
 """The newest one of which the archive names no embedder."""
@@ -100,6 +103,21 @@ def test_all_that_an_earlier_version_stored_is_there_and_found(
     choices = expected.get("choices") or {"generator": expected["generator"]}
     assert {role.value: name for role, name in read_choices(data / "models").items()} == choices
     assert daemon.log.read_text().count("no longer comes along") == ("generator" in choices)
+
+
+def test_a_backup_that_an_earlier_version_made_is_restored_and_served(
+    start: Callable[..., RunningDaemon], tmp_path: Path
+) -> None:
+    _, expected = unpacked(9, tmp_path)
+    backup, data = tmp_path / "before.edge-rag", tmp_path / "restored"
+    backup.write_bytes(lzma.decompress(BACKUP.read_bytes()))
+    edge_rag("restore", str(backup), "--data-dir", str(data))
+    texts = {place: {name: one["text"] for name, one in held.items()} for place, held in expected["documents"].items()}
+    texts["default"] |= {name: text.strip() for name, text in expected["waiting"].items()}
+    with Client(start(data).address, timeout_s=120) as client:
+        for place, documents in texts.items():
+            names = [info.name for info in client.documents(collection=place)]
+            assert {name: client.document(name, collection=place).text for name in names} == documents
 
 
 def await_vectors(client: Client) -> None:

@@ -11,7 +11,7 @@ import pytest
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, documents_pb2
 from tests.e2e.support.jobs import final_states, parts, start_job, stub, watch
 from tests.e2e.support.running_daemon import RunningDaemon, start_daemon
-from tests.e2e.support.secured_daemon import Box, edge_rag, token
+from tests.e2e.support.secured_daemon import Box, ask, edge_rag, token
 
 QUEUED = documents_pb2.JOB_DOCUMENT_STATE_QUEUED
 RUNNING = documents_pb2.JOB_STATE_RUNNING
@@ -74,17 +74,22 @@ def waiting(job: documents_pb2.Job) -> int:
     return sum(each.count for each in job.documents if each.state == QUEUED)
 
 
-def test_two_documents_of_a_writer_are_stored_before_the_400_that_another_handed_over_first(writers: Box) -> None:
+def test_two_documents_of_a_writer_are_answered_from_before_the_400_that_another_handed_over_first(
+    writers: Box,
+) -> None:
     """A writer's documents do not wait for those that another one sent before; each sees what to expect."""
     many = hand_over(writers, "eve", {f"{number}.txt": page(number) for number in range(400)})
     few = hand_over(writers, "ada", {"x.txt": page(1), "y.txt": page(2)})
 
     pages = follow(writers, "ada", few)
+    with writers.channel("admin") as channel:
+        answered = ask(channel, "What does a line of page 2 name?", "ada")
     other = latest(writers, "eve")
 
     assert final_states(pages) == {"x.txt": "added", "y.txt": "added"}
     assert (other.id, other.state) == (many, RUNNING)
     assert waiting(other) > 100
+    assert "names a valve and its month" in "".join(event.text.text for event in answered)
     assert other.time_left_seconds > 0
     assert pages[-1].job.documents_ahead == 0
     assert not pages[-1].job.HasField("time_left_seconds")
