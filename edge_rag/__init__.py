@@ -1,3 +1,3 @@
 """edge-rag: cited answers from a box's own documents, over gRPC, without a cloud."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
