@@ -161,7 +161,7 @@ def test_the_nightly_ingest_stores_a_folder_and_keeps_backups(
     environment = os.environ | {"PATH": search, "EDGE_RAG_SERVER": running.address, "PYTHONPATH": str(ROOT)}
 
     def night() -> int:
-        command = [EXAMPLES / "nightly-ingest" / "nightly-ingest", folder, "default", backups]
+        command: list[str | Path] = [EXAMPLES / "nightly-ingest" / "nightly-ingest", folder, "default", backups]
         return subprocess.run(command, env=environment, timeout=120, check=False).returncode
 
     assert night() == 0
