@@ -11,7 +11,6 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar, cast
 
@@ -255,10 +254,14 @@ class SyncTransport:
         self, rpc: grpc.UnaryUnaryMultiCallable[_Request, _Reply], request: _Request, timeout_s: float | None
     ) -> _Reply:
         """Makes a call with one request and one reply."""
-        try:
-            return rpc(request, timeout=timeout_s, metadata=_metadata(request))
-        except (grpc.FutureCancelledError, grpc.RpcError) as failure:
-            _raise_sync(failure, self._address)
+        with _CtrlC() as ctrl_c:
+            try:
+                # Not the blocking form: it cannot be cancelled.
+                started = rpc.future(request, timeout=timeout_s, metadata=_metadata(request))
+                ctrl_c.cancels(cast(_Cancellable, started))
+                return started.result()
+            except (grpc.FutureCancelledError, grpc.RpcError) as failure:
+                _raise_sync(failure, self._address)
 
     def upload(
         self,
@@ -273,15 +276,18 @@ class SyncTransport:
             ClientError: The call failed, or the iterable raised it.
         """
         outgoing = _SyncOutgoing(requests)
-        try:
-            call = rpc.future(iter(outgoing), timeout=timeout_s)
-            outgoing.bind(cast(_Cancellable, call))
+        with _CtrlC() as ctrl_c:
             try:
-                return call.result()
-            finally:
-                cast(_Cancellable, call).cancel()
-        except (grpc.FutureCancelledError, grpc.RpcError) as failure:
-            _raise_sync(failure, self._address, outgoing)
+                started = rpc.future(iter(outgoing), timeout=timeout_s)
+                call = cast(_Cancellable, started)
+                outgoing.bind(call)
+                ctrl_c.cancels(call)
+                try:
+                    return started.result()
+                finally:
+                    call.cancel()  # a program's own handler may have raised
+            except (grpc.FutureCancelledError, grpc.RpcError) as failure:
+                _raise_sync(failure, self._address, outgoing)
 
     def stream(
         self,
@@ -292,7 +298,9 @@ class SyncTransport:
         wait_for_ready: bool = False,
     ) -> SyncReplies[_Reply]:
         """Starts a call with one request and a stream of replies."""
-        call = rpc(request, timeout=timeout_s, wait_for_ready=wait_for_ready, metadata=_metadata(request))
+        with _CtrlC() as ctrl_c:
+            call = rpc(request, timeout=timeout_s, wait_for_ready=wait_for_ready, metadata=_metadata(request))
+            ctrl_c.cancels(cast(_Cancellable, call))
         return SyncReplies(call, self._address)
 
     def upload_stream(
@@ -303,8 +311,10 @@ class SyncTransport:
     ) -> SyncReplies[_Reply]:
         """Starts a call with a stream of requests, as for ``upload``, and a stream of replies."""
         outgoing = _SyncOutgoing(requests)
-        call = rpc(iter(outgoing), timeout=timeout_s)
-        outgoing.bind(cast(_Cancellable, call))
+        with _CtrlC() as ctrl_c:
+            call = rpc(iter(outgoing), timeout=timeout_s)
+            outgoing.bind(cast(_Cancellable, call))
+            ctrl_c.cancels(cast(_Cancellable, call))
         return SyncReplies(call, self._address, outgoing)
 
     def sleep(self, seconds: float) -> None:
@@ -316,30 +326,45 @@ class SyncTransport:
         return action()
 
 
-@contextmanager
-def _cancelled_by_ctrl_c(call: _Cancellable) -> Iterator[None]:
-    """Cancels a call at Ctrl-C and raises KeyboardInterrupt when gRPC has returned.
+class _CtrlC:
+    """While a block runs, Ctrl-C cancels its call; KeyboardInterrupt is raised when gRPC has returned.
 
-    Raised inside its code, KeyboardInterrupt may leave a lock held, and the channel's thread waits for it without end.
+    Raised inside gRPC's code, KeyboardInterrupt may leave a lock held, and the channel's thread waits for it without
+    end. Also for SIGTERM where the program handles it like Ctrl-C.
+
+    Args:
+        call: The call, if it has been started; else ``cancels`` names it.
     """
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    interrupted = False
 
-    def cancel(number: int, frame: object) -> None:
-        nonlocal interrupted
-        interrupted = True
-        call.cancel()
+    def __init__(self, call: _Cancellable | None = None) -> None:
+        self._call = call
+        self._interrupted = False
+        self._signals: list[signal.Signals] = []
 
-    signal.signal(signal.SIGINT, cancel)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if interrupted:
+    def cancels(self, call: _Cancellable) -> None:
+        """Sets the call when it has been started; cancels it if Ctrl-C was pressed meanwhile."""
+        self._call = call
+        if self._interrupted:
+            call.cancel()
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            numbers = (signal.SIGINT, signal.SIGTERM)
+            self._signals = [each for each in numbers if signal.getsignal(each) is signal.default_int_handler]
+        for number in self._signals:
+            signal.signal(number, self._cancel)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for number in self._signals:
+            signal.signal(number, signal.default_int_handler)
+        if self._interrupted:
             raise KeyboardInterrupt
+
+    def _cancel(self, number: int, frame: object) -> None:
+        self._interrupted = True
+        if self._call is not None:
+            self._call.cancel()
 
 
 class SyncReplies(Generic[_Reply]):
@@ -360,13 +385,14 @@ class SyncReplies(Generic[_Reply]):
 
     def close(self) -> None:
         """Cancels the call if it has not ended."""
-        self._call.cancel()
+        with _CtrlC():
+            self._call.cancel()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> _Reply:
-        with _cancelled_by_ctrl_c(self._call):
+        with _CtrlC(self._call):
             try:
                 return next(self._call)
             except (grpc.FutureCancelledError, grpc.RpcError) as failure:

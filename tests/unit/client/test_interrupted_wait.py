@@ -1,16 +1,19 @@
-"""Ctrl-C while a client waits for the next reply."""
+"""Ctrl-C while a client starts a call or waits for its reply."""
 
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
+import grpc
 import pytest
 
-from edge_rag.client.transport import SyncReplies
+from edge_rag.client.transport import SyncReplies, SyncTransport
 
 
 class Interrupted:
@@ -24,17 +27,20 @@ class Interrupted:
         self.left = True
         return "reply"
 
+    def result(self) -> Any:
+        return next(self)
+
     def cancel(self) -> None:
         self.cancelled = True
 
 
 @contextmanager
-def handling(handler: Any) -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, handler)
+def handling(handler: Any, number: signal.Signals = signal.SIGINT) -> Iterator[None]:
+    before = signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
 def replies(call: Interrupted) -> SyncReplies[Any]:
@@ -62,3 +68,58 @@ def test_other_threads_leave_ctrl_c_to_the_main_thread() -> None:
     with handling(signal.SIG_IGN), ThreadPoolExecutor(1) as threads:
         assert threads.submit(next, replies(call)).result() == "reply"
     assert not call.cancelled
+
+
+class InterruptedStart:
+    """A method that Ctrl-C reaches while it starts a call."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
+        self.calls: list[Ended] = []
+
+    def future(self, *arguments: Any, **options: Any) -> Any:
+        signal.raise_signal(self.number)
+        self.calls.append(Ended())
+        return self.calls[-1]
+
+    __call__ = future
+
+
+class Ended:
+    """A call that waits until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+
+    def result(self) -> Any:
+        if not self.cancelled.wait(30):
+            raise AssertionError("it is not cancelled")
+        raise grpc.FutureCancelledError
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("form", ["call", "upload", "stream", "upload_stream"])
+def test_ctrl_c_while_a_call_starts_cancels_it_once_it_has_started(number: signal.Signals, form: str) -> None:
+    method = InterruptedStart(number)
+    transport = SyncTransport("localhost:1", None)
+    try:
+        with handling(signal.default_int_handler, number), pytest.raises(KeyboardInterrupt):
+            getattr(transport, form)(method, (), None)
+    finally:
+        transport.close()
+    assert [call.cancelled.is_set() for call in method.calls] == [True]
+
+
+@pytest.mark.parametrize("form", ["call", "upload"])
+def test_ctrl_c_while_a_call_waits_for_its_reply_cancels_it(form: str) -> None:
+    call = Interrupted()
+    transport = SyncTransport("localhost:1", None)
+    try:
+        with handling(signal.default_int_handler), pytest.raises(KeyboardInterrupt):
+            getattr(transport, form)(SimpleNamespace(future=lambda *_, **__: call), (), None)
+    finally:
+        transport.close()
+    assert (call.cancelled, call.left) == (True, True)
