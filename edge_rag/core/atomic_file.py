@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from edge_rag.errors import AccessError
 
@@ -35,6 +36,32 @@ def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
         partial.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+@contextmanager
+def new_file(path: Path, mode: int) -> Iterator[BinaryIO]:
+    """Yields a file that gets its name, in place of one that has it, when the block has ended and all of it is synced.
+
+    If the block raises, the file is deleted. Its name until then is ``file.name``.
+
+    Args:
+        path: The file.
+        mode: Permissions, before the process's umask.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    partial = path.with_name(f"{path.name}.part")
+    partial.unlink(missing_ok=True)
+    try:
+        with open(partial, "xb", opener=lambda name, flags: os.open(name, flags | os.O_CLOEXEC, mode)) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    sync(path.absolute().parent)
 
 
 def sync(path: Path) -> None:

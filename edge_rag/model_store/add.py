@@ -30,19 +30,21 @@ from edge_rag.model_store.directory import (
     plain_files,
     refuse_hard_links,
 )
-from edge_rag.model_store.hub import FetchedModel, delete_download, fetch
-from edge_rag.model_store.ollama import find_in_ollama, ollama_stores
-from edge_rag.model_store.packaged import stage_packaged
 from edge_rag.model_store.signature import SIGNATURE_FILE, check_copies, check_signature
 from edge_rag.model_store.source import (
     AddProgress,
     AddRequest,
     GgufSource,
     HubModel,
+    ModelArchive,
     OllamaModel,
     PackagedModel,
     Source,
 )
+from edge_rag.model_store.sources.archive import unpack
+from edge_rag.model_store.sources.hub import FetchedModel, delete_download, fetch
+from edge_rag.model_store.sources.ollama import find_in_ollama, ollama_stores
+from edge_rag.model_store.sources.packaged import stage_packaged
 from edge_rag.runtime.checkpoint.architectures import architecture_of, read_settings
 from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE
 from edge_rag.runtime.model_folder.folder import (
@@ -112,6 +114,11 @@ def _make(request: AddRequest, fetched: FetchedModel | None, staging_dir: Stagin
     gguf = [] if fetched is None else [path for path in fetched.files if path.endswith(".gguf")]
     if gguf or isinstance(request.source, GgufSource | OllamaModel | PackagedModel):
         return _add_gguf(request, fetched, staging_dir)
+    if isinstance(request.source, ModelArchive):
+        unpack(request.source, staging_dir.source, staging_dir.progress)
+        _signed(request, staging_dir.source, staging_dir)
+        (staging_dir.source / SIGNATURE_FILE).unlink(missing_ok=True)
+        return _add_finished(request, staging_dir)
     folder = fetched.folder if fetched is not None else Path(str(request.source))
     files = fetched.files if fetched is not None else plain_files(folder, _IGNORED_FOLDERS)
     signed = _signed(request, folder, staging_dir)

@@ -21,6 +21,7 @@ from edge_rag.model_store.source import (
     GgufSource,
     HubModel,
     LocalFolder,
+    ModelArchive,
     OllamaModel,
     PackagedModel,
     Source,
@@ -296,6 +297,8 @@ def provenance_of(source: Source, copy: Path, commit: str | None) -> str:
             named = f"folder {source.path.name}"
         case GgufSource():
             named = source.file_name
+        case ModelArchive():
+            named = f"archive {source.path.name}"
         case OllamaModel():
             named = str(source)
         case PackagedModel():

@@ -70,11 +70,7 @@ def check_signature(
         ModelFolderInvalid: There is no signature, or no valid one by these keys; the message has the reason.
         ModelNotAdded: The package that verifies signatures is not installed.
     """
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise ModelNotAdded(
-            f"verifying a signature needs {', '.join(missing)}: install it with `pip install 'edge-rag[signatures]'`"
-        )
+    _require_packages("verifying a signature")
     path = folder / SIGNATURE_FILE
     if not path.is_file():
         raise ModelFolderInvalid(f"{folder}: there is no {SIGNATURE_FILE}, but a signature is required")
@@ -91,6 +87,28 @@ def check_signature(
     return _digests(scratch / SIGNATURE_FILE)
 
 
+def sign(folder: Path, key: Path, signature: Path) -> None:
+    """Signs every file of a folder.
+
+    Args:
+        folder: The folder.
+        key: Private key, PEM without a password, of curve P-256, P-384 or P-521.
+        signature: File for the signature, outside the folder.
+
+    Raises:
+        ModelNotAdded: The package that signs is not installed.
+        ConfigurationError: The key cannot be used.
+    """
+    _require_packages("signing")
+    from model_signing.signing import Config as Signing
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            Signing().use_elliptic_key_signer(private_key=key).sign(folder, signature)
+        except Exception as error:
+            raise ConfigurationError(f"the key {key} cannot sign: {str(error)[:_LONGEST_REASON]}") from error
+
+
 def check_copies(copy: Path, signed: Mapping[str, str], paths: Sequence[str]) -> None:
     """Checks that copied files are the signed ones, whatever changed in the folder meanwhile.
 
@@ -102,6 +120,11 @@ def check_copies(copy: Path, signed: Mapping[str, str], paths: Sequence[str]) ->
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if signed.get(path) != found:
             raise ModelFolderInvalid(f"{copy}: {path} is not the file that was signed")
+
+
+def _require_packages(what: str) -> None:
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+        raise ModelNotAdded(f"{what} needs {', '.join(missing)}: install it with `pip install 'edge-rag[signatures]'`")
 
 
 def _problem(folder: Path, ignored: frozenset[str], key: Path, signature: Path) -> str:

@@ -176,7 +176,23 @@ class PackagedModel:
         return self.name if self.wheel is None else str(self.wheel)
 
 
-Source = LocalFolder | GgufSource | HubModel | OllamaModel | PackagedModel
+@dataclass(frozen=True, slots=True)
+class ModelArchive:
+    """A model that another box has exported.
+
+    Attributes:
+        path: The file.
+        name: The model's name there.
+    """
+
+    path: Path
+    name: str
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+Source = LocalFolder | GgufSource | HubModel | OllamaModel | PackagedModel | ModelArchive
 
 
 def is_remote(text: str) -> bool:
@@ -237,7 +253,7 @@ def default_name(source: Source) -> str:
         ModelNotAdded: The source's name has none of these characters.
     """
     match source:
-        case HubModel() | PackagedModel():
+        case HubModel() | PackagedModel() | ModelArchive():
             text = source.name
         case OllamaModel():
             text = source.name if source.tag == "latest" else f"{source.name}-{source.tag}"

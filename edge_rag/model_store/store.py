@@ -7,8 +7,9 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
-from typing import Any
+from typing import IO, Any
 
 from edge_rag.config.renamed import REMOVED_GENERATORS
 from edge_rag.config.settings import Settings
@@ -187,6 +188,35 @@ class ModelStore:
             ModelFolderInvalid: A file does not match the manifest; names it.
         """
         return verify_model_folder(self.find(name), on_read=on_read)
+
+    def export(self, name: str, target: IO[bytes], key: Path | None, progress: AddProgress) -> ModelManifest:
+        """Writes a model as an archive, which ``add`` takes on another box.
+
+        Args:
+            name: Name of the model.
+            target: Receives the archive.
+            key: Private key to sign the model with, PEM; None for no signature.
+            progress: Receives the progress.
+
+        Raises:
+            ModelNotFound: No model has that name.
+            ModelFolderInvalid: A file does not match the manifest; names it.
+            ConfigurationError: The key cannot be used.
+            ModelNotAdded: The package that signs is not installed.
+            OSError: The archive cannot be written.
+        """
+        from edge_rag.model_store.signature import SIGNATURE_FILE, sign
+        from edge_rag.model_store.sources.archive import write_archive
+
+        progress.begin("checking every file")
+        manifest = self.verify(name)
+        with TemporaryDirectory() as scratch:
+            signature = None if key is None else Path(scratch, SIGNATURE_FILE)
+            if key is not None and signature is not None:
+                progress.begin("signing")
+                sign(self.find(name), key, signature)
+            write_archive(self.find(name), name, manifest, signature, target, progress)
+        return manifest
 
     def use(self, role: ModelRole, name: str) -> ModelManifest:
         """Chooses a model for a role from the daemon's next start on; the command line tells a running daemon.

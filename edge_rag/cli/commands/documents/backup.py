@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import BinaryIO
 
 import click
 
@@ -28,27 +26,20 @@ def backup(file: Path, force: bool, server: str | None, timeout_s: float | None,
     The daemon keeps serving. The backup contains every collection with text, metadata and vectors, and the documents
     that wait in jobs; models are named but not included. FILE is created only after all of it is written and verified.
     """
+    from edge_rag.core.atomic_file import new_file
     from edge_rag.storage.backup import unpack
 
     if file.exists() and not force:
         raise click.ClickException(f"{file} exists; name another file or give --force")
-    partial = file.with_name(f"{file.name}.part")
     try:
-        with _create(partial) as target, options.open_client(server, timeout_s) as client:
-            client.backup(target)
+        # Readable by its owner only: it holds the text of all collections.
+        with new_file(file, 0o600) as target:
+            with options.open_client(server, timeout_s) as client:
+                client.backup(target)
             target.flush()
-            os.fsync(target.fileno())
-        manifest = unpack(partial, None)
-        partial.replace(file)
-        folder = os.open(file.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            manifest = unpack(Path(target.name), None)
     except OSError as error:
         raise click.ClickException(f"{error.filename or file}: {error.strerror}; no backup was made") from error
-    finally:
-        partial.unlink(missing_ok=True)
     size = file.stat().st_size
     if as_json:
         files = len(manifest.files)
@@ -56,12 +47,6 @@ def backup(file: Path, force: bool, server: str | None, timeout_s: float | None,
     else:
         note(f"{counted(manifest.documents, 'document')}, {size:,} bytes, checked: {file}")
     return ExitCode.OK
-
-
-def _create(path: Path) -> BinaryIO:
-    """Creates a file, readable by its owner only: a backup holds the text of all collections."""
-    path.unlink(missing_ok=True)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
 
 
 @click.command(epilog="\b\nExamples:\n  edge-rag restore monday.edge-rag\n  edge-rag restore --replace monday.edge-rag")

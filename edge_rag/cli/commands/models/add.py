@@ -15,6 +15,8 @@ from edge_rag.cli.output.terminal import emit, error_console, note, printable, s
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from edge_rag.runtime.model_folder.manifest import ModelManifest
+
 
 _LONGEST_DETAIL = 60
 
@@ -80,7 +82,6 @@ def add(
 
     Language models, embedders and cross-encoders are told apart by the architecture that config.json names.
     """
-    from edge_rag.model_store.convert.comparison import forms_table
     from edge_rag.model_store.signature import acceptable_keys
     from edge_rag.model_store.source import (
         AddRequest,
@@ -105,28 +106,34 @@ def add(
         acceptable_keys(settings.models.trusted_keys, keys),
         accept_loss,
     )
-    with _ProgressView() as view, sigterm_as_interrupt():
+    with ProgressView() as view, sigterm_as_interrupt():
         manifest = store.add(request, view)
+    print_added(request.name, manifest, as_json)
+    if isinstance(parsed, PackagedModel) and not as_json:
+        note(f"{request.name}: {parsed.package.label}", "yellow")
+    return ExitCode.OK
+
+
+def print_added(name: str, manifest: ModelManifest, as_json: bool) -> None:
+    """Prints what was added, and how to use it."""
+    from edge_rag.model_store.convert.comparison import forms_table
+
     size = sum(record.bytes for record in manifest.files.values())
     if as_json:
-        added = {"name": request.name, "role": manifest.role.value, "licence": manifest.licence, "bytes": size}
+        added = {"name": name, "role": manifest.role.value, "licence": manifest.licence, "bytes": size}
         emit({**added, "form": manifest.form_name or None, "serial_reason": manifest.serial_reason})
-        return ExitCode.OK
+        return
     tried = manifest.parameters.get("forms_tried")
     if isinstance(tried, list):
         note(forms_table(tried), "dim")
     if manifest.form_name == "serial":
-        warning = f"{request.name} runs serially, one request at a time, in onnxruntime-genai: {manifest.serial_reason}"
-        note(warning, "yellow")
-    if isinstance(parsed, PackagedModel):
-        note(f"{request.name}: {parsed.package.label}", "yellow")
-    command = f"edge-rag models use {manifest.role.value} {request.name}"
-    note(f"{request.name} was added, {size / 2**20:.1f} MiB; to use it: {command}", "dim")
-    return ExitCode.OK
+        note(f"{name} runs serially, one request at a time, in onnxruntime-genai: {manifest.serial_reason}", "yellow")
+    command = f"edge-rag models use {manifest.role.value} {name}"
+    note(f"{name} was added, {size / 2**20:.1f} MiB; to use it: {command}", "dim")
 
 
-class _ProgressView:
-    """Shows the steps on standard error: a bar on a terminal, otherwise a line per step."""
+class ProgressView:
+    """Shows steps on standard error: a bar on a terminal, otherwise a line per step."""
 
     def __init__(self) -> None:
         self._console = error_console()

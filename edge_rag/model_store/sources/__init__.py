@@ -1,0 +1,1 @@
+"""Where models come from: the hub, Ollama, Python packages, archives of other boxes."""
