@@ -247,7 +247,8 @@ def test_an_export_replaces_no_file_unasked_and_leaves_none_that_is_not_complete
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(None, "No such file"), (b"x" * 2000, "not a complete archive of `edge-rag models export`")]
+    ("content", "message"),
+    [(None, "No such file"), (b"x" * 2000, "not a complete archive of `edge-rag models export`")],
 )
 def test_what_cannot_be_imported_is_named_with_the_reason(
     models: Store, tmp_path: Path, content: bytes | None, message: str
