@@ -13,7 +13,7 @@ import pytest
 from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.source import HubModel, NoProgress
 from edge_rag.model_store.sources.hub import choose_gguf, delete_download, fetch
-from tests.unit.model_store.hub_server import COMMIT, HubServer
+from tests.unit.model_store.sources.hub_server import COMMIT, HubServer
 
 MODEL = HubModel("owner", "tiny", None)
 WEIGHTS = hashlib.shake_256(b"weights").digest(300_000)
