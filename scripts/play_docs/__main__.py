@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -106,6 +107,8 @@ def main() -> None:
     )
     parser.add_argument("--keep-going", action="store_true", help="tell every command that fails, not only the first")
     chosen = parser.parse_args()
+    # What starts in the background of a shell ignores Ctrl-C, and so would the commands, where it is pressed.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with players(installed=chosen.installed, keep_going=chosen.keep_going) as player:
             for path in chosen.page or table:
