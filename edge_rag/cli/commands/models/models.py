@@ -10,7 +10,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.commands.models.add import add
-from edge_rag.cli.commands.models.carry import export, import_model
+from edge_rag.cli.commands.models.archive import export, import_model
 from edge_rag.cli.commands.models.recommend import recommend
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.help import Group
