@@ -64,7 +64,10 @@ system_files >/tmp/before
 from=$(now)
 apt "$older" || fail "the installation failed: $(cat /tmp/apt.log)"
 took install "$from"
-[[ -f /usr/share/bash-completion/completions/edge-rag ]] || fail "completion is missing"
+for file in bash-completion/completions/edge-rag zsh/vendor-completions/_edge-rag fish/vendor_completions.d/edge-rag.fish \
+    man/man1/edge-rag.1.gz; do
+    dpkg -L edge-rag | grep -qxF "/usr/share/$file" || fail "/usr/share/$file is missing"
+done
 [[ $(edge-rag --version) == *" $(dpkg-deb -f "$older" Version | sed 's/+.*//')" ]] || fail "another version runs"
 serving=$(now)
 start
