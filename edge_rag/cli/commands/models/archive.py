@@ -26,7 +26,7 @@ Examples:
 @click.option(
     "--sign",
     "key",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=click.Path(path_type=Path),
     metavar="PRIVATE.pem",
     help="Sign the model with this key (OpenSSF model signing), for boxes that require a signature.",
 )
