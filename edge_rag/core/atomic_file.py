@@ -23,19 +23,8 @@ def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     Raises:
         OSError: It could not be written; the old content is unharmed.
     """
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.unlink(missing_ok=True)
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
-    sync(path.parent)
+    with new_file(path, mode) as file:
+        file.write(content)
 
 
 @contextmanager
@@ -51,7 +40,7 @@ def new_file(path: Path, mode: int) -> Iterator[BinaryIO]:
     Raises:
         OSError: It cannot be written.
     """
-    partial = path.with_name(f"{path.name}.part")
+    partial = path.with_name(f".{path.name}.partial")
     partial.unlink(missing_ok=True)
     try:
         with open(partial, "xb", opener=lambda name, flags: os.open(name, flags | os.O_CLOEXEC, mode)) as file:
@@ -59,8 +48,9 @@ def new_file(path: Path, mode: int) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    finally:
+    except BaseException:
         partial.unlink(missing_ok=True)
+        raise
     sync(path.absolute().parent)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edge_rag.cli.files.selection import FileSelection
+from edge_rag.core.atomic_file import replace_file
 from edge_rag.errors import ConfigurationError, StorageCorrupt, StorageError
 
 
@@ -223,14 +224,9 @@ def write_state(path: Path, synced: Mapping[str, SyncedFile]) -> None:
         for name, entry in synced.items()
     }
     document = {"format": _FORMAT, "sha256": _digest(content), "files": content}
-    partial = path.with_suffix(".part")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump(document, file, ensure_ascii=False)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        replace_file(path, json.dumps(document, ensure_ascii=False).encode())
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error.strerror}") from error
 
