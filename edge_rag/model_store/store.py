@@ -211,8 +211,9 @@ class ModelStore:
         progress.begin("checking every file")
         manifest = self.verify(name)
         with TemporaryDirectory() as scratch:
-            signature = None if key is None else Path(scratch, SIGNATURE_FILE)
-            if key is not None and signature is not None:
+            signature = None
+            if key is not None:
+                signature = Path(scratch, SIGNATURE_FILE)
                 progress.begin("signing")
                 sign(self.find(name), key, signature)
             write_archive(self.find(name), name, manifest, signature, target, progress)

@@ -69,7 +69,7 @@ def _write(name: str, path: Path, target: IO[bytes], progress: AddProgress) -> t
     return written, digest.hexdigest()
 
 
-def read_name(archive: Path) -> ModelArchive:
+def archive_source(archive: Path) -> ModelArchive:
     """Returns an archive as a source, with the name of its model.
 
     Raises:
@@ -107,7 +107,7 @@ def unpack(source: ModelArchive, into: Path, progress: AddProgress) -> None:
                         copy.write(block)
                         progress.advance(len(block))
                     if copy.tell() < length:
-                        _refuse(source.path, "it ends before its end")
+                        _refuse(source.path, "it is truncated")
             except (FileExistsError, NotADirectoryError):
                 _refuse(source.path, f"{path} occurs twice")
             file.seek(-length % tarfile.BLOCKSIZE, os.SEEK_CUR)
@@ -120,7 +120,7 @@ def _members(file: IO[bytes], archive: Path) -> Iterator[tuple[str, int]]:
         try:
             header = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         except (tarfile.HeaderError, ValueError):
-            _refuse(archive, "it ends before its end" if found else "it has no such header")
+            _refuse(archive, "it is truncated" if found else "it has no such header")
         found += 1
         parts = header.name.split("/")
         if header.type != tarfile.REGTYPE or header.size < 0 or found > _MOST_FILES:

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 _LONGEST_DETAIL = 60
 
+required_keys = click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PUBLIC.pem",
+    help="Require a model.sig by this key, or one of several (OpenSSF model signing).",
+)
+
 
 @click.command(
     epilog="""\b
@@ -55,14 +64,7 @@ leaves the store unchanged; files fetched from the hub are kept for the next att
     help="Refuse a model of another role. [default: its own role]",
 )
 @click.option("--licence", metavar="SPDX", help="Licence of the model. [default: from the model card]")
-@click.option(
-    "--key",
-    "keys",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="PUBLIC.pem",
-    help="Require a model.sig by this key, or one of several (OpenSSF model signing).",
-)
+@required_keys
 @click.option("--accept-loss", is_flag=True, help="Add a model although quantizing changes its results too much.")
 @options.config_options
 @options.as_json

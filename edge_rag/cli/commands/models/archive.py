@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.models.add import ProgressView, print_added
+from edge_rag.cli.commands.models.add import ProgressView, print_added, required_keys
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, note, sigterm_as_interrupt
 
@@ -69,14 +69,7 @@ Examples:
 )
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--name", help="Name in the store. [default: as on the box that exported it]")
-@click.option(
-    "--key",
-    "keys",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="PUBLIC.pem",
-    help="Require a signature by this key, or one of several.",
-)
+@required_keys
 @options.config_options
 @options.as_json
 def import_model(
@@ -90,11 +83,11 @@ def import_model(
     """
     from edge_rag.model_store.signature import acceptable_keys
     from edge_rag.model_store.source import AddRequest, check_name
-    from edge_rag.model_store.sources.archive import read_name
+    from edge_rag.model_store.sources.archive import archive_source
     from edge_rag.model_store.store import store_of
 
     settings = options.read_settings(config, data_dir)
-    archive = read_name(file)
+    archive = archive_source(file)
     keys = acceptable_keys(settings.models.trusted_keys, keys)
     request = AddRequest(archive, check_name(name or archive.name), None, None, keys=keys)
     with ProgressView() as view, sigterm_as_interrupt():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from edge_rag.errors import ConfigurationError, EdgeRagError, ModelFolderInvalid, ModelNotAdded, StorageFull
 from edge_rag.model_store.source import AddRequest, ModelArchive, NoProgress
-from edge_rag.model_store.sources.archive import read_name, unpack
+from edge_rag.model_store.sources.archive import archive_source, unpack
 from edge_rag.model_store.store import ModelStore
 from tests.synthetic.tiny_model import FIXTURES
 from tests.unit.model_store.test_signatures import Pair, keys  # noqa: F401 - a fixture
@@ -41,7 +41,7 @@ def export(store: ModelStore, to: Path, key: Path | None = None) -> Path:
 
 
 def take(store: ModelStore, archive: Path, *wanted: Path) -> None:
-    store.add(AddRequest(read_name(archive), "carried", None, None, keys=wanted), NoProgress())
+    store.add(AddRequest(archive_source(archive), "carried", None, None, keys=wanted), NoProgress())
 
 
 def nothing_is_left(store: ModelStore) -> bool:
@@ -50,7 +50,7 @@ def nothing_is_left(store: ModelStore) -> bool:
 
 def test_an_exported_model_is_added_elsewhere_with_the_same_files(store: ModelStore, tmp_path: Path) -> None:
     archive = export(store, tmp_path / "model.tar")
-    assert read_name(archive) == ModelArchive(archive, MODEL)
+    assert archive_source(archive) == ModelArchive(archive, MODEL)
     take(store, archive)
     carried, original = store.verify("carried"), store.manifest(MODEL)
     assert (carried.files, carried.source, carried.parameters) == (original.files, original.source, original.parameters)
@@ -123,8 +123,8 @@ PLAIN = tarfile.REGTYPE
         (members(("m/a", PLAIN, b"x"), ("n/b", PLAIN, b"x")), "is not in m/"),
         (members(("m/a", PLAIN, b"x"), ("m/a", PLAIN, b"x")), "occurs twice"),
         (members(("m/a", PLAIN, b"x"), ("m/a/b", PLAIN, b"x")), "occurs twice"),
-        (members(("m/a", PLAIN, b"x"), end=0), "ends before its end"),
-        (members(("m/a", PLAIN, b"x" * 2000), end=0)[:1500], "ends before its end"),
+        (members(("m/a", PLAIN, b"x"), end=0), "is truncated"),
+        (members(("m/a", PLAIN, b"x" * 2000), end=0)[:1500], "is truncated"),
         (members(("m/a", PLAIN, b"x")) + b"more", "follows its end"),
     ],
 )
@@ -175,7 +175,7 @@ def test_no_bytes_make_reading_fail_otherwise_or_write_elsewhere(
     into = folder / "into"
     into.mkdir()
     with suppress(EdgeRagError):
-        unpack(read_name(folder / "model.tar"), into, NoProgress())
+        unpack(archive_source(folder / "model.tar"), into, NoProgress())
     assert {each.name for each in folder.iterdir()} == {"model.tar", "into"}
 
 
