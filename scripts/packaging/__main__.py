@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
+import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from scripts.packaging.building import (
@@ -60,6 +64,24 @@ def main() -> int:
 
 def _build(arguments: argparse.Namespace) -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
+    with alone_in(arguments.out):
+        _build_in(arguments)
+
+
+@contextmanager
+def alone_in(out: Path) -> Iterator[None]:
+    """Keeps other builds out of a folder, which they would empty."""
+    descriptor = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise ReleaseError(f"another build writes to {out}; name another folder with --out") from None
+    finally:
+        os.close(descriptor)
+
+
+def _build_in(arguments: argparse.Namespace) -> None:
     _make(arguments, arguments.out)
     if arguments.check_reproducible:
         say("Building once more ...")

@@ -17,6 +17,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from scripts.packaging.__main__ import alone_in
 from scripts.packaging.building import ROOT, ReleaseError, Sources, check_content, sums
 from scripts.packaging.forms import Trial, table
 from scripts.packaging.sbom import bill_of_materials
@@ -163,3 +164,10 @@ def test_a_bundle_that_does_not_fit_installs_nothing_and_says_why(
     assert result.returncode != 0
     assert message in result.stderr
     assert not (tmp_path / "new").exists()
+
+
+def test_a_second_build_into_the_same_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "made.whl").write_text("by the first")
+    with alone_in(tmp_path), pytest.raises(ReleaseError, match="another build writes to"), alone_in(tmp_path):
+        pass
+    assert [file.name for file in tmp_path.iterdir()] == ["made.whl"]
