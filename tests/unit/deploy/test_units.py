@@ -62,6 +62,20 @@ def test_a_unit_with_each_drop_in_verifies_without_output(board: str | None, tmp
 
 
 @needs_systemd
+@pytest.mark.parametrize("example", ["jetson-kiosk/kiosk.service", "nightly-ingest/nightly-ingest.service"])
+def test_a_unit_of_the_examples_verifies_without_output(example: str, tmp_path: Path) -> None:
+    # The programs are not those of this machine.
+    text = re.sub(r"(?m)^(Exec\w+=)\S+", r"\1/bin/true", (ROOT / "examples" / example).read_text())
+    files = [tmp_path / Path(example).name]
+    files[0].write_text(re.sub(r"(?m)^Requires=.*\n", "", text))
+    timer = (ROOT / "examples" / example).with_suffix(".timer")
+    if timer.exists():
+        files.append(Path(shutil.copy(timer, tmp_path)))
+    result = analyze("verify", *files)
+    assert (result.returncode, result.stdout + result.stderr) == (0, "")
+
+
+@needs_systemd
 @pytest.mark.parametrize(("board", "at_most"), [(None, 1.6), *((board, 1.9) for board in BOARDS)])
 def test_the_exposure_stays_low(board: str | None, at_most: float, tmp_path: Path) -> None:
     file = unit(tmp_path, *([board] if board else []))
