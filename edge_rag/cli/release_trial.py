@@ -116,6 +116,9 @@ class ReleaseTrial:
             raise ConfigurationError(f"{self._release} has none of {', '.join(_PYTHONS)}")
         if tarfile.is_tarfile(self._release):
             return self._install_bundle()
+        return self._install_wheel()
+
+    def _install_wheel(self) -> list[str]:
         environment = self._scratch / "release"
         # In an environment of its own all processes are of the release, also beside an editable installation.
         venv.create(environment, symlinks=True, with_pip=False)
@@ -136,7 +139,6 @@ class ReleaseTrial:
         return _command(python)
 
     def _install_bundle(self) -> list[str]:
-        """Returns the command that runs the release of an offline bundle."""
         unpacked = self._scratch / "bundle"
         with tarfile.open(self._release) as bundle:
             _require(shutil.disk_usage(self._scratch).free, 3 * sum(each.size for each in bundle.getmembers()))

@@ -70,9 +70,9 @@ def upgrade(
     Installs nothing. The release is started on a Unix socket of its own, with the settings of the daemon, and with a
     copy of the data that is restored from a backup, so that it migrates what this box really has. It says whether the
     release runs here, opens all documents and answers a question, and what it takes of disk and memory. The running
-    daemon goes on; both need memory meanwhile. A bundle is installed
-    in the scratch folder; a wheel runs with the packages and models of this installation. Nothing is left
-    behind, also after Ctrl-C. `scripts/install-service` installs a release.
+    daemon goes on; both need memory meanwhile. A bundle is installed in the scratch folder; a wheel runs with the
+    packages and models of this installation. Nothing is left behind, also after Ctrl-C. `scripts/install-service`
+    installs a release.
     """
     from edge_rag.cli.release_trial import ReleaseTrial, Step
 
