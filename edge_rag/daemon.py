@@ -81,14 +81,10 @@ def run(settings: Settings, read: Callable[[], Settings]) -> int:
     SIGHUP reloads the settings. The service manager is notified of all state changes (sd_notify).
 
     Args:
-        settings: Checked settings.
         read: Reads the settings again from the same sources; raises ConfigurationError if they are invalid.
 
     Returns:
         Exit code 0.
-
-    Raises:
-        EdgeRagError: The daemon could not start; nothing is left running.
     """
     configure_logging(settings.log.level.value, settings.log.format is LogFormat.JSON, settings.log.text)
     os.umask(PRIVATE_UMASK)
@@ -313,7 +309,6 @@ class _Signals:
         self._changed = asyncio.Event()
 
     def install(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Installs the signal handlers."""
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop, loop, number)
         loop.add_signal_handler(signal.SIGHUP, self._on_reload)

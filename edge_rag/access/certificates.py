@@ -48,7 +48,6 @@ def make_authority(name: str, now: datetime) -> KeyPair:
     """Makes a self-signed authority.
 
     Args:
-        name: Its common name.
         now: The time, UTC.
     """
     key = ec.generate_private_key(ec.SECP256R1())
@@ -65,12 +64,8 @@ def issue_server(authority: KeyPair, names: Sequence[str], now: datetime) -> Key
     """Signs a certificate for a server.
 
     Args:
-        authority: The issuer.
         names: Host names and addresses of the server, at least one.
         now: The time, UTC.
-
-    Raises:
-        AccessError: The authority's files are damaged, or a name is invalid.
     """
     return _issue(authority, names[0], names, ExtendedKeyUsageOID.SERVER_AUTH, now)
 
@@ -79,31 +74,17 @@ def issue_client(authority: KeyPair, name: str, now: datetime) -> KeyPair:
     """Signs a certificate for a client.
 
     Args:
-        authority: The issuer.
-        name: Name of the client's identity, the certificate's common name.
         now: The time, UTC.
-
-    Raises:
-        AccessError: The authority's files are damaged.
     """
     return _issue(authority, name, (), ExtendedKeyUsageOID.CLIENT_AUTH, now)
 
 
 def fingerprint(certificate: bytes) -> str:
-    """Returns the SHA-256 of a certificate, PEM, as lower-case hexadecimal digits.
-
-    Raises:
-        AccessError: It is not a certificate.
-    """
+    """Returns the SHA-256 of a certificate, PEM, as lower-case hexadecimal digits."""
     return _read_certificate(certificate).fingerprint(hashes.SHA256()).hex()
 
 
 def stable_name(authority: bytes) -> str:
-    """Returns the name that all server certificates of an authority, PEM, contain besides the host names.
-
-    Raises:
-        AccessError: It is not a certificate.
-    """
     return f"{fingerprint(authority)[:32]}.{STABLE_DOMAIN}"
 
 
@@ -141,11 +122,6 @@ def to_pem(certificate: bytes) -> bytes:
 
 
 def is_signed_by(chain: bytes, authority: bytes) -> bool:
-    """Whether an authority, PEM, signed the last certificate of a chain, PEM.
-
-    Raises:
-        AccessError: One of them is not a certificate.
-    """
     issuer = _read_certificate(authority)
     try:
         _read_chain(chain)[-1].verify_directly_issued_by(issuer)
@@ -155,29 +131,14 @@ def is_signed_by(chain: bytes, authority: bytes) -> bool:
 
 
 def last_certificate(chain: bytes) -> bytes:
-    """Returns the last certificate of a chain, PEM.
-
-    Raises:
-        AccessError: One of them is not a certificate.
-    """
     return _read_chain(chain)[-1].public_bytes(serialization.Encoding.PEM)
 
 
 def expires(certificate: bytes) -> datetime:
-    """Returns the end of a certificate's validity, UTC; the certificate is PEM.
-
-    Raises:
-        AccessError: It is not a certificate.
-    """
     return _read_certificate(certificate).not_valid_after_utc
 
 
 def subject(certificate: bytes) -> str:
-    """Returns the common name of a certificate, PEM, or its whole subject if it has none.
-
-    Raises:
-        AccessError: It is not a certificate.
-    """
     found = _read_certificate(certificate).subject
     names = found.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[0].value) if names else found.rfc4514_string()
@@ -302,8 +263,6 @@ class ServerIdentity:
 
     Attributes:
         sha256: SHA-256 of its certificate, 32 bytes.
-        authority: CA certificates, PEM, to trust.
-        server_name: Name to verify its certificate against, independent of its address.
         stable: Whether it will accept the next certificate too; False if the signer is unknown.
     """
 
@@ -324,7 +283,6 @@ class TlsFiles:
 
     Attributes:
         certificate: Its certificate chain, PEM, without the authority.
-        key: Its private key, PEM.
         client_authority: CA certificates of client certificates, PEM; None if clients have none.
         authority: CA certificates of the daemon's certificate, PEM, for new clients; None if not configured.
     """
@@ -379,7 +337,6 @@ class CertificateFolder:
         self.server = TlsFiles(folder / "server.pem", folder / "server.key", self.authority_certificate)
 
     def exists(self) -> bool:
-        """Whether the daemon has a certificate."""
         return self.server.certificate.exists() and self.server.key.exists()
 
     def authority(self) -> KeyPair:
@@ -396,12 +353,8 @@ class CertificateFolder:
         """Makes a certificate for the daemon, and an authority if there is none yet.
 
         Args:
-            name: Name of the box.
             hosts: Host names and addresses of the daemon, at least one.
             now: The time, UTC.
-
-        Returns:
-            Whether the authority is new; clients of an existing one continue to trust it.
 
         Raises:
             AccessError: A file cannot be written, or a name is invalid.
@@ -422,11 +375,6 @@ class CertificateFolder:
         return is_new
 
     def client(self, name: str, now: datetime) -> KeyPair:
-        """Signs a certificate for a client.
-
-        Raises:
-            AccessError: The authority does not exist, or cannot be read.
-        """
         return issue_client(self.authority(), name, now)
 
 

@@ -34,10 +34,7 @@ class PairedClient:
     """A new client's credentials.
 
     Attributes:
-        identity: Its identity from now on.
         token: Its token; excluded from the representation.
-        server_identity: How it recognizes the daemon.
-        box: Name of the box, for people.
     """
 
     identity: Identity
@@ -51,13 +48,11 @@ class Pairing:
     """A pairing code without its secret.
 
     Attributes:
-        key: Its key, unique.
         digest: SHA-256 of its secret.
         identity: The identity of the token it is exchanged for.
         token_days: Validity of that token, days; None for unlimited.
         created: Time of creation, UTC.
         expires: Time of expiry, UTC.
-        wrong_tries: Wrong secrets presented so far, less than ``MAX_TRIES``.
     """
 
     key: str
@@ -142,29 +137,15 @@ class PairingFile:
         self._pairings: dict[str, Pairing] = {}
 
     def open_pairings(self) -> tuple[Pairing, ...]:
-        """Returns the codes that can be redeemed.
-
-        Raises:
-            AccessError: The file cannot be read or is damaged.
-        """
         now = self._now()
         return tuple(known for known in self._current().values() if known.is_open(now))
 
     def is_open(self, key: str) -> bool:
-        """Whether an open code has a key. Reads the file only if it has changed.
-
-        Raises:
-            AccessError: The file cannot be read or is damaged.
-        """
+        """Whether an open code has a key. Reads the file only if it has changed."""
         known = self._current().get(key)
         return known is not None and known.is_open(self._now())
 
     def add(self, new: Pairing) -> None:
-        """Adds a code, durable on return; replaces one with the same name or key.
-
-        Raises:
-            AccessError: The file cannot be changed.
-        """
         with self._update() as pairings:
             for key, known in list(pairings.items()):
                 if known.identity.name == new.identity.name or not known.is_open(self._now()):
@@ -174,15 +155,8 @@ class PairingFile:
     def redeem(self, key: str, secret: str) -> Pairing | None:
         """Redeems a code, durable on return; of concurrent calls one succeeds.
 
-        Args:
-            key: The code's key.
-            secret: Its secret; compared in constant time.
-
         Returns:
             The code, or None if no open code has this key and secret; a wrong secret counts as a try of the code.
-
-        Raises:
-            AccessError: The file cannot be changed.
         """
         presented, now = _digest(secret), self._now()
         if not self.is_open(key):

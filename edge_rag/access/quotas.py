@@ -62,7 +62,6 @@ class QuotaLedger:
 
     @property
     def accounts(self) -> int:
-        """Accounts in memory."""
         return len(self._accounts) + len(self._anonymous)
 
     def acquire(self, identity: Identity) -> None:
@@ -92,7 +91,6 @@ class QuotaLedger:
             account.in_flight += 1
 
     def release(self, identity: Identity) -> None:
-        """Ends a call that ``acquire`` admitted."""
         if identity.quota == _UNLIMITED:
             return
         with self._lock:
@@ -110,7 +108,6 @@ class QuotaLedger:
             account.tokens.level -= tokens
 
     def read(self) -> tuple[QuotaUse, ...]:
-        """Returns the use of the quota of each caller with a role that has one and has called, by name."""
         now = self._clock()
         with self._lock:
             return tuple(_use(name, account, now) for name, account in sorted(self._accounts.items()))

@@ -42,7 +42,6 @@ class Token:
     Attributes:
         key: Its id, 16 hexadecimal digits; not secret.
         digest: SHA-256 of the secret. The secret has 256 random bits, so a slow hash would add nothing.
-        identity: The identity it authenticates.
         created: Time of creation, UTC.
         expires: Time of expiry, UTC; None for never.
     """
@@ -125,11 +124,7 @@ class IdentityRecord(BaseModel):
     concurrent_requests: _Positive
 
     def identity(self) -> Identity:
-        """Returns the identity.
-
-        Raises:
-            KeyError: The priority is unknown.
-        """
+        """Returns the identity."""
         return Identity(
             name=self.name,
             roles=frozenset(self.roles),
@@ -162,11 +157,7 @@ class TokenRecord(IdentityRecord, _Keyed):
         )
 
     def token(self) -> Token:
-        """Returns the token.
-
-        Raises:
-            KeyError: The priority is unknown.
-        """
+        """Returns the token."""
         return Token(self.key, bytes.fromhex(self.sha256), self.identity(), self.created, self.expires)
 
 
@@ -221,39 +212,23 @@ class TokenFile:
         self._tokens: dict[str, Token] = {}
 
     def tokens(self) -> tuple[Token, ...]:
-        """Returns all tokens by name, expired ones included.
-
-        Raises:
-            AccessError: The file cannot be read or is damaged.
-        """
+        """Returns all tokens by name, expired ones included."""
         return tuple(sorted(self._current().values(), key=lambda token: token.identity.name))
 
     def identify(self, text: str) -> Identity | None:
-        """Returns the identity of a token text, or None; constant time.
-
-        Raises:
-            AccessError: The file cannot be read or is damaged.
-        """
+        """Returns the identity of a token text, or None; constant time."""
         token = self.find(text)
         return None if token is None else token.identity
 
     def find(self, text: str) -> Token | None:
-        """Returns the token of a token text, or None if none is valid; constant time.
-
-        Raises:
-            AccessError: The file cannot be read or is damaged.
-        """
+        """Returns the token of a token text, or None if none is valid; constant time."""
         tokens = self._current()
         key = key_of(text)
         token = None if key is None else tokens.get(key)
         return token if verify(token, text, self._now()) else None
 
     def named(self, name: str) -> Identity | None:
-        """Returns the identity with a name, or None; client certificates contain the name.
-
-        Raises:
-            AccessError: The file cannot be read or is damaged.
-        """
+        """Returns the identity with a name, or None; client certificates contain the name."""
         now = self._now()
         for token in self._current().values():
             if token.identity.name == name and (token.expires is None or now < token.expires):
@@ -265,7 +240,6 @@ class TokenFile:
 
         Raises:
             TokenExists: The name has a token already.
-            AccessError: The file cannot be changed.
         """
         with self._update() as tokens:
             if any(other.identity.name == token.identity.name for other in tokens.values()):
@@ -277,7 +251,6 @@ class TokenFile:
 
         Raises:
             TokenNotFound: The name has no token.
-            AccessError: The file cannot be changed.
         """
         with self._update() as tokens:
             for key, token in tokens.items():
@@ -286,31 +259,16 @@ class TokenFile:
             raise TokenNotFound(name, _names(tokens))
 
     def get(self, key: str) -> Token:
-        """Returns a token, which may have expired.
-
-        Raises:
-            TokenNotFound: No token has that key.
-            AccessError: The file cannot be read or is damaged.
-        """
+        """Returns a token, which may have expired."""
         return _required(self._current(), key)
 
     def change(self, changed: Token) -> None:
-        """Replaces the token of the same key, durable on return; the next call with it has the new rights.
-
-        Raises:
-            TokenNotFound: No token has that key.
-            AccessError: The file cannot be changed.
-        """
+        """Replaces the token of the same key, durable on return; the next call with it has the new rights."""
         with self._update() as tokens:
             tokens[_required(tokens, changed.key).key] = changed
 
     def remove(self, key: str) -> Token:
-        """Removes the token of a key; the next call with it is refused.
-
-        Raises:
-            TokenNotFound: No token has that key.
-            AccessError: The file cannot be changed.
-        """
+        """Removes the token of a key; the next call with it is refused."""
         with self._update() as tokens:
             return tokens.pop(_required(tokens, key).key)
 

@@ -19,6 +19,5 @@ def knows_words(total: float, held: Iterable[float]) -> bool:
 
     Args:
         total: Weight of all terms of the question, 0 or more.
-        held: Term weight that each of the best passages holds.
     """
     return max(held, default=0.0) >= LEAST_HELD * total

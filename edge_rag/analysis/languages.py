@@ -36,7 +36,6 @@ _SCRIPT_LETTERS: Final = {script: re.compile(f"[{script.value}]") for script in 
 
 
 def script_of(text: str) -> Script:
-    """Returns the script of most of a text's letters; Latin if none is known; of Han and kana kana if there is some."""
     counts = {script: len(letters.findall(text)) for script, letters in _SCRIPT_LETTERS.items()}
     if counts[Script.KANA]:
         counts[Script.KANA] += counts[Script.HAN]
@@ -197,7 +196,6 @@ def sure_language_of(text: str) -> str | None:
 
 
 def in_different_languages(first: str, second: str) -> bool:
-    """Whether two texts surely are in different languages, by their scripts or by clear signs in both."""
     languages = {sure_language_of(text) for text in (first, second)} - {None}
     return script_of(first) is not script_of(second) or len(languages) > 1
 

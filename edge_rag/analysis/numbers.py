@@ -76,7 +76,6 @@ def normal_numbers(text: str, mark: str = "") -> Iterator[Number]:
     or an address stay together, joined by points.
 
     Args:
-        text: Any text.
         mark: The character before fractions in it, ``.`` or ``,``, so that ``1.234`` has one reading; empty if that is
             not known.
     """
@@ -104,9 +103,6 @@ def decimal_mark(text: str) -> str:
 
     Those with one reading tell: in ``12.5`` and ``1,234.5`` a point is before the fraction, in ``1.234.567`` a comma
     would be. A section number such as 4.1 is taken for a number too, so a text that has both kinds does not tell.
-
-    Args:
-        text: Any text.
     """
     marks = set()
     for match in _NUMBER.finditer(text):
@@ -162,7 +158,6 @@ def _forms(groups: Sequence[str], separators: Sequence[str]) -> tuple[str, ...]:
 
 
 def _are_grouped(groups: Sequence[str]) -> bool:
-    """Whether groups are thousands, or of two digits before the last one as in India."""
     first, *middle, last = groups
     if first[0] == "0" or not 1 <= len(first) <= 3 or len(last) != 3:
         return False

@@ -76,7 +76,6 @@ class AskedValue:
     """The value that a text asks for.
 
     Attributes:
-        kind: Its kind.
         after: The first words after the phrase that says so: what is counted.
     """
 
@@ -104,7 +103,6 @@ def asked_value(text: str, language: str) -> AskedValue | None:
     that may begin a subordinate clause ("when") tells only where a question begins or ends.
 
     Args:
-        text: The question, or the words.
         language: Its language, an ISO 639-1 code.
     """
     asks = _asks(language)
@@ -126,8 +124,6 @@ class _Asks:
     """What asks for values in a language.
 
     Attributes:
-        phrases: What asks for each kind of value.
-        interrogatives: Words that ask.
         relatives: Those of them that may begin a subordinate clause instead.
     """
 

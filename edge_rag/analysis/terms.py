@@ -132,11 +132,7 @@ class Term(NamedTuple):
 
 
 def terms_of(text: str) -> Iterator[Term]:
-    """Yields the index terms of a text in order; those of characters without spaces between words overlap.
-
-    Args:
-        text: Any text.
-    """
+    """Yields the index terms of a text in order; those of characters without spaces between words overlap."""
     if text.isascii() or unicodedata.is_normalized("NFC", text):
         yield from _terms(text)
         return
@@ -164,9 +160,6 @@ def words_of(text: str) -> Iterator[Term]:
     """Yields the words of a text as they are written, in order: in lower case and Unicode's form NFC.
 
     Those with a digit, numbers and runs of scripts without spaces are left out.
-
-    Args:
-        text: Any text.
     """
     normal, places = text, None
     if not (text.isascii() or unicodedata.is_normalized("NFC", text)):
@@ -183,9 +176,6 @@ def plain_letters(word: str) -> str:
 
     Marks above and below letters are taken off, except where they make another letter of an alphabet (the Cyrillic
     short i); vowel signs of Indic scripts stay.
-
-    Args:
-        word: A word in lower case.
     """
     if word.isascii():
         return word
@@ -224,11 +214,7 @@ def _normalized(text: str, form: Literal["NFC", "NFKC"]) -> tuple[str, Sequence[
 
 @lru_cache(_KEPT_WORDS)
 def word_term(word: str) -> str:
-    """Returns the term of one word; empty if nothing of it counts.
-
-    Args:
-        word: A word of a script with spaces between words.
-    """
+    """Returns the term of one word; empty if nothing of it counts."""
     if not word.isascii():
         word = unicodedata.normalize("NFKC", word).translate(_WITHOUT_JOINERS)
     word = word.lower()

@@ -62,31 +62,17 @@ class ValueWords:
     """Words of the values of one language, in lower case; none of a language without data.
 
     Attributes:
-        numbers: Numbers by their words, as decimal digits.
         magnitudes: Powers of ten by the words that multiply a number before them.
         months: 1 to 12 by name.
-        capital_months: Whether their names begin with a capital letter.
         date: A month, with the day before or behind it and the year; None without names of months.
         decades: A decade or a century, however it is written; None without.
-        spaced_thousands: Whether a plain space may stand between the thousands of a number.
-        weekdays: Names of the days.
-        to: What stands between the ends of a range.
         conjoined: What does so after one of ``between``.
         between: What may stand before a range.
         origin: What stands before the first of two values that are no range ("from 20 to 30 hertz").
         bounds: What stands at the end of a text before a date that only bounds a time; None without.
         of: What may stand between the parts of a date, and before the unit of millions.
         per: What stands before the unit that a rate is for.
-        units: Names and symbols of units.
-        spans: Those of time.
-        shares: Those of shares of a whole.
         every: What stands before the time after which something repeats.
-        times: What says how many times.
-        regularly: Words that alone tell how often.
-        capital_nouns: Whether nouns begin with a capital letter, as names do.
-        money: Words of questions for an amount of money.
-        currencies: Names and symbols of currencies.
-        particles: What may stand inside a name.
     """
 
     numbers: Mapping[str, str]

@@ -24,9 +24,7 @@ class BoxAlerts:
     """The alerts of a box. May be used from any thread.
 
     Attributes:
-        settings: Checked settings.
         passed: The latest time that is known to have passed at the start, UTC, and how it is known.
-        backup: Returns the state of scheduled backups.
         damage: What is damaged of the library; None if nothing is.
         clock: Wall clock, UTC.
     """
@@ -38,7 +36,6 @@ class BoxAlerts:
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def free_bytes(self) -> int:
-        """Returns the free space of the data directory's disk; of the disk that it will be on if there is none yet."""
         directory = self.settings.data_directory
         existing = next(path for path in (directory, *directory.parents) if path.exists())
         return shutil.disk_usage(existing).free

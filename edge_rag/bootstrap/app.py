@@ -78,25 +78,10 @@ class App:
     """The running parts of a daemon.
 
     Attributes:
-        directory: Documents and indexes.
-        generator: The local generator.
         offloading: Generator over local and remote ones; None without remotes.
-        generators: Makes generators.
-        model_jobs: Adds and verifies models.
-        pipeline: The query path.
-        encoder_service: Embeds and reranks for peers.
-        formats: Checks answer formats.
         remote_encoders: Embedder and reranker that use peers; empty without such peers.
-        pages: Draws pages of documents.
-        ingest_yield: Makes ingest yield to queries.
-        ingest: Ingest of documents, directly and as jobs.
         encoders: Models in the roles of embedder and reranker, and entailment if there is one.
-        checks: Checks answers with the entailment model.
         sources: Returns where the token vectors of reranked passages came from; None with a cross-encoder.
-        profile: Device profile in force.
-        choice: How it was chosen.
-        memory_plan: Memory plan at startup.
-        board_monitor: Throttles the generator when the board is hot or over its power budget.
         memory_monitor: Sheds memory under pressure; None where that is turned off.
     """
 
@@ -122,15 +107,12 @@ class App:
     memory_monitor: MemoryMonitor | None
 
     def memory_pressure(self) -> MemoryPressureState:
-        """Returns the present memory pressure."""
         return MemoryPressureState() if self.memory_monitor is None else self.memory_monitor.state
 
     def throttling(self) -> Throttling:
-        """Returns the causes of throttling and its present degree."""
         return self.board_monitor.state
 
     def models(self) -> tuple[ModelInUse, ...]:
-        """Returns the model in each role."""
         generator = self.generator.current.model
         return self.encoders if generator is None else (*self.encoders, generator)
 
@@ -139,10 +121,6 @@ class App:
 
         Raises:
             InvalidRequest: The role cannot be changed while running.
-            ConfigurationError: The model does not fit in memory beside the present one.
-            NotReady: Another replacement is in progress, or the daemon is shutting down.
-            ModelNotFound: There is no such model.
-            ModelError: It was altered, or it cannot be opened; the present one stays.
         """
         if role != "generator":
             raise InvalidRequest("role", "only generator can be changed while running; others need a restart")
@@ -155,16 +133,9 @@ class App:
             trim_malloc()
 
     def remotes(self) -> tuple[RemoteInUse, ...]:
-        """Returns the state of the remotes."""
         return () if self.offloading is None else self.offloading.remotes()
 
     def backup(self) -> Iterator[bytes]:
-        """Yields a backup in chunks.
-
-        Raises:
-            NotReady: Another backup is in progress.
-            StorageError: Stored data is damaged, or the disk failed or is full.
-        """
         find = self.generators.store.find
         hashes = {
             f"{model.role} {model.name}": describe(find(model.name) / MANIFEST_NAME)[1] for model in self.models()
@@ -191,7 +162,6 @@ class App:
         return ScheduledBackups(wanted, make, newest, begin=lower_priority)
 
     def cancel_queries(self) -> None:
-        """Ends unfinished queries, and those that arrive later, with NotReady."""
         if self.offloading is not None:
             self.offloading.close()
         self.generator.close()
@@ -222,17 +192,7 @@ class App:
 
 
 def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_progress: Callable[[str], None]) -> App:
-    """Builds every part and starts the engine.
-
-    Args:
-        settings: Checked settings.
-        metrics: Counts documents.
-        observer: Receives the engine's events.
-        on_progress: Called with a line for people on the progress of slow work.
-
-    Raises:
-        EdgeRagError: Something is missing, altered or held by another daemon; the parts built so far are closed.
-    """
+    """Builds every part and starts the engine."""
     # The device, and what fits on it.
     facts = probe(provider_devices())
     choice = choose_profile(settings, facts)
@@ -436,7 +396,6 @@ def _milvus_address(wanted: MilvusSettings) -> MilvusAddress | None:
 
 
 def _attach_kv_disk(generators: GeneratorFactory, directory: OpenDirectory, settings: Settings) -> None:
-    """Makes generators keep KV pages in the data directory, or removes pages where that is turned off."""
     folder = settings.data_directory / KV
     if settings.generator.kv_disk_mib:
         budget = settings.generator.kv_disk_mib * _MIB

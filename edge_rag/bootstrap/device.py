@@ -20,11 +20,6 @@ from edge_rag.throttle.policy import HeatThresholds, ThrottlePolicy
 
 
 def choose_profile(settings: Settings, facts: DeviceFacts) -> ProfileChoice:
-    """Chooses one of the built-in profiles and overrides it with the operator's profile file.
-
-    Raises:
-        ConfigurationError: There is no such profile, nothing is known of the machine, or the file is unusable.
-    """
     choice = choose(settings.profile, facts, builtin_profiles())
     if settings.profile_file is None:
         return choice
@@ -33,13 +28,7 @@ def choose_profile(settings: Settings, facts: DeviceFacts) -> ProfileChoice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """What a daemon with given settings would find and plan.
-
-    Attributes:
-        facts: Facts of the machine.
-        choice: The profile, or the error that prevents one.
-        plan: The memory plan, or the error that prevents one.
-    """
+    """What a daemon with given settings would find and plan."""
 
     facts: DeviceFacts
     choice: ProfileChoice | EdgeRagError
@@ -50,7 +39,6 @@ def inspect_device(settings: Settings, held_bytes: int = 0) -> DeviceReport:
     """Reads the facts, chooses the profile and plans the memory, without starting a daemon.
 
     Args:
-        settings: Checked settings.
         held_bytes: Memory of a running daemon, which is free before another one starts, bytes.
     """
     facts = probe(provider_devices())
@@ -74,10 +62,7 @@ def make_board_monitor(
     """Makes the board monitor, not started yet; settings win over the profile.
 
     Args:
-        wanted: Checked settings.
-        profile: Device profile in force.
         slots: Slots without throttling.
-        actuators: What the monitor acts on.
     """
     thermal = profile.thermal
     throttle_c, resume_c = thermal.throttle_celsius, thermal.resume_celsius

@@ -47,12 +47,9 @@ class Encoders:
     """The opened embedder and reranker.
 
     Attributes:
-        embedder: The embedder.
         reranker: The reranker: a cross-encoder, or MaxSim over the embedder's token vectors.
         reranker_name: Name of its scores; differs where the same pair could get another score.
         models: Models in the roles of embedder, reranker and, if there is one, entailment.
-        embedder_device: Device of the embedder, in metrics.
-        reranker_device: Device of the reranker, in metrics.
         keep_memory: Sets whether encoders keep the memory of intermediate results between runs; they do at first.
         entailment: The entailment model; None without one.
         max_sim: The reranker if it compares token vectors of passages, which can be kept; None for a cross-encoder.
@@ -73,14 +70,8 @@ class Encoders:
         """Opens the models where the profile places them, and the entailment model on processor cores.
 
         Args:
-            opener: Opens a model on a provider.
-            profile: Device profile in force.
             folders: Folders of the models; without a cross-encoder the embedder reranks.
             cache_bytes: Most memory for token vectors of reranked passages.
-
-        Raises:
-            ConfigurationError: A stage can run on none of its providers.
-            ModelError: A folder is damaged, or its model cannot be opened.
         """
         ranking = cls._open_ranking(opener, profile, folders, cache_bytes)
         if folders.entailment is None:
@@ -145,8 +136,6 @@ class EncoderOpener:
     """Makes openers for ``place``.
 
     Args:
-        compiled: Folder of compiled graphs.
-        progress: Called with a line for people on the progress of compilation.
         facts: The machine, which compiled graphs must fit.
     """
 
@@ -218,11 +207,6 @@ def engine_identity(provider: Provider, facts: DeviceFacts) -> EngineIdentity:
 
 
 def _form(choice: ProviderChoice) -> GraphForm:
-    """Returns the form of graph that the provider runs.
-
-    Raises:
-        ConfigurationError: Encoders cannot have the profile's precision there.
-    """
     spec = SPECS[choice.provider]
     if choice.precision not in spec.encoder_precisions:
         raise ConfigurationError(

@@ -69,12 +69,7 @@ class _Plan:
     """How a model is to be run.
 
     Attributes:
-        folder: Its verified folder.
-        limits: Limits of a step.
-        cache_bytes: Size of the KV cache.
-        detail: How it runs, for people.
         draft_tokens: Most draft tokens of a request in a step.
-        open: Opens it on a provider.
     """
 
     folder: Path
@@ -90,10 +85,7 @@ class KvDisk:
     """Where KV pages are kept on disk.
 
     Attributes:
-        folder: A folder for pages alone.
         budget_bytes: Most bytes of pages.
-        directory: Id of the data directory.
-        epochs: Returns the present epoch of each collection.
     """
 
     folder: Path
@@ -106,11 +98,6 @@ class GeneratorFactory:
     """Makes generators from model folders.
 
     Args:
-        settings: Checked settings.
-        store: Finds a model's folder.
-        profile: Device profile in force.
-        memory: Plans the memory.
-        observer: Receives the events of engines.
         entailment: Judges the sentences of mode cite together with the rules; None for the rules alone. Closed by its
             owner after the generators.
     """
@@ -149,7 +136,6 @@ class GeneratorFactory:
             self._assign_disk(*self._tier)
 
     def close(self) -> None:
-        """Saves the passage popularity for the next start; generators are closed by their owner."""
         if self._disk is not None:
             self._popularity_file.save(self._popularity.state())
 
@@ -181,16 +167,7 @@ class GeneratorFactory:
         _log.error("kv disk", problem=problem)
 
     def make(self, name: str) -> InstalledGenerator:
-        """Makes a generator, not started yet.
-
-        Args:
-            name: Name of the model's folder.
-
-        Raises:
-            ModelNotFound: There is no such model.
-            ModelError: It was altered, or it cannot be opened.
-            ConfigurationError: Its cache does not fit.
-        """
+        """Makes a generator, not started yet."""
         return self._make(name, self._plan(name))
 
     def make_without_model(self) -> InstalledGenerator:
@@ -206,7 +183,6 @@ class GeneratorFactory:
 
         Raises:
             ConfigurationError: Free memory does not hold it beside the other one.
-            ModelNotFound, ModelError: As in ``make``.
         """
         plan = self._plan(name)
         needed = plan.cache_bytes + sum(path.stat().st_size for path in plan.folder.rglob("*") if path.is_file())
@@ -346,7 +322,6 @@ def serial_opener(folder: Path, context: int) -> Callable[[ProviderChoice], Mode
 
 
 def _prompt_settings(settings: GeneratorSettings) -> PromptSettings:
-    """Returns the texts of the prompt, laid out as a chat."""
     return PromptSettings(
         settings.not_found_text or message(Message.NOT_FOUND, DEFAULT_LANGUAGE),
         language=settings.message_language if settings.not_found_text is None else None,

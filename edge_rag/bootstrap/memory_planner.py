@@ -69,17 +69,7 @@ _PARSER_ADDRESSES: Final = 160 * _MIB
 
 
 class MemoryPlanner:
-    """Plans the memory for any generator.
-
-    Args:
-        settings: Checked settings.
-        profile: Device profile in force.
-        facts: Facts of the machine.
-        folders: Folders of the other models.
-
-    Attributes:
-        parsers: Number of document parsers.
-    """
+    """Plans the memory for any generator."""
 
     def __init__(self, settings: Settings, profile: DeviceProfile, facts: DeviceFacts, folders: RoleFolders) -> None:
         wanted = settings.generator
@@ -117,10 +107,6 @@ class MemoryPlanner:
 
         Args:
             folder: Folder of its model; its hashes need not be checked yet. None without one.
-
-        Raises:
-            ModelError: The folder does not contain a model.
-            ConfigurationError: It does not fit.
         """
         if folder is None:
             plan = plan_memory(self._bounds, self._fixed, self._reranker, _NO_GENERATOR, self._sizes)
@@ -136,14 +122,7 @@ def generator_needs(folder: Path, manifest: ModelManifest, logits: int, kv: KvPr
     """Returns the memory needs of a generator.
 
     Args:
-        folder: Folder of its model.
-        manifest: Manifest of the folder.
         logits: Most tokens of a sequence whose logits a step computes.
-        kv: How keys and values are kept.
-
-    Raises:
-        ModelFolderInvalid: Its sizes cannot be read.
-        ConfigurationError: Its keys and values cannot be kept so.
     """
     weights = _weights(folder)
     if manifest.form is GeneratorForm.SERIAL:
@@ -235,7 +214,6 @@ def _npu(profile: DeviceProfile, folders: RoleFolders) -> Iterator[MemoryItem]:
 
 
 def _entailment(folder: Path | None) -> Iterator[MemoryItem]:
-    """Yields what the entailment model needs."""
     if folder is not None:
         runs = _RUN_TOKENS * _ENCODER_ROWS * _UNKNOWN_WIDTH * _FLOAT
         yield MemoryItem("entailment", _weights(folder) + runs, f"runs of {_RUN_TOKENS} tokens")

@@ -49,12 +49,7 @@ log = structlog.get_logger()
 
 
 def make_access(settings: Settings) -> tuple[Listeners, Authenticator]:
-    """Makes the listeners and the authenticator.
-
-    Raises:
-        ConfigurationError: An address would be open to other machines without TLS and credentials.
-        AccessError: The token file cannot be used.
-    """
+    """Makes the listeners and the authenticator."""
     tokens, pairings = token_file(settings), pairing_file(settings)
     has_credentials = bool(tokens.tokens()) or bool(pairings.open_pairings())
     listeners = bind(
@@ -71,8 +66,6 @@ def _http_listener(settings: Settings, has_credentials: bool, is_open: bool) -> 
     """Returns where HTTP is served; None for nowhere.
 
     Args:
-        settings: Checked settings.
-        has_credentials: As for ``bind``.
         is_open: Whether any program on this host may call over gRPC; only then it may over HTTP by default.
     """
     http = settings.http
@@ -97,9 +90,6 @@ async def start_http(
 
     Returns:
         The server and where it listens; None if it cannot be served and nobody asked for it.
-
-    Raises:
-        ConfigurationError: The extra `http` is not installed, or the address or its certificate is unusable.
     """
     try:
         server = _make_http_server(settings, listener, calls, connections)
@@ -115,7 +105,6 @@ def console_address(settings: Settings, http_address: str) -> str:
     """Returns the URL that opens the console in a browser; empty if it is not served.
 
     Args:
-        settings: Checked settings.
         http_address: Where HTTP is served, with scheme and the actual port. All addresses of this machine are told as
             the first of them.
     """
@@ -136,7 +125,6 @@ def own_addresses() -> tuple[str, ...]:
 
 
 def interface_addresses() -> tuple[str, ...]:
-    """Returns the addresses of this machine's interfaces."""
     return tuple(
         address.address.partition("%")[0]
         for addresses in psutil.net_if_addrs().values()
@@ -216,7 +204,6 @@ def token_file(settings: Settings) -> TokenFile:
 
 
 def pairing_file(settings: Settings) -> PairingFile:
-    """Returns the open pairing codes."""
     return PairingFile(pairing_path(settings.data_directory))
 
 
@@ -231,7 +218,6 @@ def server_identity(settings: Settings, certificate: Path | None = None) -> Serv
     """Returns what clients verify the daemon by, from the present certificates.
 
     Args:
-        settings: Checked settings.
         certificate: Certificate that the daemon serves, PEM; None for the configured one.
 
     Raises:
@@ -245,7 +231,6 @@ def server_identity(settings: Settings, certificate: Path | None = None) -> Serv
 
 
 def request_limits(settings: Settings) -> RequestLimits:
-    """Returns the limits and defaults of a request."""
     return RequestLimits(settings.limits.question_characters, settings.generator.mode, settings.reranker.passages)
 
 
@@ -304,12 +289,7 @@ def certificates(settings: Settings) -> tuple[CertificateInUse, ...]:
 
 
 def make_announcer(settings: Settings, address: str) -> Announcer | None:
-    """Returns the mDNS announcer; None where announcing is off, or where other machines cannot reach the daemon.
-
-    Args:
-        settings: Checked settings.
-        address: Address it listens on, with the actual port.
-    """
+    """Returns the mDNS announcer; None where announcing is off, or where other machines cannot reach the daemon."""
     if not settings.discovery.announce or is_local(address):
         return None
     from edge_rag.discovery.announcer import Announcer  # zeroconf, only where it announces
@@ -318,15 +298,7 @@ def make_announcer(settings: Settings, address: str) -> Announcer | None:
 
 
 def announcement(settings: Settings, address: str) -> Announcement:
-    """Returns the announcement of the daemon, without addresses where it listens on all.
-
-    Args:
-        settings: Checked settings.
-        address: Address it listens on, with the actual port, which other machines can reach.
-
-    Raises:
-        AccessError: The address is a name, or the certificates are unusable.
-    """
+    """Returns the announcement of the daemon, without addresses where it listens on all."""
     from edge_rag.discovery.announcer import Announcement
 
     host, _, port = address.rpartition(":")

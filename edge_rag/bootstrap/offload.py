@@ -35,14 +35,7 @@ def make_offloading(
     """Returns a generator over the local one and the configured remotes; None if offload is off.
 
     Args:
-        settings: The operator's settings.
-        local: The local generator.
-        usage: Writes audit events and counts usage.
-        throttling: Returns the present throttling.
         slow_client_s: Longest time that an answer stays paused for its client, seconds.
-
-    Raises:
-        ConfigurationError: A redaction pattern is invalid.
     """
     redactor = Redactor(settings.redact)
     if settings.mode is OffloadMode.NEVER:
@@ -63,15 +56,7 @@ def make_encoder_offload(
     audit: AuditSink,
     throttling: Callable[[], Throttling],
 ) -> EncoderOffload | None:
-    """Returns the offload of embedding and reranking, or None if no remote is used for it; checks the remotes' models.
-
-    Args:
-        settings: The operator's settings.
-        offloading: Has the connections to the remotes.
-        models: The local encoders.
-        audit: Writes audit events.
-        throttling: Returns the present throttling.
-    """
+    """Checks the remotes' models; returns None if no remote is used for embedding or reranking."""
     if offloading is None:
         return None
     from edge_rag.offload.remotes.edge_rag import EdgeRagEncoders, EdgeRagRemote

@@ -38,7 +38,6 @@ class ProviderTrial:
     """Result of a trial.
 
     Attributes:
-        ran: Whether the stage was opened and run there.
         reason: Why not; empty where it ran.
         open_s: Duration of opening, seconds.
         run_s: Duration of the first run, seconds.
@@ -54,10 +53,8 @@ def try_stage(stage: ModelStage, number: int, config: Path | None, data_dir: Pat
     """Opens a stage on one of its providers and runs it once, in a subprocess.
 
     Args:
-        stage: Which one.
         number: Number of the provider in the profile, from 0.
         config: File with settings; None for defaults and environment.
-        data_dir: Data directory, over the settings'.
     """
     command = [sys.executable, "-P", "-m", "edge_rag.bootstrap.provider_trial", stage.value, str(number)]
     command += [] if config is None else ["--config", str(config)]

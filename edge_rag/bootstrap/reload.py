@@ -18,12 +18,7 @@ from edge_rag.telemetry.logs import configure_logging
 
 @dataclass(frozen=True, slots=True)
 class ReloadResult:
-    """Result of a reload.
-
-    Attributes:
-        changed: Keys whose new values are in force.
-        need_restart: Keys whose new values take effect at the next start.
-    """
+    """Result of a reload."""
 
     changed: tuple[str, ...]
     need_restart: tuple[str, ...]
@@ -41,10 +36,6 @@ class SettingsReloader:
     """Applies reloadable settings to a running daemon. For one event loop.
 
     Args:
-        settings: Settings at startup.
-        read: Reads the settings again from the same sources.
-        servers: Take request limits and certificates.
-        timeouts: Takes the maximum durations of calls.
         authenticator: Takes tokens.
     """
 
@@ -63,12 +54,7 @@ class SettingsReloader:
         self._authenticator = authenticator
 
     def reload(self) -> ReloadResult:
-        """Reads the settings and applies those that need no restart.
-
-        Raises:
-            ConfigurationError: They are invalid, or would leave an address without TLS or credentials; nothing changed.
-            AccessError: A file of certificates or tokens is unusable; nothing changed.
-        """
+        """Reads the settings and applies those that need no restart."""
         read = self._read()
         following = with_reloadable(self._current, read)
         make_access(following)

@@ -17,7 +17,6 @@ log = structlog.get_logger()
 
 
 def log_profile(choice: ProfileChoice) -> None:
-    """Logs the device profile in force and the reason for it."""
     log.info("profile", name=choice.profile.name, reason=choice.reason)
 
 
@@ -37,7 +36,6 @@ def log_memory_plan(plan: MemoryPlan) -> None:
 
 
 def log_ignored_generator(name: str) -> None:
-    """Logs that a generator is named that no longer comes along."""
     log.warning(
         "a generator is named that no longer comes along and is ignored", model=name, advice=REMOVED_GENERATORS[name]
     )

@@ -77,8 +77,6 @@ def answer_file(path: str, concurrency: int, answer: Callable[[str], dict[str, A
 
     Args:
         path: A file with one question per line, or - for standard input.
-        concurrency: Questions sent concurrently.
-        answer: Returns the JSON object of an answer, or raises ``ClientError``.
     """
 
     def attempt(line: QuestionLine) -> tuple[dict[str, Any], bool]:

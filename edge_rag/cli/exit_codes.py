@@ -44,7 +44,6 @@ _CODE_NAMES: Final = {ExitCode.USAGE: "USAGE", ExitCode.NOT_FOUND: "NOT_FOUND"}
 
 
 def exit_code(error: EdgeRagError | ClientError) -> ExitCode:
-    """Returns the exit code of an error."""
     if not isinstance(error, EdgeRagError):
         return _BY_STATUS.get(error.status.value, ExitCode.FAILURE)
     if isinstance(error, NotFound):
@@ -53,7 +52,6 @@ def exit_code(error: EdgeRagError | ClientError) -> ExitCode:
 
 
 def error_json(error: EdgeRagError | ClientError) -> dict[str, str]:
-    """Returns an error as JSON: the name of the gRPC status, or the kind of a local error, and the message."""
     if not isinstance(error, EdgeRagError):
         return {"code": error.status.value, "message": str(error)}
     return {"code": _CODE_NAMES.get(exit_code(error), "FAILURE"), "message": str(error)}

@@ -52,9 +52,6 @@ class Check:
     """One entry of the report.
 
     Attributes:
-        name: The checked part.
-        verdict: The result; FAIL means that the daemon would not start or not work.
-        detail: The facts.
         advice: What to do; empty if nothing is wrong.
         lines: Further facts, one per line.
     """
@@ -79,7 +76,6 @@ def settings_checks(settings: Settings, daemon: DaemonStatus | None = None) -> I
     """Checks what the daemon would use: models, data directory, documents, address.
 
     Args:
-        settings: Its settings.
         daemon: Status of the daemon that runs in the data directory; None if none runs.
     """
     yield from _models(settings)
@@ -95,7 +91,6 @@ def settings_checks(settings: Settings, daemon: DaemonStatus | None = None) -> I
 
 
 def alerts_of(settings: Settings, daemon: DaemonStatus | None) -> tuple[Alert, ...]:
-    """Returns what is wrong on the box, from its daemon or, if none runs, from its files."""
     from edge_rag.bootstrap.alerts import alerts_without_daemon
 
     return (*(alerts_without_daemon(settings) if daemon is None else daemon.alerts), *watch_alerts())
@@ -112,7 +107,6 @@ def alert_checks(alerts: Sequence[Alert]) -> Iterator[Check]:
 
 
 def python_check(version: tuple[int, int, int], machine: str) -> Check:
-    """Checks the interpreter's version."""
     detail = f"{'.'.join(map(str, version))} on {machine}"
     if version < (3, 11, 0):
         return Check("python", Verdict.FAIL, detail, "install Python 3.11 or newer")
@@ -217,12 +211,6 @@ def address_check(address: str) -> Check:
 
 
 def http_check(http: HttpSettings, missing: Sequence[str]) -> Check:
-    """Checks that HTTP can be served.
-
-    Args:
-        http: Its settings.
-        missing: Packages of the extra ``http`` that cannot be imported.
-    """
     if not http.enabled:
         return Check("http", Verdict.OK, "is not served (http.enabled)")
     if missing:
@@ -369,7 +357,6 @@ def facts_lines(facts: DeviceFacts) -> list[str]:
 
 
 def rule_lines(choice: ProfileChoice) -> tuple[str, ...]:
-    """Formats the result of each rule."""
     return tuple(
         f"{'+' if finding.holds else '-'} {finding.profile} ({finding.rank}): "
         + "; ".join(each.text for each in finding.conditions if each.holds or not finding.holds)

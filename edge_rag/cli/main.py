@@ -48,12 +48,7 @@ Exit codes:
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """A command that is not imported yet.
-
-    Attributes:
-        module: Module below ``edge_rag.cli.commands``; it defines the command under the command's name.
-        help: First sentence of the command's help.
-    """
+    """A command that is not imported yet."""
 
     module: str
     help: str
@@ -64,7 +59,6 @@ _HEADLINE: Final = re.compile(r'^(?:""")?``edge-rag (\w+)``: (.+?)(?:""")?$', re
 
 
 def _find_commands() -> Mapping[str, LazyCommand]:
-    """Finds the commands: the docstring of a command's module begins with its name and its help."""
     commands: dict[str, LazyCommand] = {}
     for path in sorted(_FOLDER.rglob("*.py")):
         module = ".".join(path.relative_to(_FOLDER).with_suffix("").parts)
@@ -81,11 +75,9 @@ class CommandLine(click.Group):
     """A group that imports a command when it runs, and ends the process with an ``ExitCode``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Returns the names of all commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports a command."""
         lazy = COMMANDS.get(cmd_name)
         if lazy is None:
             return None

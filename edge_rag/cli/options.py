@@ -86,18 +86,12 @@ concurrency = click.option(
 
 
 def verbosity(command: Command) -> Command:
-    """Adds --verbose and --quiet."""
     verbose = click.option("-v", "--verbose", is_flag=True, help="Show times, as on a terminal, and the request id.")
     quiet = click.option("-q", "--quiet", is_flag=True, help="Print only results and errors.")
     return verbose(quiet(command))
 
 
 def read_filter(text: str | None) -> Filter | None:
-    """Parses --filter.
-
-    Raises:
-        ClientError: INVALID_ARGUMENT, points at the character that is wrong.
-    """
     if text is None:
         return None
     from edge_rag.client import parse_filter
@@ -145,18 +139,12 @@ def default_collection(server: str | None) -> str:
 
 
 def config_options(command: Command) -> Command:
-    """Adds --config and --data-dir."""
     config = click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
     data_dir = click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="The data directory.")
     return config(data_dir(command))
 
 
 def read_settings(config: Path | None, data_dir: Path | None) -> Settings:
-    """Returns the settings that a daemon with these options has.
-
-    Raises:
-        ConfigurationError: They are not usable.
-    """
     from edge_rag.config.settings import load_settings
 
     return load_settings(config, {} if data_dir is None else {"data_directory": data_dir})
@@ -179,7 +167,6 @@ def open_client(server: str | None, timeout_s: float | None = None, retry_s: flo
 
 
 def local_address(settings: Settings) -> str:
-    """Returns the address at which commands on this host reach the daemon that has these settings."""
     from edge_rag.cli.server_selection import answering
     from edge_rag.config.paths import socket_path
 
@@ -200,11 +187,6 @@ def running_daemon(settings: Settings) -> DaemonStatus | None:
 
 
 def require_one_question(argument: str | None, questions_file: str | None) -> None:
-    """Checks that there is either a question or a file of questions.
-
-    Raises:
-        click.UsageError: There is neither, or both.
-    """
     if (argument is None) == (questions_file is None):
         raise click.UsageError("Give either one question or --questions FILE.")
 
@@ -219,9 +201,6 @@ def parse_metadata(pairs: Iterable[str], option: str = "--meta") -> dict[str, Me
 
     A value is a number, ``true``, ``false`` or an ISO 8601 date if it has that form; otherwise, or in double quotes, it
     is text.
-
-    Raises:
-        click.BadParameter: A pair has no ``=``, or a key or value is invalid; the message names it.
     """
     from edge_rag.core.documents.metadata import validate_metadata
     from edge_rag.errors import InvalidRequest
@@ -254,7 +233,6 @@ def _parse_value(text: str) -> str | int | float | bool | date:
 
 
 def format_value(value: Any) -> str:
-    """Formats a value of ``metadata_json`` for people."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return ", ".join(value) if isinstance(value, list) else str(value)

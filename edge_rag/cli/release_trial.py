@@ -38,13 +38,7 @@ _QUESTION: Final = "What do these documents describe?"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that was tried.
-
-    Attributes:
-        name: ``install``, ``data``, ``start``, ``open`` or ``answer``.
-        ok: Whether it went well.
-        detail: What was found, or what went wrong.
-    """
+    """One thing that was tried."""
 
     name: str
     ok: bool
@@ -68,10 +62,7 @@ class ReleaseTrial:
     """A trial in a scratch folder. Nothing of the box's own data is changed.
 
     Args:
-        release: A wheel of edge-rag, an offline bundle, or a folder with an environment that has a release installed.
         config: The daemon's settings file; None for none.
-        data_directory: The box's data directory.
-        models: Directory of the installed models.
         scratch: An empty folder.
         timeout_s: Longest time until the release serves, seconds.
     """
@@ -88,14 +79,7 @@ class ReleaseTrial:
         self.needs: Needs | None = None
 
     def run(self, save: Callable[[Path], None]) -> Iterator[Step]:
-        """Yields what was tried, one after the other; ends after the first that failed.
-
-        Args:
-            save: Writes a backup of the box to a path; raises EdgeRagError or ClientError.
-
-        Raises:
-            EdgeRagError: There is no room, or the backup is damaged.
-        """
+        """Yields what was tried, one after the other; ends after the first that failed."""
         command = self._install()
         version = self._version(command)
         yield version
@@ -108,7 +92,6 @@ class ReleaseTrial:
             yield from self._try(daemon, manifest)
 
     def _install(self) -> list[str]:
-        """Returns the command that runs the release."""
         if self._release.is_dir():
             for name in _PYTHONS:
                 if (self._release / name).exists():

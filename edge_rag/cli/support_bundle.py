@@ -140,7 +140,6 @@ class Redaction:
         return f"{label} {self._numbers.setdefault((label, name), len(self._numbers) + 1)}" if name else None
 
     def event(self, entry: AuditEntry) -> Any:
-        """Returns an audit event."""
         if entry.event.kind not in _ENGINE_EVENTS:
             entry = replace(entry, event=replace(entry.event, reason=""))
         return self.plain(entry)
@@ -238,11 +237,6 @@ def write_bundle(file: Path, parts: Mapping[str, Any]) -> int:
 
     Args:
         file: The file, which must not exist.
-        parts: JSON documents by name.
-
-    Raises:
-        FileExistsError: It exists.
-        OSError: It cannot be written; nothing is left of it.
     """
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

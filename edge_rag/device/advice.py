@@ -21,8 +21,6 @@ def advise(facts: DeviceFacts, profile: DeviceProfile, plan: MemoryPlan | None) 
     """Returns advice that would make the device faster, largest gain first.
 
     Args:
-        facts: Facts of the machine.
-        profile: Device profile in force.
         plan: The memory plan; None where no plan fits.
     """
     return (*_accelerators(facts), *_memory(facts, plan), *_cores(facts, profile), *_clocks(facts, profile))

@@ -19,7 +19,6 @@ class Core:
     """A processor core, as the kernel schedules it.
 
     Attributes:
-        number: The kernel's number.
         capacity: Speed relative to the fastest core of the machine, (0, 1].
         cluster: Number of its group of equal cores, fastest first, from 0.
         governor: Frequency governor; None where the kernel does not report it.
@@ -39,10 +38,7 @@ class ProcessorFacts:
         machine: Instruction set as the kernel names it, for example ``x86_64`` or ``aarch64``.
         model: Its name; empty where the kernel does not report it.
         features: Extensions that make integer products fast, as the kernel names them.
-        cores: All cores, by number.
-        allowed: Numbers of the cores that this process may run on.
         cpu_quota: Cores' worth of time that cgroups allow; None without a limit.
-        virtual: Whether it runs under a hypervisor.
         frequency_driver: Frequency driver; None where the kernel does not report it.
     """
 
@@ -57,7 +53,6 @@ class ProcessorFacts:
 
     @property
     def usable(self) -> tuple[Core, ...]:
-        """Cores this process may run on."""
         return tuple(core for core in self.cores if core.number in self.allowed)
 
     @property
@@ -73,10 +68,7 @@ class CgroupLimit:
     """A memory limit of a cgroup that contains this process.
 
     Attributes:
-        file: File with the limit, below the mount.
-        limit_bytes: The limit.
         used_bytes: Memory use of the cgroup, without page cache that can be dropped at once.
-        cache_bytes: Page cache in it that was used more than once: hot files of processes that run, or that ran.
     """
 
     file: str
@@ -95,12 +87,8 @@ class MemoryFacts:
     """The memory.
 
     Attributes:
-        total_bytes: Memory that the kernel manages.
         available_bytes: Memory available without swapping, by the kernel's estimate.
-        swap_bytes: Size of all swap.
-        swap_devices: Devices with swap, as the kernel names them.
         limits: Limits of cgroups, the process's own first.
-        own_bytes: Memory of this process, page cache not included.
     """
 
     total_bytes: int
@@ -117,7 +105,6 @@ class MemoryFacts:
 
     @property
     def usable_bytes(self) -> int:
-        """Memory that this process can still get: the kernel's estimate or the least headroom."""
         tightest = self.tightest
         return self.available_bytes if tightest is None else min(self.available_bytes, tightest.headroom_bytes)
 
@@ -133,7 +120,6 @@ class MemoryFacts:
 
     @property
     def board_bytes(self) -> int:
-        """Upper bound of the process's memory: all memory, or the lowest limit."""
         return min([self.total_bytes, *(limit.limit_bytes for limit in self.limits)])
 
 
@@ -159,11 +145,8 @@ class DriverFacts:
     """Accelerators, their drivers and libraries.
 
     Attributes:
-        accelerators: Accelerators with a working driver.
         without_driver: Cards that are plugged in without a driver, for people.
-        nodes: Device files of accelerators.
         libraries: Versions of the libraries found, by name without suffix, for example ``libcudart``; not loaded.
-        packages: Versions of the Python distributions of execution providers, by name.
         driver: Version of NVIDIA's driver; None without one.
         gpus: Names of NVIDIA cards, in the driver's order.
         built_for_cuda: Version of CUDA that ONNX Runtime was built for; None without CUDA.
@@ -184,8 +167,6 @@ class ThermalZone:
     """A temperature sensor.
 
     Attributes:
-        name: The kernel's name.
-        celsius: Temperature when it was read.
         passive_celsius: Temperature from which the kernel throttles the board; None where it is not reported.
         critical_celsius: Temperature from which the kernel shuts the board down; None where it is not reported.
     """
@@ -198,16 +179,7 @@ class ThermalZone:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """All facts of the machine, read once.
-
-    Attributes:
-        processor: The processor.
-        memory: The memory.
-        board: The board.
-        drivers: Accelerators and their libraries.
-        thermal: Temperature sensors.
-        devices: Devices that ONNX Runtime reports.
-    """
+    """All facts of the machine, read once."""
 
     processor: ProcessorFacts
     memory: MemoryFacts
@@ -218,7 +190,6 @@ class DeviceFacts:
 
     @property
     def machine(self) -> str:
-        """Instruction set as the kernel names it."""
         return self.processor.machine
 
     @property
@@ -228,12 +199,10 @@ class DeviceFacts:
 
     @property
     def available_bytes(self) -> int:
-        """Memory that this process can still get."""
         return self.memory.usable_bytes
 
     @property
     def providers(self) -> frozenset[Provider]:
-        """Installed execution providers: built into ONNX Runtime, or as a plugin beside it."""
         plugins = {
             spec.provider
             for spec in SPECS.values()

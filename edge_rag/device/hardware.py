@@ -49,11 +49,7 @@ _ABSOLUTE_ZERO = -273.15
 
 
 def read_board(root: Path) -> BoardFacts:
-    """Reads the device tree, or the firmware's names on PCs; on Jetsons also the release and the power mode.
-
-    Args:
-        root: Folder that contains ``proc``, ``sys``, ``etc`` and ``var``.
-    """
+    """Reads the device tree, or the firmware's names on PCs; on Jetsons also the release and the power mode."""
     tree = root / "proc/device-tree"
     compatible = tuple(name for name in (text_of(tree / "compatible") or "").split("\0") if name)
     model = text_of(tree / "model")
@@ -120,8 +116,6 @@ def read_processor(root: Path, machine: str, allowed: frozenset[int] | None) -> 
     """Reads the processor.
 
     Args:
-        root: Folder that contains ``proc`` and ``sys``.
-        machine: Instruction set as the kernel names it.
         allowed: Cores this process may run on; None where the system does not report them: all of them.
 
     Returns:
@@ -205,9 +199,6 @@ def memory_limits(root: Path) -> tuple[CgroupLimit, ...]:
 
     In version 2 both ``memory.max``, above which the kernel kills, and ``memory.high``, above which it stalls the
     process until memory is reclaimed, count as limits.
-
-    Args:
-        root: Folder that contains ``proc`` and ``sys``.
     """
     limits: list[CgroupLimit] = []
     for mount, folder in _folders(root, "memory"):

@@ -27,9 +27,6 @@ class GeneratorNeeds:
     Attributes:
         weights_bytes: Weights, tokenizer and grammar; mapped weights count, since they are slow unless resident.
         token_bytes: Intermediate results of one token of a step.
-        slot_bytes: Logits of one sequence.
-        page_bytes: One KV page over all layers.
-        page_tokens: Tokens a page holds.
         max_context: Longest sequence, tokens.
         least_context: Tokens of the longest sequence that must fit at least.
         spare_sequences: Multiple of full slots for which pages are useful; more pages would only hold cold prefixes.
@@ -46,7 +43,6 @@ class GeneratorNeeds:
 
     @property
     def sequence_pages(self) -> int:
-        """Pages of the longest sequence."""
         return -(-self.max_context // self.page_tokens)
 
     def most_pages(self, slots: int) -> int:
@@ -69,8 +65,6 @@ class RerankerNeeds:
 
     Attributes:
         weights_bytes: Weights and tokenizer; 0 where the embedder reranks.
-        question_bytes: Vectors or pairs of one question's candidates.
-        arena_bytes: Intermediate results of one run.
     """
 
     weights_bytes: int
@@ -83,11 +77,6 @@ class BatchSizes:
     """Sizes that shrink where memory is short.
 
     Attributes:
-        slots: Sequences that run at once.
-        step_tokens: Tokens computed in one step.
-        questions: Questions the reranker scores at once.
-        cache_bytes: Cached passage vectors.
-        least_slots: Lower bound of slots.
         least_step_tokens: Lower bound of a step's tokens.
     """
 
@@ -114,8 +103,6 @@ class MemoryBounds:
     """Bounds of the plan.
 
     Attributes:
-        budget_bytes: Memory that the process can have in total.
-        reserve_bytes: Part of it that stays free.
         kv_share: Share of the budget that KV pages may take, (0, 1].
         kv_bytes: Size of the KV cache by the settings; None to use the share.
     """
@@ -131,12 +118,7 @@ class MemoryPlan:
     """The use of the memory.
 
     Attributes:
-        budget_bytes: Memory that the process can have in total.
         items: Every use, the KV pages last.
-        pages: KV pages.
-        sizes: Slots, step and batches.
-        shrink_steps: How many times the sizes were halved.
-        spare_bytes: Unplanned memory.
     """
 
     budget_bytes: int
@@ -148,12 +130,10 @@ class MemoryPlan:
 
     @property
     def summary(self) -> MemoryPlanReport:
-        """The plan as it is reported in the status."""
         return MemoryPlanReport(self.budget_bytes, self.items, self.shrink_steps)
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of the KV pages."""
         return self.items[-1].bytes
 
     @property
@@ -169,18 +149,7 @@ def plan_memory(
     generator: GeneratorNeeds,
     wanted: BatchSizes,
 ) -> MemoryPlan:
-    """Divides the memory. Where not everything fits, slots, step and batches are halved together until it does.
-
-    Args:
-        bounds: Bounds of the plan.
-        fixed: Uses of one size: the process, the embedder, indexes.
-        reranker: Needs of the reranker.
-        generator: Needs of the generator.
-        wanted: Slots, step and batches with enough memory.
-
-    Raises:
-        ConfigurationError: The smallest plan does not fit; has the numbers and what to change.
-    """
+    """Divides the memory. Where not everything fits, slots, step and batches are halved together until it does."""
     configured = None if bounds.kv_bytes is None else _configured_pages(bounds.kv_bytes, generator, wanted.slots)
     # A size in the settings replaces share and reserve.
     reserve = min(bounds.reserve_bytes, bounds.budget_bytes // _RESERVE_SHARE) if configured is None else 0

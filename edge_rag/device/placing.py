@@ -22,12 +22,8 @@ def place(
     """Opens a stage on the first of its providers that works.
 
     Args:
-        stage: The stage.
         wanted: Its providers, preferred first, and what to do where the first is unavailable.
         open_on: Opens it on a provider; raises ProviderUnavailable where that does not work.
-
-    Returns:
-        The opened stage and its placement.
 
     Raises:
         ConfigurationError: The preferred provider is unavailable and the profile says to stop, or all are; has every
@@ -54,7 +50,6 @@ def place(
 
 
 def device_name(placement: Placement) -> str:
-    """Returns the device that a stage computes on, in metrics: ``cpu``, ``gpu``, ``npu``, or the provider's name."""
     used = placement.used
     return SPECS[used].device if isinstance(used, Provider) else used.value
 
@@ -91,9 +86,7 @@ def expected_provider(stage: ModelStage, wanted: StageProfile, facts: DeviceFact
     """Predicts where a stage will run.
 
     Args:
-        stage: The stage.
         wanted: Its providers, preferred first.
-        facts: Facts of the machine.
 
     Returns:
         The first provider without obstacles, None where all have some; and the reason, for people.

@@ -45,12 +45,7 @@ def read_facts(
     """Reads the facts of a machine whose files are below a root.
 
     Args:
-        root: ``/``, or the folder of a recorded machine.
-        machine: Instruction set as the kernel names it.
         allowed: Cores this process may run on; None for all.
-        packages: Versions of the Python distributions of execution providers, by name.
-        devices: Devices that ONNX Runtime reports.
-        library_folders: Further folders of libraries.
         built_for_cuda: Version of CUDA that ONNX Runtime was built for; None without CUDA.
     """
     return DeviceFacts(
@@ -74,7 +69,6 @@ def _packages() -> dict[str, str]:
 
 
 def _built_for_cuda() -> str | None:
-    """Reads the CUDA version from a file of ONNX Runtime's package; importing it would load the libraries."""
     spec = importlib.util.find_spec("onnxruntime")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         text = text_of(Path(place) / "capi" / "build_and_package_info.py") or ""
@@ -101,9 +95,6 @@ def read_drivers(
     """Looks for accelerators, drivers and libraries.
 
     Args:
-        root: Folder that contains ``proc``, ``sys``, ``dev``, ``usr`` and ``opt``.
-        packages: Versions of the Python distributions of execution providers, by name.
-        library_folders: Further folders of libraries.
         built_for_cuda: Version of CUDA that ONNX Runtime was built for; None without CUDA.
     """
     nodes = tuple(_nodes(root))

@@ -35,13 +35,7 @@ class ComputingCores(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProviderChoice:
-    """A provider that a stage may run on.
-
-    Attributes:
-        provider: The provider.
-        precision: Precision that the stage computes in there.
-        options: Options of the provider, as ONNX Runtime names them.
-    """
+    """A provider that a stage may run on."""
 
     provider: Provider
     precision: Precision
@@ -66,8 +60,6 @@ class ThermalPolicy:
     """Throttling by temperature and power.
 
     Attributes:
-        throttle_celsius: Temperature of the hottest zone above which the load is reduced.
-        resume_celsius: Temperature below which the load is raised again; lower than ``throttle_celsius``.
         min_slots: Slots at the strongest throttling, at least 1.
         power_budget_watts: Power limit where the board measures power; None for no limit.
     """
@@ -83,13 +75,8 @@ class ProfileRule:
     """A rule that recognizes a kind of board: all its conditions must hold.
 
     Attributes:
-        rank: The highest rank of the rules that hold wins: a board ranks above its chip, a chip above its accelerator,
-            and an instruction set lowest.
         machines: Instruction sets, one of which the machine has; empty for any.
         compatible: Patterns with ``*``, one of which matches a name in the device tree; empty for any.
-        accelerators: Accelerators with a working driver, all of them.
-        providers: Installed execution providers, all of them.
-        min_memory_gib: Least memory, GiB.
         max_memory_gib: Upper bound of the memory, GiB, exclusive.
     """
 
@@ -107,18 +94,10 @@ class DeviceProfile:
     """Settings of a kind of board.
 
     Attributes:
-        name: Name of the profile.
-        title: The boards, for people.
-        recognize: Rules, any of which recognizes the board.
-        computing_cores: Which cores compute.
         threads_share: Computing threads as a share of these cores, (0, 1].
         kv_memory_share: Share of the available memory that KV pages may take, (0, 1].
         reserve_bytes: Memory that stays free for other processes and unplanned use, bytes.
-        max_slots: Sequences that run at once.
-        max_step_tokens: Tokens computed in one step.
         prefill_share: Share of a step that is reserved for prompts, (0, 1).
-        stages: Providers of each stage.
-        thermal: Throttling by temperature and power.
     """
 
     name: str
@@ -263,11 +242,6 @@ class _ProfileTable(_Table):
 
 
 def builtin_profiles() -> tuple[DeviceProfile, ...]:
-    """Returns the built-in profiles, by name.
-
-    Raises:
-        ConfigurationError: A profile file is damaged; names it and the key.
-    """
     folder = files("edge_rag.device") / "profiles"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
     return tuple(
@@ -277,10 +251,6 @@ def builtin_profiles() -> tuple[DeviceProfile, ...]:
 
 def with_overrides(profile: DeviceProfile, file: Path) -> DeviceProfile:
     """Merges an operator's file into a built-in profile: tables are merged, other values are replaced.
-
-    Args:
-        profile: The profile.
-        file: TOML with any of a profile's keys except ``recognize``.
 
     Raises:
         ConfigurationError: The file cannot be read, or a key is unknown or has an invalid value; names file and key.
@@ -297,16 +267,6 @@ def with_overrides(profile: DeviceProfile, file: Path) -> DeviceProfile:
 
 
 def parse_profile(name: str, source: str, text: str) -> DeviceProfile:
-    """Parses a profile.
-
-    Args:
-        name: Name of the profile.
-        source: The file, for errors.
-        text: TOML.
-
-    Raises:
-        ConfigurationError: A key is missing, unknown or has an invalid value; names the file and the key.
-    """
     return _checked(name, source, _toml(source, text))
 
 
@@ -370,12 +330,7 @@ def _checked(name: str, source: str, values: dict[str, Any]) -> DeviceProfile:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition of a rule.
-
-    Attributes:
-        holds: Whether the machine meets it.
-        text: The condition and the fact, for people.
-    """
+    """One condition of a rule."""
 
     holds: bool
     text: str
@@ -383,13 +338,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """Result of a rule.
-
-    Attributes:
-        profile: Name of its profile.
-        rank: Its rank.
-        conditions: All its conditions.
-    """
+    """Result of a rule."""
 
     profile: str
     rank: int
@@ -397,7 +346,6 @@ class RuleResult:
 
     @property
     def holds(self) -> bool:
-        """Whether all conditions hold."""
         return all(condition.holds for condition in self.conditions)
 
 
@@ -406,8 +354,6 @@ class ProfileChoice:
     """The profile for a machine.
 
     Attributes:
-        profile: The profile.
-        configured: Whether the setting `profile` names it.
         results: Result of each rule, highest rank first.
     """
 
@@ -417,7 +363,6 @@ class ProfileChoice:
 
     @property
     def reason(self) -> str:
-        """The reason in one line."""
         if self.configured:
             return "named in the settings"
         won = next(result for result in self.results if result.holds)
@@ -426,11 +371,6 @@ class ProfileChoice:
 
 def choose(wanted: str, facts: DeviceFacts, profiles: Sequence[DeviceProfile]) -> ProfileChoice:
     """Chooses a profile.
-
-    Args:
-        wanted: Name of a profile, or ``auto``.
-        facts: Facts of the machine.
-        profiles: The candidates; of rules with equal rank, the earlier profile's wins.
 
     Raises:
         ConfigurationError: No profile has that name, or none matches this machine.

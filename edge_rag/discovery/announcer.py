@@ -40,11 +40,7 @@ class Announcement:
 
     Attributes:
         name: Name of the box; a number is appended if another box has the same name.
-        port: Its port.
-        version: Version of edge-rag.
-        tls: Whether it serves TLS.
         sha256: SHA-256 of its CA certificate, 64 lower-case hexadecimal digits.
-        addresses: Its addresses.
     """
 
     name: str
@@ -55,7 +51,6 @@ class Announcement:
     addresses: tuple[str, ...]
 
     def properties(self) -> dict[bytes, bytes]:
-        """Returns the keys of the TXT record."""
         return {
             b"txtvers": _FORMAT,
             b"version": self.version.encode(),
@@ -72,7 +67,6 @@ class FoundServer:
         name: Name of the box, up to 63 printable characters.
         addresses: HOST:PORT each, at least one, the most likely to be reachable first.
         version: Version of edge-rag; empty if missing or malformed.
-        tls: Whether it claims to serve TLS.
         sha256: Claimed SHA-256 of its CA certificate, 64 lower-case hexadecimal digits.
     """
 
@@ -92,7 +86,6 @@ def found_server(
         instance: Name of the instance, with or without the name of the service; any text.
         properties: Keys of the TXT record; any bytes.
         addresses: Addresses; link-local ones with ``%`` and the interface.
-        port: The port.
     """
     sha256, version = properties.get(b"sha256") or b"", properties.get(b"version") or b""
     if not _SHA256.fullmatch(sha256) or port is None or not 0 < port < 65536:

@@ -52,7 +52,6 @@ class Browser:
             await self._transport.async_close()
 
     def found(self) -> tuple[FoundServer, ...]:
-        """Returns the boxes announced now, by name."""
         return tuple(sorted(self._found.values(), key=lambda server: (server.name, server.addresses)))
 
     async def changed(self) -> None:
@@ -94,10 +93,6 @@ def browse(
 
     Args:
         timeout_s: How long, seconds.
-        enough: Whether the boxes found suffice, which ends the search.
-
-    Raises:
-        DiscoveryUnavailable: There is no network with multicast.
     """
     return asyncio.run(_browse(timeout_s, enough))
 

@@ -68,11 +68,7 @@ _IPV6_TABLE: Final = Path("/proc/thread-self/net/if_inet6")
 
 
 def multicast_addresses() -> tuple[str, ...]:
-    """Returns the addresses of interfaces that are up and carry multicast, without loopback; IPv4 first, in order.
-
-    Raises:
-        OSError: The interfaces cannot be listed.
-    """
+    """Returns the addresses of interfaces that are up and carry multicast, without loopback; IPv4 first, in order."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         found = [address for name, address in (*_ipv4(sock), *_ipv6()) if _carries_multicast(sock, name)]
     addresses = {ipaddress.ip_address(address) for address in found}

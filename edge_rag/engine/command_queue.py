@@ -24,12 +24,8 @@ class Commands:
 
     Attributes:
         requests: New requests in order of arrival.
-        cancelled: Requests to end, and the errors they end with.
-        paused: Whether a request is to be paused or resumed, by id; the latest command wins.
         forgotten: Trust domains, and the epochs before which their cached pages are invalid.
         throttle: Share of slots, tokens and time to use, above 0 to 1.
-        hold_batch: Whether requests of the batch class have to wait.
-        drop_cache: Whether to free the cached pages now.
     """
 
     requests: list[ActiveRequest]
@@ -59,9 +55,7 @@ class DrainRate:
         """A request ended.
 
         Args:
-            now: Seconds.
             others_wait: Whether the next interval measures work; without waiting requests it would measure idle time.
-            tokens: Prompt and longest answer of the request.
         """
         if self._last is not None:
             self._interval += self._weight * (now - self._last - self._interval)
@@ -108,12 +102,10 @@ class CommandQueue:
 
     @property
     def waiting(self) -> int:
-        """Requests that have had no slot yet."""
         return self._waiting
 
     @property
     def holds_batch(self) -> bool:
-        """Whether requests of the batch class have to wait."""
         return self._hold_batch
 
     @property
@@ -138,7 +130,6 @@ class CommandQueue:
 
         Args:
             make: Makes the request, given its id; called before the engine can see it.
-            tokens: Prompt and longest answer together.
 
         Raises:
             Overloaded: Too many requests or tokens wait.
@@ -159,24 +150,20 @@ class CommandQueue:
             return request.sequence.id
 
     def new_id(self) -> SequenceId:
-        """Returns an id for a sequence that belongs to no request."""
         with self._changed:
             return self._next_id()
 
     def cancel(self, sequence: SequenceId, error: EdgeRagError) -> None:
-        """Ends a request with an error; no effect once it is over."""
         with self._changed:
             self._cancelled.append((sequence, error))
             self._changed.notify()
 
     def set_paused(self, sequence: SequenceId, paused: bool) -> None:
-        """Pauses or resumes a request; no effect once it is over."""
         with self._changed:
             self._paused[sequence] = paused
             self._changed.notify()
 
     def forget(self, trust_domain: str, epoch: int) -> None:
-        """Invalidates the cached pages of a trust domain's epochs before this one."""
         with self._changed:
             self._forgotten.append((trust_domain, epoch))
             self._changed.notify()
@@ -188,7 +175,6 @@ class CommandQueue:
             self._wake()
 
     def shed_memory(self, drop_cache: bool, hold_batch: bool) -> None:
-        """Frees the cached pages once, and holds requests of the batch class or releases them."""
         with self._changed:
             self._hold_batch = hold_batch
             self._drop_cache |= drop_cache
@@ -205,26 +191,15 @@ class CommandQueue:
             self._changed.wait_for(lambda: self._closing, seconds)
 
     def dequeued(self, tokens: int) -> None:
-        """Counts a request that got its first slot, or ended without one.
-
-        Args:
-            tokens: As for ``submit``.
-        """
+        """Counts a request that got its first slot, or ended without one."""
         with self._changed:
             self._waiting -= 1
             self._waiting_tokens -= tokens
 
     def finished(self, tokens: int, now: float) -> None:
-        """Counts a request that ended, for the retry times of refused ones.
-
-        Args:
-            tokens: As for ``submit``.
-            now: Seconds.
-        """
         self._drain_rate.left(now, others_wait=self._waiting > 0, tokens=tokens)
 
     def close(self, abort: bool) -> None:
-        """Refuses new requests; with ``abort``, the unfinished ones end before the next step."""
         with self._changed:
             self._closing = True
             self._aborting |= abort
@@ -235,7 +210,6 @@ class CommandQueue:
 
         Args:
             idle: Whether there is nothing to compute; then this blocks until a command comes, ``IDLE_TURN_S`` at most.
-            active: Whether there are unfinished requests; those of an idle engine are paused, or wait for the disk.
 
         Returns:
             The commands; None once the queue is closed and nothing is left to do.

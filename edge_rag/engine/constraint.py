@@ -78,18 +78,12 @@ class Constraint(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FreeText:
-    """Any text, until the model ends it.
-
-    Attributes:
-        end_tokens: Tokens that end it.
-        ended: Whether one of them was generated.
-    """
+    """Any text, until the model ends it."""
 
     end_tokens: frozenset[int]
     ended: bool = False
 
     def next(self) -> NextTokens:
-        """Returns the whole vocabulary, or the end."""
         return Ended(FinishReason.STOP) if self.ended else AnyToken()
 
     def after(self, tokens: tuple[int, ...]) -> FreeText:
@@ -99,18 +93,12 @@ class FreeText:
 
 @dataclass(frozen=True, slots=True)
 class NoGeneration:
-    """Nothing: the request ends without a model step.
-
-    Attributes:
-        reason: Its finish reason.
-    """
+    """Nothing: the request ends without a model step."""
 
     reason: FinishReason
 
     def next(self) -> NextTokens:
-        """Returns the end."""
         return Ended(self.reason)
 
     def after(self, tokens: tuple[int, ...]) -> NoGeneration:
-        """Returns itself."""
         return self

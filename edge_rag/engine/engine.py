@@ -59,7 +59,6 @@ class EngineSettings:
     """How an engine runs.
 
     Attributes:
-        limits: Size of a step.
         max_waiting: Most requests that may wait for a first slot.
         max_waiting_tokens: Most tokens that these may come to, prompts and answers together; None for no bound.
         aging_s: Time without a slot after which a client's next request rises by a class, seconds.
@@ -82,9 +81,6 @@ class Engine:
 
     Args:
         runner: The model; called by the engine's thread only.
-        settings: How to run.
-        observer: Receives reports on steps and requests.
-        audit: Receives audit events.
         clock: Monotonic seconds; deadlines are on it.
         slot_controller: Moves the number of slots; None leaves it at the limit.
         tier: Keeps evicted pages on disk; started and closed by the engine. None keeps none.
@@ -214,7 +210,6 @@ class Engine:
         self._prefetcher.commit(plan)
 
     def _run(self, plan: StepPlan, sequences: Mapping[SequenceId, Sequence], pages: Reservation) -> NDArray[np.float32]:
-        """Copies cached passages and runs the model."""
         tables, page_tokens = pages.tables, self._pool.page_tokens
         for move in token_moves(plan, tables, page_tokens):
             self._runner.move_tokens(move.sources, move.targets, move.distance)
@@ -256,7 +251,6 @@ class Engine:
                 self._resize()
 
     def _resize(self) -> None:
-        """Limits steps to what the throttle and the slot controller allow."""
         limits = self._settings.limits
         slots = limits.max_slots if self._slot_controller is None else self._slot_controller.slots
         self._scheduler.limit(throttled_limits(limits, self._throttle, slots))
@@ -289,16 +283,7 @@ class Engine:
         self._thread.start()
 
     def submit(self, request: TokenRequest, sink: TokenSink) -> SequenceId:
-        """Adds a request; any thread.
-
-        Raises:
-            InvalidRequest: The prompt holds an unknown token, or is empty though the model is to choose a token.
-            RequestTooLarge: It could never run.
-            DeadlineExceeded: Its deadline has passed.
-            MemoryPressure: Memory is short, and it is of the batch class.
-            Overloaded: Too many requests or tokens wait.
-            NotReady: The engine is shutting down.
-        """
+        """Adds a request; any thread."""
         now = self._clock()
         try:
             return self._submit(request, sink, now)
@@ -352,7 +337,6 @@ class Engine:
         """Ends a request before the next step; any thread, idempotent.
 
         Args:
-            sequence: The request.
             error: Error it ends with; None for ``RequestCancelled``.
         """
         self._commands.cancel(sequence, error or RequestCancelled("cancelled by the caller"))
@@ -393,7 +377,6 @@ class Engine:
         Args:
             drop_cache: Whether to drop cached pages and return the memory of all free pages to the system. None is
                 written to disk first: copies would take the memory that is short.
-            hold_batch: Whether requests of the batch class wait from now on, and new ones are refused.
         """
         self._commands.shed_memory(drop_cache, hold_batch)
 

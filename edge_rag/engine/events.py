@@ -37,15 +37,7 @@ _FINISHED: Final = {
 
 
 class EventRecorder:
-    """The engine's one place for audit, counting and observation.
-
-    Attributes:
-        counters: By field name of ``EngineCounters``; the engine's thread writes, any may read.
-
-    Args:
-        audit: Receives audit events.
-        observer: Receives a report on each step and each request.
-    """
+    """The engine's one place for audit, counting and observation."""
 
     def __init__(self, audit: AuditSink, observer: StepObserver) -> None:
         self._audit = audit
@@ -53,7 +45,6 @@ class EventRecorder:
         self.counters = Counter[str]()
 
     def queued(self, request: TokenRequest, usage: Mapping[str, float], now: float) -> None:
-        """Records that a request waits; ``usage`` is that of the queue."""
         numbers: dict[str, float] = {"prompt_tokens": len(request.prompt), "max_tokens": request.sampling.max_tokens}
         if request.deadline is not None:
             numbers["deadline_in_s"] = request.deadline - now
@@ -82,13 +73,7 @@ class EventRecorder:
         self._record(AuditEventKind.REFUSED, request, reason, {**prompt, **numbers}, now)
 
     def scheduled(self, plan: StepPlan, active: Mapping[SequenceId, ActiveRequest], now: float) -> None:
-        """Records the scheduler's events about requests; those about passage warm-ups concern no request.
-
-        Args:
-            plan: The step.
-            active: Requests by sequence.
-            now: Seconds.
-        """
+        """Records the scheduler's events about requests; those about passage warm-ups concern no request."""
         self.counters["preemptions"] += len(plan.preempted)
         for event in plan.events:
             if event.sequence not in active:
@@ -98,12 +83,10 @@ class EventRecorder:
             self._record(event.kind, active[event.sequence].request, event.reason, event.numbers, now, preempted_for)
 
     def paused(self, request: ActiveRequest, numbers: Mapping[str, float], now: float) -> None:
-        """Records that a request was paused; ``numbers`` are what it gave up."""
         numbers = {"generated_tokens": request.sequence.generated, **numbers}
         self._record(AuditEventKind.PAUSED, request.request, "the client does not keep up", numbers, now)
 
     def finished(self, request: ActiveRequest, reason: FinishReason, now: float) -> None:
-        """Records that a request ended well."""
         self.counters["completed"] += 1
         text = _FINISHED.get(reason, reason.value)
         self._record(AuditEventKind.FINISHED, request.request, text, _summary(request, now), now)
@@ -123,11 +106,9 @@ class EventRecorder:
         self._record(kind, request.request, reason, _summary(request, now), now)
 
     def over(self, request: ActiveRequest, now: float, completed: bool) -> None:
-        """Reports a request that holds nothing any more."""
         self._observer.on_request(request.report(now, completed))
 
     def prefetched(self, prefetch: PrefetchRequest, now: float) -> None:
-        """Records that the likely prompt of a request was computed, as far as there was time."""
         numbers = {"computed_tokens": prefetch.computed_tokens, "expected_tokens": len(prefetch.sequence.tokens)}
         reason = "its likely prompt was computed while the engine was idle"
         self._record(AuditEventKind.PREFETCHED, prefetch.request, reason, numbers, now)
@@ -143,7 +124,6 @@ class EventRecorder:
         self._audit.record(AuditEvent(AuditEventKind.SLOTS_CHANGED, None, "", None, change.reason, numbers, now))
 
     def step(self, report: StepReport) -> None:
-        """Counts and reports a step."""
         counters = self.counters
         counters["steps"] += 1
         counters["decode_tokens"] += report.decodes
@@ -151,7 +131,6 @@ class EventRecorder:
         self._observer.on_step(report)
 
     def snapshot_counters(self) -> dict[str, Any]:
-        """Returns the counters as keyword arguments of ``EngineStats``."""
         return dict(self.counters)
 
     def _record(

@@ -18,32 +18,23 @@ class EngineExtension:
     """
 
     def hold(self, request: ActiveRequest) -> bool:
-        """Takes a new request; returns True if it has to wait here."""
         return False
 
     def begin_step(self, now: float) -> Iterable[ActiveRequest]:
-        """Called before each step is scheduled; returns held requests that wait no longer."""
         return ()
 
     def end_step(self, plan: StepPlan, run_s: float) -> Iterable[ActiveRequest]:
         """Called after each step is committed; returns held requests that wait no longer.
 
         Args:
-            plan: The step.
             run_s: Time in the model, seconds.
         """
         return ()
 
     def fail_step(self, plan: StepPlan) -> Iterable[ActiveRequest]:
-        """Called after each failed step; returns held requests that wait no longer."""
         return ()
 
     def forget(self, is_ended: Callable[[str], bool]) -> Iterable[ActiveRequest]:
-        """Drops what belongs to trust domains that ended; returns held requests that wait no longer.
-
-        Args:
-            is_ended: Whether the key of a domain and epoch is one that ended.
-        """
         return ()
 
     def remove(self, request: ActiveRequest) -> None:

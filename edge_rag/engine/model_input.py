@@ -34,9 +34,7 @@ def token_moves(plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]],
     """Returns the copies that a step needs.
 
     Args:
-        plan: The step.
         tables: Block table of each sequence in the plan, long enough for its tokens.
-        page_tokens: Tokens a page holds.
     """
     return [
         TokenMove(
@@ -64,9 +62,7 @@ def pack(
 
     Args:
         plan: The step; at least one entry.
-        sequences: Sequences by id.
         tables: Block table of each sequence in the plan, long enough for its tokens.
-        page_tokens: Tokens a page holds.
     """
     entries = plan.entries
     counts = np.array([entry.count + entry.drafted for entry in entries], np.int32)

@@ -37,11 +37,8 @@ class PrefetchRequest:
     """A prompt that is likely to come.
 
     Attributes:
-        request: The likely request.
         sequence: Its tokens.
         at: When it was added, seconds.
-        started: Whether it holds the cached pages of its beginning.
-        computed_tokens: Tokens computed for it.
     """
 
     request: TokenRequest
@@ -56,11 +53,6 @@ class Prefetcher(EngineExtension):
 
     Args:
         compute: Whether prompts are computed; otherwise their pages are only read from disk.
-        pool: The pages.
-        scheduler: Whether there is other work.
-        disk: Reads pages.
-        epochs: Whether a prompt may hold text that was removed.
-        on_ended: Receives each entry of which something was computed, once it is computed no further.
     """
 
     def __init__(
@@ -91,7 +83,6 @@ class Prefetcher(EngineExtension):
 
     @property
     def pending(self) -> bool:
-        """Whether there may be something to compute."""
         return self._current is not None or bool(self._queue)
 
     def add(self, prefetch: PrefetchRequest) -> None:
@@ -160,13 +151,11 @@ class Prefetcher(EngineExtension):
             )
 
     def clear(self) -> None:
-        """Drops all prompts."""
         with self._lock:
             self._queue.clear()
         self.drop()
 
     def drop(self) -> None:
-        """Drops the current prompt; its computed pages stay cached."""
         self._release()
         if self._current is not None and self._current.computed_tokens:
             self._on_ended(self._current)

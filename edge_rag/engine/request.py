@@ -21,15 +21,9 @@ class TokenRequest:
     """The engine's input: token ids and how to continue them.
 
     Attributes:
-        request_id: Identifies the request in audit events.
-        prompt: Token ids.
-        constraint: What may be generated; ``FreeText`` for anything.
         sampling: How tokens are chosen.
-        priority: Scheduling class.
-        client: Name of the client.
         trust_domain: Cached pages are shared only inside one.
         deadline: On the engine's clock, seconds, or None.
-        epoch: Of the trust domain; pages cached in one epoch are not found in another.
         spans: Parts of the prompt that may be copied from texts where they were computed before; the answer is then an
             approximation.
     """
@@ -47,14 +41,12 @@ class TokenRequest:
 
     @property
     def total_tokens(self) -> int:
-        """Prompt and longest answer together."""
         return len(self.prompt) + self.sampling.max_tokens
 
     def sequence(self, sequence_id: SequenceId, now: float) -> Sequence:
         """Returns a new sequence of the prompt, without spans.
 
         Args:
-            sequence_id: Its id.
             now: Time of arrival, seconds.
         """
         return Sequence(
@@ -74,16 +66,12 @@ class ActiveRequest:
     """A request that is not over.
 
     Attributes:
-        request: The input.
         sequence: Its tokens.
         sampler: Chooses its tokens.
-        constraint: What may be generated next.
         sink: Receives its tokens.
         submitted: Time of arrival, seconds on the engine's clock.
-        allowed: What the constraint lets the model choose from.
         drafter: Drafts tokens; None without speculative decoding.
         started: Time of its first slot, or None.
-        forced: Tokens that the constraint left no choice about.
         slot_since: Time it got its present slot, or None.
         slot_s: Time in slots before the present one, seconds.
         first_token_at: Time of its first token, or None.
@@ -108,12 +96,10 @@ class ActiveRequest:
     paused_since: float | None = None
 
     def got_slot(self, now: float) -> None:
-        """Starts the slot time."""
         self.started = now if self.started is None else self.started
         self.slot_since = now if self.slot_since is None else self.slot_since
 
     def lost_slot(self, now: float) -> None:
-        """Stops the slot time."""
         if self.slot_since is not None:
             self.slot_s += now - self.slot_since
         self.slot_since = None
@@ -151,7 +137,6 @@ class ActiveRequest:
         return None
 
     def outcome(self, reason: FinishReason, now: float) -> Outcome:
-        """Returns the result of a request that ended well."""
         started = now if self.started is None else self.started
         usage = self._usage(self.sequence.prompt_tokens)
         return Outcome(reason, usage, queue_s=started - self.submitted, compute_s=now - started)

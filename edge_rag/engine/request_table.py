@@ -20,12 +20,8 @@ class RequestTable:
     """Admits requests, appends tokens to their answers, pauses them, and ends them.
 
     Args:
-        scheduler: Runs the requests.
-        pool: Their pages.
         extensions: Passed by each request, in order, before it enters the scheduler.
-        epochs: Of the trust domains.
         commands: Counts the requests that wait for a first slot.
-        events: Records what happens to the requests.
         clock: Monotonic seconds.
     """
 
@@ -55,11 +51,9 @@ class RequestTable:
         return self._active
 
     def running(self) -> Iterator[ActiveRequest]:
-        """Yields the requests with a slot, best rank first."""
         return (self._active[s.id] for s in self._scheduler.running if s.id in self._active)
 
     def enter(self, request: ActiveRequest) -> None:
-        """Adds a request; one whose constraint leaves the model no choice ends at once."""
         self._active[request.sequence.id] = request
         if self._epochs.is_over(request.request):
             request.sequence.exclude_from_cache()
@@ -67,7 +61,6 @@ class RequestTable:
             self._advance(request, self._extensions)
 
     def begin_step(self, now: float) -> None:
-        """Runs the extensions' hooks before a step."""
         for place, extension in enumerate(self._extensions, 1):
             for request in extension.begin_step(now):
                 self._advance(request, self._extensions[place:])
@@ -86,13 +79,11 @@ class RequestTable:
         return admitted
 
     def end_step(self, plan: StepPlan, run_s: float) -> None:
-        """Runs the extensions' hooks after a step."""
         for place, extension in enumerate(self._extensions, 1):
             for request in extension.end_step(plan, run_s):
                 self._advance(request, self._extensions[place:])
 
     def fail_step(self, plan: StepPlan, problem: str, cause: Exception) -> None:
-        """Ends the requests of a step that failed."""
         self.drop([entry.sequence for entry in plan.entries], lambda: _failure(problem, cause))
         for place, extension in enumerate(self._extensions, 1):
             for request in extension.fail_step(plan):
@@ -159,7 +150,6 @@ class RequestTable:
                 self._pool.forget(domain)
 
     def drop(self, ids: Iterable[SequenceId], error: Callable[[], EdgeRagError]) -> None:
-        """Ends requests with an error; ids of requests that are over have no effect."""
         for request in [self._active[i] for i in dict.fromkeys(ids) if i in self._active]:
             now, failure = self._clock(), error()
             self._remove(request, now, completed=False)
@@ -168,7 +158,6 @@ class RequestTable:
                 request.sink.fail(failure)
 
     def cancel(self, sequence: SequenceId, error: EdgeRagError) -> None:
-        """Ends a request with an error; no effect once it is over."""
         self.drop([sequence], lambda: error)
 
     def drop_expired(self, pause_s: float) -> None:
@@ -181,14 +170,12 @@ class RequestTable:
         self.drop(slow, lambda: SlowConsumer(pause_s))
 
     def abort(self) -> None:
-        """Ends all requests; the engine takes no more."""
         self._commands.close(abort=True)
         for request in self._commands.drain():
             self._active[request.sequence.id] = request
         self.drop(tuple(self._active), lambda: NotReady("the generator is shutting down"))
 
     def _advance(self, request: ActiveRequest, extensions: Iterable[EngineExtension]) -> None:
-        """Passes a request through the remaining extensions into the scheduler."""
         if any(extension.hold(request) for extension in extensions):
             return
         self._scheduler.submit(request.sequence, request.submitted)

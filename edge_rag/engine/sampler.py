@@ -25,7 +25,6 @@ class TokenSampler:
     """Samples the tokens of one request; keeps its random stream and the tokens that the repetition penalty counts.
 
     Args:
-        sampling: The request's settings.
         vocabulary_size: Number of logits.
         prompt: The first tokens that the repetition penalty counts.
     """
@@ -53,7 +52,6 @@ class TokenSampler:
 
         Args:
             logits: float32 [V].
-            allowed: Tokens to choose from.
 
         Returns:
             A token id; among equal ones the smallest.
@@ -83,8 +81,6 @@ class SampleRequest:
     """One request's part of the logits.
 
     Attributes:
-        sampler: Its sampler.
-        allowed: Tokens to choose from.
         draft: Drafted tokens that were computed after its last one. Empty unless any token is allowed: what is allowed
             after a drafted token is not known.
     """
@@ -104,7 +100,6 @@ def sample(logits: Logits, requests: Sequence[SampleRequest]) -> list[tuple[int,
 
     Args:
         logits: float32 [R, V]; for each request the row of its last token, then one for each drafted token.
-        requests: The requests.
 
     Returns:
         For each request the accepted drafted tokens and one more.

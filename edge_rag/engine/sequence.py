@@ -48,7 +48,6 @@ class DomainEpochs:
         self._epochs: dict[str, int] = {}
 
     def advance(self, trust_domain: str, epoch: int) -> int:
-        """Ends the epochs before this one; returns the current one, which may be later."""
         self._epochs[trust_domain] = current = max(epoch, self._epochs.get(trust_domain, 0))
         return current
 
@@ -66,31 +65,18 @@ class Sequence:
     preemption are the same.
 
     Attributes:
-        id: Its id; smaller came earlier.
-        priority: Scheduling class of the request.
         trust_domain: Key of its trust domain and epoch; cached pages are shared only inside one.
         tokens: Prompt followed by generated tokens; only ever appended to.
         max_tokens: Most tokens that may be generated; 0 for a sequence that only fills the cache.
-        client: Name of the client.
         arrived: Time of arrival, seconds.
         deadline: Time after which the result is of no use, seconds, or None.
-        prompt_tokens: Length of the prompt.
         level: Scheduling class it has risen to by aging; never lower than ``priority``.
-        computed: Tokens whose keys and values the cache holds.
-        status: Its state.
-        admitted: Whether it has had a slot.
         cached_tokens: Prompt tokens found in the cache at its first admission.
-        steps: Steps it took part in.
-        preemptions: Times it was preempted.
-        shortages: Those of them for want of pages.
         waited_s: Time it waited for slots before the present wait, seconds.
         waiting_since: Start of the present wait, seconds.
         wait_reason: Reason of the last wait event, or None.
-        charged_tokens: Tokens that were charged to its client or found in the cache; recomputed ones are free.
         keys: Keys of its first full pages, as far as they were needed.
-        excluded: Whether it neither finds nor leaves shared pages in the cache.
         draft: Drafted tokens to verify in the next step if there is room.
-        spans: Parts of the prompt that may be copied from other texts.
         copies: Copies that are planned and not done, in order; all after the first ``computed`` tokens.
         copied_tokens: Prompt tokens copied at its first admission.
         exact_until: Position of the first token whose keys and values are an approximation; None if there is none.
@@ -131,7 +117,6 @@ class Sequence:
 
     @property
     def pending(self) -> int:
-        """Tokens that are yet to be computed."""
         return len(self.tokens) - self.computed - copied_tokens(self.copies)
 
     @property
@@ -141,7 +126,6 @@ class Sequence:
 
     @property
     def generated(self) -> int:
-        """Tokens after the prompt."""
         return len(self.tokens) - self.prompt_tokens
 
     def exclude_from_cache(self) -> None:
@@ -157,5 +141,4 @@ class Sequence:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Smaller is scheduled first and preempted last; constant while the sequence runs."""
         return (self.level, self.id)

@@ -24,7 +24,6 @@ class EngineSnapshot:
 
     Attributes:
         sequences: The running sequences, best rank first.
-        page_map: Holders of the pages.
     """
 
     sequences: tuple[SlotUse, ...]
@@ -36,8 +35,6 @@ def take_snapshot(running: Iterable[ActiveRequest], pool: BlockPool, now: float)
 
     Args:
         running: Requests with a slot, best rank first.
-        pool: The pages.
-        now: Seconds on the engine's clock.
     """
     slots = []
     for active in running:

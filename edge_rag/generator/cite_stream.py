@@ -62,14 +62,7 @@ class CheckedText:
     Args:
         passages: The passages of the question, best first.
         numbering: Indices of the passages in the order in which the prompt numbers them, from 1.
-        attributor: Finds the sentences that support a claim.
-        unsupported: Whether unsupported sentences are marked or dropped.
-        judge: Decides what is cited.
         wider: Makes an attributor that looks more widely; None if there is nothing more to look at.
-
-    Attributes:
-        supported: Whether a sentence had support.
-        conflicts: Numbers of the emitted sentences that a passage contradicts.
     """
 
     def __init__(
@@ -96,11 +89,9 @@ class CheckedText:
         self.conflicts: list[NumberConflict] = []
 
     def feed(self, text: str) -> list[AnswerPart]:
-        """Takes the next piece and returns the events of the sentences that it completes."""
         return self.check(self.split(text))
 
     def flush(self, complete: bool) -> list[AnswerPart]:
-        """Returns the events of the rest, and the citations that were missing; arguments as of ``split_rest``."""
         return [*self.check(self.split_rest(complete)), *self.cover()]
 
     def split(self, text: str) -> list[AnswerSentence]:
@@ -108,19 +99,10 @@ class CheckedText:
         return self._splitter.feed(text)
 
     def split_rest(self, complete: bool) -> list[AnswerSentence]:
-        """Returns the last sentences.
-
-        Args:
-            complete: Whether the model ended its text; a truncated sentence has no support.
-        """
         return self._splitter.flush(complete)
 
     def check(self, written: Sequence[AnswerSentence]) -> list[AnswerPart]:
-        """Returns the events of the next sentences.
-
-        Raises:
-            InferenceFailed: The judge's model failed.
-        """
+        """Returns the events of the next sentences."""
         events: list[AnswerPart] = []
         for each in written:
             marked = frozenset(self._numbering[number] for number in each.markers if number in self._numbering)
@@ -143,11 +125,7 @@ class CheckedText:
         return events
 
     def cover(self) -> list[AnswerPart]:
-        """Looks for the support of the sentences without one once more; returns the events of what is found.
-
-        Raises:
-            InferenceFailed: The judge's model failed.
-        """
+        """Looks for the support of the sentences without one once more; returns the events of what is found."""
         events: list[AnswerPart] = []
         if self._held:
             self._look_again(self._held)
@@ -242,11 +220,7 @@ class CiteStream(TextStream):
     """Checked text: detokenized, cut at stop strings, emitted sentence by sentence.
 
     Args:
-        listener: Receives every event.
         clock: Monotonic seconds.
-        detokenizer: Decodes this answer.
-        stops: Stop strings.
-        checked: Checks the text.
         not_found: The answer if no sentence has support.
         thread: Where the sentences are checked; None to check them at once.
     """
@@ -269,7 +243,6 @@ class CiteStream(TextStream):
         self._ended = False
 
     def extend_text(self, text: str) -> bool:
-        """Takes text; True after a stop string, or once its check has failed."""
         return super().extend_text(text) or self._error is not None
 
     def finish(self, outcome: Outcome) -> None:
@@ -284,7 +257,6 @@ class CiteStream(TextStream):
         self._run(self._fail)
 
     def cancel(self, error: EdgeRagError | None) -> None:
-        """Ends the stream with an error if it is being checked and the engine is done with it."""
         if self._thread is not None:
             self.fail(error or RequestCancelled("cancelled by the caller"))
 

@@ -39,12 +39,7 @@ class Continuation:
     """For one thread at a time.
 
     Args:
-        prompt: The prompt.
-        request: The engine's request for the whole answer.
-        sink: Receives the answer.
-        tokenizer: The engine's.
         vocabulary_size: Number of its tokens.
-        submit: Submits a request to the engine and returns a function that cancels it.
     """
 
     def __init__(
@@ -97,7 +92,6 @@ class Continuation:
         """Ends the answer successfully.
 
         Args:
-            reason: From the remote, or from ``append``.
             usage: As the remote reports it, or None. Tokens are counted here; other counters are clamped to what is
                 possible.
             queue_s: Queueing time, seconds.
@@ -113,11 +107,9 @@ class Continuation:
         self._sink.finish(Outcome(reason, self._clamped(usage or Usage()), queue_s, compute_s))
 
     def fail(self, error: EdgeRagError) -> None:
-        """Ends the answer with an error."""
         self._sink.fail(error)
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Sets what ``close`` calls, once."""
         self._on_close = callback
 
     def close(self) -> None:
@@ -126,14 +118,7 @@ class Continuation:
         callback()
 
     def resume_locally(self) -> Callable[[], None]:
-        """Lets the engine write the rest; from here on the engine's thread emits.
-
-        Returns:
-            A function that cancels it, idempotent and from any thread.
-
-        Raises:
-            Overloaded, RequestTooLarge, DeadlineExceeded, NotReady: The engine did not admit it.
-        """
+        """Lets the engine write the rest; from here on the engine's thread emits."""
         tokens = self._tokens
         if self._text:
             tokens = self._tokenizer.encode("".join(self._text))

@@ -23,7 +23,6 @@ _RULES: Final = (
 
 
 def with_functions(request: CompletionRequest) -> CompletionRequest:
-    """Returns a request whose system message and format tell its functions."""
     conversation, functions = request.conversation, request.functions
     parts = [conversation.system, instructions(functions)]
     system = "\n\n".join(part for part in parts if part)
@@ -52,12 +51,10 @@ def answer_format(functions: Sequence[Function], must_call: bool) -> JsonSchema:
 
 
 def call_text(call: FunctionCall) -> str:
-    """Returns a call as the model writes it."""
     return json.dumps({"function": call.name, "arguments": json.loads(call.arguments)}, ensure_ascii=False)
 
 
 def result_text(name: str, output: str) -> str:
-    """Returns what tells a model the result of a call."""
     return f"Result of {name}: {output}"
 
 

@@ -44,7 +44,6 @@ class Entailment:
     """An entailment model, which judges sentences together with the rules.
 
     Attributes:
-        classifier: The model.
         thread: Where it runs, for all answers; its owner closes it after the engines.
     """
 
@@ -57,8 +56,6 @@ class CiteSettings:
     """How the text of CITE mode is checked.
 
     Attributes:
-        make_stemmer: Makes a stemmer, one for each request.
-        unsupported: Whether unsupported sentences are marked or dropped.
         entailment: An entailment model; None if the rules decide alone.
     """
 
@@ -71,15 +68,7 @@ class AnswerGenerator(QuoteGenerator):
     """Quotes, and generates answers with a language model. All methods may be called from any thread.
 
     Args:
-        engine: Runs the model. The owner of the generator starts and closes it.
         end_tokens: The model's end-of-turn tokens.
-        tokenizer: The model's tokenizer.
-        grammars: Compiles answer formats.
-        prompt: Texts of the prompt.
-        quote: How quoted sentences are chosen.
-        cite: How the text of CITE mode is checked.
-        prompts: Renders prompts.
-        clock: The engine's clock.
     """
 
     def __init__(
@@ -139,9 +128,6 @@ class AnswerGenerator(QuoteGenerator):
         and the not-found answer.
 
         The other machine gets no earlier turns, so its prompt, and the one that goes on here, have none.
-
-        Raises:
-            InvalidRequest, RequestTooLarge: It could not be answered here either.
         """
         if not request.mode.needs_model or not self._may_hold_an_answer(request):
             return None
@@ -194,7 +180,6 @@ class AnswerGenerator(QuoteGenerator):
     def _compose(
         self, request: GenerationRequest, grammar: Constraint | None, listener: Listener, as_chat: bool = False
     ) -> tuple[Prompt, Constraint, AnswerSink]:
-        """Returns the prompt, the constraint and the sink."""
         prompt = self._prompts.encode(request, self.engine.capacity, as_chat=as_chat)
         constraint, sink = self._answer_of(request, prompt, grammar, listener)
         sink.prompt_passages = len(prompt.passages)
@@ -250,7 +235,6 @@ class AnswerGenerator(QuoteGenerator):
 
 
 def _traced(request: TokenRequest, prompt: Prompt) -> TokenRequest:
-    """Adds room for the sections before the answer."""
     if prompt.trace is None:
         return request
     sampling = replace(request.sampling, max_tokens=request.sampling.max_tokens + prompt.trace.tokens, stop=())

@@ -40,7 +40,6 @@ class Message(Enum):
 
 
 def message(which: Message, language: str) -> str:
-    """Returns a text in a language, in English where there are no texts in it."""
     return MESSAGES.get(language, MESSAGES[DEFAULT_LANGUAGE])[which.value]
 
 
@@ -48,7 +47,6 @@ def error_message(error: EdgeRagError, question: str, language: str = AUTO) -> s
     """Returns what to tell who asked, in place of an error's own text, which is English.
 
     Args:
-        error: What the question met.
         question: The question; empty if it is not known.
         language: An ISO 639-1 code, or "auto" for the language of the question.
     """

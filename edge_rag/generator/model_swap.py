@@ -28,10 +28,7 @@ class InstalledGenerator:
     """A generator and its model.
 
     Attributes:
-        generator: Not started yet when it is passed to the swapper.
         model: Its model; None without one.
-        page_tokens: Tokens of a KV page.
-        page_bytes: Bytes of a KV page over all layers.
     """
 
     generator: QuoteGenerator
@@ -69,16 +66,13 @@ class ModelSwapper:
 
     @property
     def current(self) -> InstalledGenerator:
-        """The generator that gets new requests."""
         return self._current.installed
 
     def submit(self, request: GenerationRequest, listener: Listener) -> AnswerHandle:
-        """Admits a request; see ``pipeline.ports.Generator``."""
         with self._acquire() as in_use:
             return in_use.installed.generator.submit(request, listener)
 
     def complete(self, request: CompletionRequest, listener: Listener) -> AnswerHandle:
-        """Admits a conversation; see ``QuoteGenerator.complete``."""
         with self._acquire() as in_use:
             return in_use.installed.generator.complete(request, listener)
 
@@ -95,21 +89,17 @@ class ModelSwapper:
             return continuation
 
     def submit_chunks(self, request: GenerationRequest, vocabulary: str, listener: ChunkListener) -> AnswerHandle:
-        """Admits a request of another machine, which verifies the chunks; see ``QuoteGenerator.submit_chunks``."""
         with self._acquire() as in_use:
             return in_use.installed.generator.submit_chunks(request, vocabulary, listener)
 
     @property
     def vocabulary(self) -> str:
-        """Identity of the vocabulary of the generator in use."""
         return self._current.installed.generator.vocabulary
 
     def prefetch(self, request: GenerationRequest) -> None:
-        """Prefills a probable request; see ``AnswerGenerator.prefetch``."""
         self._current.installed.generator.prefetch(request)
 
     def forget(self, trust_domain: str, epoch: int) -> None:
-        """Drops the cache of a trust domain's epochs before this one, in all present generators and in later ones."""
         with self._changed:
             self._epochs[trust_domain] = max(epoch, self._epochs.get(trust_domain, 0))
             for installed in (self._current.installed, self._retiring):
@@ -123,7 +113,6 @@ class ModelSwapper:
             self._current.installed.generator.engine.set_throttle(share)
 
     def shed_memory(self, drop_cache: bool, hold_batch: bool) -> None:
-        """Frees memory in all present generators; a later one gets the next call of the memory monitor."""
         with self._changed:
             for installed in (self._current.installed, self._retiring):
                 if installed is not None:
@@ -143,15 +132,10 @@ class ModelSwapper:
         """Replaces the present generator; returns when the old one is closed.
 
         Args:
-            make: Makes the next one, ready to start.
             drain_s: How long requests of the old one may take to finish, seconds.
-
-        Returns:
-            The generator now in use.
 
         Raises:
             NotReady: Another swap is in progress, or the swapper is closed.
-            EdgeRagError: The next one could not be made; the present one stays.
         """
         if not self._swap_lock.acquire(blocking=False):
             raise NotReady("another model swap is in progress; try again when it is done")

@@ -61,7 +61,6 @@ class AnswerHandle:
     _sink: AnswerSink | None = None
 
     def cancel(self, error: EdgeRagError | None = None) -> None:
-        """Ends the request at the next step boundary; see ``pipeline.ports.GenerationHandle``."""
         self._engine.cancel(self._sequence, error)
         if self._sink is not None:
             self._sink.cancel(error)
@@ -71,19 +70,12 @@ class AnswerHandle:
         self._engine.pause(self._sequence)
 
     def resume(self) -> None:
-        """Continues generation."""
         self._engine.resume(self._sequence)
 
 
 class QuoteGenerator:
     """Quotes and extracts, and refuses what a language model would have to write. All methods may be called from any
     thread.
-
-    Args:
-        engine: Admits and records the requests. The owner of the generator starts and closes it.
-        quote: How quoted sentences are chosen.
-        prompt: Has the not-found answer.
-        clock: The engine's clock.
 
     Attributes:
         vocabulary: Identity of the model's vocabulary; empty without one.
@@ -105,20 +97,13 @@ class QuoteGenerator:
         return self._quote.not_found_below
 
     def stats(self) -> EngineStats:
-        """Returns the state of the engine; see ``offload.ports.LocalGenerator``."""
         return self.engine.stats()
 
     def prefetch(self, request: GenerationRequest) -> None:
         """Does nothing: there is no prompt."""
 
     def submit(self, request: GenerationRequest, listener: Listener) -> AnswerHandle:
-        """Admits a request; see ``pipeline.ports.Generator``. Its preparation is on the caller's thread.
-
-        Raises:
-            GeneratorMissing: It needs a language model, and there is none.
-            ValueMissing: A required field of an extracted answer has no value.
-            InvalidRequest, Overloaded, RequestTooLarge, DeadlineExceeded, NotReady: It was not admitted.
-        """
+        """Admits a request; see ``pipeline.ports.Generator``. Its preparation is on the caller's thread."""
         try:
             tokens, sink = self._prepare(request, listener)
         except EdgeRagError as error:
@@ -131,7 +116,6 @@ class QuoteGenerator:
 
         Raises:
             GeneratorMissing: There is no language model.
-            InvalidRequest, Overloaded, RequestTooLarge, DeadlineExceeded, NotReady: It was not admitted.
         """
         raise GeneratorMissing(AnswerMode.FREE.value)
 
@@ -151,14 +135,8 @@ class QuoteGenerator:
         Quoted sentences, which boxes of earlier versions ask for, are emitted by position. The not-found decision is
         left to the caller.
 
-        Args:
-            request: The request.
-            vocabulary: Identity of the caller's vocabulary; compared with ``vocabulary``.
-            listener: Receives the chunks.
-
         Raises:
             GeneratorMissing: It needs a language model, and there is none.
-            InvalidRequest, Overloaded, RequestTooLarge, DeadlineExceeded, NotReady: It was not admitted.
         """
         if request.mode is not AnswerMode.QUOTE:
             raise GeneratorMissing(request.mode.value)

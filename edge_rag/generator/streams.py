@@ -45,7 +45,6 @@ class Emitter(Generic[_Part]):
     """Passes events to a listener and measures the time to first token.
 
     Args:
-        listener: Receives every event.
         clock: Monotonic seconds.
     """
 
@@ -58,7 +57,6 @@ class Emitter(Generic[_Part]):
         self._first: float | None = None
 
     def emit(self, *parts: _Part) -> None:
-        """Emits parts of the answer."""
         for part in parts:
             if self._first is None and not isinstance(part, Citation | Unsupported):
                 self._first = self._clock()
@@ -67,13 +65,11 @@ class Emitter(Generic[_Part]):
     def finish(
         self, outcome: Outcome, prompt_passages: int | None = None, conflicts: Sequence[NumberConflict] = ()
     ) -> None:
-        """Ends the stream successfully; arguments as of ``Generated``."""
         first = None if self._first is None else self._first - self._submitted
         used = outcome.usage, outcome.queue_s, outcome.compute_s
         self._listener(Generated(outcome.reason, *used, first, prompt_passages, tuple(conflicts)))
 
     def fail(self, error: EdgeRagError) -> None:
-        """Ends the stream with an error."""
         self._listener(GenerationFailed(error))
 
 
@@ -108,13 +104,11 @@ class StopMatcher:
         return text[: len(text) - keep]
 
     def flush(self) -> str:
-        """Returns the text held back, at the end of the stream."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Returns the length of the longest suffix of the text that is a prefix of the stop string."""
     for length in range(min(len(stop) - 1, len(text)), 0, -1):
         if text.endswith(stop[:length]):
             return length
@@ -122,7 +116,6 @@ def _overlap(text: str, stop: str) -> int:
 
 
 def text_parts(text: str) -> tuple[TextDelta, ...]:
-    """Returns the event of a text; none of an empty one."""
     return (TextDelta(text),) if text else ()
 
 
@@ -131,7 +124,6 @@ class AnswerSink:
 
     Attributes:
         prompt_passages: Passages in the model's prompt; None without a prompt.
-        conflicts: Numbers of the answer that a passage contradicts.
     """
 
     prompt_passages: int | None = None
@@ -145,11 +137,9 @@ class AnswerSink:
         return False
 
     def finish(self, outcome: Outcome) -> None:
-        """Ends the stream successfully."""
         self._emitter.finish(outcome, self.prompt_passages, self.conflicts)
 
     def fail(self, error: EdgeRagError) -> None:
-        """Ends the stream with an error."""
         self._emitter.fail(error)
 
     def cancel(self, error: EdgeRagError | None) -> None:
@@ -177,7 +167,6 @@ class TextStream(AnswerSink):
         return self.extend_text(self._detokenizer.feed(tokens))
 
     def extend_text(self, text: str) -> bool:
-        """Takes text; True after a stop string."""
         self._emitter.emit(*self._parts_of(self._stops.feed(text)))
         return self._stops.stopped
 
@@ -186,7 +175,6 @@ class TextStream(AnswerSink):
         self._detokenizer.feed(tokens)
 
     def flush_stops(self) -> None:
-        """Emits the text that was held back as the possible beginning of a stop string."""
         self._emitter.emit(*self._parts_of(self._stops.flush()))
 
 
@@ -194,10 +182,7 @@ class FreeStream(TextStream):
     """Free text, which nothing checks: detokenized, cut at stop strings, without citations and without ``[n]`` markers.
 
     Args:
-        listener: Receives every event.
         clock: Monotonic seconds.
-        detokenizer: Decodes this answer.
-        stops: Stop strings.
     """
 
     def __init__(
@@ -208,7 +193,6 @@ class FreeStream(TextStream):
         self._markers = markers
 
     def finish(self, outcome: Outcome) -> None:
-        """Emits the text held back, and ends."""
         self.flush_stops()
         self._emitter.emit(*text_parts(self._markers.flush()))
         super().finish(outcome)
@@ -218,10 +202,7 @@ class PlainStream(TextStream):
     """Text as the model writes it: detokenized, cut at stop strings.
 
     Args:
-        listener: Receives every event.
         clock: Monotonic seconds.
-        detokenizer: Decodes this answer.
-        stops: Stop strings.
     """
 
     def __init__(
@@ -230,7 +211,6 @@ class PlainStream(TextStream):
         super().__init__(listener, clock, detokenizer, stops, text_parts)
 
     def finish(self, outcome: Outcome) -> None:
-        """Emits the text held back, and ends."""
         self.flush_stops()
         super().finish(outcome)
 
@@ -253,7 +233,6 @@ class NotFoundStream(AnswerSink):
     """The not-found answer; the engine generates nothing for it.
 
     Args:
-        listener: Receives every event.
         clock: Monotonic seconds.
         text: The answer; may be empty.
     """
@@ -263,7 +242,6 @@ class NotFoundStream(AnswerSink):
         self._text = text
 
     def finish(self, outcome: Outcome) -> None:
-        """Emits the answer, and ends."""
         if self._text:
             self._emitter.emit(TextDelta(self._text))
         super().finish(outcome)
@@ -273,10 +251,8 @@ class QuoteStream(AnswerSink):
     """Quoted points, each quote with its citation; the engine generates nothing.
 
     Args:
-        listener: Receives every event.
         clock: Monotonic seconds.
         groups: The points, at least one.
-        passages: The passages that they refer to.
     """
 
     def __init__(
@@ -326,10 +302,7 @@ class ExtractStream(AnswerSink):
     """Extracted values, each with the sentence that holds it as its citation; the engine generates nothing.
 
     Args:
-        listener: Receives every event.
         clock: Monotonic seconds.
-        extracted: The answer.
-        passages: The passages that it refers to.
     """
 
     def __init__(
@@ -380,11 +353,9 @@ class ChunkSink:
         self._emitter: Emitter[GeneratedChunk] = Emitter(listener, clock)
 
     def finish(self, outcome: Outcome) -> None:
-        """Ends the stream successfully."""
         self._emitter.finish(outcome)
 
     def fail(self, error: EdgeRagError) -> None:
-        """Ends the stream with an error."""
         self._emitter.fail(error)
 
 
@@ -392,10 +363,7 @@ class TextChunkStream(ChunkSink):
     """Free text, up to a stop string.
 
     Args:
-        listener: Receives the chunks.
         clock: Monotonic seconds.
-        detokenizer: Decodes this answer.
-        stops: Stop strings.
     """
 
     def __init__(
@@ -411,7 +379,6 @@ class TextChunkStream(ChunkSink):
         return self._stops.stopped
 
     def finish(self, outcome: Outcome) -> None:
-        """Emits the text held back, and ends."""
         self._emit(self._stops.flush())
         super().finish(outcome)
 
@@ -441,9 +408,7 @@ class QuoteChunkStream(ChunkSink):
     """Quoted sentences, by position; of a point with several, the chosen one, since the asking box counts each itself.
 
     Args:
-        listener: Receives the chunks.
         clock: Monotonic seconds.
-        points: The points.
     """
 
     def __init__(self, listener: ChunkListener, clock: Callable[[], float], points: Sequence[Point]) -> None:
@@ -455,6 +420,5 @@ class QuoteChunkStream(ChunkSink):
         return False
 
     def finish(self, outcome: Outcome) -> None:
-        """Emits the sentences, and ends."""
         self._emitter.emit(*[QuoteChunk(point.quote.passage, point.sentence) for point in self._points])
         super().finish(outcome)

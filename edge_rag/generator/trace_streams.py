@@ -35,8 +35,6 @@ class TraceTokens:
     Args:
         reader: Reads the text between special tokens.
         special_id: Returns the id of a special token, or None.
-        detokenizer: Decodes this answer.
-        stops: Strings that end the answer.
         max_tokens: Most tokens of the answer, without the sections before it.
     """
 
@@ -57,7 +55,6 @@ class TraceTokens:
 
     @property
     def over(self) -> bool:
-        """Whether nothing of what follows is shown."""
         return self.reader.ended or self._stops.stopped or self.cut
 
     def feed(self, tokens: Sequence[int]) -> str:
@@ -70,7 +67,6 @@ class TraceTokens:
         return shown
 
     def flush(self) -> str:
-        """Returns the rest of the answer, at the end of the trace."""
         rest = self._stops.feed(self.reader.flush())
         return rest + self._stops.flush()
 
@@ -94,9 +90,7 @@ class TraceStream(AnswerSink):
     """The answer of a trace, cited by its quotes in mode CITE.
 
     Args:
-        listener: Receives every event.
         clock: Monotonic seconds.
-        trace: Reads the trace.
         not_found: The answer if the trace has none, or one that nothing supports in mode CITE.
         check: Finds support for the answer in mode CITE, which is emitted as a whole then. The answer must be in the
             passages that the trace quotes, which is why the question does not matter to it. None in mode FREE: there,
@@ -143,7 +137,6 @@ class TraceStream(AnswerSink):
             self._emitter.emit(*text_parts(self._markers.feed(text)))
 
     def _checked(self, check: Attributor) -> list[AnswerPart]:
-        """Returns the checked answer; nothing if there is none, or no quote."""
         quotes, end = self._trace.reader.quotes, len(self._text)
         if not self._text or not quotes:
             return []
@@ -163,9 +156,7 @@ class TraceChunkStream(ChunkSink):
     """The answer of a trace as text with ``[n]`` markers of the passages that it quotes, for another machine.
 
     Args:
-        listener: Receives the chunks.
         clock: Monotonic seconds.
-        trace: Reads the trace.
     """
 
     def __init__(self, listener: ChunkListener, clock: Callable[[], float], trace: TraceTokens) -> None:

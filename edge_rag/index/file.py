@@ -19,14 +19,7 @@ from typing import BinaryIO
 
 @dataclass(frozen=True, slots=True)
 class IndexManifest:
-    """What an exact index was built from.
-
-    Attributes:
-        embedder: Name of the embedding model.
-        dimension: Length of a vector.
-        generation: Generation of the collection.
-        count: Number of vectors.
-    """
+    """What an exact index was built from."""
 
     embedder: str
     dimension: int
@@ -36,13 +29,7 @@ class IndexManifest:
 
 @dataclass(frozen=True, slots=True)
 class SegmentManifest:
-    """What a segment was built from.
-
-    Attributes:
-        embedder: Name of the embedding model.
-        dimension: Length of a vector.
-        segment: Random name of the segment, as recorded in the database.
-    """
+    """What a segment was built from."""
 
     embedder: str
     dimension: int
@@ -56,7 +43,6 @@ class HashedFile:
     """A file being written, with the SHA-256 of its content.
 
     Attributes:
-        path: Temporary path.
         sha256: Digest of the bytes written so far.
     """
 
@@ -102,21 +88,13 @@ class IndexFile:
         return self._matches(sha256, expected)
 
     def write(self, content: bytes, manifest: Manifest) -> None:
-        """Replaces the stored bytes; after a crash in between, ``read`` returns None.
-
-        Raises:
-            OSError: They could not be written; the old bytes are unharmed.
-        """
+        """Replaces the stored bytes; after a crash in between, ``read`` returns None."""
         with self.writing(manifest) as file:
             file.write(content)
 
     @contextmanager
     def writing(self, manifest: Manifest) -> Iterator[HashedFile]:
-        """Yields a file to write the new bytes to, once and in order; after the block they replace the stored ones.
-
-        Raises:
-            OSError: They could not be written; the old bytes are unharmed.
-        """
+        """Yields a file to write the new bytes to, once and in order; after the block they replace the stored ones."""
         with _replacing(self.content) as file:
             hashed = HashedFile(file, Path(file.name))
             yield hashed
@@ -125,7 +103,6 @@ class IndexFile:
             file.write(json.dumps(described, indent=1).encode())
 
     def delete(self) -> None:
-        """Removes the file and its manifest."""
         self.manifest.unlink(missing_ok=True)
         self.content.unlink(missing_ok=True)
 

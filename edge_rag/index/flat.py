@@ -27,15 +27,12 @@ class Ranking:
     ids: NDArray[np.int64]
 
     def repeated(self, times: int) -> Ranking:
-        """Repeats the ranking of one question."""
         return Ranking(np.repeat(self.scores, times, axis=0), np.repeat(self.ids, times, axis=0))
 
     def combined(self, other: Ranking) -> Ranking:
-        """Combines two rankings of the same questions over different vectors."""
         return Ranking(np.hstack((self.scores, other.scores)), np.hstack((self.ids, other.ids)))
 
     def best(self, limit: int) -> list[tuple[ChunkId, ...]]:
-        """Returns up to ``limit`` ids for each question, by descending score, then by id."""
         return [_ordered(scores, ids)[:limit] for scores, ids in zip(self.scores, self.ids, strict=True)]
 
 
@@ -96,7 +93,6 @@ class ExactIndex:
     def change(
         self, removed: Sequence[ChunkId], added: Sequence[ChunkId] | NDArray[np.int64], vectors: NDArray[np.float32]
     ) -> None:
-        """Removes and adds vectors, as ``VectorIndex.change`` specifies."""
         with self._lock:
             if len(removed):
                 self._index.remove_ids(faiss.IDSelectorBatch(np.asarray(removed, dtype=np.int64)))
@@ -107,7 +103,6 @@ class ExactIndex:
     def search(
         self, questions: NDArray[np.float32], limit: int, within: NDArray[np.int64] | None
     ) -> list[tuple[ChunkId, ...]]:
-        """Returns up to ``limit`` ids for each question vector, as ``VectorIndex.search`` specifies."""
         return self.rank(questions, limit, within).best(limit)
 
     def rank(self, questions: NDArray[np.float32], limit: int, within: NDArray[np.int64] | None) -> Ranking:
@@ -142,7 +137,6 @@ class ExactIndex:
 
 
 def membership(ids: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Returns for each id whether it is among the given ascending ids."""
     places = np.searchsorted(among, ids)
     found: NDArray[np.bool_] = np.zeros(len(ids), dtype=np.bool_)
     inside = places < len(among)

@@ -76,19 +76,7 @@ class RecallTarget:
 def build_segment(
     source: VectorSource, file: IndexFile, manifest: SegmentManifest, target: RecallTarget, checkpoint: Checkpoint
 ) -> SegmentReport:
-    """Writes a segment of all vectors of a source, at least one.
-
-    Args:
-        source: The vectors.
-        file: The file to write.
-        manifest: The segment's manifest.
-        target: Recall to reach.
-        checkpoint: Receives the progress.
-
-    Raises:
-        OSError: It could not be written; nothing of it is left.
-        StorageError: The source failed or is empty.
-    """
+    """Writes a segment of all vectors of a source, at least one."""
     began = time.monotonic()
     draw = np.random.default_rng(0)
     shuffled = draw.permutation(source.ids())

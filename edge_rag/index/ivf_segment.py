@@ -37,7 +37,6 @@ class SegmentReport:
     """Measurements of the build of a segment.
 
     Attributes:
-        probes: Number of lists that a search reads to reach the recall.
         recall: Share of the 10 exact nearest neighbours found, over the hardest vectors of a sample, 0 to 1.
         built_at: Time of the build, Unix time in seconds.
         build_s: Duration of the build, seconds.
@@ -54,8 +53,6 @@ class Segment:
 
     Attributes:
         ids: Ids of the vectors, int64 [count], ascending.
-        report: Measurements of its build.
-        size_bytes: Size of the file.
     """
 
     def __init__(self, index: Any, ids: NDArray[np.int64], report: SegmentReport, size_bytes: int) -> None:
@@ -70,7 +67,6 @@ class Segment:
         """Maps a segment whose bytes have been verified.
 
         Raises:
-            OSError: It cannot be read.
             StorageCorrupt: It is not a segment, or has vectors of another length.
         """
         size = path.stat().st_size
@@ -94,7 +90,6 @@ class Segment:
         return len(self.ids)
 
     def positions(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the positions of those of the ascending ids that are in the segment."""
         positions = np.searchsorted(self.ids, ids)
         inside = positions < len(self.ids)
         found: NDArray[np.int64] = positions[inside][self.ids[positions[inside]] == ids[inside]]

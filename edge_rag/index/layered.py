@@ -25,9 +25,7 @@ class _Base:
     """A segment and which of its vectors still exist.
 
     Attributes:
-        segment: The segment.
         present: Whether the vector at each position exists, [count]; never changed in place, because searches read it.
-        count: Number of existing vectors.
     """
 
     segment: Segment
@@ -51,7 +49,6 @@ class LayeredIndex:
         """Creates an index of the vectors of both.
 
         Args:
-            unindexed: Vectors that are not in the segment.
             segment: The segment; all its vectors exist until ``change`` removes them.
         """
         self._lock = threading.Lock()
@@ -81,7 +78,6 @@ class LayeredIndex:
     def change(
         self, removed: Sequence[ChunkId], added: Sequence[ChunkId] | NDArray[np.int64], vectors: NDArray[np.float32]
     ) -> None:
-        """Removes and adds vectors, as ``VectorIndex.change`` specifies."""
         with self._lock:
             if self._base is not None and len(removed):
                 self._base = self._base.without(np.unique(np.asarray(removed, dtype=np.int64)))
@@ -110,7 +106,6 @@ class LayeredIndex:
 
         Args:
             segment: The new segment, if any.
-            unindexed: Vectors beside it. Vectors of the current ``unindexed`` that neither new part has are added.
 
         Raises:
             StorageError: The new parts lack a vector that only the current segment has; nothing was changed.

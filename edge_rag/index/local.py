@@ -86,7 +86,6 @@ class BackgroundBuilds:
             self._changed.notify_all()
 
     def pending(self, collection: int) -> bool:
-        """Whether a collection's index is being built or queued for it."""
         with self._changed:
             return collection == self._building or collection in self._requested
 
@@ -172,9 +171,6 @@ class LocalIndexes:
 
         Args:
             folder: Folder of the index files; created if it does not exist.
-            embedder: Name of the embedding model.
-            dimension: Length of a vector.
-            stored: The vectors in SQLite.
             limits: When a collection gets a segment; the defaults if None.
         """
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -188,14 +184,7 @@ class LocalIndexes:
         self.builds = BackgroundBuilds(self._build, self._is_due)
 
     def load(self, collections: tuple[Collection, ...]) -> None:
-        """Loads the index of each collection from its file, or rebuilds it if the file is not valid.
-
-        Args:
-            collections: All collections of this backend; files of others are removed.
-
-        Raises:
-            StorageError: The stored vectors could not be read, or a required segment could not be written.
-        """
+        """Loads the index of each collection from its file, or rebuilds it if the file is not valid."""
         known: set[str] = set()
         counts = self._stored.counts()
         for collection in collections:
@@ -213,7 +202,6 @@ class LocalIndexes:
     def search(
         self, collection: int, questions: NDArray[np.float32], limit: int, within: NDArray[np.int64] | None
     ) -> list[tuple[ChunkId, ...]]:
-        """Searches a collection's index, as ``VectorIndex.search`` specifies."""
         with self._lock:
             local = self._indexes.get(collection)
         return [() for _ in questions] if local is None else local.index.search(questions, limit, within)
@@ -234,26 +222,16 @@ class LocalIndexes:
         self._request_if_due(number)
 
     def prepare(self, collection: Collection) -> None:
-        """Builds the segment that a collection will need here, while the collection may still change.
-
-        Raises:
-            StorageError: The stored vectors could not be read, or the segment could not be written.
-        """
         if self._stored.counts().get(collection.number, 0) > self._limits.exact_vectors:
             self._build_now(collection)
 
     def admit(self, collection: Collection) -> None:
-        """Adds a collection as it is in SQLite now; it must not change during the call.
-
-        Raises:
-            StorageError: As in ``prepare``.
-        """
+        """Adds a collection as it is in SQLite now; it must not change during the call."""
         local = self._open(collection, self._stored.counts().get(collection.number, 0))
         with self._lock:
             self._indexes[collection.number] = local
 
     def drop(self, collection: int) -> None:
-        """Drops a collection's index and removes its files."""
         with self._lock:
             self._indexes.pop(collection, None)
         self._stored.record_segment(collection, None)

@@ -24,16 +24,7 @@ _MIN_HIT_SHARE = 0.95
 
 
 class VectorIndexes:
-    """Searches and changes indexes. Any thread may search while one thread at a time changes them.
-
-    Args:
-        backends: The configured backends; FAISS is always one of them.
-        stored: The vectors in SQLite.
-        dimension: Length of a vector.
-
-    Attributes:
-        backends: The configured backends.
-    """
+    """Searches and changes indexes. Any thread may search while one thread at a time changes them."""
 
     def __init__(self, backends: Mapping[BackendKind, IndexBackend], stored: StoredVectors, dimension: int) -> None:
         self.backends = backends
@@ -45,11 +36,6 @@ class VectorIndexes:
         self._moving = threading.Lock()
 
     def load(self, collections: tuple[Collection, ...]) -> None:
-        """Loads the indexes of all collections in their backends.
-
-        Raises:
-            StorageError: A backend cannot load one, and a retry would not help.
-        """
         self._backend_of = self._stored.backends()
         for kind, backend in self.backends.items():
             backend.load(tuple(each for each in collections if self._kind(each.number) is kind))
@@ -58,7 +44,6 @@ class VectorIndexes:
                 _log.error(_not_configured(collection.name), collection=collection.name)
 
     def set_incomplete(self, collections: frozenset[int]) -> None:
-        """Sets the collections, by row id, whose chunks are being embedded again; they are described as pending."""
         self._incomplete = collections
 
     def search(
@@ -78,7 +63,6 @@ class VectorIndexes:
         """Applies a committed change to a collection's index; changes come in the order of their commits.
 
         Args:
-            change: The change.
             vectors: Vectors of ``change.added``, float32 [added, dimension].
         """
         with self._changing:
@@ -89,7 +73,6 @@ class VectorIndexes:
                 self._backend_of.pop(change.collection.number, None)
 
     def drop(self, collection: int) -> None:
-        """Removes the index of a collection that is no longer stored."""
         with self._changing:
             backend = self.backends.get(self._kind(collection))
             if backend is not None:

@@ -42,7 +42,6 @@ class Milvus:
     """A connection to Milvus; its failures become ``StorageError``.
 
     Args:
-        uri: ``http(s)://HOST:PORT`` of a server, or the path of a milvus-lite file.
         token: ``user:password`` or an API key; empty for none.
         timeout_s: Timeout of a call, seconds.
     """
@@ -82,11 +81,6 @@ class MilvusIndex:
 
     Each row also has the first 8 bytes of the vector's SHA-256, so that rows can be compared with SQLite without
     reading vectors.
-
-    Args:
-        milvus: The connection.
-        name: Name of the Milvus collection.
-        dimension: Length of a vector.
     """
 
     def __init__(self, milvus: Milvus, name: str, dimension: int) -> None:
@@ -95,11 +89,7 @@ class MilvusIndex:
         self._dimension = dimension
 
     def create(self) -> None:
-        """Creates the Milvus collection if it does not exist.
-
-        Raises:
-            StorageError: Milvus failed.
-        """
+        """Creates the Milvus collection if it does not exist."""
         with self._milvus.client() as client:
             if client.has_collection(self._name, timeout=self._milvus.timeout_s):
                 return
@@ -118,11 +108,6 @@ class MilvusIndex:
             )
 
     def drop(self) -> None:
-        """Removes the Milvus collection if it exists.
-
-        Raises:
-            StorageError: Milvus failed.
-        """
         with self._milvus.client() as client:
             if client.has_collection(self._name, timeout=self._milvus.timeout_s):
                 client.drop_collection(self._name, timeout=self._milvus.timeout_s)
@@ -174,11 +159,7 @@ class MilvusIndex:
         return found.best(limit)
 
     def digests(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the ids of all rows, int64 [n], ascending, and the digests of their vectors, int64 [n].
-
-        Raises:
-            StorageError: They could not be read.
-        """
+        """Returns the ids of all rows, int64 [n], ascending, and the digests of their vectors, int64 [n]."""
         parts = [np.empty((0, 2), dtype=np.int64)]
         with self._milvus.client() as client:
             rows = client.query_iterator(
@@ -241,14 +222,7 @@ class _MilvusState:
 
 
 class MilvusIndexes:
-    """Implements ``IndexBackend`` with Milvus.
-
-    Args:
-        milvus: The connection.
-        stored: The vectors in SQLite.
-        embedder: Name of the embedding model.
-        dimension: Length of a vector.
-    """
+    """Implements ``IndexBackend`` with Milvus."""
 
     def __init__(self, milvus: Milvus, stored: StoredVectors, embedder: str, dimension: int) -> None:
         self._milvus = milvus
@@ -317,19 +291,10 @@ class MilvusIndexes:
             self.updates.request(number)
 
     def prepare(self, collection: Collection) -> None:
-        """Copies the collection's vectors from SQLite to Milvus.
-
-        Raises:
-            StorageError: Milvus failed.
-        """
         self._synchronize(collection.number, self._index(collection.number), lambda done: None)
 
     def admit(self, collection: Collection) -> None:
-        """Adds a collection as it is in SQLite now; it must not change during the call.
-
-        Raises:
-            StorageError: Milvus failed.
-        """
+        """Adds a collection as it is in SQLite now; it must not change during the call."""
         index = self._index(collection.number)
         self._synchronize(collection.number, index, lambda done: None)
         self._write_state(collection)

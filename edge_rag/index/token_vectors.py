@@ -75,11 +75,7 @@ _SHARE: Final = 16
 
 
 def default_budget(folder: Path) -> int:
-    """Returns the budget without a setting: a sixteenth of the space that is free but for the file, at most 1 GiB.
-
-    Args:
-        folder: The data directory; need not exist.
-    """
+    """Returns the budget without a setting: a sixteenth of the space that is free but for the file, at most 1 GiB."""
     existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
     own = (folder / TOKEN_VECTORS).stat().st_size if (folder / TOKEN_VECTORS).exists() else 0
     return min(_MOST_BYTES, (shutil.disk_usage(existing).free + own) // _SHARE)
@@ -114,13 +110,7 @@ class TokenVectorFile:
     """Implements the reranker's ``KeptVectors``. May be used from any thread. Its failures are logged and fail nobody.
 
     Args:
-        folder: The data directory.
-        embedder: Embeds the documents.
         budget_bytes: Most bytes of the file; 0 removes it.
-        stored: Returns which chunks of some are stored; vectors of others are not kept.
-
-    Raises:
-        StorageError: The file cannot be removed, or ``stored`` failed.
     """
 
     def __init__(
@@ -159,7 +149,6 @@ class TokenVectorFile:
             self._close()
 
     def use(self) -> TokenVectorUse:
-        """Returns what the file holds."""
         return TokenVectorUse(len(self._present), self._change(_used_bytes) or 0, max(0, self._budget))
 
     def __contains__(self, passage: Passage) -> bool:
@@ -213,7 +202,6 @@ class TokenVectorFile:
         self._change(keep)
 
     def ingesting(self) -> IngestedVectors:
-        """Returns the context in which a document is ingested."""
         return IngestedVectors(self, self._embedder)
 
     def remove(self, chunks: Sequence[ChunkId]) -> None:
@@ -235,11 +223,6 @@ class TokenVectorFile:
                 self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def forget_removed(self) -> None:
-        """Removes the vectors of chunks that are no longer stored, as after a crash or with a collection.
-
-        Raises:
-            StorageError: The database failed.
-        """
         chunks = sorted(self._present)
         stored: set[ChunkId] = set()
         for first in range(0, len(chunks), _ROWS):
@@ -248,10 +231,6 @@ class TokenVectorFile:
 
     def stage(self, texts: Sequence[bytes], packed: Sequence[bytes]) -> list[int]:
         """Writes vectors of passages that are not stored yet, if there is room.
-
-        Args:
-            texts: Digest of each passage's text.
-            packed: Their vectors.
 
         Returns:
             Their rows; none without room.
@@ -275,7 +254,6 @@ class TokenVectorFile:
         self._change(name)
 
     def discard(self, rows: Sequence[int]) -> None:
-        """Removes rows that ``stage`` returned."""
         self._change(lambda connection: _delete(connection, rows))
 
     def _checked(self, text: bytes, digest: bytes, packed: bytes) -> TokenVectors | None:
@@ -289,12 +267,7 @@ class TokenVectorFile:
         return vectors if vectors.vectors.shape[1] == self._embedder.dimension else None
 
     def _open(self) -> None:
-        """Opens the file, or makes it.
-
-        Raises:
-            apsw.Error: SQLite could not.
-            ValueError: It is of another encoder, form or schema.
-        """
+        """Opens the file, or makes it."""
         writer = self._writer = _connect(self._path)
         if not writer.pragma("page_count"):
             writer.pragma("auto_vacuum", "INCREMENTAL")
@@ -330,7 +303,6 @@ class TokenVectorFile:
         self._reader = self._writer = None
 
     def _renew(self) -> None:
-        """Replaces the file by an empty one; keeps none if that fails, too."""
         with self._writing, self._reading:
             self._close()
             self._present = set()
@@ -373,7 +345,6 @@ class TokenVectorFile:
         return True
 
     def _note_asked(self, connection: apsw.Connection) -> None:
-        """Writes down which passages were read."""
         with self._reading:
             asked, self._asked = self._asked, Counter()
         for row, times in asked.items():
@@ -385,12 +356,7 @@ class TokenVectorFile:
 
 
 class IngestedVectors:
-    """The token vectors of one document while it is ingested; what is not kept at the end is removed.
-
-    Args:
-        file: Where they are kept.
-        embedder: Embeds the document.
-    """
+    """The token vectors of one document while it is ingested; what is not kept at the end is removed."""
 
     def __init__(self, file: TokenVectorFile, embedder: PassageEmbedder) -> None:
         self._file = file
@@ -416,12 +382,7 @@ class IngestedVectors:
         return vectors
 
     def keep(self, chunks: Sequence[ChunkId], texts: Sequence[str]) -> None:
-        """Keeps the vectors of chunks that were stored.
-
-        Args:
-            chunks: The chunks.
-            texts: What was embedded for each; it may have been on another box.
-        """
+        """Keeps the vectors of chunks that were stored."""
         admitted = []
         for chunk, text in zip(chunks, texts, strict=True):
             rows = self._rows.get(_digest(text.encode("utf-8", "surrogatepass")))
@@ -481,7 +442,6 @@ def _raised(asked: float, times: int, clock: float) -> float:
 
     Args:
         asked: The value before, at least 0; 0 if it was never read.
-        times: How often it was read now.
         clock: Half-lives since the file was made.
     """
     larger = max(asked, clock)

@@ -49,7 +49,6 @@ class ChunkLimits:
 
 
 def index_text(context: Sequence[str], text: str) -> str:
-    """Returns the text that is embedded for a chunk: the headings above it, outermost first, then its text."""
     return "\n".join((*context, text))
 
 
@@ -67,8 +66,6 @@ def chunk_document(document: ParsedDocument, limits: ChunkLimits, count_tokens: 
     """Splits a document into chunks.
 
     Args:
-        document: The document.
-        limits: Sizes of chunks.
         count_tokens: Counts tokens, with or without special ones; a part must not have more tokens than the whole.
 
     Returns:
@@ -225,7 +222,6 @@ def _pack(text: str, spans: Sequence[_Span], target: int, count_tokens: TokenCou
 
 
 def _leads(text: str, spans: Sequence[_Span], number: int) -> bool:
-    """Whether a span says what the next one is: a term above its text, the header of a table, an announcement."""
     if number + 1 == len(spans):
         return False
     before, here, after = (

@@ -24,7 +24,6 @@ class LocalEmbedding:
         self._embedder = embedder
 
     def questions(self, questions: Sequence[Question]) -> NDArray[np.float32]:
-        """Embeds questions; see ``Embedding``."""
         return self._embedder.embed_questions([question.text for question in questions])
 
     def passages(

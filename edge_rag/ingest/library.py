@@ -81,11 +81,6 @@ class LocalDocumentLibrary:
     removed with the last one.
 
     Args:
-        store: Documents in SQLite.
-        vectors: The vector indexes.
-        parsers: Parse documents.
-        embedder: The embedder of this box.
-        chunk_limits: Sizes of chunks.
         on_removed: Called with a collection's name and its new epoch after text of it was removed, so that everything
             derived from earlier epochs can be discarded.
         working: Returns a context that is entered while chunks are embedded on this box.
@@ -122,16 +117,6 @@ class LocalDocumentLibrary:
 
         The same bytes under the same name with the same given metadata are UNCHANGED, unless the size of chunks has
         changed. A rejected document leaves an older version as it was.
-
-        Args:
-            upload: The document.
-            task: Controls the ingest; by default nothing does.
-
-        Raises:
-            InvalidRequest: The name of the document or the collection, or the metadata is not allowed.
-            InferenceFailed: The embedder could not be run; the document was not stored.
-            StorageError: The data directory failed; the document was not stored.
-            NotReady, RequestCancelled: The task was ended; the document was not stored.
         """
         with self._ingesting() as tokens:
             prepared = self._prepare(upload, task, tokens)
@@ -148,16 +133,8 @@ class LocalDocumentLibrary:
     def take(self, upload: Upload, ticket: Ticket, task: IngestTask = UNSCHEDULED) -> IngestOutcome | None:
         """Ingests a queued document; if it is stored, its ticket is completed in the same transaction.
 
-        Args:
-            upload: The document.
-            ticket: Its ticket.
-            task: Controls the ingest; by default nothing does.
-
         Returns:
             As ``ingest``; None if a newer document of that name was stored meanwhile or the job was cancelled.
-
-        Raises:
-            InvalidRequest, InferenceFailed, StorageError, NotReady, RequestCancelled: As ``ingest``.
         """
         with self._ingesting() as tokens:
             prepared = self._prepare(upload, task, tokens)
@@ -175,7 +152,6 @@ class LocalDocumentLibrary:
         return nullcontext() if self._token_vectors is None else self._token_vectors.ingesting()
 
     def _apply(self, change: DocumentChange, prepared: NewDocument, tokens: IngestedVectors | None) -> None:
-        """Applies the committed change of a new document to what is derived from it."""
         self._discard_removed(change)
         self._vectors.apply(change, prepared.vectors)
         if tokens is not None:
@@ -224,11 +200,6 @@ class LocalDocumentLibrary:
         )
 
     def _parse(self, upload: Upload, task: IngestTask) -> tuple[str, ParsedDocument]:
-        """Parses a document.
-
-        Raises:
-            DocumentRejected: It cannot be read, or the task was ended meanwhile.
-        """
         task.report(IngestPhase.PARSING, 0, 0)
         content = _read(upload)
         with self._parsers.acquire(upload.collection) as parser, task.parsing(parser.kill):
@@ -263,51 +234,27 @@ class LocalDocumentLibrary:
         """Returns a document's record and a range of its stored text, by id or else by name.
 
         Args:
-            collection: Its collection.
-            document: Its id or name.
             start: First character of the range.
             end: One past the last character; None for the end of the text.
             max_bytes: Most bytes of UTF-8; the range ends earlier if it has more. None for no bound.
-
-        Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
-            StorageError: The data directory failed.
         """
         return self._store.get(collection, document, start, end, max_bytes)
 
     def get_with_chunks(
         self, collection: str, document: str, start: int, end: int
     ) -> tuple[DocumentInfo, str, tuple[ChunkPlace, ...]]:
-        """Returns a document's record, a range of its text, and the chunks with text in the range and the next one.
-
-        Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
-            StorageError: The data directory failed.
-        """
         return self._store.get_with_chunks(collection, document, start, end)
 
     def place(self, collection: str, document: str, position: int) -> DocumentPlace:
-        """Returns where in a document a character of its text is, by id or else by name of the document.
-
-        Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
-            StorageError: The data directory failed.
-        """
+        """Returns where in a document a character of its text is, by id or else by name of the document."""
         return self._store.place(collection, document, position)
 
     def chunks(self, collection: str, document: str, after: int | None, limit: int, max_bytes: int) -> ChunkPage:
         """Returns a page of the chunks of a document, by id or else by name.
 
         Args:
-            collection: Its collection.
-            document: Its id or name.
             after: Position of the chunk after which the page begins; None for the first page.
-            limit: Most chunks.
             max_bytes: Bytes of the chunks' texts after which the page ends.
-
-        Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
-            StorageError: The data directory failed, or the vector index cannot be searched.
         """
         stored, info, rows = self._store.chunks(collection, document, after, limit, max_bytes)
         _, chunk_tokens = self._store.ingested_with(info.document_id)
@@ -336,33 +283,13 @@ class LocalDocumentLibrary:
         return ChunkPage(info, chunk_tokens, chunks, chunks[-1].position if more else None)
 
     def chunk_terms(self, collection: str, document: str, position: int) -> ChunkTerms:
-        """Returns what the full text index holds of a chunk of a document, by id or else by name.
-
-        Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
-            InvalidRequest: The document has no chunk of that position.
-            StorageError: The data directory failed.
-        """
         return self._store.chunk_terms(collection, document, position)
 
     def open_original(self, collection: str, document: str) -> tuple[DocumentInfo, OriginalFile]:
-        """Opens the bytes of a document as they were ingested, by id or else by name; the caller closes them.
-
-        Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
-            OriginalNotKept: Its bytes are not kept.
-            StorageCorrupt: They are missing or damaged.
-            StorageError: The data directory failed.
-        """
+        """Opens the bytes of a document as they were ingested, by id or else by name; the caller closes them."""
         return self._store.open_original(collection, document)
 
     def delete(self, collection: str, document: str) -> DocumentInfo:
-        """Removes a document with its text, full text, vectors and cached results; durable on return.
-
-        Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
-            StorageError: The data directory failed; nothing was removed.
-        """
         with self._committing:
             change = self._store.delete(collection, document)
             self._discard_removed(change)
@@ -375,11 +302,6 @@ class LocalDocumentLibrary:
 
         What was found in the document stays, except values that the old metadata had replaced: they come back when it
         is ingested again.
-
-        Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
-            InvalidRequest: The metadata are not allowed, or not together with those of the document.
-            StorageError: The data directory failed; nothing was changed.
         """
         valid = validate_metadata(given)
         with self._committing:
@@ -407,9 +329,6 @@ class LocalDocumentLibrary:
 
         Args:
             commit: Commits the change, in turn with those of documents; returns it with the vectors, None for none.
-
-        Returns:
-            Whether there was a change.
         """
         with self._committing:
             committed = commit()
@@ -418,21 +337,12 @@ class LocalDocumentLibrary:
         return committed is not None
 
     def collections(self) -> dict[str, int]:
-        """Returns the number of documents by collection name."""
         return self._store.document_counts()
 
     def indexes(self) -> tuple[IndexInUse, ...]:
-        """Describes the vector index of each collection, by name."""
         return self._vectors.describe(self._store.collections())
 
     def move_index(self, collection: str, backend: BackendKind) -> IndexInUse:
-        """Moves the index of a collection to another backend while searches continue; describes the new index.
-
-        Raises:
-            CollectionNotFound: It does not exist.
-            ConfigurationError: The backend is not configured.
-            StorageError: The new index could not be filled or failed verification; nothing has changed.
-        """
         stored = self._store.collection(collection)
         self._vectors.move(stored, backend)
         (moved,) = self._vectors.describe((stored,))
@@ -451,32 +361,17 @@ class LocalDocumentLibrary:
         """Returns up to ``limit`` records of a selection, after a place in its order and ``skip`` more.
 
         The records end with the one that brings them to ``max_bytes`` as they are stored, if that is given.
-
-        Raises:
-            CollectionNotFound: It does not exist.
-            StorageError: The data directory failed.
         """
         return self._store.list(collection, after, limit, max_bytes, selection=selection, skip=skip)
 
     def count(self, collection: str, selection: DocumentSelection) -> int:
-        """Returns the number of documents of a selection.
-
-        Raises:
-            CollectionNotFound: It does not exist.
-            StorageError: The data directory failed.
-        """
         return self._store.count(collection, selection)
 
     def by_id(self, document: DocumentId) -> DocumentInfo | None:
-        """Returns the record of the document with this id in any collection, or None.
-
-        Raises:
-            StorageError: The data directory failed.
-        """
+        """Returns the record of the document with this id in any collection, or None."""
         return self._store.by_id(document)
 
     def _limits_in(self, collection: str) -> ChunkLimits:
-        """Returns the sizes of chunks in a collection; a new collection has the defaults."""
         limits = self._chunk_limits
         try:
             chunk_tokens = self._store.collection(collection).settings.chunk_tokens
@@ -529,7 +424,6 @@ def _read(upload: Upload) -> bytes:
 
 
 def _merged(found: Metadata, given: Metadata) -> dict[str, MetadataValue]:
-    """Merges the metadata of a document with what the client gave, which wins."""
     try:
         return validate_metadata({**found, **given})
     except InvalidRequest as error:
@@ -544,47 +438,19 @@ class LocalCollectionLibrary:
         self._library = library
 
     def create(self, name: str, settings: CollectionSettings) -> CollectionInfo:
-        """Creates an empty collection; it is kept until it is deleted.
-
-        Raises:
-            InvalidRequest: The name is not allowed.
-            CollectionExists: A collection of that name exists.
-            StorageError: The data directory failed; nothing was created.
-        """
+        """Creates an empty collection; it is kept until it is deleted."""
         require_collection_name(name)
         return self._store.create(name, settings)
 
     def get(self, name: str) -> CollectionInfo:
-        """Returns a collection.
-
-        Raises:
-            CollectionNotFound: It does not exist.
-            StorageError: The data directory failed.
-        """
         return self._store.get(name)
 
     def list(self) -> tuple[CollectionInfo, ...]:
-        """Returns all collections, by name.
-
-        Raises:
-            StorageError: The data directory failed.
-        """
         return self._store.list()
 
     def update(self, name: str, changes: dict[str, Any]) -> CollectionInfo:
-        """Changes settings, given by field of ``CollectionSettings``; the collection is kept until it is deleted.
-
-        Raises:
-            CollectionNotFound: It does not exist.
-            StorageError: The data directory failed; nothing was changed.
-        """
+        """Changes settings, given by field of ``CollectionSettings``; the collection is kept until it is deleted."""
         return self._store.update(name, changes)
 
     def delete(self, name: str) -> CollectionInfo:
-        """Removes a collection with its documents, text, full text, vectors and index; durable on return.
-
-        Raises:
-            CollectionNotFound: It does not exist.
-            StorageError: The data directory failed; nothing was removed.
-        """
         return self._library.drop(lambda: self._store.drop(name))

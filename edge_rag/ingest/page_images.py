@@ -42,9 +42,7 @@ class PagePicture:
     """A picture of a page.
 
     Attributes:
-        info: The document.
         page: 1-based page number.
-        png: The picture, PNG.
     """
 
     info: DocumentInfo
@@ -57,10 +55,7 @@ class MarkedPage:
     """A page and where a range of the text is on it.
 
     Attributes:
-        info: The document.
         page: 1-based page number.
-        width: Width of the page as it is shown, points.
-        height: Its height, points.
         boxes: One for each stretch of a line that is in the range, in the order of the text.
         continues: Whether the range has text after the last of the page.
     """
@@ -78,11 +73,6 @@ class PageImages:
 
     Documents are opened by the confined parser processes that also read them. The boxes of a document are found by
     reading it again, and are told only if that gives the stored text.
-
-    Args:
-        store: The documents.
-        parsers: Parser processes.
-        capacity_bytes: Most memory for finished pictures and boxes.
     """
 
     def __init__(self, store: DocumentStore, parsers: ParserPool, capacity_bytes: int = CACHE_BYTES) -> None:
@@ -97,18 +87,12 @@ class PageImages:
         """Draws a page.
 
         Args:
-            collection: Collection of the document.
-            document: Its id or name.
             page: 1-based page number.
             width: Width of the picture, 1 to ``MAX_WIDTH`` pixels.
             marked: Range of the text that is marked on it; None for none.
 
         Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
-            OriginalNotKept: Its bytes are not kept.
-            PageUnavailable: Its format has no pages, it cannot be drawn, or its text was made by another version.
             InvalidRequest: There is no such page.
-            StorageCorrupt: Its bytes are missing or damaged.
         """
         if not 1 <= width <= MAX_WIDTH:
             raise InvalidRequest("width", f"must be 1 to {MAX_WIDTH:,} pixels, is {width:,}")
@@ -128,14 +112,9 @@ class PageImages:
         """Finds a range of a document's text on a page.
 
         Args:
-            collection: Collection of the document.
-            document: Its id or name.
             page: 1-based page number.
             start: First character of the range.
             end: One past the last one.
-
-        Raises:
-            EdgeRagError: As for ``picture``.
         """
         info = self._require(collection, document, page)
         found = self._page(info, page)
@@ -145,7 +124,6 @@ class PageImages:
         return MarkedPage(info, page, found.width, found.height, boxes, continues)
 
     def forget(self, collection: str) -> None:
-        """Drops what is cached of a collection."""
         self._pictures.drop(collection)
         self._boxes.drop(collection)
 

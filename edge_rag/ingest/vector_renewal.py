@@ -46,12 +46,6 @@ class VectorRenewal:
     Until then a chunk is found by its words alone. After an interruption the next start continues where this one ended.
 
     Args:
-        database: Holds the chunks.
-        stored: Vectors of the embedder, from which the indexes are loaded.
-        indexes: The vector indexes.
-        library: Applies changes in turn with those of documents.
-        embedder: The embedder of this box.
-        embedding: Source of the vectors.
         working: Returns a context that is entered while chunks are embedded on this box.
     """
 
@@ -82,10 +76,6 @@ class VectorRenewal:
 
         Args:
             yield_to_queries: Waits for questions, given the seconds that the last piece of work took.
-
-        Raises:
-            InferenceFailed: The model could not be run.
-            StorageError: The database failed.
         """
         for number in sorted(self._waiting):
             done = sum(self._renew(number, yield_to_queries))

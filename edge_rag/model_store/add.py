@@ -64,18 +64,8 @@ _IGNORED_FOLDERS = frozenset({".cache", ".git"})
 def add(store: StoreDirectory, request: AddRequest, progress: AddProgress) -> ModelManifest:
     """Adds a model to the store. ONNX Runtime opens none of its files before all of them have been checked.
 
-    Args:
-        store: Directory of the store.
-        request: The model to add.
-        progress: Receives the progress.
-
-    Returns:
-        Manifest of the new model.
-
     Raises:
-        ModelFolderInvalid: The source has something that is not allowed, or is damaged.
         ModelNotAdded: It cannot be fetched, converted or opened, or computes something else than the original.
-        StorageError: The store's directory cannot be used, or is full.
     """
     if request.keys and isinstance(request.source, HubModel):
         raise ModelNotAdded(
@@ -206,7 +196,6 @@ def _check_role(request: AddRequest, role: ModelRole) -> None:
 
 
 def _signed(request: AddRequest, folder: Path, staging_dir: StagingDir) -> Mapping[str, str] | None:
-    """Verifies the signature if one is required; returns the hash of each signed file."""
     if not request.keys:
         return None
     return check_signature(folder, _IGNORED_FOLDERS, request.keys, staging_dir.scratch, staging_dir.progress)
@@ -215,7 +204,6 @@ def _signed(request: AddRequest, folder: Path, staging_dir: StagingDir) -> Mappi
 def _copy_source(
     folder: Path, files: dict[str, int], signed: Mapping[str, str] | None, staging_dir: StagingDir
 ) -> None:
-    """Makes a private copy of the required files of the source."""
     try:
         check_sizes(files)
     except ValueError as error:

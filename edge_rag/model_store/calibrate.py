@@ -30,12 +30,7 @@ _MAX_PROMPT_TOKENS: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The data of a calibration.
-
-    Attributes:
-        texts: Prompts that were run.
-        tokens: Tokens in them.
-    """
+    """The data of a calibration."""
 
     texts: int
     tokens: int
@@ -51,7 +46,6 @@ def calibrate(
     error or KeyboardInterrupt leaves it unchanged.
 
     Args:
-        folder: The model folder.
         documents: A folder of .txt and .md files, or a data directory, which is only read.
         max_tokens: No prompt is started after this many tokens.
         margin: Ratio of the scaled range to the largest observed value; larger values are clipped. From 1 to 10.
@@ -59,7 +53,6 @@ def calibrate(
 
     Raises:
         ConfigurationError: There is no text, or the documents cannot be read.
-        EdgeRagError: The folder is invalid, or the model has no CUDA form.
     """
     manifest = verify_model_folder(folder, ModelRole.GENERATOR)
     geometry = read_geometry(folder)

@@ -103,7 +103,6 @@ class EncoderEntry(_Strict):
 
     @property
     def comes_along(self) -> bool:
-        """Whether the model is built in."""
         return not self.source.startswith("hf:")
 
 
@@ -128,12 +127,7 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Memory and disk space that a model needs.
-
-    Attributes:
-        disk_bytes: Size of the lowered folder.
-        memory_bytes: Daemon, weights, and KV pages for a few sequences of a language model's context.
-    """
+    """Memory and disk space that a model needs."""
 
     disk_bytes: int
     memory_bytes: int
@@ -196,7 +190,6 @@ class ExpectedSpeed:
 
     Attributes:
         one: Decoding one sequence of ``CONTEXT_TOKENS`` tokens.
-        eight: Decoding eight such sequences together, all of them.
     """
 
     one: float
@@ -219,8 +212,6 @@ def recommend(catalog: Catalog, available_bytes: int, role: ModelRole | None = N
     """Returns the models that fit, in the catalogue's order, which ranks them.
 
     Args:
-        catalog: The catalogue.
-        available_bytes: Memory available.
         role: Role of the models; None for all.
     """
     return Catalog(
@@ -238,7 +229,6 @@ def recommend(catalog: Catalog, available_bytes: int, role: ModelRole | None = N
 
 
 def _weights_read(shape: Shape) -> int:
-    """Returns the weights that a step multiplies with: those of all layers, and the head."""
     query, key = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
     layer = 2 * shape.hidden * (query + key) + 3 * shape.hidden * shape.intermediate
     return shape.layers * layer + shape.hidden * shape.vocabulary

@@ -76,14 +76,7 @@ _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a Hugging Face folder declares.
-
-    Attributes:
-        role: Role of the architecture.
-        architecture: Name of the class in transformers.
-        family: Name of the architecture's family.
-        licence: SPDX identifier in the model card, or ``NOASSERTION``.
-    """
+    """What a Hugging Face folder declares."""
 
     role: ModelRole
     architecture: str
@@ -106,7 +99,6 @@ def check_checkpoint(folder: Path) -> Checkpoint:
         folder: Has only files of ``wanted_files``; may be changed.
 
     Raises:
-        ModelFolderInvalid: A file is damaged or has a value that is not allowed.
         ModelNotAdded: Its architecture cannot be converted, or its weights are not safetensors.
     """
     config = read_config(folder / "config.json")
@@ -178,11 +170,6 @@ def _without_code(path: Path) -> None:
 
 
 def read_config(path: Path) -> dict[str, object]:
-    """Reads a configuration file of a checkpoint.
-
-    Raises:
-        ModelFolderInvalid: It is missing, damaged or too large.
-    """
     return _read(path, _LARGEST_CONFIG)
 
 

@@ -35,10 +35,6 @@ _RESERVE_BYTES = 64 << 20
 def plain_files(folder: Path, ignored: frozenset[str] = frozenset()) -> dict[str, int]:
     """Lists the files of a folder and its subfolders with their sizes.
 
-    Args:
-        folder: The folder.
-        ignored: Names of subfolders to skip.
-
     Raises:
         ModelFolderInvalid: There is a link, a device, a pipe or a socket, or too many entries, or something cannot be
             read.
@@ -74,14 +70,11 @@ def copy_files(folder: Path, files: dict[str, int], target: Path, progress: AddP
     """Copies files without following links that replaced them meanwhile.
 
     Args:
-        folder: Their folder.
-        files: Their paths and sizes.
         target: An empty folder.
         progress: Receives the bytes of every block.
 
     Raises:
         ModelFolderInvalid: A file has changed.
-        StorageFull: There is no space.
     """
     check_space(target, sum(files.values()))
     for path, size in files.items():
@@ -216,13 +209,6 @@ class StoreDirectory:
     def install(self, made: Path, name: str) -> Path:
         """Moves a finished folder to its name atomically, after everything in it is synced.
 
-        Args:
-            made: A complete folder on this file system.
-            name: Name of the model.
-
-        Returns:
-            The new path.
-
         Raises:
             ModelNotAdded: A model of that name exists.
         """
@@ -239,11 +225,7 @@ class StoreDirectory:
         return target
 
     def delete(self, name: str) -> None:
-        """Deletes a model: first renames its folder, so that it is no model any more.
-
-        Raises:
-            ModelNotFound: No model has that name.
-        """
+        """Deletes a model: first renames its folder, so that it is no model any more."""
         folder = self.folder(name)
         removed = self.path / f"{_STAGING}removed-{name}"
         shutil.rmtree(removed, ignore_errors=True)
@@ -271,7 +253,6 @@ def refuse_hard_links(folder: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Syncs every file and folder below a folder."""
     for path in sorted(folder.rglob("*"), reverse=True):
         sync(path)
     sync(folder)
@@ -281,8 +262,6 @@ def provenance_of(source: Source, copy: Path, commit: str | None) -> str:
     """Describes a model's source with the commit it was fetched at, or else with a hash of its content.
 
     Args:
-        source: The source.
-        copy: The files copied from it.
         commit: The commit; None if it was not fetched.
     """
     files = sorted(plain_files(copy))

@@ -34,7 +34,6 @@ def acceptable_keys(trusted: Sequence[Path], given: Sequence[Path]) -> tuple[Pat
 
     Args:
         trusted: Keys trusted by the settings; if there are any, every model needs a signature by one of them.
-        given: Keys named by the operator for one model.
 
     Raises:
         ConfigurationError: A key cannot be read, or is named but not trusted.
@@ -57,18 +56,13 @@ def check_signature(
     """Verifies that one of some keys has signed a folder in its current state.
 
     Args:
-        folder: The folder, with ``model.sig``.
-        ignored: Subfolders that are not part of the model.
         keys: Public keys, PEM, of curves P-256, P-384 or P-521.
-        scratch: Folder for a private copy of the signature.
-        progress: Receives the progress.
 
     Returns:
         SHA-256 of each signed file by path, lower-case hex; copies of the files must match it.
 
     Raises:
         ModelFolderInvalid: There is no signature, or no valid one by these keys; the message has the reason.
-        ModelNotAdded: The package that verifies signatures is not installed.
     """
     _require_packages("verifying a signature")
     path = folder / SIGNATURE_FILE
@@ -91,12 +85,9 @@ def sign(folder: Path, key: Path, signature: Path) -> None:
     """Signs every file of a folder.
 
     Args:
-        folder: The folder.
         key: Private key, PEM without a password, of curve P-256, P-384 or P-521.
-        signature: File for the signature, outside the folder.
 
     Raises:
-        ModelNotAdded: The package that signs is not installed.
         ConfigurationError: The key cannot be used.
     """
     _require_packages("signing")
@@ -144,7 +135,6 @@ def _problem(folder: Path, ignored: frozenset[str], key: Path, signature: Path) 
 
 
 def _digests(signature: Path) -> Mapping[str, str]:
-    """Returns the hashes in a bundle whose signature has been verified."""
     try:
         match parse_object(signature.read_bytes()):
             case {"dsseEnvelope": {"payload": str(payload)}}:

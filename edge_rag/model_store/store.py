@@ -59,9 +59,6 @@ def write_choice(store: Path, role: ModelRole, name: str | None) -> None:
     """Records the chosen model of a role, None for none; the caller holds the store's lock.
 
     A damaged file is replaced, and other choices are lost.
-
-    Raises:
-        StorageError: A newer edge-rag wrote the file, which is not changed.
     """
     try:
         choices = dict(read_choices(store))
@@ -88,12 +85,8 @@ class StoredModel:
     """A model that can fill a role.
 
     Attributes:
-        name: Name.
-        folder: Its folder.
-        builtin: Whether it is installed with edge-rag; such models cannot be removed.
         manifest: Its manifest; None if that cannot be read.
         problem: Why the manifest cannot be read; empty otherwise.
-        chosen: Whether ``use`` chose it for its role.
     """
 
     name: str
@@ -109,7 +102,6 @@ class ModelStore:
 
     Args:
         directory: The store's directory; created with the first model.
-        builtin: Directory of the built-in models.
     """
 
     def __init__(self, directory: Path, builtin: Path) -> None:
@@ -118,12 +110,10 @@ class ModelStore:
 
     @property
     def directory(self) -> Path:
-        """The store's directory."""
         return self._directory.path
 
     @property
     def builtin(self) -> Path:
-        """Directory of the built-in models."""
         return self._builtin.path
 
     def models(self) -> list[StoredModel]:
@@ -141,7 +131,6 @@ class ModelStore:
         return found
 
     def has(self, name: str) -> bool:
-        """Returns whether there is a model of that name."""
         return name in self._builtin.names() or name in self._directory.names()
 
     def find(self, name: str) -> Path:
@@ -168,24 +157,13 @@ class ModelStore:
         return add(self._directory, request, progress)
 
     def manifest(self, name: str) -> ModelManifest:
-        """Returns a model's manifest; verifies no hashes.
-
-        Raises:
-            ModelNotFound: No model has that name.
-            ModelFolderInvalid: It has no readable manifest.
-        """
         return read_manifest(self.find(name))
 
     def verify(self, name: str, on_read: Callable[[int], None] | None = None) -> ModelManifest:
         """Reads every byte of a model and compares it with the manifest.
 
         Args:
-            name: Name of the model.
             on_read: Called with the bytes of every block.
-
-        Raises:
-            ModelNotFound: No model has that name.
-            ModelFolderInvalid: A file does not match the manifest; names it.
         """
         return verify_model_folder(self.find(name), on_read=on_read)
 
@@ -193,17 +171,7 @@ class ModelStore:
         """Writes a model as an archive, which ``add`` takes on another box.
 
         Args:
-            name: Name of the model.
-            target: Receives the archive.
             key: Private key to sign the model with, PEM; None for no signature.
-            progress: Receives the progress.
-
-        Raises:
-            ModelNotFound: No model has that name.
-            ModelFolderInvalid: A file does not match the manifest; names it.
-            ConfigurationError: The key cannot be used.
-            ModelNotAdded: The package that signs is not installed.
-            OSError: The archive cannot be written.
         """
         from edge_rag.model_store.signature import SIGNATURE_FILE, sign
         from edge_rag.model_store.sources.archive import write_archive
@@ -220,39 +188,23 @@ class ModelStore:
         return manifest
 
     def use(self, role: ModelRole, name: str) -> ModelManifest:
-        """Chooses a model for a role from the daemon's next start on; the command line tells a running daemon.
-
-        Raises:
-            ModelNotFound: No model has that name.
-            ModelFolderInvalid: It does not match its manifest, or fills another role.
-        """
         manifest = verify_model_folder(self.find(name), role)
         with self._directory.changing():
             write_choice(self._directory.path, role, name)
         return manifest
 
     def use_default(self, role: ModelRole) -> None:
-        """Removes the choice of a role, which gets its default model again."""
         with self._directory.changing():
             write_choice(self._directory.path, role, None)
 
     def chosen(self, role: ModelRole) -> str | None:
-        """Returns the model chosen for a role, or None.
-
-        Raises:
-            StorageCorrupt: The file of choices is damaged.
-        """
+        """Returns the model chosen for a role, or None."""
         return read_choices(self._directory.path).get(role)
 
     def remove(self, name: str, needed: frozenset[str] = frozenset()) -> None:
         """Deletes a model.
 
-        Args:
-            name: Name of the model.
-            needed: Names used by the settings or a running daemon.
-
         Raises:
-            ModelNotFound: No model has that name.
             ModelNeeded: It is built-in, chosen for a role, or among ``needed``.
         """
         if name in self._builtin.names():
@@ -273,10 +225,6 @@ class ModelStore:
 def memory_bytes(manifest: ModelManifest, context_tokens: int = 4096) -> int | None:
     """Returns the memory that a model needs: as measured when it was added, plus KV pages for one long conversation.
 
-    Args:
-        manifest: Manifest of the model.
-        context_tokens: Tokens that the KV pages hold.
-
     Returns:
         Bytes; None if the manifest has no sizes.
     """
@@ -296,7 +244,6 @@ class RoleFolders:
     """Folders of the models that a daemon opens.
 
     Attributes:
-        embedder: Folder of the embedding model.
         reranker: Folder of a cross-encoder; None if the embedder's token vectors are used for reranking.
         generator: Folder of the language model; None if there is none, and answers are quoted only.
         entailment: Folder of the entailment model; None if rules decide alone what is cited.
@@ -309,7 +256,6 @@ class RoleFolders:
 
 
 def store_of(settings: Settings) -> ModelStore:
-    """Returns the model store of a data directory."""
     return ModelStore(settings.data_directory / STORE_FOLDER, settings.models.directory)
 
 
@@ -325,9 +271,6 @@ def explicit_model(settings: Settings, store: ModelStore, role: ModelRole) -> st
 def ignored_model(settings: Settings, store: ModelStore, role: ModelRole) -> str | None:
     """Returns the model that is named for a role but no longer comes along, so that the role is filled as if it were
     not named; None if there is none.
-
-    Raises:
-        StorageCorrupt: The file of choices is damaged.
     """
     if explicit_model(settings, store, role) is not None:
         return None
@@ -347,12 +290,7 @@ def _is_removed(store: ModelStore, role: ModelRole, name: str) -> bool:
 
 
 def fill_roles(settings: Settings, store: ModelStore) -> RoleFolders:
-    """Returns the folder of each role's model; the folders are checked when they are opened.
-
-    Raises:
-        ModelNotFound: A setting or a choice names a model that does not exist.
-        StorageCorrupt: The file of choices is damaged.
-    """
+    """Returns the folder of each role's model; the folders are checked when they are opened."""
     reranker = model_of(settings, store, ModelRole.RERANKER)
     generator = model_of(settings, store, ModelRole.GENERATOR)
     entailment = model_of(settings, store, ModelRole.ENTAILMENT)
@@ -365,11 +303,7 @@ def fill_roles(settings: Settings, store: ModelStore) -> RoleFolders:
 
 
 def model_of(settings: Settings, store: ModelStore, role: ModelRole) -> str | None:
-    """Returns the name of a role's model; None if the role has none.
-
-    Raises:
-        StorageCorrupt: The file of choices is damaged.
-    """
+    """Returns the name of a role's model; None if the role has none."""
     chosen = store.chosen(role)
     if chosen is not None and _is_removed(store, role, chosen):
         chosen = None

@@ -91,8 +91,6 @@ class RemoteRegistry:
     """The state of every remote, updated by the outcome of requests. For the event loop; any thread may read.
 
     Args:
-        states: The remotes, by name.
-        events: Records changes of circuit breakers.
         clock: Monotonic seconds.
     """
 
@@ -111,12 +109,10 @@ class RemoteRegistry:
         self.record_attempt(state)
 
     def record_attempt(self, state: RemoteState) -> None:
-        """Records that a request is sent; the breaker must have allowed it."""
         now = self.clock()
         self._set_breaker(state, state.breaker.on_attempt(now), now)
 
     def record_success(self, state: RemoteState) -> None:
-        """Records that a request succeeded."""
         now = self.clock()
         self._set_breaker(state, state.breaker.on_success(now), now)
 
@@ -130,7 +126,6 @@ class RemoteRegistry:
         self._set_breaker(state, state.breaker.on_failure(now), now)
 
     async def close(self) -> None:
-        """Closes all connections."""
         for state in self.states.values():
             await state.remote.close()
 
@@ -148,17 +143,8 @@ class OffloadContext:
     """What all hedged requests share.
 
     Args:
-        local: This box's generator.
-        states: The remotes, by name.
-        timeouts: The operator's timeouts.
         redactor: Redacts requests of collections that leave only redacted.
-        events: Records decisions in the audit log.
-        usage: Counts what clients used.
         clock: Monotonic seconds.
-
-    Attributes:
-        loop: Where remotes are called and callbacks run.
-        remotes: The state of the remotes.
     """
 
     def __init__(
@@ -196,27 +182,20 @@ class OffloadContext:
 
     @property
     def can_redact(self) -> bool:
-        """Whether redaction patterns are configured."""
         return bool(self._redactor)
 
     def serialize(
         self, state: RemoteState, request: GenerationRequest, prompt: PromptText
     ) -> tuple[bytes, ReplyRestorer]:
-        """Returns the exact bytes for a remote, and what restores its reply.
-
-        Raises:
-            PermissionDenied: The collection's rule forbids sending it.
-        """
+        """Returns the exact bytes for a remote, and what restores its reply."""
         outbound, restorer = build(request, prompt, self.local.vocabulary, self._salt, self._redactor)
         return state.remote.serialize(outbound), restorer
 
     def record_answer(self, state: RemoteState) -> None:
-        """Records that a remote completed an answer."""
         state.answers += 1
         self.remotes.record_success(state)
 
     def measure_local(self, request: GenerationRequest, generated: Generated) -> None:
-        """Adds a local answer to the latency model."""
         if generated.first_token_s is None or not generated.usage.model_steps:
             return
         finish = generated.queue_s + generated.compute_s
@@ -225,14 +204,12 @@ class OffloadContext:
         self._local_latency.observe(sample)
 
     def local_estimate(self, request: GenerationRequest, prompt_tokens: int) -> Estimate:
-        """Predicts a request that the local generator would receive now."""
         load = self.local.stats()
         return self._local_latency.estimate(
             prompt_tokens, request.sampling.max_tokens, load.slots_busy + load.waiting, max(1, load.slots)
         )
 
     def has_free_slot(self) -> bool:
-        """Whether the local generator would start a request at once."""
         load = self.local.stats()
         return load.waiting == 0 and load.slots_busy < load.slots
 
@@ -243,6 +220,5 @@ class OffloadContext:
         return round(max(lengths, default=_DEFAULT_ANSWER_TOKENS))
 
     def supports(self, state: RemoteState, request: GenerationRequest) -> bool:
-        """Whether a remote is used for generation and supports this format."""
         redacted = request.offload is OffloadRule.REDACTED
         return OffloadUse.GENERATE in state.remote.uses and state.remote.supports(request.format, redacted)

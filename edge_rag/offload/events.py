@@ -35,12 +35,10 @@ class OffloadEventRecorder:
         self._audit = audit
 
     def placed(self, request: GenerationRequest, inputs: RoutingInputs, decision: RoutingDecision, now: float) -> None:
-        """Records where an answer is generated."""
         reason = f"generating {_PLACES[decision.place]}: {decision.reason}"
         self._record(AuditEventKind.PLACED, request, reason, numbers(inputs), now)
 
     def sent(self, request: GenerationRequest, remote: str, body: bytes, passages: int, now: float) -> None:
-        """Records that a request was sent to a remote."""
         form = "redacted" if request.offload is OffloadRule.REDACTED else "unredacted"
         reason = f"sent to {remote}, {form}, SHA-256 {hashlib.sha256(body).hexdigest()}"
         self._record(AuditEventKind.SENT, request, reason, {"bytes": len(body), "passages": passages}, now)
@@ -52,11 +50,9 @@ class OffloadEventRecorder:
     def taken_over(
         self, request: GenerationRequest, remote: str, problem: str, values: Mapping[str, float], now: float
     ) -> None:
-        """Records that the local generator continues a remote's answer."""
         self._record(AuditEventKind.TAKEN_OVER, request, f"continues locally; {remote}: {problem}", values, now)
 
     def breaker(self, remote: str, state: BreakerState, values: Mapping[str, float], now: float) -> None:
-        """Records that a circuit breaker changed its state."""
         reason = f"{remote} {_BREAKERS[state]}"
         self._audit.record(AuditEvent(AuditEventKind.BREAKER, None, "", None, reason, values, now))
 
@@ -75,31 +71,26 @@ class EncoderEventRecorder:
     def placed(
         self, context: RequestContext, inputs: EncoderRoutingInputs, decision: RoutingDecision, now: float
     ) -> None:
-        """Records where texts are encoded."""
         reason = f"{_WORK[inputs.work]} {_PLACES[decision.place]}: {decision.reason}"
         self._record(AuditEventKind.PLACED, context, reason, encoding_numbers(inputs), now)
 
     def sent(
         self, context: RequestContext, remote: str, work: EncoderWork, body: bytes, texts: int, now: float
     ) -> None:
-        """Records that texts were sent to a remote."""
         reason = f"sent to {remote} for {_WORK[work]}, unredacted, SHA-256 {hashlib.sha256(body).hexdigest()}"
         self._record(AuditEventKind.SENT, context, reason, {"bytes": len(body), "texts": texts}, now)
 
     def hedged(self, context: RequestContext, work: EncoderWork, waited_s: float, now: float) -> None:
-        """Records that the local encoder started the same work."""
         reason = f"{_WORK[work]} also locally: the remote takes longer than usual"
         self._record(AuditEventKind.HEDGED, context, reason, {"waited_s": waited_s}, now)
 
     def taken_over(
         self, context: RequestContext, work: EncoderWork, remote: str, problem: str, texts: int, now: float
     ) -> None:
-        """Records that the local encoder does the work of a remote that failed."""
         reason = f"{_WORK[work]} locally; {remote}: {problem}"
         self._record(AuditEventKind.TAKEN_OVER, context, reason, {"texts": texts}, now)
 
     def incompatible(self, remote: str, work: EncoderWork, problem: str, now: float) -> None:
-        """Records that a remote is excluded from this work, independently of its breaker."""
         self._record(AuditEventKind.BREAKER, NO_CONTEXT, f"{remote} is not used for {_WORK[work]}: {problem}", {}, now)
 
     def _record(

@@ -52,13 +52,11 @@ class RetrievalCosts:
         self._wordings: dict[tuple[str, bool], float] = {}
 
     def cost(self, request: RetrievalRequest) -> float:
-        """Returns the cost of a retrieval: the wordings of its question, its filter and the hits it reads."""
         extras = _FILTER * (request.filter is not None) + _EXPLAIN * request.explain
         wordings = self._wordings.get(_kind(request), _expected(request))
         return wordings * (_SEARCH + _question(request.question)) + extras + request.limit / _HITS_PER_TOKEN
 
     def learn(self, request: RetrievalRequest, retrieved: Retrieved) -> None:
-        """Counts the wordings of a retrieval that is done."""
         kind, count = _kind(request), 1.0 + len(retrieved.others)
         if kind not in self._wordings and len(self._wordings) >= _MAX_KINDS:
             self._wordings.clear()
@@ -78,7 +76,6 @@ def rerank_cost(request: RerankRequest, unread_characters: int | None = None) ->
     """Returns the cost of a reranking: the wordings of its question, and the passages that are not yet encoded.
 
     Args:
-        request: The request.
         unread_characters: Characters of these passages; None if all have to be encoded.
     """
     hits = request.retrieved.hits

@@ -28,7 +28,6 @@ class EventBuffer(Generic[Event]):
     produces before the pause takes effect, one engine step's worth, come on top.
 
     Args:
-        loop: The reader's event loop; the buffer is constructed on its thread.
         capacity: Unread events at which the generator is paused, at least 2.
     """
 

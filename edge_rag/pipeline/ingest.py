@@ -62,7 +62,6 @@ class IngestObserver:
     """What is told about ingested documents.
 
     Attributes:
-        on_outcome: Called with every outcome, on the thread that ingested the document.
         on_charged: Called with an owner and the seconds of parsing, chunking and embedding of a document.
     """
 
@@ -86,12 +85,7 @@ class Ingest:
     """Ingests documents, directly and as jobs. May be used from any thread.
 
     Args:
-        store: Stores jobs and accepted documents.
-        library: Stores ingested documents.
-        observer: Is told about documents.
         pause: Waits while queries are answered.
-        capacity: Most documents whose callers wait.
-        limits: How much is in work at once.
         clock: Monotonic seconds.
     """
 
@@ -125,15 +119,6 @@ class Ingest:
         """Stores one document. With any outcome but REJECTED it is durable on return.
 
         A caller that is cancelled takes its document along: it is removed from the queue, or its ingest is ended.
-
-        Args:
-            upload: The document.
-            trace: Gets the span of the stage.
-
-        Raises:
-            Overloaded: The queue is full, or the owner has its part of it.
-            StorageError: The data directory failed.
-            NotReady: The daemon is shutting down.
         """
         with trace.stage("ingest") as span:
             waiting = self._submit(upload)
@@ -147,22 +132,17 @@ class Ingest:
             return timed.value
 
     def snapshot(self) -> StageSnapshot:
-        """Returns the counts of documents whose callers wait."""
         with self._lock:
             waiting = len(self._direct)
             return StageSnapshot("ingest", waiting, self._capacity, self._running, self._completed, self._refused)
 
     def start(self, owner: str) -> Job:
-        """Creates a job of an identity, given by name; it is written with its first document."""
         return self._store.start(owner)
 
     def accept(self, job_id: JobId, upload: Upload) -> JobDocument:
         """Accepts a document for later ingest; durable on return.
 
         Raises:
-            StorageFull: The spool or the disk is full.
-            JobClosed: The job was cancelled.
-            StorageError: The data directory failed; the document was not accepted.
             NotReady: The daemon is shutting down.
         """
         if self._draining:
@@ -172,17 +152,12 @@ class Ingest:
         return document
 
     def finish_uploads(self, job_id: JobId) -> Job:
-        """Closes a job for further documents and returns it."""
         self._store.finish_uploads(job_id)
         self._notify()
         return self.job(job_id)
 
     def cancel(self, job_id: JobId) -> Job:
-        """Cancels a job: its waiting documents are not stored, and one in work is ended.
-
-        Raises:
-            JobNotFound: There is no such job.
-        """
+        """Cancels a job: its waiting documents are not stored, and one in work is ended."""
         job = self._store.cancel(job_id)
         for task in self._scheduler.tasks:
             if task.document.job_id == job_id:
@@ -191,11 +166,6 @@ class Ingest:
         return job
 
     def job(self, job_id: JobId) -> Job:
-        """Returns a job.
-
-        Raises:
-            JobNotFound: There is no such job.
-        """
         return self._with_forecast(self._store.job(job_id))
 
     def jobs(self, limit: int, within: frozenset[str] | None) -> tuple[Job, ...]:
@@ -206,11 +176,9 @@ class Ingest:
         """Yields a job's history as it happens; ends with the job.
 
         Args:
-            job_id: The job.
             cursor: Number of the change to begin after; 0 for all changes.
 
         Raises:
-            JobNotFound: There is no such job.
             NotReady: The daemon is shutting down.
         """
         with self._followers.follow() as woken:
@@ -230,7 +198,6 @@ class Ingest:
                 await woken.wait()
 
     def drain(self) -> None:
-        """Ends all ``follow`` streams, refuses further documents and ends documents of jobs, which stay queued."""
         self._draining = True
         for task in self._scheduler.tasks:
             if task.document.job_id is not None:
@@ -253,7 +220,6 @@ class Ingest:
     # The source of the scheduler.
 
     def owners(self) -> list[str]:
-        """Returns the names of those who have documents waiting; see ``TaskSource``."""
         with self._lock:
             owners = {each.queued.owner for each in self._direct.values()}
         return sorted(owners.union(() if self._draining else self._store.owners()))
@@ -329,12 +295,7 @@ class Ingest:
                 self._completed += 1
 
     def _run_accepted(self, ticket: Ticket, task: ScheduledTask) -> None:
-        """Stores a document of a job, or completes it as rejected.
-
-        Raises:
-            StorageError: The data directory failed; the document keeps waiting.
-            NotReady, RequestCancelled: The task was ended; the document keeps waiting unless its job was cancelled.
-        """
+        """Stores a document of a job, or completes it as rejected."""
         name = task.document.name
         outcome: IngestOutcome | None
         try:

@@ -27,7 +27,6 @@ class CostModel:
 
     @property
     def is_measured(self) -> bool:
-        """Whether a document was measured."""
         return self._count > 0
 
     def add(self, size_bytes: int, seconds: float) -> None:
@@ -66,7 +65,6 @@ class Speed:
         self._worked = self._passed = 0.0
 
     def add(self, worked_s: float, passed_s: float) -> None:
-        """Adds an interval in which documents were in work."""
         self._worked = _MEMORY * self._worked + worked_s
         self._passed = _MEMORY * self._passed + passed_s
 
@@ -98,7 +96,6 @@ def forecast(job_id: JobId, backlogs: Sequence[JobBacklog], costs: CostModel, sp
     the time that this owner gets until then, because all get equal shares.
 
     Args:
-        job_id: The job.
         backlogs: What waits of all jobs, in order of their start.
         costs: Estimates seconds; until it is measured, documents are weighed by their number.
         speed: Seconds of work in a second.

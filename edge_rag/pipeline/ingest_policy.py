@@ -36,10 +36,7 @@ class IngestLimits:
     """How much is in work at once.
 
     Attributes:
-        in_work: Documents in work; with two or more, one place is left to owners that have none.
-        parsers: Documents that are parsed; with two or more, one is left to owners that have no document in a parser.
         large: Large documents in work; an owner has one at most.
-        of_owner: Documents of one owner's jobs in work, and as many of those that it waits for.
     """
 
     in_work: int = 4
@@ -50,24 +47,17 @@ class IngestLimits:
 
 @dataclass(frozen=True, slots=True)
 class DocumentInWork:
-    """A document in work.
-
-    Attributes:
-        document: The document.
-        parsing: Whether it is being parsed.
-    """
+    """A document in work."""
 
     document: QueuedDocument
     parsing: bool
 
 
 def rank(document: QueuedDocument) -> int:
-    """Returns the position among the documents of an owner and collection: those of a lower rank go first."""
     return document.order + min(document.size_bytes // SIZE_STEP_BYTES, MAX_OVERTAKEN)
 
 
 def is_large(document: QueuedDocument) -> bool:
-    """Returns whether a document is large."""
     return document.size_bytes > LARGE_BYTES
 
 
@@ -89,7 +79,6 @@ class IngestShares(Generic[_Key]):
         return self.debt(key), self._turns.get(key, 0)
 
     def begin(self, key: _Key) -> None:
-        """Begins a turn. A sharer that had none for a while has no claim to the time before."""
         start = max(self._virtual, self._finish.get(key, 0.0))
         self._virtual, self._finish[key] = start, start
         self._turns[key] = next(self._numbers)
@@ -122,13 +111,8 @@ def choose_document(
     Two documents of the same name in the same collection are never in work together.
 
     Args:
-        owners: Names of those who have documents waiting.
         waiting: Returns the documents of an owner that may be chosen: of each name in a collection the oldest only.
             Called for as few owners as possible.
-        in_work: Documents in work.
-        by_owner: What each owner had.
-        by_collection: What each collection of an owner had.
-        limits: How much is in work at once.
     """
     names = {(each.document.collection, each.document.name) for each in in_work}
     for owner in sorted(owners, key=by_owner.turn):
@@ -145,7 +129,6 @@ def choose_document(
 
 
 def _has_place(owner: str, in_work: Sequence[DocumentInWork], limits: IngestLimits) -> bool:
-    """Returns whether there is a place and a parser for an owner, given what is left to others."""
     own = [each for each in in_work if each.document.owner == owner]
     left = limits.in_work - len(in_work) - (len(own) > 0)
     parsers_left = limits.parsers - sum(each.parsing for each in in_work) - any(each.parsing for each in own)
@@ -153,7 +136,6 @@ def _has_place(owner: str, in_work: Sequence[DocumentInWork], limits: IngestLimi
 
 
 def _may_begin(document: QueuedDocument, in_work: Sequence[DocumentInWork], limits: IngestLimits) -> bool:
-    """Returns whether a document may begin beside others of its owner and kind."""
     own = [each.document for each in in_work if each.document.owner == document.owner]
     if sum((each.job_id is None) == (document.job_id is None) for each in own) >= limits.of_owner:
         return False

@@ -35,14 +35,7 @@ Pause = Callable[[float, Callable[[], bool]], None]
 class ScheduledTask:
     """A document whose ingest was chosen; implements ``IngestTask``.
 
-    Args:
-        scheduler: Its scheduler.
-        document: What the scheduler knows of it.
-        run: Ingests it. StorageError means that it keeps waiting, and is tried again.
-
     Attributes:
-        document: As given.
-        work: What is being done.
         charged_s: Work on it so far, seconds.
     """
 
@@ -64,7 +57,6 @@ class ScheduledTask:
 
     @property
     def is_ended(self) -> bool:
-        """Whether ``end`` was called."""
         return self._reason is not None
 
     def end(self, reason: EdgeRagError) -> None:
@@ -79,7 +71,6 @@ class ScheduledTask:
         self._scheduler.wake()
 
     def check(self) -> None:
-        """Raises the error that it was ended with, if any; see ``IngestTask``."""
         if self._reason is not None:
             raise self._reason
 
@@ -101,12 +92,10 @@ class ScheduledTask:
 
     @contextmanager
     def embedding(self) -> Iterator[None]:
-        """Holds the embedder; see ``IngestTask``."""
         with self._scheduler.turn(self):
             yield
 
     def pause(self, worked_s: float) -> None:
-        """Holds the embedder while queries are answered; see ``IngestTask``."""
         with self._scheduler.turn(self):
             self._scheduler.pause(worked_s, lambda: self.is_ended)
 
@@ -116,11 +105,9 @@ class ScheduledTask:
         self._scheduler.charge(self.document, seconds)
 
     def report(self, phase: IngestPhase, done: int, total: int) -> None:
-        """Records progress; see ``IngestTask``."""
         self.set_work(IngestWork(self.work.job_id, self.work.name, phase, done, total))
 
     def set_work(self, work: IngestWork) -> None:
-        """Records what is being done."""
         if work != self.work:
             self.work = work
             self._scheduler.on_progress()
@@ -158,9 +145,7 @@ class IngestScheduler:
     """Chooses documents and runs their ingest on threads of its own. May be used from any thread.
 
     Args:
-        limits: How much is in work at once.
         pause: Waits while queries are answered.
-        on_progress: Called when a task begins, reports progress or ends; returns at once.
         on_ended: Called with an owner and the seconds of work on a document of it that left work.
         clock: Monotonic seconds.
     """
@@ -199,7 +184,6 @@ class IngestScheduler:
         ]
 
     def start(self, source: TaskSource) -> None:
-        """Begins to ingest what waits."""
         self._source = source
         for thread in self._threads:
             thread.start()
@@ -212,7 +196,6 @@ class IngestScheduler:
 
     @property
     def tasks(self) -> tuple[ScheduledTask, ...]:
-        """Tasks in work, the earliest begun first."""
         with self._changed:
             return tuple(self._tasks)
 
@@ -230,11 +213,7 @@ class IngestScheduler:
 
     @contextmanager
     def turn(self, task: ScheduledTask) -> Iterator[None]:
-        """Holds the embedder for the block; owners that had the least go first.
-
-        Raises:
-            NotReady, RequestCancelled: The task was ended.
-        """
+        """Holds the embedder for the block; owners that had the least go first."""
         with self._changed:
             self._turn_number += 1
             mine = task, self._turn_number

@@ -22,8 +22,6 @@ class PageService:
     """Draws pages of documents and finds ranges of their text. Used from one event loop.
 
     Args:
-        pages: Draws them.
-        waiting: Capacity of the queue.
         clock: Monotonic seconds.
     """
 
@@ -42,24 +40,14 @@ class PageService:
         marked: tuple[int, int] | None,
         caller: RequestContext,
     ) -> Timed[PagePicture]:
-        """Draws a page; see ``PageImages.picture``.
-
-        Raises:
-            Overloaded: Too many requests wait, or too many of this caller.
-            DeadlineExceeded: The deadline passed.
-            NotReady: The daemon is shutting down.
-            EdgeRagError: As for ``PageImages.picture``.
-        """
         return await self._run(partial(self._pages.picture, collection, document, page, width, marked), caller)
 
     async def boxes(
         self, collection: str, document: str, page: int, start: int, end: int, caller: RequestContext
     ) -> Timed[MarkedPage]:
-        """Finds a range of a document's text on a page; see ``picture`` and ``PageImages.boxes``."""
         return await self._run(partial(self._pages.boxes, collection, document, page, start, end), caller)
 
     def close(self) -> None:
-        """Fails requests that wait with NotReady."""
         self._stage.close()
 
     async def _run(self, work: Callable[[], _T], caller: RequestContext) -> Timed[_T]:

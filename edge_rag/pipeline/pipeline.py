@@ -66,11 +66,6 @@ class StageLimits:
     """Bounds of the batch stages and of each answer's event buffer.
 
     Attributes:
-        retriever_queue: Capacity of the retriever's queue, questions.
-        retriever_batch: Largest batch of the retriever, questions.
-        reranker_queue: Capacity of the reranker's queue, questions.
-        reranker_batch: Largest batch of the reranker, questions.
-        candidates: Passages that the retriever returns to the reranker.
         event_buffer: Unread events of an answer at which its generation is paused, at least 2.
     """
 
@@ -129,8 +124,6 @@ class _Rewriting:
 
     Attributes:
         text: The question as it stands alone; None if it is not to be searched for.
-        usage: What it used.
-        stage: The time it took.
     """
 
     text: str | None
@@ -139,13 +132,7 @@ class _Rewriting:
 
 
 class AnswerStream:
-    """The events of one answer in order. Ends after ``Finished`` or raises the error of the request.
-
-    Args:
-        task: Runs the stages and fills the buffer.
-        events: The buffer.
-        shared: What the stream and the task tell each other.
-    """
+    """The events of one answer in order. Ends after ``Finished`` or raises the error of the request."""
 
     def __init__(self, task: asyncio.Task[None], events: EventBuffer[AnswerEvent], shared: _Shared) -> None:
         self._task = task
@@ -168,12 +155,6 @@ class AnswerStream:
             self._task.cancel()
 
     async def __aiter__(self) -> AsyncIterator[AnswerEvent]:
-        """Yields the events.
-
-        Raises:
-            EdgeRagError: The request failed; events already yielded stay valid. After SlowConsumer the unread events
-                are dropped.
-        """
         while (event := await self._events.get()) is not None:
             if self._failed_as_slow_consumer():
                 break
@@ -188,16 +169,10 @@ class Pipeline:
     """The query path. Used from one event loop.
 
     Args:
-        retriever: Finds passages.
-        reranker: Orders them.
-        generator: Generates answers.
-        limits: Bounds of the batch stages.
-        audit: Receives the audit events of the batch stages.
         clock: Monotonic seconds.
         ingest_yield: Counts the questions in flight; None for a private count.
         busy: Returns a context manager that is entered while the named stage computes a batch.
         prefetch: Called with the likely generation request while the reranker computes; on another thread.
-        surroundings: Reads the stored text around a passage that may be quoted; called on another thread.
         rewrite: Continues a conversation by the language model of this box, called on another thread; None if it does
             not rewrite questions.
     """
@@ -249,7 +224,6 @@ class Pipeline:
         )
 
     def ask(self, query: Query, trace: CallTrace = UNTRACED) -> AnswerStream:
-        """Starts answering a question; the trace gets one span per stage."""
         events, shared = EventBuffer[AnswerEvent](asyncio.get_running_loop(), self._event_buffer), _Shared()
         answering = self._answer(query, events, shared, trace)
         task = asyncio.create_task(answering, name=f"ask-{query.request_id}")
@@ -262,13 +236,7 @@ class Pipeline:
         submit: Callable[[Callable[[GenerationEvent], None]], GenerationHandle],
         trace: CallTrace = UNTRACED,
     ) -> AnswerStream:
-        """Starts continuing a conversation; the trace gets a span of the generator.
-
-        Args:
-            request: The conversation.
-            submit: Admits it to a generator, which calls the given listener; called on another thread.
-            trace: The call's trace.
-        """
+        """Starts continuing a conversation; the trace gets a span of the generator."""
         events, shared = EventBuffer[AnswerEvent](asyncio.get_running_loop(), self._event_buffer), _Shared()
         context = RequestContext(request.request_id, request.client, request.priority, request.deadline)
 
@@ -284,11 +252,6 @@ class Pipeline:
         return AnswerStream(task, events, shared)
 
     async def search(self, query: SearchQuery, trace: CallTrace = UNTRACED) -> SearchResult:
-        """Finds passages; the trace gets one span per stage.
-
-        Raises:
-            EdgeRagError: The search failed.
-        """
         with self._ingest_yield.query():
             return await self._search(query, trace)
 
@@ -327,13 +290,7 @@ class Pipeline:
         """Orders the passages of another box, in the same queue as this box's questions.
 
         Args:
-            request: The passages and the question.
             deadline: Seconds on the clock, or None.
-
-        Raises:
-            Overloaded: The queue is full.
-            DeadlineExceeded: The deadline passed.
-            EdgeRagError: The reranker failed.
         """
         context = replace(request.context, deadline=deadline)
         return await self._run("reranker", self._reranking, request, context)
@@ -343,7 +300,6 @@ class Pipeline:
         return self._retrieving.snapshot(), self._reranking.snapshot()
 
     def close(self) -> None:
-        """Closes the batch stages. The owner of the generator closes that."""
         self._retrieving.close()
         self._reranking.close()
         self._preparing.close()
@@ -443,7 +399,6 @@ class Pipeline:
         return _Rewriting(written, generated.usage, StageTime("rewriter", generated.queue_s, generated.compute_s))
 
     def _submit(self, request: GenerationRequest, listener: Callable[[GenerationEvent], None]) -> GenerationHandle:
-        """Submits a request to the generator, with what is around the passages if they are to be quoted."""
         if request.mode is AnswerMode.QUOTE:
             passages = tuple(
                 replace(each, passage=replace(each.passage, surroundings=self._surroundings(each.passage)))
@@ -574,7 +529,6 @@ def _generation_request(query: Query, retrieved: Retrieved, ranked: Reranked) ->
 
 
 def _other_wordings(retrieved: Retrieved) -> tuple[str | None, str | None]:
-    """Returns which standalone and corrected wordings were searched for."""
     wordings = retrieved.wordings
     return (None, None) if wordings is None else (wordings.standalone, wordings.corrected)
 

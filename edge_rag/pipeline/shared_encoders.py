@@ -37,8 +37,6 @@ class EncoderServiceLimits:
     """Queue capacities for requests of peers; one peer may fill as much as ``may_hold_more`` says.
 
     Attributes:
-        passages: Requests to embed passages.
-        questions: Requests to embed questions.
         reranks: Requests to rerank, running ones included. They share the queue of this box's own questions, which
             therefore wait for one batch of them at most.
     """
@@ -52,16 +50,8 @@ class EncoderService:
     """Embeds and reranks for peers. Used from one event loop.
 
     Args:
-        embedder: The embedder.
-        reranker: Identity of the reranker's scores.
         rerank: Orders passages in the pipeline's reranker stage, before a deadline.
-        ingest_yield: Counts peers' questions as queries; peers' passages yield to queries.
-        limits: Queue capacities.
         clock: Monotonic seconds.
-
-    Attributes:
-        reranker: Identity of the reranker's scores.
-        closing: Set as soon as the service closes.
     """
 
     def __init__(
@@ -100,12 +90,10 @@ class EncoderService:
 
     @property
     def embedder(self) -> str:
-        """Identity of the embedder's vectors."""
         return self._embedder.name
 
     @property
     def dimension(self) -> int:
-        """Length of a vector."""
         return self._embedder.dimension
 
     def count_tokens(self, texts: Sequence[str]) -> int:
@@ -117,41 +105,24 @@ class EncoderService:
         """Embeds passages, a few at a time. A cancelled request ends after its current step.
 
         Args:
-            texts: The passages.
             caller: The peer, which has a fair share, and its deadline.
 
         Returns:
             float32 [texts, dimension], each row of length 1.
-
-        Raises:
-            Overloaded: Too many requests wait, or too many of this peer.
-            DeadlineExceeded: The deadline passed.
-            InferenceFailed: The model failed.
-            NotReady: The daemon is shutting down.
         """
         return await asyncio.wrap_future(self._passages.submit(texts, caller.deadline, caller))
 
     async def embed_questions(self, texts: Texts, caller: RequestContext) -> Timed[Vectors]:
-        """Embeds questions; see ``embed_passages``."""
         with self._ingest_yield.query():
             return await asyncio.wrap_future(self._questions.submit(texts, caller.deadline, caller))
 
     async def rerank(self, request: RerankRequest, deadline: float | None) -> Timed[Reranked]:
-        """Orders passages. Of a long question the reranker reads an excerpt.
-
-        Raises:
-            Overloaded: Too many requests wait, or too many of this peer.
-            DeadlineExceeded: The deadline passed.
-            InferenceFailed: A model failed.
-            NotReady: The daemon is shutting down.
-        """
         with self._ingest_yield.query(), self._rerank_slot(request.context.client):
             weights = request.retrieved.term_weights
             read = await asyncio.to_thread(excerpt, request.question, lambda text: weights, self._embedder.count_tokens)
             return await self._rerank(replace(request, question=read), deadline)
 
     def close(self) -> None:
-        """Fails queued requests with NotReady, and running ones after their current slice."""
         self.closing.set()
         self._passages.close()
         self._questions.close()

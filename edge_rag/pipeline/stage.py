@@ -32,7 +32,6 @@ class Timed(Generic[Out]):
     """A result with its times.
 
     Attributes:
-        value: The result.
         queue_s: Time in the queue and between its steps, seconds.
         compute_s: Time of its batch or of its steps, seconds; each request of a batch counts all of it.
     """
@@ -48,7 +47,6 @@ class WorkLimit(Generic[In, Out]):
 
     Attributes:
         cost: Returns the estimated cost of a request, more than 0, in a unit of the stage's own. Any thread.
-        most: Largest cost of a batch of several requests. A request that costs more is computed alone.
         steps: Computes one request in steps; yields between them and returns the result. Requests that cost more than
             ``most`` are computed so, one at a time, and others run between the steps. None if that is not possible.
     """
@@ -84,11 +82,9 @@ class Stage(Generic[In, Out]):
     estimated from its cost and charged as measured; those of a batch share its time by their costs.
 
     Args:
-        name: Name of the stage, as it appears in timings and errors.
         work: Computes a batch and returns one entry per request, in order. An exception as an entry fails that request;
             a raised exception fails the whole batch.
         capacity: Capacity of the queue, requests; one client cannot fill it while others come.
-        max_batch: Largest batch, requests.
         clock: Monotonic seconds.
         busy: Returns a context manager that is entered while a batch is computed.
         limit: Bounds the cost of a batch; None for equal requests, of which only the number is bounded.
@@ -127,7 +123,6 @@ class Stage(Generic[In, Out]):
         """Queues a request. Cancelling the future removes it from the queue; a batch that has begun is completed.
 
         Args:
-            request: The request.
             deadline: ``clock()`` seconds after which it is not started, or None.
             caller: Its client has a fair share of the stage; its priority orders the client's own requests.
 
@@ -155,7 +150,6 @@ class Stage(Generic[In, Out]):
         return future
 
     def snapshot(self) -> StageSnapshot:
-        """Returns the stage's counts."""
         with self._changed:
             waiting, running = len(self._queue), self._running + (self._stepped is not None)
             return StageSnapshot(self._name, waiting, self._capacity, running, self._completed, self._refused)
@@ -204,7 +198,6 @@ class Stage(Generic[In, Out]):
                 self._changed.wait()
 
     def _first(self) -> Queued[_Item[In, Out]] | None:
-        """Returns the next entry that can be started; those that nobody waits for are dropped."""
         while (entry := self._queue.first(self._may_start)) is not None:
             item = entry.value
             expired = item.deadline is not None and item.deadline <= self._clock()
@@ -317,7 +310,6 @@ class StageEventRecorder:
     """Records one audit event for each stage that a question passes, or that ends it.
 
     Args:
-        audit: Receives the events.
         clock: Monotonic seconds.
     """
 
@@ -326,7 +318,6 @@ class StageEventRecorder:
         self._clock = clock
 
     def completed(self, query: Query, stage: str, timed: Timed[Any]) -> None:
-        """Records that a stage has completed a question."""
         numbers = {"queue_s": timed.queue_s, "compute_s": timed.compute_s}
         self._record(AuditEventKind.STAGE_DONE, query, f"the {stage} is done", numbers)
 

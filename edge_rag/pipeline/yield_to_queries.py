@@ -71,7 +71,6 @@ class IngestYield:
                 self._idle.wait(min(left, QUIET_S if self._queries else quiet_in))
 
     def close(self) -> None:
-        """Ends all waits; later ones return at once."""
         with self._idle:
             self._closed = True
             self._idle.notify_all()

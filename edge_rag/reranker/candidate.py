@@ -22,18 +22,11 @@ from edge_rag.runtime.encoder.token_vectors import TokenVectors
 
 
 def model_text(passage: Passage) -> str:
-    """Returns the model input of a passage: the headings above it, outermost first, then its text."""
     return "\n".join((*passage.context, passage.text))
 
 
 def in_steps(texts: Sequence[str], characters: int, each: int = 0) -> Iterator[list[str]]:
-    """Yields texts in order, in groups of at least so many characters; the last one may have fewer.
-
-    Args:
-        texts: The texts.
-        characters: Characters of a group.
-        each: Characters that are read with each text.
-    """
+    """Yields texts in order, in groups of at least so many characters; the last one may have fewer."""
     step: list[str] = []
     size = 0
     for text in texts:
@@ -52,7 +45,6 @@ class LookUp:
 
     Attributes:
         label: Character range of the term that it defines; None without one.
-        terms: Index terms of the label.
         keys: Index terms of each of the names by which it is looked up: the term, or the first cell of its row.
     """
 
@@ -61,7 +53,6 @@ class LookUp:
     keys: tuple[frozenset[str], ...] = ()
 
     def named(self, term_weights: Mapping[str, float]) -> float:
-        """Returns the largest share of the question's term weight of a key of which the question has every word."""
         return max((coverage(key, term_weights) for key in self.keys if key <= term_weights.keys()), default=0.0)
 
 
@@ -73,13 +64,8 @@ class EncodedPassage:
     """The part of a passage's comparison that does not depend on the question.
 
     Attributes:
-        vectors: Token vectors of ``model_text``.
         counts: How often each index term of ``model_text`` occurs.
-        length: Index terms of ``model_text``.
         sentences: Character range of each sentence in the passage's text, and its index terms.
-        look_ups: What each sentence is looked up by.
-        section: What its section is looked up by.
-        bytes: Approximate memory.
     """
 
     vectors: TokenVectors
@@ -115,8 +101,6 @@ def _sentences(
     """Yields the sentences of a text with their index terms.
 
     Args:
-        text: The text.
-        spans: Its sentences.
         terms: Terms of what the text is the end of, in order.
         shift: Characters before the text there.
     """
@@ -133,7 +117,6 @@ def _sentences(
 
 
 def _look_ups(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[LookUp]:
-    """Yields what each sentence of a text is looked up by."""
     for span, label in zip(spans, labels_of(text, spans), strict=True):
         found = tuple(key for key in map(_terms, keys_of(text, span, label)) if key)
         if label is None and not found:
@@ -155,8 +138,6 @@ class RerankCandidate:
     """A passage compared with a question, token by token.
 
     Attributes:
-        passage: The passage.
-        encoded: The encoded passage.
         cosines: float32 [question tokens, passage tokens], cosine similarities.
     """
 
@@ -176,11 +157,6 @@ def compare(
     question: TokenVectors, passages: Sequence[Passage], encoded: Sequence[EncodedPassage]
 ) -> tuple[RerankCandidate, ...]:
     """Compares a question with all of its passages in one matrix product.
-
-    Args:
-        question: Token vectors of the question.
-        passages: The passages.
-        encoded: The encoded passages.
 
     Returns:
         One candidate per passage, in order.
@@ -228,7 +204,6 @@ class PassageCache:
 
     @property
     def bytes(self) -> int:
-        """Approximate memory in use."""
         return self._bytes
 
     def __contains__(self, passage: Passage) -> bool:
@@ -236,7 +211,6 @@ class PassageCache:
         return _key(passage) in self._entries
 
     def get(self, passage: Passage) -> EncodedPassage | None:
-        """Returns the encoded passage if it is cached."""
         key = _key(passage)
         found = self._entries.get(key)
         if found is not None:

@@ -24,11 +24,7 @@ Floats = NDArray[np.float32]
 
 
 class TokenCentres:
-    """An encoder's mean token vectors of questions and of sentences by script. For one thread at a time.
-
-    Args:
-        vectorizer: The encoder.
-    """
+    """An encoder's mean token vectors of questions and of sentences by script. For one thread at a time."""
 
     def __init__(self, vectorizer: TokenVectorizer) -> None:
         self._vectorizer = vectorizer
@@ -40,15 +36,10 @@ class TokenCentres:
         """Compares a question with candidates again, without what texts of their scripts share.
 
         Args:
-            text: The question.
             question: Its token vectors.
-            candidates: Passages.
 
         Returns:
             The candidates in their order, with the cosines of centred vectors.
-
-        Raises:
-            InferenceFailed: The encoder failed.
         """
         moved = centred(question.vectors, self._of(script_of(text))[0])
         passages = [

@@ -35,11 +35,7 @@ class CrossEncoderReranker:
         self._calibration = EncoderCalibration(vectorizer)
 
     def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
-        """Answers each request, in order; the pairs of all requests are scored in one call, each once.
-
-        Raises:
-            InferenceFailed: A model failed.
-        """
+        """Answers each request, in order; the pairs of all requests are scored in one call, each once."""
         pairs = list(dict.fromkeys(pair for request in requests for pair in _pairs(request)))
         return self._ranked(requests, dict(zip(pairs, self._scorer.score(pairs), strict=True)))
 
@@ -48,11 +44,7 @@ class CrossEncoderReranker:
         return sum(len(question) + len(text) for question, text in _pairs(request))
 
     def rerank_in_steps(self, request: RerankRequest, step_characters: int) -> Generator[None, None, Reranked]:
-        """Returns what ``rerank`` returns for one request; yields whenever about so many characters were read.
-
-        Raises:
-            InferenceFailed: A model failed.
-        """
+        """Returns what ``rerank`` returns for one request; yields whenever about so many characters were read."""
         known: dict[tuple[str, str], np.float32] = {}
         texts = list(dict.fromkeys(text for _, text in _pairs(request)))
         for step in in_steps(texts, step_characters, len(request.question)):

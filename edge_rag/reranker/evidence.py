@@ -164,13 +164,7 @@ _PAIRS: Final[Mapping[Script, Sequence[tuple[str, str]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AnswerabilityWeights:
-    """The logistic function.
-
-    Attributes:
-        coverage: Weight of the largest coverage.
-        similarity: Weight of the largest rescaled max-sim.
-        bias: Constant term.
-    """
+    """The logistic function."""
 
     coverage: float = 6.2
     similarity: float = 26.0
@@ -216,7 +210,6 @@ class Answerability:
     Attributes:
         unrelated: Max-sim of texts that do not answer, below 1.
         chance: Share of the question's term weight that such texts hold, below 1.
-        weights: The logistic function.
     """
 
     unrelated: float
@@ -244,9 +237,6 @@ class EncoderCalibration:
     value for all languages: partly it tells of the question, and high values of the best go with high values of the
     others. Where there are few candidates, as in a small collection, unrelated texts of the question's script stand in;
     their similarity is measured when first needed.
-
-    Args:
-        vectorizer: The encoder.
     """
 
     def __init__(self, vectorizer: TokenVectorizer) -> None:
@@ -255,11 +245,6 @@ class EncoderCalibration:
 
     @property
     def multilingual(self) -> bool:
-        """Whether the encoder was trained for many languages, by how close all texts are to it.
-
-        Raises:
-            InferenceFailed: The encoder failed.
-        """
         return self._similarity(Script.LATIN) >= _CLOSE
 
     def answerability(
@@ -268,12 +253,7 @@ class EncoderCalibration:
         """Returns the judge of a question.
 
         Args:
-            question: The question.
             term_weights: Weight of each of its index terms.
-            others: Candidates that are not among the best, compared with it.
-
-        Raises:
-            InferenceFailed: The encoder failed.
         """
         usual = self._similarity(Script.LATIN)
         weights = _CLOSE_WEIGHTS if self.multilingual else AnswerabilityWeights()
@@ -289,9 +269,6 @@ class EncoderCalibration:
         """Returns the judge of a question in another language than the passages, for cosines of centred vectors.
 
         Words do not count, and centred vectors leave little of a language: one value stands in for few candidates.
-
-        Args:
-            others: Candidates that are not among the best, compared with the question.
         """
         trust, similar = _likeness(others)
         own = trust * _OWN_SHARE
@@ -315,11 +292,7 @@ def _near(unrelated: float) -> float:
 
 
 def unrelated_similarity(vectorizer: TokenVectorizer, script: Script = Script.LATIN) -> float:
-    """Returns the mean max-sim of unrelated questions and sentences of a script, at most ``MOST_UNRELATED``.
-
-    Raises:
-        InferenceFailed: The encoder failed.
-    """
+    """Returns the mean max-sim of unrelated questions and sentences of a script, at most ``MOST_UNRELATED``."""
     pairs = _PAIRS[script]
     vectors = vectorizer.token_vectors([text for pair in pairs for text in pair])
     apart = [
@@ -335,7 +308,6 @@ class EvidenceWeights:
     """Weights of a sentence's evidence.
 
     Attributes:
-        overlap: Weight of the IDF overlap.
         max_sim: Weight of the late interaction.
         carried: Weight of a word that only the previous sentence or a heading above contains, 0 to 1.
         key: Weight of the share of the question's term weight that a key holds.
@@ -370,9 +342,6 @@ def weigh_sentences(
 
     Args:
         term_weights: Weight of each index term of the question.
-        candidates: All passages of the question.
-        weights: Weights of the components.
-        answerability: Rates the passages as a whole.
     """
     spans: list[list[tuple[int, int]]] = []
     coverages: list[float] = []
@@ -413,6 +382,5 @@ def weigh_sentences(
 
 
 def calibration_texts(script: Script) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the questions and the sentences of a script with which encoders are calibrated."""
     pairs = _PAIRS[script]
     return tuple(question for question, _ in pairs), tuple(sentence for _, sentence in pairs)

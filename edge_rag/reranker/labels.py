@@ -30,7 +30,6 @@ def labels_of(text: str, sentences: Sequence[Span]) -> tuple[Span | None, ...]:
     """Returns where the term is that each sentence defines; None where it defines none.
 
     Args:
-        text: The text of a passage.
         sentences: Its sentences, in order; each is within a line.
     """
     lines = list(_labelled_lines(text))
@@ -44,13 +43,7 @@ def labels_of(text: str, sentences: Sequence[Span]) -> tuple[Span | None, ...]:
 
 
 def keys_of(text: str, sentence: Span, label: Span | None) -> Iterator[str]:
-    """Yields the names by which a sentence is looked up: the term that it defines, or the first cell of its row.
-
-    Args:
-        text: The text of a passage.
-        sentence: A sentence of it.
-        label: Where its label is.
-    """
+    """Yields the names by which a sentence is looked up: the term that it defines, or the first cell of its row."""
     row = text[slice(*sentence)]
     if _DIVIDER in row:
         first = row.partition(_DIVIDER)[0]

@@ -118,7 +118,6 @@ def passage_scores(
     Args:
         interactions: Max-sim of each passage, in the retriever's order, best first.
         words: BM25 of each passage; equal values where BM25 does not count.
-        weights: Weights of the components.
 
     Returns:
         float64 [passages], larger is better. Standardized, so comparable among these passages only.
@@ -136,9 +135,6 @@ class MaxSimReranker:
 
     Args:
         vectorizer: Encodes texts to token vectors.
-        passage_weights: Weights of a passage's score.
-        evidence_weights: Weights of a sentence's evidence.
-        cache_bytes: Capacity of the passage cache.
     """
 
     def __init__(
@@ -162,15 +158,10 @@ class MaxSimReranker:
         return self._sources
 
     def attach(self, kept: KeptVectors) -> None:
-        """Takes the vectors of passages from there from now on, and keeps others there; before the first request."""
         self._kept = kept
 
     def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
-        """Answers each request, in order; the texts of all requests are encoded in one call, each once.
-
-        Raises:
-            InferenceFailed: The encoder failed.
-        """
+        """Answers each request, in order; the texts of all requests are encoded in one call, each once."""
         passages, read = self._passages(requests)
         read |= self._encode({text: passage for text, passage in passages.items() if text not in read})
         self._keep(passages, read)
@@ -189,11 +180,7 @@ class MaxSimReranker:
         )
 
     def rerank_in_steps(self, request: RerankRequest, step_characters: int) -> Generator[None, None, Reranked]:
-        """Returns what ``rerank`` returns for one request; yields whenever about so many characters were encoded.
-
-        Raises:
-            InferenceFailed: The encoder failed.
-        """
+        """Returns what ``rerank`` returns for one request; yields whenever about so many characters were encoded."""
         passages, read = self._passages((request,))
         unread = [text for text in passages if text not in read]
         for step in in_steps(unread, step_characters):
@@ -218,7 +205,6 @@ class MaxSimReranker:
         return passages, read
 
     def _encode(self, passages: Mapping[str, Passage]) -> dict[str, EncodedPassage]:
-        """Encodes passages, by their texts, and keeps their vectors."""
         vectors = self._vectorizer.passage_tokens(list(passages))
         if self._kept is not None and passages:
             self._kept.write(list(passages.values()), vectors)
@@ -302,10 +288,7 @@ def _ordered(
     """Returns the order of passages, best first, and their scores with boosts.
 
     Args:
-        retrieved: The passages.
         scores: Scores by the main wording, float64 [passages].
-        by_others: Scores by each of the others.
-        weights: Weight of the others, and places.
     """
     boosts = log_boosts(retrieved.hits)
     if not by_others:
@@ -321,5 +304,4 @@ def _ordered(
 
 
 def _wordings(request: RerankRequest) -> list[str]:
-    """Returns what is read of the wordings of a question, the main one first."""
     return [request.question, *(other.text for other in request.retrieved.others)]

@@ -25,9 +25,6 @@ def nearest_passages(
     """Returns the best passages of a question that was not answered, each with what it lacks.
 
     Args:
-        question: The question.
-        word_weights: Weight of each word of the question in the collection, as those of ``Retrieved``.
-        ranked: Its passages with their sentences.
         judged: Whether the evidence was too little; otherwise a model wrote, and nothing of it has support.
     """
     shares = relevances(ranked.passages, ranked.evidence)

@@ -33,7 +33,6 @@ class Stemmer:
 
 
 def weights_by_term(word_weights: Mapping[str, float]) -> dict[str, float]:
-    """Returns the weight of each index term among weighted words; of words with the same term the largest."""
     weights: dict[str, float] = {}
     for word, weight in word_weights.items():
         for _, _, term in terms_of(word):
@@ -96,7 +95,6 @@ def pointwise(request: RerankRequest, scores: NDArray[np.float64]) -> Reranked:
     """Returns the passages of a pointwise request in the order of their scores; equal ones in the request's order.
 
     Args:
-        request: The request.
         scores: float64 [passages], 0 to 1.
     """
     hits = request.retrieved.hits
@@ -108,9 +106,7 @@ def bm25(counts: Sequence[Mapping[str, int]], lengths: Sequence[int], weights: M
     """Scores documents by the words of a question (Robertson and Zaragoza, 2009; k1 1.2, b 0.75).
 
     Args:
-        counts: Occurrences of terms in each document.
         lengths: Terms of each document; normalized by their mean.
-        weights: Inverse document frequency of each term of the question.
 
     Returns:
         One score per document, at least 0.

@@ -80,10 +80,7 @@ class Bm25Index:
         Any of the words may match, in the text of the chunk or in the headings above it.
 
         Args:
-            collection: Row id of the collection.
-            terms: Words of the question, as ``term_weights`` chooses them.
             limit: Most chunks to return; fewer are returned only if fewer match.
-            within: Condition on the chunks, part of the statement. Scores stay those of the whole collection.
         """
         if not terms:
             return {}
@@ -107,15 +104,12 @@ class Bm25Index:
         """Returns the term weight that each chunk holds of a question, in any order, 0 or more.
 
         Args:
-            collection: Row id of the collection.
             weights: Weight of each word of the question, at least one.
-            chunks: Chunks that a search for these words found.
         """
         values = tuple(weights.values())
         return [sum(values[position] for position in held) for held in self._held(collection, weights, chunks)]
 
     def chunks(self, collection: int) -> int:
-        """Returns the number of chunks of a collection."""
         with self._database.reading() as connection:
             return _chunks(connection, collection)
 
@@ -123,7 +117,6 @@ class Bm25Index:
         """Returns how many chunks have each of some words or one of the same term, counted up to 1,024.
 
         Args:
-            collection: Row id of the collection.
             words: Words without quotation marks.
         """
         table = fulltext_table(collection)
@@ -134,9 +127,7 @@ class Bm25Index:
         """Returns of the best chunks by BM25 which of some words each has, by position, in any order of the chunks.
 
         Args:
-            collection: Row id of the collection.
             words: Words without quotation marks; the first 128 are looked for.
-            limit: Most chunks.
         """
         words = words[:MAX_TERMS]
         best = self.search(collection, words, limit)
@@ -146,7 +137,6 @@ class Bm25Index:
         """Whether a chunk has some words, or ones of the same terms, one after the other.
 
         Args:
-            collection: Row id of the collection.
             words: Words without quotation marks.
         """
         with self._database.reading() as connection:
@@ -175,10 +165,6 @@ class Bm25Index:
         n is the number of chunks of the collection, df the number of chunks with the word or one of the same term. The
         words are the first 128 of the question without those that more than half of the chunks have, unless all are. In
         a large collection the most common ones of many are left out where all of them have too many matches.
-
-        Args:
-            collection: Row id of the collection.
-            question: Any text.
         """
         table, words = fulltext_table(collection), query_terms(question)
         with self._database.snapshot() as connection:
@@ -204,10 +190,6 @@ class Bm25Index:
         that more than half of its chunks have.
 
         Terms in more than 1,024 chunks have the weight of one in 1,024 chunks, so that a look-up has a bound.
-
-        Args:
-            collection: Row id of the collection.
-            text: Any text.
         """
         table, words = fulltext_table(collection), list(query_words(text).items())
         if len(words) > _EXAMINED_WORDS:
@@ -227,7 +209,6 @@ def _chunks(connection: apsw.Connection, collection: int) -> int:
 
 
 def _matches(connection: apsw.Connection, table: str, word: str, most: int | None) -> int:
-    """Returns the number of chunks with a word, counted up to ``most``."""
     statement = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {table} MATCH ? LIMIT ?)"
     (found,) = connection.execute(statement, (match_expression((word,)), -1 if most is None else most)).fetchone()
     return int(found)

@@ -39,7 +39,6 @@ class Fingerprint:
 
     @classmethod
     def of(cls, text: str) -> Fingerprint:
-        """Returns the fingerprint of a text."""
         words = [word.casefold() for word in _WORD.findall(text)]
         fixed = tuple(word for word in words if _FIXED(word))
         shingles = (
@@ -65,7 +64,6 @@ def without_duplicates(
 
     Args:
         items: Best first.
-        fingerprint_of: Returns the fingerprint of an item's text.
         source_of: Returns the source of an item; items of one source are never duplicates of each other.
 
     Returns:
@@ -116,14 +114,12 @@ class Run(Generic[PositionedT]):
     rank: int
 
     def touches(self, other: Run[PositionedT]) -> bool:
-        """Whether one directly follows the other in the same section."""
         own, others = self.items, other.items
         return own[0].section == others[0].section and (
             own[-1].ordinal + 1 == others[0].ordinal or others[-1].ordinal + 1 == own[0].ordinal
         )
 
     def joined_with(self, other: Run[PositionedT]) -> Run[PositionedT]:
-        """Returns the run of all items of both."""
         items = tuple(sorted((*self.items, *other.items), key=lambda item: item.ordinal))
         return Run(items, min(self.rank, other.rank))
 
@@ -135,7 +131,6 @@ def merge_adjacent(
 
     Args:
         items: Best first, no two of one position.
-        fits: Whether items that follow each other may become one passage.
 
     Returns:
         Every item in exactly one run; the run of the best item first.

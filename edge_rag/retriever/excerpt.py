@@ -50,8 +50,6 @@ def excerpt(
     """Returns the pieces of a question that carry it, in their order; the question itself if it is short.
 
     Args:
-        question: Any text.
-        weigh: Returns the inverse document frequency of a text's terms that count.
         count_tokens: Counts the tokens of a text.
         most: Most tokens to return.
     """

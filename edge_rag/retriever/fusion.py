@@ -33,7 +33,6 @@ class FusedHit:
     """A chunk with its rank in each search.
 
     Attributes:
-        chunk_id: The chunk.
         score: Weighted sum over the rankings of 1 / (k + rank), at least that of the next hit.
         dense_rank: 1-based rank in the vector search, the best one of all wordings; None if it is not in it.
         lexical_rank: 1-based rank in BM25, likewise; None if it is not in it.
@@ -53,8 +52,6 @@ def fuse(wordings: Sequence[Rankings], limit: int, weights: FusionWeights) -> tu
 
     Args:
         wordings: The rankings of each wording, at least one; the first one is the question as asked.
-        limit: Most hits to return.
-        weights: Weights of the rankings.
 
     Returns:
         Best first; ties by the better of the two ranks, then by id.
@@ -70,7 +67,6 @@ def fuse(wordings: Sequence[Rankings], limit: int, weights: FusionWeights) -> tu
 
 
 def best_score(weights: FusionWeights, wordings: int = 1) -> float:
-    """Returns the score of a chunk that all rankings of so many wordings have first, the largest there is."""
     total = wordings if wordings == 1 else wordings - 1 + ASKED
     return total * (weights.dense + weights.lexical) / (weights.k + 1)
 

@@ -41,25 +41,14 @@ _JUDGED_CHUNKS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class SearchDepth:
-    """Depth of the two searches before their rankings are fused.
-
-    Attributes:
-        candidates: Fewest chunks that each search contributes. A request for more hits, or one whose chunks turn out to
-            be duplicates or adjacent, searches deeper.
-    """
+    """Depth of the two searches before their rankings are fused."""
 
     candidates: int = 100
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadWording:
-    """What is read of a wording before the search.
-
-    Attributes:
-        wording: The wording.
-        weights: Inverse document frequency of its words that are searched for.
-        excerpt: What encoders read of it.
-    """
+    """What is read of a wording before the search."""
 
     wording: str
     weights: Mapping[str, float]
@@ -72,7 +61,6 @@ class _Read:
 
     Attributes:
         collection: The collection, as it was before any text was read.
-        wordings: The wordings of the question.
         read: What is read of each distinct one, the one as asked first.
     """
 
@@ -85,13 +73,7 @@ class HybridRetriever:
     """Implements the pipeline's ``Retriever``.
 
     Args:
-        embedder: The embedder of this box.
-        store: Documents in SQLite.
-        vectors: The vector indexes.
         bm25: The full text index.
-        allowed: Reads the chunks that a filter allows.
-        vocabularies: The words of the collections.
-        depth: Depth of the two searches.
         embedding: Source of the questions' vectors; the embedder if None.
     """
 

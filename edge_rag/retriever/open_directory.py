@@ -51,23 +51,9 @@ def _ignore(collection: str, epoch: int) -> None:
 
 
 class LockedLibrary:
-    """A data directory that is locked, and its open database: what can be opened before the models are.
-
-    Attributes:
-        path: The directory.
-        opened: The database, or what could be saved of it.
-    """
+    """A data directory that is locked, and its open database: what can be opened before the models are."""
 
     def __init__(self, path: Path, on_progress: Callable[[int, int], None] | None = None) -> None:
-        """Locks the directory and opens its database; creates both if necessary.
-
-        Args:
-            path: The directory.
-            on_progress: As in ``open_data_directory``.
-
-        Raises:
-            DataDirectoryInUse, StorageError, StorageCorrupt: As in ``open_data_directory``.
-        """
         self.path = path
         with ExitStack() as resources:
             resources.enter_context(DataDirectory(path))
@@ -85,7 +71,6 @@ class MilvusAddress:
     """Address of a Milvus server.
 
     Attributes:
-        uri: ``http(s)://HOST:PORT`` of a server, or the path of a milvus-lite file, which ends in ``.db``.
         token: ``user:password`` or an API key; empty for none.
         timeout_s: Timeout of a call, seconds.
     """
@@ -104,17 +89,10 @@ class RetrieverOptions:
             Between 80 and 200 it hardly changes what is found (nDCG@10 within 0.005 on XQuAD), so the default leaves
             room in a prompt for several passages.
         context_tokens: Most tokens of headings that are embedded with a chunk.
-        parsing: Limits of parsing a document.
-        parsers: Most parser processes.
-        scan_languages: Languages of scanned pages, Tesseract's names joined by ``+``, or ``auto``.
-        depth: Depth of the two searches.
-        indexes: Limits of exact search.
-        milvus: A Milvus server that collections can be moved to.
         spool_bytes: Most bytes of all documents together that arrive or are queued.
         files_bytes: Most bytes of all files together that were sent to become documents.
         keep_originals: Whether the bytes of documents are kept that are stored from now on.
         token_vector_bytes: Most bytes of kept token vectors; 0 removes them.
-        backups_kept: Most backups that are kept on the box.
     """
 
     chunk_tokens: int = 120
@@ -136,20 +114,6 @@ class OpenDirectory:
     """An open data directory.
 
     Attributes:
-        identity: Random id of the directory, lower-case hex.
-        library: Ingests, lists and removes documents.
-        pages: Draws pages of documents.
-        retriever: Finds passages.
-        indexes: The vector indexes of both.
-        jobs: Ingest jobs and queued documents.
-        spool: Bytes of documents that arrive or are queued.
-        files: Files that were sent to become documents.
-        attachments: Which files are documents.
-        feedback: What people think of answers.
-        backups: Makes backups.
-        stored_backups: Those that are kept on the box.
-        collections: Creates, changes and removes collections.
-        evaluation: Test questions of collections.
         damage: What is damaged; None unless only what is whole of a damaged library is open.
         renewal: Embeds chunks again whose vector another embedder computed; to be started if that was left for later.
         token_vectors: Token vectors of passages; None where none are kept.
@@ -198,7 +162,6 @@ class OpenDirectory:
         self._resources = resources
 
     def epochs(self) -> dict[str, int]:
-        """Returns the current epoch of each collection, by name."""
         return {collection.name: collection.epoch for collection in self._store.collections()}
 
     def surroundings(self, passage: Passage) -> Surroundings | None:
@@ -233,22 +196,13 @@ def open_data_directory(
 
     Args:
         path: The directory; or its library, which is closed with the directory or if this raises.
-        embedder: The embedder of this box.
         options: Options; the defaults if None.
         on_removed: Called with a collection's name and its new epoch after text of it was removed.
         working: Returns a context that is entered while chunks of a document are embedded on this box.
         embedding: Source of the vectors of documents and questions; must give the embedder's own. The embedder if None.
         token_embedder: The embedder of this box where its token vectors of passages are to be kept; None keeps none.
-        renew_later: Whether vectors of another embedder are left to ``renewal``; not in a damaged library.
         on_progress: Called with the numbers of passages done and of all while words are indexed anew, as after an
             upgrade.
-
-    Raises:
-        DataDirectoryInUse: Another daemon holds it.
-        StorageError: It cannot be used, or a newer version wrote it.
-        StorageCorrupt: It is damaged, and nothing of it could be saved.
-        ConfigurationError: The embedder cannot read chunks of the configured size, or pymilvus is missing.
-        InferenceFailed: Vectors had to be computed again and the model could not be run.
     """
     options = options or RetrieverOptions()
     with ExitStack() as resources:

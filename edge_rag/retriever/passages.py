@@ -31,14 +31,7 @@ def has_boosts(settings: CollectionSettings) -> bool:
 
 
 def boost(settings: CollectionSettings, metadata: Metadata, ingested_at: datetime, now: datetime) -> float:
-    """Returns the factor of a passage's score, above 0; 1 if no boost applies.
-
-    Args:
-        settings: The collection's settings.
-        metadata: The document's metadata.
-        ingested_at: Time of ingestion.
-        now: Current time.
-    """
+    """Returns the factor of a passage's score, above 0; 1 if no boost applies."""
     factor = 1.0
     if settings.recency is not None:
         factor *= _recency(settings.recency, metadata, ingested_at, now)
@@ -68,14 +61,7 @@ _CACHED_FINGERPRINTS: Final = 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RankedChunk:
-    """A chunk being ranked.
-
-    Attributes:
-        fused: Its ranks.
-        stored: The stored passage.
-        boost: Factor of its score.
-        duplicates: Near-duplicates in other documents that were left out for it.
-    """
+    """A chunk being ranked."""
 
     fused: FusedHit
     stored: StoredPassage
@@ -99,8 +85,6 @@ class PassageRanker:
     """Makes passages of fused chunks. May be used from any thread.
 
     Args:
-        store: Holds the chunks.
-        embedder: Its longest text limits merged passages.
         now: Returns the current time, UTC.
     """
 
@@ -119,11 +103,6 @@ class PassageRanker:
 
         Args:
             fused: Chunks, best first.
-            settings: The collection's settings.
-            limit: Most passages.
-
-        Raises:
-            StorageError: The database failed.
         """
         now = self._now()
         loaded: dict[ChunkId, StoredPassage] = {}
@@ -201,7 +180,6 @@ class PassageRanker:
 
 
 def _fingerprint(chunk: ChunkId, text: str) -> Fingerprint:
-    """Computed and cached per chunk: a cache by text would let a caller measure what is asked of another collection."""
     return Fingerprint.of(text)
 
 

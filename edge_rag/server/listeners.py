@@ -20,7 +20,6 @@ class TlsOptions:
     """TLS of a listening address.
 
     Attributes:
-        files: Certificate and key.
         client_certificates: Whether clients must have a certificate.
     """
 
@@ -33,7 +32,6 @@ class HttpListener:
     """The listening address of the HTTP server, checked by ``bind``.
 
     Attributes:
-        address: HOST:PORT.
         tls: Its TLS; None without TLS.
     """
 
@@ -46,7 +44,6 @@ class Listeners:
     """The daemon's listening addresses, checked by ``bind``.
 
     Attributes:
-        main: HOST:PORT or unix:PATH.
         tls: Its TLS; None without TLS.
         local: A second address without TLS for local clients, or None.
         socket: A Unix socket for the user that the daemon runs as, besides these; None if there is no place for one.
@@ -71,12 +68,9 @@ def bind(
     """Checks listening addresses and decides which one uses TLS.
 
     Args:
-        main: HOST:PORT or unix:PATH.
         local: HOST:PORT with a loopback host, or unix:PATH; None for none.
-        always_tls: Whether loopback addresses use TLS, too.
         tls: The TLS options; None without a certificate.
         has_credentials: Whether any token or pairing code exists, without which no remote client could connect.
-        setting: Key of the main address, for errors.
 
     Raises:
         ConfigurationError: An address is not legal, or would be open to other machines without TLS or credentials.
@@ -124,8 +118,6 @@ class ServedCertificate:
     """A certificate as a transport serves it.
 
     Attributes:
-        files: Where it was read.
-        pair: Certificate chain and key.
         authority: Authority that client certificates have to be signed by, PEM; None if clients need none.
     """
 
@@ -135,11 +127,7 @@ class ServedCertificate:
 
 
 class CertificateFiles:
-    """The files of the server's certificates, followed when they change. Any thread.
-
-    Args:
-        options: TLS of the listening address.
-    """
+    """The files of the server's certificates, followed when they change. Any thread."""
 
     def __init__(self, options: TlsOptions) -> None:
         self.client_certificates = options.client_certificates
@@ -148,21 +136,11 @@ class CertificateFiles:
         self._file_states: tuple[tuple[int, int], ...] | None = None
 
     def first(self) -> ServedCertificate:
-        """Returns the present certificates.
-
-        Raises:
-            ConfigurationError: The files are unusable.
-        """
         with self._lock:
             self._file_states, served = self._read(self._files)
         return served
 
     def replace(self, files: TlsFiles) -> None:
-        """Uses other files from the next handshake on.
-
-        Raises:
-            ConfigurationError: They are unusable; the present ones stay in use.
-        """
         with self._lock:
             if files != self._files:
                 self._read(files)

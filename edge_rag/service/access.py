@@ -41,10 +41,8 @@ class PairingService:
     """Exchanges one-time codes for tokens, which begin and end sessions of browsers. May be used from any thread.
 
     Args:
-        pairings: The open codes.
         tokens: The tokens.
         server_identity: Returns how clients recognize the daemon; raises AccessError where it has no certificate.
-        box: Name of the box, for people.
     """
 
     def __init__(
@@ -56,11 +54,6 @@ class PairingService:
         self._box = box
 
     def server_identity(self) -> ServerIdentity:
-        """Returns how clients recognize the daemon.
-
-        Raises:
-            AccessError: It has no certificate.
-        """
         return self._introduction()
 
     def make(self, identity: Identity, token_days: int | None, minutes: int) -> tuple[PairingCode, datetime]:
@@ -69,14 +62,12 @@ class PairingService:
         Args:
             identity: The identity of the token that it is exchanged for.
             token_days: Validity of that token, days; None for unlimited.
-            minutes: Validity of the code.
 
         Returns:
             The code, and its expiry, UTC.
 
         Raises:
             TokenExists: The name has a token already.
-            AccessError: There is no certificate, or a file is unusable.
         """
         code, now = PairingCode.make(self._introduction().sha256), datetime.now(UTC)
         if any(token.identity.name == identity.name for token in self._tokens.tokens()):
@@ -86,24 +77,11 @@ class PairingService:
         return code, expires
 
     def is_open(self, key: str) -> bool:
-        """Whether an open code has a key; cheap, because strangers may ask as often as they like.
-
-        Raises:
-            AccessError: The file of codes is unusable.
-        """
+        """Whether an open code has a key; cheap, because strangers may ask as often as they like."""
         return self._pairings.is_open(key)
 
     def pair(self, key: str, secret: str) -> PairedClient:
-        """Creates a token for a code. The code is invalidated first: a failure after that costs the code.
-
-        Args:
-            key: The code's key.
-            secret: The code's secret.
-
-        Raises:
-            Unauthenticated: No open code has this key and secret. The message does not say which one is wrong.
-            AccessError: A file is unusable, or another token got the name after the code was made.
-        """
+        """Creates a token for a code. The code is invalidated first: a failure after that costs the code."""
         server_identity = self._introduction()
         redeemed = self._pairings.redeem(key, secret)
         if redeemed is None:
@@ -115,23 +93,14 @@ class PairingService:
         return PairedClient(redeemed.identity, text, server_identity, self._box)
 
     def token(self, text: str) -> Token:
-        """Returns the token of a token text.
-
-        Raises:
-            Unauthenticated: None that is valid has this text.
-            AccessError: The file of tokens is unusable.
-        """
+        """Returns the token of a token text."""
         found = self._tokens.find(text)
         if found is None:
             raise unknown_token()
         return found
 
     def revoke(self, text: str) -> bool:
-        """Revokes the token of a token text; returns whether there was one.
-
-        Raises:
-            AccessError: The file of tokens cannot be changed.
-        """
+        """Revokes the token of a token text; returns whether there was one."""
         found = self._tokens.find(text)
         if found is None:
             return False
@@ -163,11 +132,6 @@ class Authenticator:
 
     Args:
         tokens: The tokens.
-        pairing: Gives new clients their credentials.
-
-    Attributes:
-        tokens: As given; others apply from the next call on.
-        pairing: As given; others apply from the next call on.
     """
 
     def __init__(self, tokens: TokenFile, pairing: PairingService) -> None:
@@ -198,7 +162,6 @@ class Authenticator:
         Raises:
             Unauthenticated: The caller has no credentials, or unknown ones.
             PermissionDenied: A trusted proxy names a user that is no client of this box.
-            AccessError: The file of tokens is unusable.
         """
         if not credentials.tls:
             return local_identity(credentials.address)
@@ -228,8 +191,6 @@ async def pair(call: Call, key: str, secret: str) -> PairedClient:
 
     Raises:
         InvalidRequest: Key or secret cannot be those of a code.
-        Unauthenticated: No open code has this key and secret.
-        AccessError: A file is unusable.
     """
     if not is_key(key):
         raise InvalidRequest("key", "must be the 4 symbols of a code's key")
@@ -254,7 +215,6 @@ class SignedIn:
     """The session of a browser.
 
     Attributes:
-        identity: Who has signed in.
         token: The token; not in the value's representation.
         expires: When the token expires, UTC; None for never.
         is_paired: Whether the token was made for this session, by a pairing code.
@@ -271,8 +231,6 @@ async def sign_in(call: Call, token: str | None, code: str | None) -> SignedIn:
 
     Raises:
         InvalidRequest: There is not one of the two, or the code is mistyped.
-        Unauthenticated: The token or the code is not valid.
-        AccessError: A file is unusable.
     """
     if (token is None) == (code is None):
         raise InvalidRequest("token", "is needed, or a code, and not both")
@@ -296,12 +254,8 @@ async def sign_out(call: Call, token: str | None, is_paired: bool) -> bool:
     """Ends the session of a browser; returns whether its token was revoked, because no other program has it.
 
     Args:
-        call: The call.
         token: The session's token; None without a session.
         is_paired: Whether the token was made for this session.
-
-    Raises:
-        AccessError: The file of tokens cannot be changed.
     """
     log.info("signed out", name=call.identity.name, peer=call.peer)
     if token is None or not is_paired:

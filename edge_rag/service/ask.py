@@ -34,13 +34,6 @@ async def ask(call: Call, query: Query) -> AsyncIterator[AsyncIterator[AnswerEve
     """Answers a question; yields the answer's events. Leaving the block cancels what is not finished.
 
     A transport reports a client that does not read by raising SlowConsumer inside the block.
-
-    Raises:
-        CollectionNotFound: The collection does not exist for the caller.
-        SlowConsumer: The client does not read; the message says how much of the answer was sent.
-        NotReady: The daemon is shutting down; the message says how much of the answer was sent.
-        AnswerTruncated: The answer was cut before it was complete in its format, and the query does not allow that.
-        EdgeRagError: The request failed.
     """
     call.check_collection(query.collection)
     await call.check_format(query.format)
@@ -59,7 +52,6 @@ def language_model(call: Call) -> str | None:
 
 
 def answer_modes(call: Call) -> tuple[AnswerMode, ...]:
-    """Returns the modes in which questions can be answered: those that a model writes in need a language model."""
     has_model = language_model(call) is not None
     return tuple(mode for mode in AnswerMode if has_model or not mode.needs_model)
 
@@ -74,11 +66,6 @@ async def complete(call: Call, request: CompletionRequest) -> AsyncIterator[Asyn
     """Continues a conversation by the language model alone, without documents; yields the events as ``ask`` does.
 
     With functions, the answer comes as a whole: a call, or a text.
-
-    Raises:
-        InvalidRequest: The format, or the parameters of a function (``tools``), cannot be used.
-        GeneratorMissing: There is no language model.
-        SlowConsumer, NotReady, EdgeRagError: As for ``ask``.
     """
     calling = bool(request.functions)
     if calling:
@@ -112,12 +99,7 @@ async def _read_whole(events: AsyncIterator[AnswerEvent]) -> AsyncGenerator[Comp
 
 
 async def search(call: Call, query: SearchQuery) -> SearchResult:
-    """Searches a collection.
-
-    Raises:
-        CollectionNotFound: The collection does not exist for the caller.
-        EdgeRagError: The search failed.
-    """
+    """Searches a collection."""
     call.check_collection(query.collection)
     log.debug("search", question=query.query, characters=len(query.query), turns=len(query.turns))
     read = [*_texts(query.turns), query.query]
@@ -137,10 +119,6 @@ class _Answer:
     """An answer in progress.
 
     Args:
-        call: The call.
-        asked: The texts of earlier turns and the question, or the messages of the conversation.
-        stream: The answer.
-        to_its_end: Whether an answer that is cut is an error.
         collection: Name of the collection of the passages; empty if there are none.
     """
 

@@ -73,11 +73,8 @@ class Operation:
     """An operation of the daemon.
 
     Attributes:
-        name: Its name in metrics, traces, logs and errors, for example ``Ask``.
         role: The role that it needs; None if any authenticated caller may use it.
         other_role: Another role that suffices; None for none.
-        long: Whether its duration depends on the amount of data, so that ``limits.long_call_seconds`` applies.
-        anonymous: Whether it needs no credentials. Anonymous callers have a quota by network.
         probe: Whether it tells only whether the daemon serves; identified callers need no slot for it.
     """
 
@@ -90,7 +87,6 @@ class Operation:
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """Roles of which it needs one; empty if any authenticated caller may use it."""
         return tuple(role for role in (self.role, self.other_role) if role is not None)
 
 
@@ -100,10 +96,8 @@ class Credentials:
 
     Attributes:
         peer: The other end of the connection with its port, in gRPC's form: ``ipv4:192.0.2.7:5000``, ``unix:``.
-        tls: Whether the connection uses TLS.
         token: The bearer token, or that of a browser's session; None without one.
         user: Name of the client that a trusted proxy has signed in; None without one.
-        certificate_names: Common names of the client's certificate.
     """
 
     peer: str
@@ -123,10 +117,8 @@ class CallRequest:
     """A call as its transport received it.
 
     Attributes:
-        credentials: The caller's credentials.
         request_id: Id that the client chose; empty for none. Validated in ``CallContext.handle``.
         timeout_s: Remaining time that the client allows, seconds; None for no bound.
-        metadata: Metadata or headers, for trace contexts.
         identity: The caller, if ``CallContext.admit`` has identified it for this operation.
         question: What it asks, if it is a question: its errors are told in the language of that.
     """
@@ -146,8 +138,6 @@ class Admission:
     Attributes:
         identity: The caller; None if it is not identified.
         account: Whose share of the message budget its messages take; None if they need none.
-        release: Returns the slot.
-        keep: Says that its request has come, so that no other call displaces it.
     """
 
     identity: Identity | None
@@ -160,9 +150,6 @@ class CallFailed(Exception):
     """The failure of a call, as a transport reports it. Not part of the error tree: it reports one of those errors.
 
     Attributes:
-        code: The status code.
-        message: The error text.
-        request_id: Id of the call.
         retry_after_s: When a retry is likely to succeed, seconds; None if unknown.
         reason: Class of the error, for example ``CollectionNotFound``; empty for an internal one.
         field: The unusable field of the request; None for other errors.
@@ -187,7 +174,6 @@ class CallFailed(Exception):
 
     @classmethod
     def of(cls, error: EdgeRagError, request_id: RequestId, message: str) -> CallFailed:
-        """Returns the failure of a call that ends with an error, told by ``message``."""
         field = error.field if isinstance(error, InvalidRequest) else None
         return cls(CODES[type(error)], message, request_id, retry_after_s(error), type(error).__name__, field)
 
@@ -247,14 +233,8 @@ class Call:
     """An admitted call.
 
     Attributes:
-        backend: The parts that serve it.
-        request_id: Its id.
-        identity: The caller.
-        peer: The other end of its connection.
         started: When it arrived, ``time.monotonic()`` seconds.
         deadline: ``time.monotonic()`` seconds.
-        trace: Its span.
-        context: The context that admitted it.
     """
 
     backend: Backend
@@ -280,12 +260,6 @@ class Call:
         self.context.quotas.charge(self.identity, tokens)
 
     async def check_format(self, form: AnswerFormat | None) -> None:
-        """Checks the format of an answer; the caller is charged for the processor time that this takes.
-
-        Raises:
-            InvalidRequest: It cannot be used.
-            Overloaded: Too many formats of this caller are waiting.
-        """
         if form is not None:
             await self.backend.formats.check(form, self.identity.name, self._charge_seconds)
 
@@ -303,11 +277,7 @@ class Call:
 
     @asynccontextmanager
     async def charged(self, texts: list[str]) -> AsyncIterator[None]:
-        """Charges texts when the block ends, however it ends, unless a full queue refused them.
-
-        Args:
-            texts: The texts; the block may add to them.
-        """
+        """Charges texts when the block ends, however it ends, unless a full queue refused them."""
         try:
             yield
         except Overloaded:
@@ -331,14 +301,6 @@ class CallContext:
     """Admits calls and accounts for them. Used from one event loop.
 
     Args:
-        lifecycle: Readiness of the daemon.
-        authentication: Authenticates callers.
-        quotas: Usage of quotas.
-        limits: Limits of concurrent calls and of messages in memory.
-        timeouts: Maximum durations.
-        metrics: Counts calls.
-        refusals: Records refused calls in the audit log.
-        traces: Traces calls.
         message_language: Language of the errors of questions: an ISO 639-1 code, or "auto" for that of the question.
     """
 
@@ -376,13 +338,7 @@ class CallContext:
         audit event at a limited rate and no reference cycle.
 
         Args:
-            operation: What the caller wants.
-            credentials: The caller's credentials.
             request_id: Id that the client chose; empty for none.
-            displace: Ends the call; called when another call takes its slot.
-
-        Raises:
-            CallFailed: The caller is not known or not permitted, no slot is free, or the daemon is shutting down.
         """
         client = credentials.address
         try:
@@ -407,12 +363,7 @@ class CallContext:
             ) from None
 
     def admit_without_slot(self, operation: Operation, credentials: Credentials) -> Identity | None:
-        """Counts a call of an anonymous operation that is over at once; returns its caller, or None for an unknown one.
-
-        Args:
-            operation: What the caller wants.
-            credentials: The caller's credentials.
-        """
+        """Counts a finished call of an anonymous operation; returns its caller, or None for an unknown one."""
         self.metrics.requests.labels(operation.name, Code.OK.name).inc()
         return self._known(operation, credentials)
 
@@ -420,10 +371,7 @@ class CallContext:
         """Counts and records the refusal of a call that did not reach ``handle``; returns what the transport reports.
 
         Args:
-            operation: What the caller wants.
-            client: Its name or address.
             request_id: Id that the client chose; empty for none.
-            error: Why it is refused.
         """
         call_id = RequestId(request_id) if is_request_id(request_id) else _new_request_id()
         failed = CallFailed.of(error, call_id, str(error))
@@ -433,15 +381,7 @@ class CallContext:
 
     @contextmanager
     def handle(self, operation: Operation, request: CallRequest) -> Iterator[Call]:
-        """Runs the body of a call: admits it, and counts, traces and logs its end.
-
-        Args:
-            operation: What the caller wants.
-            request: The call.
-
-        Raises:
-            CallFailed: The call was refused, or its body raised an error.
-        """
+        """Runs the body of a call: admits it, and counts, traces and logs its end."""
         started = time.monotonic()
         deadline = started + self.timeouts.seconds(operation.long, request.timeout_s)
         call_id = _new_request_id()
@@ -555,7 +495,6 @@ def _nothing() -> None:
 
 
 def _as_seen_by(identity: Identity | None, error: CollectionNotFound) -> CollectionNotFound:
-    """Returns the error for a caller, who learns no collections but those that it may use."""
     if identity is not None and identity.visible_collections is None:
         return error
     allowed = frozenset() if identity is None else identity.visible_collections or frozenset()

@@ -42,10 +42,7 @@ class UploadHeader:
     """The beginning of a document in a stream of uploads.
 
     Attributes:
-        collection: Where it is stored.
-        name: Its name.
         media_type: Its media type; empty if unknown.
-        metadata: Its metadata.
         size_bytes: Its announced size; None if unknown.
     """
 
@@ -81,16 +78,8 @@ async def receive(call: Call, parts: AsyncIterator[UploadPart]) -> Uploads:
 
     A document's bytes are deleted when the next one begins or the generator is closed, unless a job has accepted it.
 
-    Yields:
-        Each document when it is complete, or a rejection as soon as the document exceeds the size limit or ends with
-        another size than announced.
-
     Raises:
-        CollectionNotFound: A collection does not exist for the caller.
         InvalidRequest: Content came before a header.
-        StorageFull: The disk is full.
-        StorageError: The data directory failed.
-        NotReady: The daemon is shutting down.
     """
     most = call.backend.document_bytes
     started = False
@@ -124,12 +113,7 @@ async def receive(call: Call, parts: AsyncIterator[UploadPart]) -> Uploads:
 
 
 class _Reception:
-    """A document that is being received.
-
-    Attributes:
-        header: Its header.
-        size_bytes: Size of its content so far.
-    """
+    """A document that is being received."""
 
     def __init__(self, header: UploadHeader, incoming: IncomingDocument, owner: str, most: int) -> None:
         self.header = header
@@ -157,7 +141,6 @@ class _Reception:
             await asyncio.to_thread(self._incoming.write, piece)
 
     async def finish(self) -> Upload | IngestOutcome:
-        """Returns the document, or its rejection if it has another size than announced."""
         header = self.header
         if header.size_bytes is not None and self.size_bytes != header.size_bytes:
             reason = f"{self.size_bytes:,} bytes came, {header.size_bytes:,} were announced; send it again"
@@ -171,14 +154,6 @@ class _Reception:
 
 
 async def ingest(call: Call, uploads: Uploads) -> AsyncGenerator[IngestOutcome, None]:
-    """Stores documents one after the other; yields the outcome of each.
-
-    Raises:
-        Overloaded: Too many documents wait.
-        StorageFull: The disk is full; documents before that are stored.
-        StorageError: The data directory failed; documents before that are stored.
-        NotReady: The daemon is shutting down.
-    """
     async with aclosing(uploads):
         async for upload in uploads:
             yield await call.backend.ingest.ingest(upload, call.trace) if isinstance(upload, Upload) else upload
@@ -189,7 +164,6 @@ class DocumentText:
     """A document's record and a range of its text.
 
     Attributes:
-        info: The record.
         text: At most ``MAX_TEXT_BYTES`` in UTF-8.
         end: One past the last character in ``text``.
     """
@@ -205,14 +179,10 @@ async def get(
     """Returns a document, by id or by name, with a range of its text or as much of the range as a response holds.
 
     Args:
-        call: The call.
-        collection: Its collection.
-        document: Its id or name.
         start: First character; None for the whole text.
         end: One past the last character; None for the end of the text. Without ``start`` it has no meaning.
 
     Raises:
-        CollectionNotFound, DocumentNotFound: It does not exist.
         InvalidRequest: The whole text is wanted and does not fit.
     """
     call.check_collection(collection)
@@ -233,8 +203,6 @@ class DocumentParts:
     """A range of a document's text with its parts.
 
     Attributes:
-        info: The document's record.
-        text: The range.
         start: First character of the range.
         end: One past the last one.
         parts: Headings, tables and other text of the range, in order.
@@ -253,14 +221,10 @@ async def get_parts(call: Call, collection: str, document: str, start: int, end:
     Ranges that begin where another one ended fit together without a gap.
 
     Args:
-        call: The call.
-        collection: Its collection.
-        document: Its id or name.
         start: First character.
         end: One past the last character.
 
     Raises:
-        CollectionNotFound, DocumentNotFound: It does not exist.
         InvalidRequest: The range is empty or longer than ``MAX_RANGE_CHARACTERS``.
     """
     call.check_collection(collection)
@@ -276,11 +240,7 @@ async def get_parts(call: Call, collection: str, document: str, start: int, end:
 
 
 async def place(call: Call, collection: str, document: str, position: int) -> DocumentPlace:
-    """Returns where in a document a character of its text is, by id or by name of the document.
-
-    Raises:
-        CollectionNotFound, DocumentNotFound: It does not exist.
-    """
+    """Returns where in a document a character of its text is, by id or by name of the document."""
     call.check_collection(collection)
     return await call.run(call.backend.library.place, collection, document, position)
 
@@ -291,9 +251,6 @@ async def list_page(
     """Returns up to ``size`` records in order of id, and the id after which the next page begins; None at the end.
 
     A page of large records is shorter (``MAX_PAGE_BYTES``).
-
-    Raises:
-        CollectionNotFound: It does not exist.
     """
     place = None if after is None else ListCursor(after, after)
     found, following = await select_page(call, collection, EVERYTHING, place, size)
@@ -308,16 +265,9 @@ async def select_page(
     A page of large records is shorter (``MAX_PAGE_BYTES``).
 
     Args:
-        call: The call.
-        collection: Name of the collection.
         selection: Which documents, in which order.
         after: Where the page begins; None for the beginning.
-        size: Most records.
         skip: Documents after that place which are left out.
-
-    Raises:
-        CollectionNotFound: It does not exist.
-        InvalidRequest: The filter is not on documents alone.
     """
     call.check_collection(collection)
     check_document_filter(selection.filter)
@@ -330,12 +280,6 @@ async def select_page(
 
 
 async def count(call: Call, collection: str, selection: DocumentSelection) -> int:
-    """Returns the number of documents of a selection.
-
-    Raises:
-        CollectionNotFound: It does not exist.
-        InvalidRequest: The filter is not on documents alone.
-    """
     call.check_collection(collection)
     check_document_filter(selection.filter)
     return await call.run(call.backend.library.count, collection, selection)
@@ -345,38 +289,22 @@ async def list_chunks(call: Call, collection: str, document: str, after: int | N
     """Returns up to ``size`` chunks of a document, by id or by name, after the one of a position.
 
     A page of long chunks is shorter (``MAX_TEXT_BYTES``).
-
-    Raises:
-        CollectionNotFound, DocumentNotFound: It does not exist.
     """
     call.check_collection(collection)
     return await call.run(call.backend.library.chunks, collection, document, after, size, MAX_TEXT_BYTES)
 
 
 async def chunk_terms(call: Call, collection: str, document: str, position: int) -> ChunkTerms:
-    """Returns what the full text index holds of a chunk of a document, by id or by name.
-
-    Raises:
-        CollectionNotFound, DocumentNotFound: It does not exist.
-        InvalidRequest: The document has no chunk of that position.
-    """
     call.check_collection(collection)
     return await call.run(call.backend.library.chunk_terms, collection, document, position)
 
 
 async def update_metadata(call: Call, collection: str, document: str, given: Metadata) -> DocumentInfo:
-    """Replaces the metadata that a client gave with a document, found by id or by name; durable on return.
-
-    Raises:
-        CollectionNotFound, DocumentNotFound: It does not exist.
-        InvalidRequest: The metadata are not allowed.
-    """
     call.check_collection(collection)
     return await call.run(call.backend.library.update_metadata, collection, document, given)
 
 
 def page_token(last: DocumentId | None) -> str:
-    """Returns what clients name the page after a document by; empty after the last page."""
     return "" if last is None else base64.urlsafe_b64encode(_AFTER + last.encode()).decode()
 
 
@@ -398,11 +326,6 @@ def parse_page_token(token: str, field: str = "page_token") -> DocumentId | None
 
 
 async def delete(call: Call, collection: str, document: str) -> DocumentInfo:
-    """Removes a document, by id or by name; durable on return.
-
-    Raises:
-        CollectionNotFound, DocumentNotFound: It does not exist.
-    """
     call.check_collection(collection)
     return await call.run(call.backend.library.delete, collection, document)
 

@@ -69,18 +69,6 @@ class SameName(Enum):
 
 
 async def create(call: Call, new: NewFile) -> StoredFile:
-    """Begins a file of the caller.
-
-    Args:
-        call: The call.
-        new: What is known of it; ``owner`` is ignored.
-
-    Raises:
-        CollectionNotFound: Its collection does not exist for the caller.
-        DocumentTooLarge: It is larger than a document may be (``ingest.document_mib``).
-        StorageFull: There is no room for it.
-        StorageError: The data directory failed.
-    """
     if new.collection:
         call.check_collection(new.collection)
     most = call.backend.document_bytes
@@ -91,12 +79,7 @@ async def create(call: Call, new: NewFile) -> StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """The checksum of a piece.
-
-    Attributes:
-        algorithm: One of ``CHECKSUMS``.
-        digest: The checksum.
-    """
+    """The checksum of a piece."""
 
     algorithm: str
     digest: bytes
@@ -115,19 +98,12 @@ async def receive(
     request that goes on with the same file ends this one.
 
     Args:
-        call: The call.
-        file_id: The file.
         offset: Where the first piece begins.
         pieces: The next bytes.
         checksum: That of all of them; None if they are not to be checked.
 
     Raises:
-        FileNotFound: It does not exist for the caller.
-        OffsetMismatch: It ends elsewhere, or would be larger than announced.
         ChecksumMismatch: The bytes have another checksum.
-        DocumentTooLarge: It is larger than a document may be (``ingest.document_mib``).
-        StorageFull: The disk is full.
-        StorageError: The data directory failed.
     """
     await _own(call, file_id)
     files, name = call.backend.files, FileId(file_id)
@@ -155,36 +131,20 @@ async def finish(call: Call, file_id: str, purpose: str | None = None, kept_s: i
     """Completes a file of the caller: all its bytes have come.
 
     Args:
-        call: The call.
-        file_id: The file.
         purpose: What it is for, if that was said after its bytes; None for what was said before.
         kept_s: How long its bytes are kept, seconds; None for what was said before.
-
-    Raises:
-        FileNotFound: It does not exist for the caller.
-        FileIncomplete: It is shorter than announced.
-        StorageError: The data directory failed.
     """
     await _own(call, file_id)
     return await asyncio.to_thread(call.backend.files.finish, FileId(file_id), purpose, kept_s)
 
 
 async def settle(call: Call, file_id: str) -> StoredFile:
-    """Returns a file of the caller; a request that sends it now is ended, so that its offset stays.
-
-    Raises:
-        FileNotFound: It does not exist for the caller.
-    """
+    """Returns a file of the caller; a request that sends it now is ended, so that its offset stays."""
     await _own(call, file_id)
     return await asyncio.to_thread(call.backend.files.settle, FileId(file_id))
 
 
 async def get(call: Call, file_id: str) -> StoredFile | DocumentInfo:
-    """Returns a file of the caller, or else a document that the caller sees, by its id.
-
-    Raises:
-        FileNotFound: Neither exists for the caller.
-    """
     with suppress(FileNotFound):
         return await _own(call, file_id)
     return await _document(call, file_id)
@@ -193,7 +153,6 @@ async def get(call: Call, file_id: str) -> StoredFile | DocumentInfo:
 async def list_page(
     call: Call, purpose: str | None, after: str | None, size: int, *, newest_first: bool
 ) -> tuple[tuple[StoredFile, ...], bool]:
-    """Returns up to ``size`` complete files of the caller, of an admin's call those of all, and whether more follow."""
     owner = None if call.identity.is_a(Role.ADMIN) else call.identity.name
     place = None if after is None else FileId(after)
     read_page = partial(call.backend.files.list, newest_first=newest_first)
@@ -205,8 +164,6 @@ async def read(call: Call, file: StoredFile | DocumentInfo) -> AsyncGenerator[by
     """Yields the bytes of a file or document that ``get`` returned; those of a document if its original is kept.
 
     Raises:
-        FileIncomplete: It is not complete, or its bytes are not kept any more.
-        OriginalNotKept: The bytes of the document are not kept.
         StorageCorrupt: The bytes are missing or damaged.
         StorageError: The data directory failed.
     """
@@ -236,9 +193,6 @@ async def ingest_where_wanted(call: Call, file: StoredFile) -> Attachment | None
 
     Returns:
         What became of it there; None if it is not complete or no collection was named.
-
-    Raises:
-        CollectionNotFound, StorageFull, StorageError, NotReady: As ``attach``.
     """
     collection = file.about.collection
     if not collection or file.state is FileState.RECEIVING:
@@ -251,12 +205,7 @@ async def ingest_where_wanted(call: Call, file: StoredFile) -> Attachment | None
 
 
 async def delete(call: Call, file_id: str) -> None:
-    """Removes a file of the caller and the documents that were made of it; or else a document, by its id.
-
-    Raises:
-        FileNotFound: Neither exists for the caller.
-        StorageError: The data directory failed.
-    """
+    """Removes a file of the caller and the documents that were made of it; or else a document, by its id."""
     try:
         found: StoredFile | DocumentInfo = await _own(call, file_id)
     except FileNotFound:
@@ -275,8 +224,6 @@ class FileToAttach:
     """A file that becomes a document.
 
     Attributes:
-        file_id: Id of a complete file of the caller.
-        metadata: Metadata of the document.
         name: Name of the document; empty for the file's own.
     """
 
@@ -295,19 +242,11 @@ async def attach(
     record was deleted.
 
     Args:
-        call: The call.
-        collection: Name of the collection.
         files: 1 to ``MAX_ATTACHED`` files.
         same_name: What becomes of documents of other bytes with their names.
 
     Raises:
-        CollectionNotFound: The collection does not exist for the caller.
-        FileNotFound: A file does not exist for the caller; nothing is attached.
-        FileIncomplete, OriginalNotKept: One has not arrived completely, or its bytes are not kept any more, neither as
-            a file nor as the original of its document; nothing is attached.
         InvalidRequest: There are none or too many.
-        StorageFull, StorageError: The data directory failed; files before that are attached.
-        NotReady: The daemon is shutting down; files before that are attached.
     """
     call.check_collection(collection)
     if not 1 <= len(files) <= MAX_ATTACHED:
@@ -343,12 +282,6 @@ async def attach(
 
 
 async def file_state(call: Call, collection: str, file_id: str) -> Attachment:
-    """Returns what became of a file in a collection; of a document that came another way by the document's id.
-
-    Raises:
-        CollectionNotFound: The collection does not exist for the caller.
-        FileNotFound: The collection has no such file or document.
-    """
     call.check_collection(collection)
     return _visible(call, await call.run(call.backend.attachments.get, collection, file_id))
 
@@ -357,9 +290,6 @@ async def list_attached(call: Call, collection: str, page: AttachmentPage) -> tu
     """Returns a page of a collection's files and other documents, and whether more follow.
 
     With ``page.job_id`` it is what became of the files of one ``attach``.
-
-    Raises:
-        CollectionNotFound: The collection does not exist for the caller.
     """
     call.check_collection(collection)
     found = await call.run(call.backend.attachments.list, collection, replace(page, limit=page.limit + 1))
@@ -372,7 +302,6 @@ async def attached_counts(
     """Returns number and bytes of a collection's files and other documents by state, or those of one ``attach``.
 
     Raises:
-        CollectionNotFound: The collection does not exist for the caller.
         JobNotFound: No file of the collection was attached by that job.
     """
     call.check_collection(collection)
@@ -383,7 +312,6 @@ async def attached_counts(
 
 
 async def files_of(call: Call, collection: str, documents: Sequence[DocumentId]) -> dict[DocumentId, str]:
-    """Returns by document the id by which ``file_state`` and ``get`` know it: its file's, or else its own."""
     call.check_collection(collection)
     found = await call.run(call.backend.attachments.files_of, collection, documents)
     return {document: found.get(document, document) for document in documents}
@@ -393,11 +321,6 @@ async def detach(call: Call, collection: str, file_id: str) -> None:
     """Removes the document of a file from a collection, or has it not stored if it waits; the file stays.
 
     Of a document that came another way, ``file_id`` is the document's id.
-
-    Raises:
-        CollectionNotFound: The collection does not exist for the caller.
-        FileNotFound: The collection has no such file or document.
-        StorageError: The data directory failed.
     """
     state = await file_state(call, collection, file_id)
     if state.document_id == file_id:
@@ -412,10 +335,7 @@ async def update_metadata(call: Call, collection: str, file_id: str, given: Meta
     Of a document that came another way, ``file_id`` is the document's id.
 
     Raises:
-        CollectionNotFound: The collection does not exist for the caller.
-        FileNotFound: The collection has no such file or document.
         InvalidRequest: The document is not stored, or the metadata are not allowed.
-        StorageError: The data directory failed.
     """
     state = await file_state(call, collection, file_id)
     if state.document_id is None:
@@ -425,7 +345,6 @@ async def update_metadata(call: Call, collection: str, file_id: str, given: Meta
 
 
 def _visible(call: Call, attachment: Attachment) -> Attachment:
-    """Returns what a caller may read of an attachment: metadata can be text of the document."""
     return attachment if call.identity.is_a(Role.READER) else replace(attachment, metadata={})
 
 
@@ -444,7 +363,6 @@ async def _document(call: Call, document: str) -> DocumentInfo:
 
 
 async def _original(call: Call, file: StoredFile | DocumentInfo) -> OriginalContent:
-    """Opens the kept original of a document, or of a document that was made of a file; the caller closes it."""
     if isinstance(file, DocumentInfo):
         return (await call.run(call.backend.library.open_original, file.collection, file.document_id))[1]
     for collection in await call.run(call.backend.attachments.of_file, file.file_id):

@@ -22,14 +22,7 @@ CANCEL_JOB: Final = Operation("CancelJob", Role.WRITER)
 
 
 async def start_ingest(call: Call, uploads: Uploads) -> AsyncGenerator[Job | JobDocument | IngestOutcome, None]:
-    """Creates a job for documents; yields the job, then each document as accepted or its rejection.
-
-    Raises:
-        StorageFull: The disk is full.
-        JobClosed: The job was cancelled.
-        StorageError: The data directory failed.
-        NotReady: The daemon is shutting down.
-    """
+    """Creates a job for documents; yields the job, then each document as accepted or its rejection."""
     jobs = call.backend.ingest
     job = jobs.start(call.identity.name)
     try:
@@ -50,7 +43,6 @@ async def watch(call: Call, job_id: JobId, cursor: int) -> AsyncGenerator[JobPag
 
     Raises:
         JobNotFound: It does not exist for the caller.
-        NotReady: The daemon is shutting down.
     """
     await get(call, job_id)
     async with aclosing(call.backend.ingest.follow(job_id, cursor)) as pages:
@@ -78,11 +70,7 @@ async def get(call: Call, job_id: JobId) -> Job:
 
 
 async def cancel(call: Call, job_id: JobId) -> Job:
-    """Cancels a job: its waiting documents are not stored.
-
-    Raises:
-        JobNotFound: It does not exist for the caller.
-    """
+    """Cancels a job: its waiting documents are not stored."""
     await get(call, job_id)
     return await call.run(call.backend.ingest.cancel, job_id)
 

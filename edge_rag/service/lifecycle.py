@@ -30,27 +30,9 @@ class Backend:
     """The parts that operations use.
 
     Attributes:
-        pipeline: The query path.
-        ingest: Ingest of documents, directly and as jobs.
-        library: Documents.
-        spool: Receives uploaded documents.
-        files: Files that were sent to become documents.
-        attachments: Which files are documents.
         document_bytes: Largest document, bytes.
-        status: Returns the daemon's status.
-        audit: The audit log.
-        usage: Usage by client.
         use_model: Fills a role with another model while running, both given by name.
         backup: Makes a backup, chunk by chunk; the first chunk comes after all data has been checked.
-        backups: Backups that are kept on the box.
-        collections: Collections.
-        generator: This machine's generator.
-        encoders: This machine's encoders, for peers.
-        formats: Checks answer formats.
-        pages: Draws pages of documents.
-        feedback: What people think of answers.
-        evaluation: Test questions of collections.
-        models: The installed models.
     """
 
     pipeline: Pipeline
@@ -89,26 +71,22 @@ class Lifecycle:
 
     @property
     def state(self) -> DaemonState:
-        """The daemon's state."""
         return self._state
 
     @property
     def draining(self) -> bool:
-        """Whether the daemon is shutting down."""
         return self._state is DaemonState.DRAINING
 
     def open(self, backend: Backend, *, recovery: bool = False) -> None:
         """Starts serving.
 
         Args:
-            backend: What is served.
             recovery: Whether that is only what is whole of a damaged library.
         """
         self._backend = backend
         self._state = DaemonState.RECOVERY if recovery else DaemonState.SERVING
 
     def drain(self) -> None:
-        """Refuses new calls; calls in flight continue."""
         self._state = DaemonState.DRAINING
         self._draining.set()
 
@@ -139,7 +117,6 @@ class Lifecycle:
         return self._backend
 
     def release(self) -> None:
-        """Ends a call that ``acquire`` counted."""
         self._in_flight -= 1
         if self._in_flight == 0:
             self._idle.set()

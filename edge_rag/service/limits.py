@@ -50,7 +50,6 @@ class ConcurrencyLimiter:
 
     @property
     def in_use(self) -> int:
-        """Slots in use."""
         return self._in_use
 
     def acquire(self, client: str) -> None:
@@ -68,7 +67,6 @@ class ConcurrencyLimiter:
         self._by_client[client] += 1
 
     def release(self, client: str) -> None:
-        """Returns a slot."""
         self._rate.left(self._clock(), others_wait=self._refused > 0, tokens=1)
         self._refused = max(0, self._refused - 1)
         self._in_use -= 1
@@ -97,19 +95,10 @@ class AnonymousPool:
 
     @property
     def in_use(self) -> int:
-        """Slots in use."""
         return len(self._slots)
 
     def acquire(self, network: str, displace: Callable[[], None]) -> AnonymousSlot:
-        """Takes a slot; pair it with ``AnonymousSlot.release``.
-
-        Args:
-            network: Where the caller is.
-            displace: Ends the call; called when another one takes its slot.
-
-        Raises:
-            Overloaded: All calls that would have to make room are at work.
-        """
+        """Takes a slot; pair it with ``AnonymousSlot.release``."""
         if self._by_network[network] >= self._per_network:
             self._displace([slot for slot in self._slots if slot.network == network])
         elif len(self._slots) >= self._capacity:
@@ -121,7 +110,6 @@ class AnonymousPool:
         return slot
 
     def release(self, slot: AnonymousSlot) -> None:
-        """Returns a slot; does nothing if another call has taken it."""
         if slot in self._slots:
             del self._slots[slot]
             self._by_network[slot.network] -= 1
@@ -139,14 +127,7 @@ class AnonymousPool:
 
 @dataclass(slots=True, eq=False)
 class AnonymousSlot:
-    """A slot of an ``AnonymousPool``.
-
-    Attributes:
-        network: Where its caller is.
-        displace: Ends the call.
-        on_release: Returns the slot to the pool.
-        at_work: Whether the call cannot be displaced.
-    """
+    """A slot of an ``AnonymousPool``."""
 
     network: str
     displace: Callable[[], None]
@@ -158,7 +139,6 @@ class AnonymousSlot:
         self.at_work = True
 
     def release(self) -> None:
-        """Returns the slot."""
         self.on_release(self)
 
 
@@ -188,7 +168,6 @@ class MessageBudget:
 
     @property
     def in_use(self) -> int:
-        """Bytes in use."""
         return self.capacity_bytes - self._free
 
     async def reserve(
@@ -198,7 +177,6 @@ class MessageBudget:
 
         Args:
             account: Whose share it comes from.
-            wanted_bytes: Size of the message. One that is larger than the budget takes all of it.
             wait_s: How long to wait for it, seconds.
             stream: Whether a stream keeps the memory until it ends.
             exists: Whether the message is in memory while it waits; such messages have a quarter of the budget on top.
@@ -264,13 +242,7 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """What calls share.
-
-    Attributes:
-        calls: Slots of identified callers.
-        anonymous: Slots of the others.
-        messages: Memory for messages of identified callers.
-    """
+    """What calls share."""
 
     calls: ConcurrencyLimiter
     anonymous: AnonymousPool
@@ -298,9 +270,7 @@ class Timeouts:
         """Returns the maximum duration of a call, seconds.
 
         Args:
-            long: Whether the operation is a long one.
             client_timeout_s: Timeout that the client has set, seconds, or None.
-            anonymous: Whether the caller is not identified.
         """
         most = self.long_call_s if long else self.request_s
         if anonymous:

@@ -19,23 +19,13 @@ GET_PAGE_BOXES: Final = Operation("GetPageBoxes", Role.READER)
 
 
 async def open_original(call: Call, collection: str, document: str) -> tuple[DocumentInfo, OriginalContent]:
-    """Opens the bytes of a document as they were ingested, by id or by name; the caller closes them.
-
-    Raises:
-        CollectionNotFound, DocumentNotFound: It does not exist for the caller.
-        OriginalNotKept: Its bytes are not kept.
-        StorageCorrupt: They are missing or damaged.
-    """
+    """Opens the bytes of a document as they were ingested, by id or by name; the caller closes them."""
     call.check_collection(collection)
     return await call.run(call.backend.library.open_original, collection, document)
 
 
 async def read_original(call: Call, original: OriginalContent, position: int, size: int) -> bytes:
-    """Returns up to ``size`` bytes of an open original from a position on.
-
-    Raises:
-        StorageError: They could not be read.
-    """
+    """Returns up to ``size`` bytes of an open original from a position on."""
     return await call.run(original.read, position, size)
 
 
@@ -45,19 +35,9 @@ async def picture(
     """Draws a page of a PDF, by id or by name; the caller's quota is charged for the time.
 
     Args:
-        call: The call.
-        collection: Collection of the document.
-        document: Its id or name.
         page: 1-based page number.
         width: Width of the picture, pixels; None for ``DEFAULT_WIDTH``.
         marked: Range of the text that is marked on it; None for none.
-
-    Raises:
-        CollectionNotFound, DocumentNotFound: It does not exist for the caller.
-        OriginalNotKept: Its bytes are not kept.
-        PageUnavailable: Its format has no pages, it cannot be drawn, or places of its text are not known.
-        InvalidRequest: There is no such page or width, or the range is empty.
-        Overloaded: Too many requests wait.
     """
     call.check_collection(collection)
     if marked is not None:
@@ -72,15 +52,9 @@ async def boxes(call: Call, collection: str, document: str, page: int, start: in
     """Finds a range of a document's text on a page of a PDF; the caller's quota is charged for the time.
 
     Args:
-        call: The call.
-        collection: Collection of the document.
-        document: Its id or name.
         page: 1-based page number.
         start: First character of the range.
         end: One past the last one.
-
-    Raises:
-        EdgeRagError: As for ``picture``.
     """
     call.check_collection(collection)
     _check_range(start, end)

@@ -61,7 +61,6 @@ class RefusalRecorder:
     counts all.
 
     Args:
-        audit: Receives the events.
         clock: Monotonic seconds.
     """
 
@@ -75,10 +74,7 @@ class RefusalRecorder:
         """Records the refusal of a call, unless the rate limit omits it; returns whether it did.
 
         Args:
-            method: Name of the operation or RPC.
-            request_id: Id of the call.
             client: Name of the client; its address before authentication.
-            error: The error that the client gets.
         """
         now = self._clock()
         bucket = self._clients.pop(client, None) or _Bucket(_CLIENT_BURST, now)

@@ -54,12 +54,10 @@ DELETE_BACKUP: Final = Operation("DeleteBackup", Role.ADMIN)
 
 
 async def get_status(call: Call) -> DaemonStatus:
-    """Returns the daemon's status."""
     return await asyncio.to_thread(call.backend.status)
 
 
 async def models(call: Call) -> tuple[ModelInUse, ...]:
-    """Returns the model of each role."""
     return (await get_status(call)).models
 
 
@@ -77,10 +75,8 @@ def audit_page(call: Call, request_id: RequestId | None, before: int | None, lim
     """Returns audit events of the past, the latest ones.
 
     Args:
-        call: The call.
         request_id: Only events of this request; None for all.
         before: Number of the event that they come before; None for the latest ones of all.
-        limit: Most events.
     """
     return call.backend.audit.entries(request_id, limit=limit, before=before)
 
@@ -91,7 +87,6 @@ async def audit_events(
     """Yields audit events in pages.
 
     Args:
-        call: The call.
         request_id: Only events of this request; None for all.
         limit: Most events of the past, the latest ones; None for all.
         follow: Whether to continue with new events until the daemon shuts down.
@@ -107,30 +102,14 @@ async def audit_events(
 
 
 def usage(call: Call) -> UsageReport:
-    """Returns the usage by client, and what is left of quotas."""
     return UsageReport(call.backend.usage.since, tuple(call.backend.usage.read()), call.context.quotas.read())
 
 
 async def use_model(call: Call, role: str, name: str) -> ModelInUse:
-    """Fills a role with another model while running. The swap completes even if the caller disconnects.
-
-    Raises:
-        InvalidRequest: The role cannot be changed while running.
-        ModelNotFound: No model has that name.
-        ConfigurationError: It does not fit in memory beside the present one.
-        NotReady: Another swap is running, or the daemon is shutting down.
-        ModelError: It cannot be opened; the present one stays.
-    """
     return await asyncio.shield(asyncio.to_thread(call.backend.use_model, role, name))
 
 
 async def backup(call: Call) -> AsyncGenerator[bytes, None]:
-    """Yields a backup in chunks; the first comes after all data has been checked. It is recorded when all are taken.
-
-    Raises:
-        NotReady: Another backup is running.
-        StorageError: The stored data is damaged, or the disk failed or is full.
-    """
     size_bytes = 0
     async with aclosing(_in_thread(await asyncio.to_thread(call.backend.backup))) as chunks:
         async for chunk in chunks:
@@ -140,12 +119,7 @@ async def backup(call: Call) -> AsyncGenerator[bytes, None]:
 
 
 async def make_backup(call: Call) -> StoredBackup:
-    """Makes a backup on the box, where a bounded number of them is kept.
-
-    Raises:
-        NotReady: Another backup is running.
-        StorageError: The stored data is damaged, or the disk failed or is full.
-    """
+    """Makes a backup on the box, where a bounded number of them is kept."""
     cancelled = threading.Event()
 
     def make() -> StoredBackup:
@@ -167,19 +141,12 @@ async def list_backups(call: Call) -> tuple[StoredBackup, ...]:
 
 
 async def read_backup(call: Call, name: str) -> AsyncGenerator[bytes, None]:
-    """Yields a backup of the box in chunks.
-
-    Raises:
-        FileNotFound: There is none of that name.
-        StorageError: It cannot be read.
-    """
     async with aclosing(_in_thread(await asyncio.to_thread(call.backend.backups.read, name))) as chunks:
         async for chunk in chunks:
             yield chunk
 
 
 async def delete_backup(call: Call, name: str) -> StoredBackup:
-    """Deletes a backup of the box; errors as for ``read_backup``."""
     return await asyncio.to_thread(call.backend.backups.delete, name)
 
 
@@ -202,29 +169,11 @@ class StatusCollector:
     """Collects the daemon's status from its parts.
 
     Attributes:
-        pipeline: The query path.
-        generator: The generator stage.
-        ingest: The ingest stage.
-        library: Documents.
-        latencies: Percentiles.
         activity: Activity of the last seconds.
-        temperatures: Reads the thermal zones.
-        throttling: Returns the board's throttling.
-        memory: The memory plan.
-        pressure: Returns the memory pressure.
-        models: Returns the model of each role.
-        remotes: Returns the machines that this one may offload to.
-        profile: Device profile in force.
-        data_directory: Directory of the data.
-        address: The main listening address.
         http_address: URL of the HTTP server; empty without it.
         console_address: URL of the console; empty if it is not served.
         started_at: Start of the daemon, UTC.
         damage: What is damaged of the library; None if nothing is.
-        certificates: Returns the certificates in use.
-        last_backup: Returns the latest complete backup.
-        scheduled: Returns the state of scheduled backups.
-        alerts: Returns what is wrong on the box.
     """
 
     pipeline: Pipeline

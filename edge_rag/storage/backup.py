@@ -52,10 +52,7 @@ class Manifest:
     """Contents of a backup.
 
     Attributes:
-        version: Version of edge-rag that wrote it.
         created_at: Time of creation, ISO 8601 in UTC.
-        schema: Number of the database's newest migration.
-        documents: Number of documents.
         models: SHA-256 of the manifest of each model by role and name; models are not part of a backup.
         files: Size in bytes and SHA-256 of every file.
     """
@@ -73,8 +70,6 @@ def pack(folder: Path, files: Mapping[str, Path], manifest: Manifest) -> Iterato
 
     Args:
         folder: Base folder of relative paths in ``files``.
-        files: Path of each file of the manifest.
-        manifest: The manifest.
     """
     serialized = _write_manifest(manifest)
     blocks = (serialized[start : start + _BLOCK_BYTES] for start in range(0, len(serialized), _BLOCK_BYTES))
@@ -96,12 +91,10 @@ def unpack(archive: Path, into: Path | None) -> Manifest:
     """Reads an archive to its end and verifies every byte.
 
     Args:
-        archive: The file.
         into: Folder to write the files to, not synced; None verifies only.
 
     Raises:
         BackupInvalid: It is not a backup, is damaged or truncated, or has bytes or members that a backup does not have.
-        OSError: A file could not be read or written.
     """
     try:
         with tarfile.open(archive, "r:") as members:
@@ -243,9 +236,6 @@ class Backups:
     First a consistent copy of the database is written to the data directory; it takes disk space until the backup ends.
 
     Args:
-        folder: The data directory.
-        database: Its database.
-        spool: Its queued documents.
         originals: The bytes of its stored documents.
     """
 
@@ -265,10 +255,6 @@ class Backups:
 
         Raises:
             NotReady: Another backup is in progress.
-            StorageReadOnly: The library is in recovery mode; its backup would lack documents.
-            StorageCorrupt: Stored data is damaged.
-            StorageFull: There is no space for the copy.
-            StorageError: The data directory failed.
         """
         self._database.require_whole()
         if not self._running.acquire(blocking=False):
@@ -326,9 +312,6 @@ class DatabaseContents:
     """What a database refers to.
 
     Attributes:
-        schema: Number of its newest migration.
-        documents: Number of documents.
-        queued: Spool names of the queued documents.
         originals: SHA-256 and size of each original.
     """
 
@@ -339,7 +322,6 @@ class DatabaseContents:
 
     @property
     def files(self) -> set[str]:
-        """Names of all files of its backup."""
         named = {f"{SPOOL}/{name}" for name in self.queued} | {f"{ORIGINALS}/{name}" for name, _ in self.originals}
         return named | {DATABASE}
 
@@ -381,7 +363,6 @@ def forget_originals(database: Path, names: Collection[str]) -> None:
     """Records in a database that is not in use that documents have no original.
 
     Args:
-        database: Its path.
         names: SHA-256 of their bytes.
 
     Raises:

@@ -38,7 +38,6 @@ class CollectionStore:
     """Reads and writes collections. May be used from any thread; every write is one transaction, durable on return.
 
     Args:
-        database: Holds the collections.
         spool: Holds the bytes of queued documents; those of superseded ones are deleted.
         originals: Keeps the bytes of stored documents.
     """
@@ -61,30 +60,16 @@ class CollectionStore:
             return _info(connection, name)
 
     def get(self, name: str) -> CollectionInfo:
-        """Returns a collection.
-
-        Raises:
-            CollectionNotFound: No collection has that name.
-        """
         with self._database.snapshot() as connection:
             return _info(connection, name)
 
     def list(self) -> tuple[CollectionInfo, ...]:
-        """Returns all collections, by name."""
         with self._database.reading() as connection:
             rows = connection.execute(f"{_INFO} GROUP BY c.collection ORDER BY c.name").fetchall()
         return tuple(_info_of(row) for row in rows)
 
     def update(self, name: str, changes: dict[str, Any]) -> CollectionInfo:
-        """Changes settings; from then on the collection is kept without documents.
-
-        Args:
-            name: Name of the collection.
-            changes: New values by field of ``CollectionSettings``.
-
-        Raises:
-            CollectionNotFound: No collection has that name.
-        """
+        """Changes settings; from then on the collection is kept without documents."""
         with self._database.writing() as connection:
             collection = require_collection(connection, name)
             settings = replace(collection.settings, **changes)
@@ -99,9 +84,6 @@ class CollectionStore:
 
         Returns:
             Its row id, its last state, and an epoch later than all its epochs.
-
-        Raises:
-            CollectionNotFound: No collection has that name.
         """
         number, info = self._info_of(name)
         with self._database.reading() as connection:
@@ -130,7 +112,6 @@ class CollectionStore:
             return require_collection(connection, name).number, _info(connection, name)
 
     def _remove_documents(self, number: int) -> None:
-        """Removes the documents of a collection one by one."""
         with self._database.reading() as connection:
             documents = connection.execute(_DOCUMENTS, (number,)).fetchall()
         for (document,) in documents:

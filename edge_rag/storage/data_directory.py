@@ -26,19 +26,10 @@ class DataDirectory:
 
     The lock is the kernel's (``flock``), so a killed daemon leaves nothing to clean up. The process id in the lock file
     is for the error message only.
-
-    Attributes:
-        path: The directory.
     """
 
     def __init__(self, path: Path) -> None:
-        """Locks the directory; creates it if necessary and makes it private.
-
-        Raises:
-            DataDirectoryInUse: Another daemon holds it.
-            DataDirectoryNotPrivate: It belongs to another user, or its mode cannot be changed.
-            StorageError: It cannot be created or written to.
-        """
+        """Locks the directory; creates it if necessary and makes it private."""
         self.path = path
         lock = path / "lock"
         make_private(path)
@@ -84,10 +75,6 @@ def make_private(path: Path) -> int:
 
     Returns:
         Number of entries that other users had rights to, the directory included; 0 if it was private itself.
-
-    Raises:
-        DataDirectoryNotPrivate: It or an entry belongs to another user, or a mode cannot be changed.
-        StorageError: It cannot be created.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -100,7 +87,6 @@ def make_private(path: Path) -> int:
 
 
 def _entries(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yields all entries of a directory, each folder before its own entries; folders of root stay closed."""
     for folder, folders, files in os.walk(path):
         for name in (*folders, *files):
             with suppress(FileNotFoundError):  # removed meanwhile, by a command that needs no lock

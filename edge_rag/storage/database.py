@@ -55,11 +55,6 @@ def load_page_checksums() -> None:
 
 
 def connect(path: Path) -> apsw.Connection:
-    """Opens a connection to a database of a library, with the functions that its full text tables need.
-
-    Raises:
-        apsw.Error: SQLite could not open it.
-    """
     connection = apsw.Connection(str(path), statementcachesize=_KEPT_STATEMENTS)
     register_terms(connection)
     return connection
@@ -89,10 +84,6 @@ def vacuum_into(connection: apsw.Connection, path: Path) -> None:
     Args:
         connection: The database; must have checksums.
         path: The copy, synced; must not exist.
-
-    Raises:
-        apsw.Error: SQLite could not write the copy.
-        OSError: The file system could not.
     """
     connection.execute("VACUUM INTO ?", (str(path),))
     page_bytes = connection.pragma("page_size")
@@ -111,9 +102,6 @@ def vacuum_into(connection: apsw.Connection, path: Path) -> None:
 def require_whole_log(database: Path) -> None:
     """Refuses a log that is damaged before committed transactions; a log with an interrupted write at its end passes.
 
-    Args:
-        database: Path of the database; no connection to it is open.
-
     Raises:
         StorageCorrupt: Committed transactions follow the damage.
     """
@@ -130,11 +118,7 @@ def require_whole_log(database: Path) -> None:
 def require_whole_database(database: Path) -> None:
     """Tells apart what a file is that cannot be opened as the database of a library, and finds damaged pages.
 
-    Args:
-        database: Path of the database; no connection to it is open.
-
     Raises:
-        StorageCorrupt: It is missing or empty beside what belongs to it, cut off, overwritten, or has damaged pages.
         StorageError: It belongs to another program, or cannot be read.
     """
     try:
@@ -173,7 +157,6 @@ def _require_new(database: Path, state: str, log_size: int) -> None:
 
 
 def corrupt(database: Path, problem: str) -> StorageCorrupt:
-    """Returns the error of a damaged database, with what to do."""
     return StorageCorrupt(f"{database} is damaged ({problem}); {ADVICE}")
 
 
@@ -203,16 +186,7 @@ class Database:
     """
 
     def __init__(self, path: Path, on_progress: Progress | None = None) -> None:
-        """Opens the database; creates or migrates it if necessary.
-
-        Args:
-            path: Its file.
-            on_progress: As in ``migrate``.
-
-        Raises:
-            StorageError: It cannot be opened, or a newer version wrote it.
-            StorageCorrupt: It is damaged.
-        """
+        """Opens the database; creates or migrates it if necessary."""
         self._path = path
         self._lock = threading.Lock()
         self._writing = threading.Lock()
@@ -235,11 +209,6 @@ class Database:
         self._reserve.fill()
 
     def refuse_writes(self, reason: str) -> None:
-        """Refuses all writes from now on.
-
-        Args:
-            reason: What ``StorageReadOnly`` says.
-        """
         self._refusal = reason
 
     def require_whole(self) -> None:
@@ -253,11 +222,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
-        """Yields this thread's connection; every statement sees what is committed when it starts.
-
-        Raises:
-            StorageError: SQLite failed; the subclass gives the cause.
-        """
+        """Yields this thread's connection; every statement sees what is committed when it starts."""
         with self._translating():
             yield self._connection()
         if self._retry is not None:
@@ -265,11 +230,7 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
-        """Yields this thread's connection in a read transaction: all statements see one state.
-
-        Raises:
-            StorageError: SQLite failed; the subclass gives the cause.
-        """
+        """Yields this thread's connection in a read transaction: all statements see one state."""
         with self._transaction("BEGIN") as connection:
             yield connection
         if self._retry is not None:
@@ -277,12 +238,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
-        """Yields this thread's connection in a write transaction: durable after the block, rolled back on an error.
-
-        Raises:
-            StorageReadOnly: The library is in recovery mode.
-            StorageError: SQLite failed; the subclass gives the cause. Nothing was written.
-        """
+        """Yields this thread's connection in a write transaction: durable after the block, rolled back on an error."""
         self.require_whole()
         with self._writing:
             try:
@@ -299,10 +255,6 @@ class Database:
 
         Args:
             work: Runs the statements; called once more if the disk was full.
-
-        Raises:
-            StorageFull: The reserve was not enough, or used up.
-            StorageReadOnly, StorageError: As in ``writing``.
         """
         try:
             with self.writing() as connection:
@@ -424,7 +376,6 @@ class Database:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Makes up for a checkpoint that a reader was in the way of; a writer does it itself."""
         if self._writing.acquire(blocking=False):
             try:
                 self._checkpoint(0)

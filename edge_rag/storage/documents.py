@@ -81,8 +81,6 @@ class ChunkRow:
     """A chunk as stored.
 
     Attributes:
-        chunk_id: Its id.
-        chunk: The chunk.
         before: Text between the chunk before and this one, at most ``MAX_BEFORE`` characters of it.
     """
 
@@ -99,7 +97,6 @@ class DocumentStore:
     """Reads and writes documents. May be used from any thread; every write is one transaction, durable on return.
 
     Args:
-        database: Holds the documents.
         spool: Holds the bytes of queued documents; those of superseded ones are deleted.
         originals: Keeps the bytes of stored documents.
     """
@@ -111,7 +108,6 @@ class DocumentStore:
         self._texts = TextReader()
 
     def collections(self) -> tuple[Collection, ...]:
-        """Returns all collections, by name."""
         with self._database.reading() as connection:
             rows = connection.execute(f"{COLLECTIONS} ORDER BY name").fetchall()
         return tuple(collection_of(row) for row in rows)
@@ -127,11 +123,6 @@ class DocumentStore:
             )
 
     def collection(self, name: str) -> Collection:
-        """Returns a collection.
-
-        Raises:
-            CollectionNotFound: No collection has that name.
-        """
         with self._database.reading() as connection:
             return require_collection(connection, name)
 
@@ -169,14 +160,9 @@ class DocumentStore:
         """Returns a document's record and a range of its stored text, by id or else by name.
 
         Args:
-            collection: Its collection.
-            document: Its id or name.
             start: First character of the range.
             end: One past the last character; None for the end of the text.
             max_bytes: Most bytes of UTF-8; the range ends earlier if it has more. None for no bound.
-
-        Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
         """
         with self._database.snapshot() as connection:
             number = require_document(connection, require_collection(connection, collection), document)
@@ -184,11 +170,7 @@ class DocumentStore:
             return _record(connection, number), text
 
     def place(self, collection: str, document: str, position: int) -> DocumentPlace:
-        """Returns where in a document a character of its text is, by the passage that has it or precedes it.
-
-        Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
-        """
+        """Returns where in a document a character of its text is, by the passage that has it or precedes it."""
         with self._database.snapshot() as connection:
             number = require_document(connection, require_collection(connection, collection), document)
             ordinal = chunk_reaching(connection, number, _record(connection, number).chunks, position)
@@ -211,13 +193,8 @@ class DocumentStore:
         """Returns a document's record, a range of its text, and the chunks with text in the range and the next one.
 
         Args:
-            collection: Its collection.
-            document: Its id or name.
             start: First character of the range.
             end: One past the last character.
-
-        Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
         """
         with self._database.snapshot() as connection:
             number = require_document(connection, require_collection(connection, collection), document)
@@ -231,14 +208,8 @@ class DocumentStore:
         """Returns up to ``limit`` chunks of a document, found by id or else by name, in order.
 
         Args:
-            collection: Its collection.
-            document: Its id or name.
             after: Position of the chunk that they follow; None for the first ones.
-            limit: Most chunks.
             max_bytes: They end with the one that brings their texts to this many bytes of UTF-8.
-
-        Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
         """
         with self._database.snapshot() as connection:
             stored = require_collection(connection, collection)
@@ -263,7 +234,6 @@ class DocumentStore:
         """Returns the terms that the full text index holds of a chunk; the document is found by id or else by name.
 
         Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
             InvalidRequest: The document has no such chunk.
         """
         with self._database.snapshot() as connection:
@@ -296,15 +266,8 @@ class DocumentStore:
         The records end with the one that brings them to ``max_bytes`` as they are stored, if that is given.
 
         Args:
-            collection: Name of the collection.
             after: Where they begin; None for the first.
-            limit: Most records.
-            max_bytes: Bytes at which they end.
-            selection: Which documents.
             skip: Documents that are left out before they begin.
-
-        Raises:
-            CollectionNotFound: It does not exist.
         """
         key, compared = _LISTED[selection.order], "<" if selection.descending else ">"
         direction = " DESC" if selection.descending else ""
@@ -326,11 +289,6 @@ class DocumentStore:
                 return tuple(map(info_of, _until(rows, max_bytes)))
 
     def count(self, collection: str, selection: DocumentSelection) -> int:
-        """Returns the number of documents of a selection.
-
-        Raises:
-            CollectionNotFound: It does not exist.
-        """
         with self._database.snapshot() as connection:
             number = require_collection(connection, collection).number
             condition = _selected(selection, number)
@@ -344,7 +302,6 @@ class DocumentStore:
         Queued documents of that name are superseded.
 
         Args:
-            document: The document.
             check: Called now and then; what it raises ends the transaction without a change.
         """
         replaced: set[str] = set()
@@ -359,11 +316,6 @@ class DocumentStore:
         self, document: NewDocument, ticket: Ticket, check: Callable[[], None] = _continue
     ) -> DocumentChange | None:
         """Writes a document that was queued, and completes its ticket in the same transaction.
-
-        Args:
-            document: The document.
-            ticket: Its ticket.
-            check: As in ``put``.
 
         Returns:
             The change, or None if nothing was written because the ticket is no longer queued.
@@ -397,9 +349,7 @@ class DocumentStore:
         """Opens the bytes of a document, by id or else by name; the caller closes them.
 
         Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
             OriginalNotKept: Its bytes are not kept.
-            StorageCorrupt: They are missing or damaged.
         """
         info, _ = self.get(collection, document, 0, 0)
         if not info.original:
@@ -419,11 +369,7 @@ class DocumentStore:
             self._spool.discard(*superseded)
 
     def delete(self, collection: str, document: str) -> DocumentChange:
-        """Removes a document, and its collection with the last document unless the collection is kept.
-
-        Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
-        """
+        """Removes a document, and its collection with the last document unless the collection is kept."""
 
         def remove(connection: apsw.Connection) -> tuple[DocumentChange, tuple[str, ...]]:
             stored = require_collection(connection, collection)
@@ -448,12 +394,7 @@ class DocumentStore:
         return change
 
     def update_metadata(self, collection: str, document: str, given: Metadata) -> DocumentChange:
-        """Replaces the metadata that a client gave with a document; what was found in it stays.
-
-        Raises:
-            CollectionNotFound, DocumentNotFound: It does not exist.
-            InvalidRequest: There are too many metadata together with those found.
-        """
+        """Replaces the metadata that a client gave with a document; what was found in it stays."""
         with self._database.writing() as connection:
             before_change = require_collection(connection, collection)
             number, row = before_change.number, require_document(connection, before_change, document)
@@ -568,7 +509,6 @@ class DocumentStore:
 
 
 def _selected(selection: DocumentSelection, collection: int) -> SqlCondition:
-    """Returns the condition that holds for the documents ``d`` of a selection."""
     found = [SqlCondition("TRUE", ())]
     if selection.search.strip():
         found.append(search_condition(selection.search, collection))

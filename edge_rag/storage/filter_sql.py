@@ -58,7 +58,6 @@ class SqlCondition:
     """A condition of a WHERE clause over chunks ``k`` and documents ``d``; true or false, never NULL.
 
     Attributes:
-        sql: The condition, with ``?`` for parameters.
         parameters: In order.
     """
 
@@ -67,12 +66,7 @@ class SqlCondition:
 
 
 def condition(filter_: Filter, collection: int) -> SqlCondition:
-    """Returns the condition that holds for exactly the chunks a filter allows.
-
-    Args:
-        filter_: A valid filter.
-        collection: Row id of the collection searched.
-    """
+    """Returns the condition that holds for exactly the chunks a filter allows."""
     match filter_:
         case AllOf(filters):
             return joined(" AND ", [condition(each, collection) for each in filters])
@@ -129,7 +123,6 @@ def _of_field(
 
 
 def _stored(field: FilterField, value: FilterValue) -> tuple[str, SqlValue]:
-    """Returns the kind of a value, and the value in the form in which the field is stored."""
     if field is BuiltinField.INGESTED_AT and isinstance(value, datetime):
         return "date", value.isoformat()
     return stored_value(value)
@@ -143,7 +136,6 @@ def _by_kind(values: tuple[FilterValue, ...]) -> list[tuple[FilterValue, ...]]:
 
 
 def joined(word: str, conditions: list[SqlCondition]) -> SqlCondition:
-    """Joins conditions by `` AND `` or `` OR ``."""
     sql = word.join(f"({each.sql})" for each in conditions)
     return SqlCondition(sql, tuple(parameter for each in conditions for parameter in each.parameters))
 
@@ -190,7 +182,6 @@ class AllowedChunks:
     Every change of a collection changes its generation, so a cached result is never stale.
 
     Args:
-        database: Holds chunks and documents.
         capacity_bytes: Most memory for cached results; 0 disables the cache.
     """
 
@@ -202,15 +193,7 @@ class AllowedChunks:
         self._bytes = 0
 
     def read(self, collection: Collection, condition: SqlCondition) -> NDArray[np.int64]:
-        """Returns the ids of the chunks, int64, ascending.
-
-        Args:
-            collection: The collection as read at the start of the search.
-            condition: Of a WHERE clause over chunks ``k`` and documents ``d``.
-
-        Raises:
-            StorageError: The database failed.
-        """
+        """Returns the ids of the chunks, int64, ascending."""
         key = (collection.number, collection.generation, condition)
         with self._lock:
             if (cached := self._cache.get(key)) is not None:

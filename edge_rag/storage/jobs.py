@@ -35,7 +35,6 @@ from edge_rag.storage.spool.files import Spool, SpooledContent
 
 
 def is_queued(connection: apsw.Connection, ticket: Ticket) -> bool:
-    """Whether an accepted document is still waiting to be stored."""
     row = connection.execute(
         "SELECT 1 FROM job_documents WHERE ticket = ? AND state = ?", (ticket, JobDocumentState.QUEUED.value)
     ).fetchone()
@@ -88,11 +87,7 @@ def supersede(
     """Supersedes queued documents of a name, because a later operation decided what is stored under it.
 
     Args:
-        connection: In a transaction.
-        collection: Name of the collection.
-        name: Name of the document.
         before: Only documents accepted before this ticket; None for all.
-        reason: Reason recorded with them.
 
     Returns:
         Names of their spool files, to be discarded after the commit.
@@ -106,7 +101,6 @@ def supersede(
 
 
 def supersede_all(connection: apsw.Connection, collection: str, reason: str) -> tuple[str, ...]:
-    """Supersedes all documents queued for a collection; returns the names of their spool files, as ``supersede``."""
     waiting = connection.execute(
         "SELECT ticket, spooled FROM job_documents WHERE collection = ? AND state = 'queued'", (collection,)
     ).fetchall()
@@ -120,14 +114,12 @@ def _supersede(connection: apsw.Connection, waiting: Sequence[tuple[Any, ...]], 
 
 
 def next_change(connection: apsw.Connection, job: int) -> int:
-    """Increments the change counter of a job and returns it."""
     connection.execute("UPDATE jobs SET changes = changes + 1 WHERE job = ?", (job,))
     (change,) = connection.execute("SELECT changes FROM jobs WHERE job = ?", (job,)).fetchone()
     return int(change)
 
 
 def finish_if_done(connection: apsw.Connection, job: int) -> None:
-    """Finishes a job whose upload has ended and that has no queued documents."""
     connection.execute(
         "UPDATE jobs SET state = ?, finished_at = ?, changes = changes + 1 WHERE job = ? AND handed_over AND state = ? "
         "AND NOT EXISTS (SELECT 1 FROM job_documents d WHERE d.job = jobs.job AND d.state = 'queued')",
@@ -173,7 +165,6 @@ class JobStore:
     them are remembered, so that starting jobs costs nobody a record.
 
     Args:
-        database: Holds the jobs.
         spool: Holds the bytes of queued documents.
     """
 
@@ -197,11 +188,6 @@ class JobStore:
         self._spool.keep_only({name: (owner, size_bytes) for name, owner, size_bytes in rows})
 
     def start(self, owner: str) -> Job:
-        """Starts a job.
-
-        Args:
-            owner: Name of the identity that starts it.
-        """
         job_id = JobId(secrets.token_hex(8))
         job = Job(job_id, JobState.RUNNING, datetime.now(UTC), None, frozenset(), {}, 0, 0)
         with self._empty_lock:
@@ -212,12 +198,6 @@ class JobStore:
         """Queues a document durably: it will be stored even if this process ends.
 
         Bytes that were received by the spool of this store are committed, others are added to it.
-
-        Raises:
-            StorageFull: The spool has no room for added bytes, or the disk is full; the document was not accepted.
-            JobNotFound: There is no such job.
-            JobClosed: The job was cancelled.
-            StorageError: The data directory failed; the document was not accepted.
         """
         content = upload.content
         if not isinstance(content, SpooledContent):
@@ -278,7 +258,6 @@ class JobStore:
         """Returns the oldest queued documents of some collections of an owner; of each name the oldest only.
 
         Args:
-            owner: Name of the owner.
             after: Name of a collection; the ones that follow it by name, and then the first ones, are returned.
         """
         with self._database.snapshot() as connection:
@@ -298,7 +277,6 @@ class JobStore:
             )
 
     def is_queued(self, ticket: Ticket) -> bool:
-        """Whether a document still waits to be stored."""
         with self._database.reading() as connection:
             return is_queued(connection, ticket)
 
@@ -338,11 +316,7 @@ class JobStore:
         self._spool.discard(spooled)
 
     def cancel(self, job_id: JobId) -> Job:
-        """Cancels a job: documents that are not stored yet will not be. A finished job is not changed.
-
-        Raises:
-            JobNotFound: There is no such job.
-        """
+        """Cancels a job: documents that are not stored yet will not be. A finished job is not changed."""
         with self._database.writing() as connection:
             job = _find(connection, job_id)
             if job is None:
@@ -361,11 +335,6 @@ class JobStore:
         return self.job(job_id)
 
     def job(self, job_id: JobId) -> Job:
-        """Returns a job.
-
-        Raises:
-            JobNotFound: There is no such job.
-        """
         empty = self._empty_job(job_id)
         if empty is not None:
             return empty
@@ -376,7 +345,6 @@ class JobStore:
         """Returns the latest jobs that have documents, newest first.
 
         Args:
-            limit: Most jobs.
             within: Only jobs whose documents are all for these collections; None for all jobs.
         """
         with self._database.snapshot() as connection:
@@ -391,9 +359,6 @@ class JobStore:
         """Returns a job, and those of its documents whose change number is above ``after``, in order of change.
 
         They are at most ``limit``, and end when names and reasons have ``MAX_PAGE_BYTES``.
-
-        Raises:
-            JobNotFound: There is no such job.
         """
         empty = self._empty_job(job_id)
         if empty is not None:
@@ -456,7 +421,6 @@ class JobStore:
 
 
 def _collections(connection: Any, owner: str, after: str, until: str | None, limit: int) -> list[str]:
-    """Returns collections that an owner has queued documents for, by name; reads one row of each."""
     rows = connection.execute(
         "WITH RECURSIVE found(collection) AS (SELECT min(collection) FROM job_documents WHERE state = 'queued' "
         "AND owner = :owner AND collection > :after UNION ALL SELECT (SELECT min(collection) FROM job_documents "

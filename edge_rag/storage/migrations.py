@@ -342,7 +342,6 @@ def migrate(connection: apsw.Connection, on_progress: Progress | None = None) ->
     What is interrupted is done by the next call.
 
     Args:
-        connection: In autocommit mode, with the tokenizer of ``register_terms``.
         on_progress: Called before each batch of passages whose full text is filled, and after the last.
 
     Raises:
@@ -424,7 +423,6 @@ class _Filling:
             done += added
 
     def _add_chunks(self, table: str, collection: int) -> int:
-        """Adds the chunks after the last one of a table; returns how many."""
         self._connection.execute(
             f"INSERT INTO {table} (rowid, text, context) SELECT chunk, text, context FROM chunks WHERE collection = ? "
             f"AND chunk > (SELECT ifnull(max(id), 0) FROM {table}_docsize) ORDER BY chunk LIMIT ?",
@@ -433,7 +431,6 @@ class _Filling:
         return int(self._connection.changes())
 
     def _can_go_on(self, table: str) -> bool:
-        """Whether a table has the terms of this analysis, of exactly the chunks up to its last one."""
         if _TOKENIZE not in self._definition(table):
             return False
         ((foreign, missing),) = self._rows(
@@ -445,7 +442,6 @@ class _Filling:
         return not foreign and not missing
 
     def _definition(self, table: str) -> str:
-        """Returns the SQL that made a table; empty if there is none."""
         rows = self._rows("SELECT sql FROM sqlite_schema WHERE name = ?", (table,))
         return str(rows[0][0]) if rows else ""
 
@@ -454,7 +450,6 @@ class _Filling:
 
 
 def register_terms(connection: apsw.Connection) -> None:
-    """Registers what full text tables need on a connection."""
     connection.register_fts5_tokenizer(_TOKENIZER, _tokenizer)
     connection.register_fts5_function(MATCHED, _matched)
 
@@ -474,7 +469,6 @@ def _matched(api: apsw.FTS5ExtensionApi) -> str:
 
 
 def fulltext_table(collection: int) -> str:
-    """Returns the name of a collection's full text table."""
     return f"fulltext_{collection:d}"
 
 
@@ -483,7 +477,6 @@ def _filling_table(collection: int) -> str:
 
 
 def create_fulltext(connection: apsw.Connection, collection: int) -> None:
-    """Creates a collection's full text table. It stores no text of its own but reads it from ``chunks``."""
     _create_fulltext(connection, fulltext_table(collection))
 
 
@@ -495,7 +488,6 @@ def _create_fulltext(connection: apsw.Connection, table: str) -> None:
 
 
 def fill_fulltext(connection: apsw.Connection, collection: int) -> None:
-    """Adds all chunks of a collection to its empty full text table."""
     connection.execute(
         f"INSERT INTO {fulltext_table(collection)} (rowid, text, context) "
         "SELECT chunk, text, context FROM chunks WHERE collection = ?",
@@ -504,7 +496,6 @@ def fill_fulltext(connection: apsw.Connection, collection: int) -> None:
 
 
 def drop_fulltext(connection: apsw.Connection, collection: int) -> None:
-    """Drops a collection's full text table."""
     connection.execute(f"DROP TABLE {fulltext_table(collection)}")
 
 

@@ -19,9 +19,6 @@ class Reserve:
 
     A deletion writes to the log about what the write that it undoes has written: each page of the document once. So the
     reserve is at least twice as large as the largest write. Not for several threads at once.
-
-    Args:
-        path: The file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,7 +48,6 @@ class Reserve:
                     os.posix_fallocate(file.fileno(), 0, size)
 
     def release(self) -> bool:
-        """Gives the space back to the file system; returns whether there was any."""
         if not self.size:
             return False
         with contextlib.suppress(OSError):

@@ -37,9 +37,6 @@ class Collection:
 
     Attributes:
         number: Row id, never reused.
-        name: Name.
-        generation: Random; changes with every change of the collection's chunks or vectors.
-        settings: Settings.
         kept: Whether the collection remains without documents.
         epoch: Increases when text of the collection is removed; never shared with another collection.
     """
@@ -57,7 +54,6 @@ class StoredPassage:
     """A chunk as stored.
 
     Attributes:
-        passage: The passage.
         ordinal: 0-based position among the document's chunks.
         ingested_at: Time of ingestion, UTC.
     """
@@ -73,16 +69,9 @@ class NewDocument:
 
     Attributes:
         collection: Name of the collection; created if it does not exist.
-        name: Name of the document; a document of that name is replaced.
-        media_type: IANA media type.
         sha256: SHA-256 of the bytes, lower-case hex.
         size_bytes: Number of bytes.
-        parsed: The parsed text.
-        chunks: Chunks of the text.
-        embedder: Name of the embedding model.
         vectors: float32 [chunks, dimension].
-        metadata: All metadata.
-        given_metadata: Metadata that the client gave.
         chunk_tokens: Size that chunks were packed to, tokens.
         content: Its bytes, which are kept as its original if originals are; None if there are none to keep.
     """
@@ -108,7 +97,6 @@ class Change:
 
     Attributes:
         collection: The collection after the change.
-        removed: Chunks that were removed.
         added: Chunks that got vectors, in document order.
         dropped: Whether the collection was removed with its last document.
     """
@@ -121,11 +109,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentChange(Change):
-    """What a transaction that wrote or deleted a document changed in the vectors.
-
-    Attributes:
-        info: The document.
-    """
+    """What a transaction that wrote or deleted a document changed in the vectors."""
 
     info: DocumentInfo
 
@@ -191,7 +175,6 @@ COLLECTIONS = "SELECT collection, name, generation, settings, kept, epoch FROM c
 
 
 def info_of(row: Sequence[Any]) -> DocumentInfo:
-    """Decodes a row of ``INFO``."""
     *plain, ingested_at, metadata, original = row
     values: tuple[Any, ...] = (*plain, datetime.fromisoformat(ingested_at), stored_metadata(metadata), bool(original))
     return DocumentInfo(*values)
@@ -203,7 +186,6 @@ def new_document_id() -> DocumentId:
 
 
 def collection_of(row: Sequence[Any]) -> Collection:
-    """Decodes a row of ``COLLECTIONS``."""
     number, name, generation, settings, kept, epoch = row
     return Collection(number, name, generation, decode_settings(settings), bool(kept), epoch)
 
@@ -237,7 +219,6 @@ def require_document(connection: apsw.Connection, collection: Collection, docume
 
 
 def ensure_collection(connection: apsw.Connection, name: str) -> int:
-    """Returns the row id of a collection; creates it with its full text table if necessary."""
     row = connection.execute("SELECT collection FROM collections WHERE name = ?", (name,)).fetchone()
     if row is not None:
         return int(row[0])
@@ -265,7 +246,6 @@ def insert_collection(
 
 
 def drop_collection(connection: apsw.Connection, collection: int) -> int:
-    """Removes an empty collection with its full text table; returns an epoch later than all its epochs."""
     drop_fulltext(connection, collection)
     connection.execute("DELETE FROM words WHERE collection = ?", (collection,))
     connection.execute("DELETE FROM collections WHERE collection = ?", (collection,))
@@ -273,7 +253,6 @@ def drop_collection(connection: apsw.Connection, collection: int) -> int:
 
 
 def ensure_embedder(connection: apsw.Connection, name: str, dimension: int) -> int:
-    """Returns the row id of an embedding model; inserts it if necessary."""
     row = connection.execute("SELECT embedder FROM embedders WHERE name = ?", (name,)).fetchone()
     if row is not None:
         return int(row[0])
@@ -282,7 +261,6 @@ def ensure_embedder(connection: apsw.Connection, name: str, dimension: int) -> i
 
 
 def renew_generation(connection: apsw.Connection, collection: int) -> str:
-    """Records a change of a collection and returns its new generation."""
     generation = secrets.token_hex(16)
     connection.execute("UPDATE collections SET generation = ? WHERE collection = ?", (generation, collection))
     return generation
@@ -338,12 +316,10 @@ def insert_metadata(connection: apsw.Connection, collection: int, document: int,
 
 
 def encode_lines(lines: LineMap) -> str:
-    """Returns what column ``lines`` holds."""
     return json.dumps(lines.steps(), separators=(",", ":")) if len(lines) else ""
 
 
 def decode_lines(column: str) -> LineMap:
-    """Returns what ``encode_lines`` was given."""
     return LineMap.of_steps(json.loads(column)) if column else NO_LINES
 
 
@@ -383,11 +359,7 @@ def insert_chunk(
 
 
 def remove_document(connection: apsw.Connection, collection: int, document: int) -> tuple[ChunkId, ...]:
-    """Removes a document with its chunks, full text, words and vectors, which starts a new epoch of the collection.
-
-    Returns:
-        The chunks removed.
-    """
+    """Removes a document with its chunks, full text, words and vectors, which starts a new epoch of the collection."""
     connection.execute("UPDATE collections SET epoch = ? WHERE collection = ?", (_next_epoch(connection), collection))
     chunks = connection.execute("SELECT chunk FROM chunks WHERE document = ?", (document,)).fetchall()
     table = fulltext_table(collection)

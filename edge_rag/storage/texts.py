@@ -42,11 +42,8 @@ def whole_lines(text: str, start: int, end: int, from_begin: bool, to_end: bool)
     """Returns the largest range of a text around another one that begins and ends between two blocks, or two lines.
 
     Args:
-        text: Part of a document's text.
         start: First character of the range that is wanted.
         end: One past its last character.
-        from_begin: Whether the document begins with the text.
-        to_end: Whether it ends with it.
     """
     first, past = (0 if from_begin else start), (len(text) if to_end else end)
     for separator in ("\n\n", "\n"):
@@ -61,9 +58,6 @@ def chunk_reaching(connection: apsw.Connection, document: int, chunks: int, posi
     """Returns the ordinal of the first chunk of a document with text after a position; ``chunks`` if there is none.
 
     Args:
-        connection: In a transaction.
-        document: Row number of the document.
-        chunks: How many it has.
         position: A character.
     """
 
@@ -83,9 +77,6 @@ def chunk_places(
     """Returns the chunks of a document with text in a range, and the next one, in order.
 
     Args:
-        connection: In a transaction.
-        document: Row number of the document.
-        chunks: How many it has.
         start: First character of the range.
         end: One past the last character.
     """
@@ -120,8 +111,6 @@ class TextReader:
         """Returns a range of a text, or as much from its start as ``max_bytes`` allow.
 
         Args:
-            connection: In a transaction.
-            document: Row number of the document.
             start: First character.
             end: One past the last character; None for the end of the text.
             max_bytes: Most bytes of UTF-8, at least 4; None for no bound.

@@ -35,10 +35,6 @@ class StoredVectors:
     """Reads stored vectors, and records where each collection is indexed. May be used from any thread.
 
     Vectors of other embedders do not exist here: their chunks are still to be embedded again.
-
-    Args:
-        database: Holds the chunks.
-        embedder: Name of the embedder whose vectors are read.
     """
 
     def __init__(self, database: Database, embedder: str) -> None:
@@ -46,7 +42,6 @@ class StoredVectors:
         self._embedder = embedder
 
     def counts(self) -> dict[int, int]:
-        """Returns the number of vectors of each collection that has chunks, by row id."""
         with self._database.reading() as connection:
             chunks = dict(connection.execute("SELECT collection, count(*) FROM chunks GROUP BY collection").fetchall())
         waiting = self.waiting()
@@ -60,7 +55,6 @@ class StoredVectors:
             return {ChunkId(chunk) for (chunk,) in rows}
 
     def waiting(self) -> dict[int, int]:
-        """Returns the number of chunks with a vector of another embedder, by collection that has some."""
         with self._database.reading() as connection:
             rows = connection.execute(
                 f"SELECT collection, count(*) FROM chunks WHERE chunk IN ({_WAITING}) GROUP BY collection",
@@ -69,11 +63,9 @@ class StoredVectors:
         return dict(rows)
 
     def of(self, collection: int, dimension: int) -> CollectionVectors:
-        """Returns the vectors of a collection, read on demand."""
         return CollectionVectors(self._database, self._embedder, collection, dimension)
 
     def directory(self) -> str:
-        """Returns the random id of this data directory, lower-case hex."""
         with self._database.reading() as connection:
             (found,) = connection.execute("SELECT id FROM directory").fetchone()
         return str(found)
@@ -85,7 +77,6 @@ class StoredVectors:
         return None if row is None else collection_of(row)
 
     def backends(self) -> dict[int, BackendKind]:
-        """Returns the index backend of collections by row id; collections that are missing use FAISS."""
         with self._database.reading() as connection:
             rows = connection.execute("SELECT collection, home FROM vector_homes").fetchall()
         return {collection: BackendKind(backend) for collection, backend in rows}
@@ -133,10 +124,6 @@ class StoredVectors:
 
     def read(self, collection: int, dimension: int) -> tuple[str, NDArray[np.int64], NDArray[np.float32]]:
         """Reads all vectors of a collection.
-
-        Args:
-            collection: Row id.
-            dimension: Length of a vector.
 
         Returns:
             Generation of the collection, chunk ids [n] in order and vectors [n, dimension], all at one moment.
@@ -196,11 +183,7 @@ class CollectionVectors:
         return self.fetch_present(ids)[1]
 
     def fetch_present(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Returns those of the ascending ids that still exist, [m], and their vectors, float32 [m, dimension].
-
-        Raises:
-            StorageCorrupt: A vector has another length.
-        """
+        """Returns those of the ascending ids that still exist, [m], and their vectors, float32 [m, dimension]."""
         vectors = np.empty((len(ids), self._dimension), dtype=np.float32)
         present = np.empty(len(ids), dtype=np.int64)
         filled = 0
@@ -219,11 +202,7 @@ class CollectionVectors:
         return present[:filled], vectors[:filled]
 
     def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """Yields all vectors by ascending id in blocks; vectors added meanwhile may be missing.
-
-        Raises:
-            StorageCorrupt: A vector has another length.
-        """
+        """Yields all vectors by ascending id in blocks; vectors added meanwhile may be missing."""
         after = 0
         while True:
             with self._database.reading() as connection:

@@ -50,7 +50,6 @@ class RisingCurve:
 
         Args:
             now: Current time, seconds.
-            value: Current value.
         """
         return (value - self._at(now - self._window_s, now, value)) / self._window_s
 
@@ -71,7 +70,6 @@ class Rate:
         self._curve = RisingCurve(clock(), window_s)
 
     def add(self, count: float) -> None:
-        """Records events."""
         with self._lock:
             now = self._clock()
             self._curve.record(now, self._total)
@@ -140,12 +138,6 @@ class Activity:
 
     @contextmanager
     def working(self, stage: str, device: str) -> Iterator[None]:
-        """Marks a stage and a device as busy during the block.
-
-        Args:
-            stage: Name of the stage.
-            device: Name of the device.
-        """
         of_stage, of_device = self._of(stage, device)
         with of_stage.working(), of_device.working():
             yield
@@ -157,7 +149,6 @@ class Activity:
         return 0.0 if busy is None else busy.share()
 
     def devices(self) -> tuple[DeviceUse, ...]:
-        """Returns the devices that stages have used, by name."""
         with self._lock:
             devices = [(name, busy, tuple(self._users[name])) for name, busy in sorted(self._devices.items())]
         return tuple(DeviceUse(name, busy.share(), stages) for name, busy, stages in devices)
@@ -212,13 +203,11 @@ class Latencies:
             self._samples[measure].extend(samples)
 
     def add_stages(self, stages: Iterable[StageTime]) -> None:
-        """Adds the times of an answer in stages and their queues."""
         with self._lock:
             for stage in stages:
                 self._stages[stage.stage].append(stage.queue_s + stage.compute_s)
 
     def of_stage(self, stage: StageSnapshot) -> StageSnapshot:
-        """Returns a stage with the percentiles of its samples, if there are any."""
         with self._lock:
             samples = tuple(self._stages.get(stage.name, ()))
         if not samples:
@@ -227,7 +216,6 @@ class Latencies:
         return replace(stage, p50_s=p50_s, p95_s=p95_s, p99_s=p99_s)
 
     def read(self) -> tuple[Latency, ...]:
-        """Returns the percentiles of every latency that has samples."""
         with self._lock:
             kept = {measure: tuple(samples) for measure, samples in self._samples.items() if samples}
         return tuple(

@@ -32,7 +32,6 @@ class AuditPage:
     Attributes:
         entries: In order of their numbers.
         last: Number of the newest entry considered; continue after it.
-        dropped_entries: Entries of any request in the range that were no longer in memory.
     """
 
     entries: tuple[AuditEntry, ...]
@@ -119,7 +118,6 @@ class AuditLog:
                     await changed.wait()
 
     def close(self) -> None:
-        """Ends all followers; recording and reading continue."""
         with self._lock:
             self._closed = True
         self._followers.wake()
@@ -136,11 +134,7 @@ class AuditLogFile:
 
     Args:
         path: The file; older files have ``.1``, ``.2`` and so on appended to its name.
-        max_bytes: Size at which a new file is started.
         older: Number of older files kept, at least 1.
-
-    Raises:
-        ConfigurationError: The file cannot be opened.
     """
 
     def __init__(self, path: Path, max_bytes: int, older: int) -> None:
@@ -164,7 +158,6 @@ class AuditLogFile:
         self._handler.handle(logging.makeLogRecord({"msg": entry}))
 
     def close(self) -> None:
-        """Writes the queued entries and closes the file."""
         self._listener.stop()
         self._file.close()
         self._handler.close()

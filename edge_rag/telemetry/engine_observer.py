@@ -40,7 +40,6 @@ class LivenessMonitor:
         self._alive()
 
     def ended(self, own: EngineLiveness) -> None:
-        """Records the end of an engine, which is no longer waited for."""
         with self._lock:
             self._running.discard(own)
             self._waiting_for.discard(own)
@@ -53,11 +52,9 @@ class EngineLiveness:
         self._liveness = liveness
 
     def iterated(self) -> None:
-        """Records an iteration of the engine's loop."""
         self._liveness.iterated(self)
 
     def ended(self) -> None:
-        """Records the end of the engine."""
         self._liveness.ended(self)
 
 
@@ -65,12 +62,7 @@ class EngineObserver:
     """Observer of an engine. Called on the engine's thread, and on others for refusals.
 
     Args:
-        audit: Keeps audit events.
-        metrics: Counts.
-        latencies: Keeps percentiles.
-        usage: Sums usage by client.
         activity: Keeps rates of the last seconds.
-        liveness: Receives each iteration of the engine's loop, and its end; feeds the watchdog.
     """
 
     def __init__(
@@ -93,11 +85,9 @@ class EngineObserver:
         self.on_end = own.ended
 
     def for_another(self) -> EngineObserver:
-        """Returns the observer of another engine: the same sinks with a liveness of its own."""
         return EngineObserver(self.audit, self.metrics, self.latencies, self.usage, self.activity, self._liveness)
 
     def on_step(self, report: StepReport) -> None:
-        """Records a step."""
         self.metrics.on_step(report)
         self.activity.computed.add(report.tokens)
         self.activity.generated.add(report.generated_tokens)
@@ -105,7 +95,6 @@ class EngineObserver:
             self.latencies.add(LatencyMetric.TOKEN_GAP, report.token_gaps_s)
 
     def on_request(self, report: RequestReport) -> None:
-        """Records the end of a request."""
         self.metrics.on_request(report)
         self.usage.ended(report)
         if report.usage.model_steps:
@@ -120,7 +109,6 @@ class EngineObserver:
         self.usage.record_remote(client, usage, alone)
 
     def record(self, event: AuditEvent) -> None:
-        """Records an audit event."""
         self.audit.record(event)
         self.metrics.record(event)
         if event.kind is AuditEventKind.REFUSED:

@@ -29,9 +29,7 @@ def configure_logging(level: str, json_lines: bool, text: bool = False) -> None:
     """Configures logging of this process; may be called again.
 
     Args:
-        level: Least severity: ``debug``, ``info``, ``warning`` or ``error``.
         json_lines: JSON lines instead of lines for people.
-        text: Whether logs may contain text of questions and documents.
     """
     threshold: int = getattr(logging, level.upper())
     # JSON lines are ASCII.
@@ -57,7 +55,6 @@ def configure_logging(level: str, json_lines: bool, text: bool = False) -> None:
 
 
 def _without_text(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Removes text from a log event."""
     for key in TEXT_KEYS & event.keys():
         del event[key]
     error = _exception(event.pop("exc_info", None))
@@ -67,7 +64,6 @@ def _without_text(logger: Any, method: str, event: MutableMapping[str, Any]) -> 
 
 
 def _with_text(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Formats exceptions with their messages."""
     error = _exception(event.pop("exc_info", None))
     if error is not None:
         event["exception"] = "".join(traceback.format_exception(error)).rstrip()
@@ -75,7 +71,6 @@ def _with_text(logger: Any, method: str, event: MutableMapping[str, Any]) -> Mut
 
 
 def _visible(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Escapes what could steer a terminal, and line breaks except those of an exception."""
     for key, value in event.items():
         if isinstance(value, str):
             shown = escape_invisible(value)
@@ -91,7 +86,6 @@ def _exception(info: Any) -> BaseException | None:
 
 
 def _locations(error: BaseException) -> Iterator[str]:
-    """Yields class and code locations of an exception, after those of its causes."""
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if before is not None:
         yield from _locations(before)

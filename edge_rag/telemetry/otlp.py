@@ -39,7 +39,6 @@ class OtlpTraces:
         self._propagator = TraceContextTextMapPropagator()
 
     def call(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> CallTrace:
-        """Starts the span of a call, as a child of the client's span if it sent one."""
         carrier = {key: value for key, value in metadata if key in _PROPAGATED and isinstance(value, str)}
         attributes = {"rpc.system": "grpc", "rpc.method": method}
         span = self._tracer.start_span(
@@ -48,7 +47,6 @@ class OtlpTraces:
         return _CallSpan(self._tracer, span)
 
     def close(self) -> None:
-        """Sends the remaining spans."""
         self._provider.force_flush(int(_SEND_S * 1000))
         self._provider.shutdown()
 

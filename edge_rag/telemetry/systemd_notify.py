@@ -52,23 +52,18 @@ class SystemdNotifier:
         return cls(address if address[:1] in ("/", "@") else None, int(microseconds) / 1e6 if watched else None)
 
     def status(self, text: str) -> None:
-        """Sends a status line for people."""
         self._send({"STATUS": text})
 
     def progress(self, text: str) -> None:
-        """Sends a status line on slow work at start, which may go on beyond the unit's timeout while it moves."""
         self._send({"STATUS": text, "EXTEND_TIMEOUT_USEC": str(_STEP_S * 1_000_000)})
 
     def ready(self, text: str) -> None:
-        """Reports that the daemon serves, at start or after a reload, with a status line."""
         self._send({"READY": "1", "STATUS": text})
 
     def reloading(self) -> None:
-        """Reports that settings are being reloaded; ``ready`` ends it."""
         self._send({"RELOADING": "1", "MONOTONIC_USEC": str(time.monotonic_ns() // 1000), "STATUS": "reading settings"})
 
     def stopping(self, text: str) -> None:
-        """Reports that the daemon is draining, with a status line."""
         self._send({"STOPPING": "1", "STATUS": text})
 
     def alive(self) -> None:
@@ -82,7 +77,6 @@ class SystemdNotifier:
             self._last_sent = now
 
     def close(self) -> None:
-        """Closes the socket."""
         with self._lock:
             if self._socket is not None:
                 self._socket.close()

@@ -62,12 +62,10 @@ class Untraced:
     """Discards all traces."""
 
     def call(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> CallTrace:
-        """Returns a trace that discards everything."""
         return self
 
     @contextmanager
     def stage(self, name: str) -> Iterator[StageTrace]:
-        """Does nothing."""
         yield self
 
     def note(self, attributes: Mapping[str, AttributeValue]) -> None:

@@ -54,9 +54,7 @@ class UsageMeter:
         """Adds what other machines generated of an answer that has ended.
 
         Args:
-            client: Name of the client.
             usage: Tokens they generated; also prompt tokens, unless the prompt was computed here.
-            alone: Whether the local generator took no part, and so reports no request.
         """
         with self._lock:
             current = self._of(client)
@@ -74,13 +72,11 @@ class UsageMeter:
             self._usage[current.client] = replace(current, ingest_s=current.ingest_s + seconds)
 
     def refused(self, client: str) -> None:
-        """Adds a refused request."""
         with self._lock:
             current = self._of(client)
             self._usage[current.client] = replace(current, refused=current.refused + 1)
 
     def read(self) -> tuple[ClientUsage, ...]:
-        """Returns the usage of each client by name; the other clients together are last."""
         with self._lock:
             return tuple(sorted(self._usage.values(), key=lambda usage: (usage.client is None, usage.client or "")))
 

@@ -26,7 +26,6 @@ class Actuators:
     Attributes:
         set_throttle: Limits the generator to a share of its slots and of a step's tokens.
         generated_per_s: Returns the recent rate of generated tokens, 1/s.
-        audit: Writes audit events.
     """
 
     set_throttle: Callable[[float], None]
@@ -38,9 +37,7 @@ class BoardMonitor:
     """Reads the board's sensors and applies the throttle policy, on a thread of its own.
 
     Args:
-        root: Root of ``sys``.
         policy: Decides on the share.
-        actuators: What it acts on.
         interval_s: Time between two checks, seconds.
         clock: Monotonic seconds.
     """
@@ -66,7 +63,6 @@ class BoardMonitor:
 
     @property
     def state(self) -> Throttling:
-        """Readings and throttling of the last check."""
         return self._state
 
     def start(self) -> None:

@@ -49,7 +49,6 @@ class HysteresisController:
 
     @property
     def step(self) -> int:
-        """The present step."""
         return self._step
 
     def observe(self, level: LoadLevel) -> int:

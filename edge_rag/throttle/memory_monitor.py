@@ -34,13 +34,7 @@ _LOW_PERCENT: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ShedChange:
-    """A target is shed or restored.
-
-    Attributes:
-        target: The target.
-        shed: Whether it is shed from now on.
-        numbers: The readings it was based on; units are in the names.
-    """
+    """A target is shed or restored."""
 
     target: ShedTarget
     shed: bool
@@ -113,9 +107,6 @@ class MemoryShedder:
     Attributes:
         shed_memory: Drops the generator's prefix cache, if the first argument is true, and holds batch requests back,
             if the second is.
-        keep_arenas: Whether encoders keep their arenas between runs.
-        trim: Returns free memory of the process to the system.
-        audit: Writes audit events.
     """
 
     shed_memory: Callable[[bool, bool], None]
@@ -128,8 +119,6 @@ class MemoryMonitor:
     """Reads memory pressure and applies the shed policy, on a thread of its own.
 
     Args:
-        root: Root of ``proc`` and ``sys``.
-        shedder: What it acts on.
         interval_s: Longest time between two checks, seconds.
         clock: Monotonic seconds.
     """
@@ -149,7 +138,6 @@ class MemoryMonitor:
 
     @property
     def state(self) -> MemoryPressureState:
-        """Memory pressure and shed targets of the last check."""
         return self._state
 
     def start(self) -> None:

@@ -36,8 +36,6 @@ class HeatThresholds:
     """When a board is hot.
 
     Attributes:
-        throttle_c: Limit of the temperature of every zone, degrees Celsius; lower for zones with a passive trip point
-            near or below it.
         margin_c: Distance below the limit from which a zone is cool, degrees Celsius, above 0.
     """
 
@@ -47,12 +45,7 @@ class HeatThresholds:
 
 @dataclass(frozen=True, slots=True)
 class HottestZone:
-    """The zone nearest to its limit, or farthest above it.
-
-    Attributes:
-        zone: The zone.
-        limit_c: Its limit, degrees Celsius.
-    """
+    """The zone nearest to its limit, or farthest above it."""
 
     zone: ThermalZone
     limit_c: float
@@ -65,13 +58,7 @@ def hottest(zones: Sequence[ThermalZone], thresholds: HeatThresholds) -> Hottest
 
 
 def heat_level(zone: HottestZone | None, slowed_down: bool, thresholds: HeatThresholds) -> LoadLevel:
-    """Returns the load level of heat.
-
-    Args:
-        zone: The zone that decides.
-        slowed_down: Whether the kernel or the hardware throttles the board already.
-        thresholds: When it is hot.
-    """
+    """Returns the load level of heat."""
     if zone is None:
         return LoadLevel.HIGH if slowed_down else LoadLevel.LOW
     celsius, critical = zone.zone.celsius, zone.zone.critical_celsius
@@ -100,8 +87,6 @@ class BoardReading:
     """Readings of the board's sensors.
 
     Attributes:
-        zones: Temperatures.
-        slowdowns: Active throttling by the kernel or the hardware, as text.
         watts: Power; None if it is not measured.
     """
 
@@ -115,11 +100,8 @@ class ThrottleChange:
     """A change of the share.
 
     Attributes:
-        cause: Heat or power.
         share: The new share, 0 to 1.
         before: The share before.
-        reason: A short sentence.
-        numbers: The readings it was based on; units are in the names.
     """
 
     cause: ThrottleCause
@@ -152,7 +134,6 @@ class ThrottlePolicy:
 
     @property
     def causes(self) -> tuple[ThrottleCause, ...]:
-        """What limits the share now."""
         return tuple(cause for cause, controller in self._controllers.items() if controller.step)
 
     def observe(self, reading: BoardReading) -> tuple[ThrottleChange, ...]:

@@ -31,7 +31,6 @@ class EnergyCounter:
     """An energy counter that wraps around.
 
     Attributes:
-        joules: Its value.
         full_joules: Value at which it wraps to 0.
     """
 
@@ -53,7 +52,6 @@ class PowerReading:
 
 
 def read_power(root: Path) -> PowerReading:
-    """Reads power and energy counters below ``root``, the root of ``sys``."""
     return PowerReading(_channels(root / "sys/class/hwmon"), _counters(root / "sys/class/powercap"))
 
 
@@ -74,7 +72,6 @@ def _channels(folder: Path) -> float | None:
 
 
 def _counters(folder: Path) -> dict[str, EnergyCounter]:
-    """Returns the counter of the whole platform if there is one, else one per package."""
     found: dict[str, EnergyCounter] = {}
     for zone in sorted(folder.glob("intel-rapl:*")):
         name = text_of(zone / "name") or ""
@@ -134,7 +131,6 @@ _PI_THROTTLED: Final = {0: "under-voltage", 1: "frequency capped", 2: "throttled
 
 
 def read_zones(root: Path) -> tuple[ThermalZone, ...]:
-    """Reads every zone with a temperature below ``root``, the root of ``sys``."""
     zones = [z for z in read_thermal(root) if z.name not in _CONSTANT_ZONES and z.celsius < _HIGHEST_C]
     if not any(zone.name == _PACKAGE_ZONE for zone in zones):
         zones += _processors(root / "sys/class/hwmon")
@@ -142,12 +138,10 @@ def read_zones(root: Path) -> tuple[ThermalZone, ...]:
 
 
 def temperatures(root: Path) -> tuple[Temperature, ...]:
-    """Reads the temperature of every zone; see ``read_zones``."""
     return tuple(Temperature(zone.name, zone.celsius) for zone in read_zones(root))
 
 
 def read_slowdowns(root: Path) -> tuple[str, ...]:
-    """Returns active throttling by the kernel or the firmware, as text; ``root`` is the root of ``sys``."""
     return (*_cooling(root / "sys/class/thermal"), *_raspberry_pi(root / "sys/devices/platform"))
 
 
@@ -209,7 +203,6 @@ class MemoryReading:
 
     Attributes:
         headroom_bytes: Memory that can be allocated before a limit is reached.
-        board_bytes: The lowest limit, or all memory of the board.
         some_percent: Share of the last 10 seconds in which at least one task stalled on memory, per cent; None without
             PSI.
         full_percent: Share in which all tasks stalled; None without PSI.
@@ -222,11 +215,7 @@ class MemoryReading:
 
 
 def read_pressure(root: Path) -> MemoryReading:
-    """Reads memory, its limits, and the highest pressure of the board and of the cgroups that limit this process.
-
-    Args:
-        root: Root of ``proc`` and ``sys``.
-    """
+    """Reads memory, its limits, and the highest pressure of the board and of the cgroups that limit this process."""
     facts = read_memory(root)
     contents = [text_of(file) or "" for file in _pressure_files(root)]
     return MemoryReading(
@@ -250,11 +239,7 @@ def _average(text: str, kind: str) -> float:
 
 
 class PressureTrigger:
-    """Waits for the kernel's notification of memory pressure, if PSI triggers are available.
-
-    Args:
-        root: Root of ``proc``.
-    """
+    """Waits for the kernel's notification of memory pressure, if PSI triggers are available."""
 
     def __init__(self, root: Path) -> None:
         self._file: int | None = None
@@ -267,7 +252,6 @@ class PressureTrigger:
 
     @property
     def armed(self) -> bool:
-        """Whether the kernel notifies."""
         return self._file is not None
 
     def wait(self, seconds: float) -> None:
@@ -281,7 +265,6 @@ class PressureTrigger:
                 self._disarm()
 
     def wake(self) -> None:
-        """Lets present and later calls of ``wait`` return at once."""
         os.write(self._write, b"\0")
 
     def close(self) -> None:

@@ -19,7 +19,6 @@ _PRIORITIES: Final = EnumCodec(Priority, rag_pb2.Priority.DESCRIPTOR)
 
 
 def audit_entry_to_message(entry: AuditEntry) -> admin_pb2.AuditEvent:
-    """Returns an entry of the audit log as a message."""
     message = _EVENT.to_message(entry.event)
     message.number = entry.number
     message.at.FromDatetime(entry.at)
@@ -27,7 +26,6 @@ def audit_entry_to_message(entry: AuditEntry) -> admin_pb2.AuditEvent:
 
 
 def audit_entry_from_message(message: admin_pb2.AuditEvent) -> AuditEntry:
-    """Returns an entry of the audit log."""
     return AuditEntry(message.number, moment(message.at), _EVENT.from_message(message))
 
 
@@ -43,7 +41,6 @@ def usage_to_message(report: UsageReport) -> admin_pb2.GetUsageResponse:
 
 
 def usage_from_message(message: admin_pb2.GetUsageResponse) -> UsageReport:
-    """Returns the response of ``GetUsage``; the usage of all others is the last one and has no name."""
     others = [message.others] if message.HasField("others") else []
     clients = tuple(_USAGE.from_message(client) for client in (*message.clients, *others))
     return UsageReport(moment(message.since), clients, tuple(map(_QUOTA.from_message, message.quotas)))

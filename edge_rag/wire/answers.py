@@ -76,17 +76,14 @@ def event_from_message(message: rag_pb2.AskResponse) -> AskEvent | None:
 
 
 def finished_to_message(event: Finished) -> rag_pb2.Finished:
-    """Returns the end of an answer as a message."""
     return _FINISHED.to_message(event)
 
 
 def finished_from_message(message: rag_pb2.Finished) -> Finished:
-    """Returns the end of an answer."""
     return _FINISHED.from_message(message)
 
 
 def passage_to_message(ranked: RankedPassage) -> common_pb2.Passage:
-    """Returns a passage as a message."""
     return _PASSAGE.to_message(FoundPassage.of(ranked))
 
 
@@ -111,30 +108,24 @@ def search_to_message(
 
 
 def search_reply_from_message(message: rag_pb2.SearchResponse) -> SearchReply:
-    """Returns the response of ``Search``."""
     return _SEARCH_REPLY.from_message(message)
 
 
 def document_to_message(info: DocumentInfo) -> documents_pb2.Document:
-    """Returns a document's record as a message."""
     return _DOCUMENT.to_message(info)
 
 
 def document_from_message(message: documents_pb2.Document) -> DocumentInfo:
-    """Returns a document's record."""
     return _DOCUMENT.from_message(message)
 
 
 def stored_document_from_message(message: documents_pb2.GetDocumentResponse) -> StoredDocument:
-    """Returns a document's record and text."""
     return _STORED_DOCUMENT.from_message(message)
 
 
 def outcome_to_message(outcome: IngestOutcome) -> documents_pb2.IngestResponse.Outcome:
-    """Returns the outcome of a document's upload as a message."""
     return _OUTCOME.to_message(outcome)
 
 
 def outcome_from_message(message: documents_pb2.IngestResponse.Outcome) -> IngestOutcome:
-    """Returns the outcome of a document's upload."""
     return _OUTCOME.from_message(message)

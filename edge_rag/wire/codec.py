@@ -67,11 +67,6 @@ class EnumCodec(Generic[_Member]):
         self._members = {number: member for member, number in self._numbers.items()}
 
     def to_number(self, member: _Member | Unrecognized) -> Any:
-        """Returns a member's number; every proto enum has a type of its own for them.
-
-        Raises:
-            ValueError: The value is from a newer version and cannot be sent.
-        """
         return self._numbers[require_recognized(member)]
 
     def get(self, number: int) -> _Member | None:
@@ -150,14 +145,7 @@ class Codec(Generic[_Value, _Wire]):
         return cls._known.get((value, described.full_name)) or Codec[Any, Any](value, GetMessageClass(described))
 
     def to_message(self, value: Any) -> _Wire:
-        """Returns a value as a message.
-
-        Args:
-            value: A value of the dataclass, or one with the same attributes.
-
-        Raises:
-            ValueError: It holds an enum value of a newer version.
-        """
+        """Returns a value as a message."""
         plan, _ = self.plan
         return self.message(
             **{
@@ -167,15 +155,7 @@ class Codec(Generic[_Value, _Wire]):
         )
 
     def from_message(self, message: _Wire, **given: Any) -> _Value:
-        """Returns the value that a message stands for.
-
-        Args:
-            message: The message; it is not checked.
-            given: Fields that are not in the message.
-
-        Raises:
-            UnknownValue: It holds an enum value that this version does not know, and has no place for one.
-        """
+        """Returns the value that a message stands for."""
         _, plan = self.plan
         for name, wire, presence, read in plan:
             if presence and not message.HasField(wire):
@@ -218,14 +198,12 @@ class Codec(Generic[_Value, _Wire]):
 
 
 def timestamp(time: datetime) -> Timestamp:
-    """Returns a time as a message."""
     message = Timestamp()
     message.FromDatetime(time)
     return message
 
 
 def moment(message: Timestamp) -> datetime:
-    """Returns the time in a message, UTC."""
     return message.ToDatetime(tzinfo=UTC)
 
 
@@ -238,7 +216,6 @@ def _proto_name(name: str, described: Descriptor) -> str:
 
 
 def _part(hint: Any, described: FieldDescriptor, *, element: bool = False) -> Part:
-    """Returns the conversion of a field or, with ``element``, that of an element of a repeated one."""
     while hasattr(hint, "__supertype__"):  # a NewType
         hint = hint.__supertype__
     if get_origin(hint) in (Union, UnionType):

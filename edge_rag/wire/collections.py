@@ -31,7 +31,6 @@ _FIELDS: Final = tuple(collections_pb2.CollectionSettings.DESCRIPTOR.fields_by_n
 
 
 def collection_to_message(info: CollectionInfo) -> collections_pb2.Collection:
-    """Returns a collection as a message."""
     return _COLLECTION.to_message(info)
 
 
@@ -61,11 +60,6 @@ def collection_from_message(message: collections_pb2.Collection) -> CollectionIn
 
 
 def settings_to_message(settings: CollectionSettings) -> collections_pb2.CollectionSettings:
-    """Returns settings as a message.
-
-    Raises:
-        InvalidRequest: The description or the synonyms cannot be sent.
-    """
     sendable("description", settings.description)
     sendable("synonyms", settings.synonyms)
     return _SETTINGS.to_message(settings)
@@ -74,11 +68,6 @@ def settings_to_message(settings: CollectionSettings) -> collections_pb2.Collect
 def update_to_message(
     name: str, settings: CollectionSettings, changed: Iterable[str]
 ) -> collections_pb2.UpdateCollectionRequest:
-    """Returns the request of ``Update`` that replaces the named fields.
-
-    Raises:
-        InvalidRequest: The name or the description cannot be sent.
-    """
     return collections_pb2.UpdateCollectionRequest(
         name=sendable("name", name),
         settings=settings_to_message(settings),
@@ -87,11 +76,7 @@ def update_to_message(
 
 
 def parse_settings(message: collections_pb2.CollectionSettings) -> CollectionSettings:
-    """Returns the legal settings that a message stands for.
-
-    Raises:
-        InvalidRequest: Names the first unusable field.
-    """
+    """Returns the legal settings that a message stands for."""
     default = CollectionSettings()
     given = CollectionSettings(
         description=message.description,

@@ -56,11 +56,6 @@ def parse_embed_request(request: encoding_pb2.EmbedRequest) -> tuple[tuple[str, 
 def parse_rerank_request(request: encoding_pb2.RerankRequest, caller: Identity, limits: RequestLimits) -> RerankRequest:
     """Returns the question and the passages to rerank.
 
-    Args:
-        request: The request.
-        caller: The peer's identity. Cached vectors of its passages are not shared with other callers or collections.
-        limits: Bounds.
-
     Raises:
         InvalidRequest: Names the first unusable field.
     """
@@ -140,5 +135,4 @@ def _bounded(field: str, characters: int, most: int) -> None:
 
 
 def _peer_chunk(domain: str) -> ChunkId:
-    """Returns the id under which vectors of one trust domain are cached: negative, as no id of a stored chunk is."""
     return ChunkId(-1 - int.from_bytes(hashlib.sha256(domain.encode()).digest()[:7]))

@@ -50,11 +50,8 @@ def parse_generate_request(
     """Returns the generation request of a peer.
 
     Args:
-        request: The request.
-        request_id: Its id.
         caller: The peer's identity. Its requests share no cached KV with other callers or collections.
         deadline: ``time.monotonic()`` seconds.
-        limits: Bounds.
 
     Raises:
         InvalidRequest: Names the first unusable field.
@@ -86,7 +83,6 @@ def parse_generate_request(
 
 
 def load_to_message(load: GeneratorLoad) -> generation_pb2.GenerateResponse:
-    """Returns the load of the generator as the first message of an answer."""
     return generation_pb2.GenerateResponse(load=_LOAD.to_message(load))
 
 

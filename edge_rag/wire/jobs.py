@@ -15,17 +15,14 @@ _WORK = Codec(IngestWork, documents_pb2.WatchJobResponse.Work, omit=("job_id",))
 
 
 def job_to_message(job: Job) -> documents_pb2.Job:
-    """Returns a job as a message."""
     return _JOB.to_message(job)
 
 
 def job_from_message(message: documents_pb2.Job) -> Job:
-    """Returns a job."""
     return _JOB.from_message(message)
 
 
 def job_document_to_message(document: JobDocument) -> documents_pb2.JobDocument:
-    """Returns a document of a job as a message."""
     return _ENTRY.to_message(document)
 
 
@@ -36,7 +33,6 @@ def rejected_to_message(outcome: IngestOutcome) -> documents_pb2.JobDocument:
 
 
 def job_page_to_message(page: JobPage) -> documents_pb2.WatchJobResponse:
-    """Returns a part of a job's history as a message."""
     message = _PROGRESS.to_message(page)
     if page.work is not None:
         message.work.CopyFrom(_WORK.to_message(page.work))
@@ -44,7 +40,6 @@ def job_page_to_message(page: JobPage) -> documents_pb2.WatchJobResponse:
 
 
 def progress_from_message(message: documents_pb2.WatchJobResponse) -> JobProgress:
-    """Returns one message of ``WatchJob``."""
     job_id = JobId(message.job.id)
     work = _WORK.from_message(message.work, job_id=job_id) if message.HasField("work") else None
     return _PROGRESS.from_message(message, work=work)

@@ -53,7 +53,6 @@ _COMPARATORS: Final = EnumCodec(Comparator, metadata_pb2.Comparator.DESCRIPTOR)
 
 
 def metadata_to_message(metadata: Metadata) -> dict[str, metadata_pb2.MetadataValue]:
-    """Returns metadata as messages, by key."""
     return {key: value_to_message(value) for key, value in metadata.items()}
 
 
@@ -100,11 +99,6 @@ def value_from_message(message: metadata_pb2.MetadataValue) -> MetadataValue | N
 
 
 def parse_metadata(messages: Mapping[str, metadata_pb2.MetadataValue]) -> dict[str, MetadataValue]:
-    """Returns the legal metadata that a client's messages stand for.
-
-    Raises:
-        InvalidRequest: Names the first unusable key.
-    """
     return validate_metadata(
         {validate_key(key): parse_value(f"metadata[{key!r}]", message) for key, message in messages.items()}
     )
@@ -137,7 +131,6 @@ def filter_to_message(condition: Filter | None, depth: int = 1) -> metadata_pb2.
     """Returns a filter as a message, None for None.
 
     Args:
-        condition: The filter.
         depth: Depth in the filter that it is a part of, at least 1.
 
     Raises:
@@ -186,11 +179,6 @@ def _field_to_message(field: FilterField) -> metadata_pb2.FilterField:
 
 
 def parse_filter_message(message: metadata_pb2.Filter) -> Filter:
-    """Returns the legal filter that a message stands for.
-
-    Raises:
-        InvalidRequest: Names the first illegal part by its path, for example ``filter.all_of[1].comparison.value``.
-    """
     return _FilterParser().filter("filter", message, 1)
 
 

@@ -77,12 +77,7 @@ def parse_query(
     """Returns the legal query that a request stands for.
 
     Args:
-        request: The request.
-        request_id: Its id.
-        collection: Name of the collection, checked.
-        caller: The caller's identity.
         deadline: ``time.monotonic()`` seconds.
-        limits: Bounds and defaults.
 
     Raises:
         InvalidRequest: Names the first unusable field.
@@ -119,11 +114,7 @@ def parse_search_query(
     deadline: float,
     limits: RequestLimits,
 ) -> SearchQuery:
-    """Returns the legal search that a request stands for; see ``parse_query``.
-
-    Raises:
-        InvalidRequest: Names the first unusable field.
-    """
+    """Returns the legal search that a request stands for; see ``parse_query``."""
     limit = request.limit if request.HasField("limit") else 10
     return SearchQuery(
         request_id=request_id,
@@ -140,11 +131,7 @@ def parse_search_query(
 
 
 def parse_page_size(request: documents_pb2.ListDocumentsRequest) -> int:
-    """Returns the page size of a listing of documents, 100 by default.
-
-    Raises:
-        InvalidRequest: It is out of range.
-    """
+    """Returns the page size of a listing of documents, 100 by default."""
     return bounded_int("page_size", request.page_size if request.HasField("page_size") else 100, 1, 1000)
 
 
@@ -157,30 +144,18 @@ def parse_text_range(request: documents_pb2.GetDocumentRequest) -> tuple[int | N
 
 
 def parse_job_limit(request: documents_pb2.ListJobsRequest) -> int:
-    """Returns the number of jobs to list, 20 by default.
-
-    Raises:
-        InvalidRequest: It is out of range.
-    """
+    """Returns the number of jobs to list, 20 by default."""
     return bounded_int("limit", request.limit if request.HasField("limit") else 20, 1, 1000)
 
 
 def parse_audit_query(request: admin_pb2.ListAuditEventsRequest) -> tuple[RequestId | None, int | None]:
-    """Returns the request whose entries to list and the most entries to list; None for all.
-
-    Raises:
-        InvalidRequest: Names the first unusable field.
-    """
+    """Returns the request whose entries to list and the most entries to list; None for all."""
     limit = bounded_int("limit", request.limit, 0, 1_000_000) if request.HasField("limit") else None
     return parse_request_id(request.request_id, RequestId("")) or None, limit
 
 
 def parse_interval(request: admin_pb2.WatchStatusRequest) -> float:
-    """Returns the time between two status messages, seconds, 1 by default.
-
-    Raises:
-        InvalidRequest: It is out of range.
-    """
+    """Returns the time between two status messages, seconds, 1 by default."""
     if not request.HasField("interval_seconds"):
         return 1.0
     return bounded_float("interval_seconds", request.interval_seconds, 0.1, 3600.0)
@@ -212,11 +187,7 @@ def parse_move_index(request: admin_pb2.MoveIndexRequest) -> tuple[str, BackendK
 def parse_format(
     request: rag_pb2.AskRequest | generation_pb2.GenerateRequest, mode: AnswerMode, sampling: Sampling
 ) -> AnswerFormat | None:
-    """Returns the format of the answer, or None.
-
-    Raises:
-        InvalidRequest: It does not go with the mode or the sampling, or is too long.
-    """
+    """Returns the format of the answer, or None."""
     field = request.WhichOneof("format")
     if field is None:
         return None
@@ -238,11 +209,6 @@ def parse_priority(value: rag_pb2.Priority.ValueType) -> Priority:
 
 
 def parse_sampling(value: rag_pb2.Sampling) -> Sampling:
-    """Returns the sampling parameters.
-
-    Raises:
-        InvalidRequest: Names the first unusable field.
-    """
     default = Sampling()
     named = {field: getattr(value, field) for field in _SAMPLING_FIELDS if value.HasField(field)}
     return checked_sampling(replace(default, stop=tuple(value.stop), **named), "sampling.")
@@ -282,11 +248,7 @@ def ask_to_message(question: str, options: AskOptions) -> rag_pb2.AskRequest:
 
 
 def search_to_message(query: str, options: SearchOptions) -> rag_pb2.SearchRequest:
-    """Returns the request of ``Search``; an option that is None is left to the server.
-
-    Raises:
-        InvalidRequest: The query or an option cannot be sent.
-    """
+    """Returns the request of ``Search``; an option that is None is left to the server."""
     return rag_pb2.SearchRequest(
         query=sendable("query", query),
         collection=sendable("collection", options.collection),
@@ -299,7 +261,6 @@ def search_to_message(query: str, options: SearchOptions) -> rag_pb2.SearchReque
 
 
 def move_index_to_message(collection: str, backend: BackendKind) -> admin_pb2.MoveIndexRequest:
-    """Returns the request of ``MoveIndex``."""
     return admin_pb2.MoveIndexRequest(collection=collection, backend=_BACKENDS.to_number(backend))
 
 

@@ -14,29 +14,24 @@ _STAGES = {stage.value: stage for stage in ModelStage}
 
 
 def model_to_message(model: ModelInUse) -> admin_pb2.Model:
-    """Returns a model and its role as a message."""
     placement = _PLACEMENT.to_message(model.placement)
     return admin_pb2.Model(role=model.role, name=model.name, detail=model.detail, placement=placement)
 
 
 def model_from_message(message: admin_pb2.Model) -> ModelInUse:
-    """Returns a model and its role."""
     stage = _STAGES.get(message.role) or Unrecognized(message.role)
     return ModelInUse(message.name, message.detail, _PLACEMENT.from_message(message.placement, stage=stage))
 
 
 def index_to_message(index: IndexInUse) -> admin_pb2.VectorIndex:
-    """Returns the state of a collection's index as a message."""
     return _INDEX.to_message(index)
 
 
 def index_from_message(message: admin_pb2.VectorIndex) -> IndexInUse:
-    """Returns the state of a collection's index."""
     return _INDEX.from_message(message)
 
 
 def status_to_message(status: DaemonStatus) -> admin_pb2.GetStatusResponse:
-    """Returns the daemon's report on itself as a message."""
     return _STATUS.to_message(status)
 
 

@@ -18,27 +18,18 @@ _MODE: Final = 0o600
 
 
 def history_path() -> Path:
-    """Returns the file of the history, in the user's state directory (XDG)."""
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(base).expanduser() / "edge-rag" / "chat-history"
 
 
 class History:
-    """Lines that were typed, oldest first.
-
-    Args:
-        path: Its file, which need not exist; its folder is made when a line is added.
-    """
+    """Lines that were typed, oldest first."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def lines(self) -> list[str]:
-        """Returns the newest lines.
-
-        Raises:
-            OSError: The file cannot be read or cut.
-        """
+        """Returns the newest lines."""
         try:
             lines = self._path.read_text("utf-8", errors="replace").rstrip("\n").split("\n")
         except FileNotFoundError:
@@ -49,11 +40,7 @@ class History:
         return newest
 
     def add(self, line: str) -> None:
-        """Adds a line, unless it is too long.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Adds a line, unless it is too long."""
         if len(line) > LONGEST_LINE:
             return
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -48,7 +48,6 @@ def piped_lines() -> Iterator[QuestionLine]:
 
 
 def _edit_lines(history: History | None) -> None:
-    """Gives ``input`` line editing, where Python has it, and the lines of earlier chats."""
     try:
         import readline
     except ImportError:

@@ -47,14 +47,7 @@ class _Quit(Exception):
 
 
 class Chat:
-    """One conversation at a time with a daemon.
-
-    Args:
-        client: Asks the daemon.
-        options: How to answer.
-        as_json: Whether each answer is printed as one JSON object; notes go to standard error then.
-        typed: Whether a person types the questions, whom no error needs to be counted for.
-    """
+    """One conversation at a time with a daemon."""
 
     def __init__(self, client: Client, options: AskOptions, as_json: bool, typed: bool) -> None:
         self._conversation = client.conversation(options)
@@ -75,9 +68,6 @@ class Chat:
 
         Returns:
             ``OK``, or ``FAILURE`` if lines that nobody types failed.
-
-        Raises:
-            ClientError: The daemon cannot be reached any more.
         """
         failed = False
         try:
@@ -135,7 +125,6 @@ class Chat:
         click.echo()
 
     def _noting(self, question: str, events: Generator[AskEvent, None, None]) -> Iterator[AskEvent]:
-        """Yields the events; tells what is searched for before the answer begins."""
         for event in events:
             if isinstance(event, PassagesReceived):
                 searched = searched_line(question, event.standalone_question, event.did_you_mean)

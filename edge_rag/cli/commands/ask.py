@@ -156,7 +156,6 @@ def ask(
 
 
 def _read(schema: str) -> str:
-    """Returns a schema that is given as JSON, or is the content of a file."""
     if schema.lstrip().startswith("{"):
         return schema
     try:

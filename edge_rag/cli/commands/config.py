@@ -109,7 +109,6 @@ def set_value(key: str, value: str, config: Path, as_json: bool) -> ExitCode:
 
 
 def _leaves(model: type[BaseModel], values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[Any, Any]]:
-    """Yields path and value of each setting that is no section."""
     from pydantic import BaseModel
 
     for name, field in model.model_fields.items():
@@ -129,7 +128,6 @@ def _unknown(key: str) -> click.ClickException:
 
 
 def _parsed(value: str) -> Any:
-    """Returns a value in TOML's notation; what is none in it is a text."""
     try:
         document = tomllib.loads(f"value = {value}")
     except tomllib.TOMLDecodeError:

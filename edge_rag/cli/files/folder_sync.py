@@ -26,9 +26,7 @@ class FileState:
     """A file as found by a scan.
 
     Attributes:
-        size_bytes: Its size.
         modified_ns: Time of the last write, nanoseconds since 1970.
-        inode: Distinguishes another file of the same name, size and time.
         problem: Why it cannot be uploaded, for example a FIFO; empty if it can.
     """
 
@@ -50,8 +48,6 @@ class SyncedFile:
     """A file that was processed.
 
     Attributes:
-        state: The file at that time.
-        status: The result.
         reason: Why it failed; empty otherwise.
         owned: Whether this sync created the document; only owned documents are deleted with their file.
     """
@@ -67,9 +63,6 @@ class SyncPlan:
     """The changes to make.
 
     Attributes:
-        upload: Names of files to upload.
-        reject: Names of files to record as failed.
-        delete: Names of documents whose file is gone.
         unsettled: Names of files that changed or disappeared since the previous scan. They wait for the next scan,
             because an editor may be replacing them.
     """
@@ -88,9 +81,7 @@ def plan_sync(
     Apply uploads before deletions, so that a renamed document is always there.
 
     Args:
-        current: The files by name, from this scan.
         previous: The files by name, from the scan before.
-        synced: The files that were processed.
     """
     changed = [name for name, state in current.items() if name not in synced or synced[name].state != state]
     settled = [name for name in changed if current[name].problem or previous.get(name) == current[name]]
@@ -169,13 +160,11 @@ _FORMAT: Final = 1
 
 
 def watch_folder() -> Path:
-    """Returns the folder of the state files, below XDG_STATE_HOME or ~/.local/state."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(home, "edge-rag", "watch")
 
 
 def state_file(folder: Path, collection: str, server: str) -> Path:
-    """Returns the state file for a folder, collection and server."""
     identity = hashlib.sha256("\0".join((str(folder), collection, server)).encode()).hexdigest()[:24]
     return watch_folder() / f"{identity}.json"
 

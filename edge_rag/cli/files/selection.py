@@ -52,7 +52,6 @@ class FileSelection:
 
     @classmethod
     def of(cls, include: Iterable[str], exclude: Iterable[str]) -> Self:
-        """Returns the selection of the options --include and --exclude."""
         rules = tuple(_Rule(_compiled(pattern), takes=False) for pattern in exclude)
         return cls(tuple(map(_compiled, include)), rules)
 
@@ -79,7 +78,6 @@ class FileSelection:
 
         Args:
             name: Its path relative to the folder, with forward slashes.
-            folder: Whether it is a folder.
         """
         shown = f"{name}/" if folder else name
         taken = next((rule.takes for rule in reversed(self.rules) if rule.matches.fullmatch(shown)), True)
@@ -91,7 +89,6 @@ def _rule(line: str) -> _Rule:
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """Returns the expression for paths; that of a folder ends with a slash."""
     anchored = "/" in pattern.rstrip("/")
     parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern.strip("/"))
     wild = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}

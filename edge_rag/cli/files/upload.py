@@ -28,29 +28,14 @@ class _ThreadEnded:
 
 @dataclass(slots=True)
 class UploadProgress:
-    """Uploads on one thread and watches each job on another; merges their events.
-
-    Attributes:
-        client: The daemon.
-        running: Jobs that have not ended, each with the number of documents it accepted.
-    """
+    """Uploads on one thread and watches each job on another; merges their events."""
 
     client: Client
     running: dict[JobId, int] = field(default_factory=dict)
     _events: queue.SimpleQueue[Job | JobEntry | JobProgress | _ThreadEnded] = field(default_factory=queue.SimpleQueue)
 
     def follow(self, events: Iterator[Job | JobEntry]) -> Iterator[Report]:
-        """Yields events until the upload is complete and every job has ended.
-
-        Args:
-            events: The events of ``upload``; consumed on a separate thread.
-
-        Yields:
-            Entries of accepted (QUEUED) and rejected documents, and the progress of the jobs.
-
-        Raises:
-            ClientError: A call failed after retries; accepted documents are stored nevertheless.
-        """
+        """Yields events until the upload is complete and every job has ended."""
         self._start(events)
         threads, watched = 1, False
         latest: JobId | None = None
@@ -125,17 +110,7 @@ def upload(
     acknowledgement is uploaded again, which is idempotent.
 
     Args:
-        client: The daemon.
-        files: The files; names are unique.
-        collection: The target collection.
-        metadata: Metadata of every document.
         retry: When to retry a daemon that was reached before.
-
-    Yields:
-        Each job when it starts, and each file once, QUEUED or REJECTED.
-
-    Raises:
-        ClientError: The call failed after retries; accepted documents stay accepted.
     """
     remaining = {file.name: file for file in files}
     failures, waited_s, reached = 0, 0.0, False

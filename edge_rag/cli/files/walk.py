@@ -18,7 +18,6 @@ class FoundFile:
     """A file to upload.
 
     Attributes:
-        path: Its location.
         name: Its name as a document: relative to the given path, with forward slashes.
     """
 
@@ -28,13 +27,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class UnusableFile:
-    """A path that cannot be uploaded.
-
-    Attributes:
-        path: Its location.
-        name: The name it would have as a document.
-        reason: Why it cannot be uploaded.
-    """
+    """A path that cannot be uploaded."""
 
     path: Path
     name: str
@@ -49,11 +42,7 @@ def find_files(paths: Iterable[Path], selection: FileSelection | None = None) ->
     is given explicitly is included even if it is hidden or not selected.
 
     Args:
-        paths: Files and directories.
         selection: Which files of the directories are taken, besides their own ``.edgeragignore``; None for all.
-
-    Raises:
-        ConfigurationError: An ``.edgeragignore`` cannot be read.
     """
     by_name: dict[str, Path] = {}
     for given in paths:

@@ -23,9 +23,6 @@ class WatchReport:
     """The report on one folder. Its file's time is that of the latest scan that succeeded.
 
     Args:
-        state_path: The state file of the folder, beside which it lies.
-        folder: The folder.
-        collection: Its collection.
         rescan_s: Time between scans, seconds.
     """
 

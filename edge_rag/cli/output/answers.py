@@ -38,13 +38,7 @@ class Answer:
     """A whole answer.
 
     Attributes:
-        request_id: The id in the daemon's log and audit log.
-        question: The question.
-        found: The passages that it is based on, and how it was written.
-        text: All text deltas, joined.
         citations: In the order of the stream.
-        unsupported: Parts of the text that no document supports, in mode cite.
-        finished: How it ended.
     """
 
     request_id: str
@@ -74,9 +68,6 @@ def collect(request_id: str, question: str, events: Iterable[AskEvent], on_text:
     """Reads a stream to its end.
 
     Args:
-        request_id: The id in the daemon's log and audit log.
-        question: The question.
-        events: The stream; it ends with ``Finished`` or raises.
         on_text: Called with every text delta, and with a note, which is not part of the answer, after a sentence
             without support.
     """
@@ -107,7 +98,6 @@ def collect(request_id: str, question: str, events: Iterable[AskEvent], on_text:
 
 
 def searched_line(question: str, standalone_question: str | None, did_you_mean: str | None) -> str:
-    """Formats what was searched for on one line; empty if it is the question as it was asked."""
     if did_you_mean is not None:
         return f"did you mean: {did_you_mean}"
     if standalone_question is None or standalone_question == question:
@@ -116,13 +106,11 @@ def searched_line(question: str, standalone_question: str | None, did_you_mean: 
 
 
 def format_source(document: str, page: int | None, start: int, end: int) -> str:
-    """Formats where a text is from, on one line."""
     where = f", page {page}" if page is not None else ""
     return f"{document}{where}, characters {start}-{end}"
 
 
 def source_lines(answer: Answer) -> list[str]:
-    """Returns what is printed below an answer: its sources, what the model was given, or the nearest passages."""
     return _citation_lines(answer) or _given_lines(answer) or _nearest_lines(answer)
 
 
@@ -140,7 +128,6 @@ def cited_by_source(answer: Answer) -> dict[str, list[Citation]]:
 
 
 def _citation_lines(answer: Answer) -> list[str]:
-    """Formats the sources, one numbered line each, with the fields of the answer that are from it."""
     return [
         f"[{number}] {text}{_fields_note(citations)}"
         for number, (text, citations) in enumerate(cited_by_source(answer).items(), start=1)
@@ -224,7 +211,6 @@ def mode_line(answer: Answer) -> str:
 
 
 def _source(citation: Citation) -> str:
-    """Formats where a quote is from, as a person finds it: by page or line and by the headings above it."""
     where = citation.document if citation.page is None else f"{citation.document}, page {citation.page}"
     where = where if citation.line is None else f"{where}, line {citation.line:,}"
     if citation.section:
@@ -241,7 +227,6 @@ def _language_note(citation: Citation, answer: Answer) -> str:
 
 
 def stage_line(stages: tuple[StageTime, ...]) -> str:
-    """Formats the time per stage on one line, with queue times of a millisecond or more."""
     return " · ".join(_stage(stage) for stage in stages)
 
 
@@ -279,7 +264,6 @@ def _stage(stage: StageTime) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Formats a time in ms or s."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 

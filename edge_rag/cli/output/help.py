@@ -13,12 +13,10 @@ class Group(click.Group):
     """A group of commands whose summaries are not cut."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the list of commands."""
         found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
         write_summaries(formatter, [(name, each) for name, each in found if each is not None and not each.hidden])
 
 
 def write_summaries(formatter: click.HelpFormatter, commands: Iterable[tuple[str, click.Command]]) -> None:
-    """Writes the names of commands, each with the first sentence of its help."""
     with formatter.section("Commands"):
         formatter.write_dl([(name, each.get_short_help_str(_UNCUT)) for name, each in commands])

@@ -45,7 +45,6 @@ class PageState(Enum):
 
     @property
     def colour(self) -> str:
-        """The colour."""
         return self.value[1]
 
 
@@ -74,13 +73,7 @@ def page_states(pages: PageMap, max_cells: int) -> list[PageState]:
 
 
 def page_map_lines(engine: EngineStats, width: int, max_lines: int) -> list[Text]:
-    """Draws the map of KV pages with a legend above it.
-
-    Args:
-        engine: The engine's state with the map.
-        width: Columns available.
-        max_lines: Maximum number of lines of the map.
-    """
+    """Draws the map of KV pages with a legend above it."""
     cells = page_states(engine.page_map, width * max_lines)
     counts = Counter({PageState.SHARED: sum(engine.page_map.shared), PageState.CACHED: engine.pages_cached})
     counts[PageState.HELD] = max(0, engine.pages_used - counts[PageState.SHARED])
@@ -144,14 +137,12 @@ class StatusView:
         self.update(report)
 
     def update(self, report: DaemonStatus) -> None:
-        """Replaces the status."""
         self._report = report
         self._problem = None
         self._generated.append(report.engine.generated_per_s)
         self._computed.append(report.engine.computed_per_s)
 
     def show_problem(self, problem: str) -> None:
-        """Marks the last status as outdated and shows why."""
         self._problem = problem
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -286,7 +277,6 @@ def _slot(sequence: SlotUse, wide: bool) -> Iterable[RenderableType]:
 
 
 def _bar(share: float, colour: str = "green") -> Text:
-    """Draws a ratio as a bar and in per cent."""
     return _line(share, _BAR, colour).append(f" {share:4.0%}")
 
 
@@ -337,11 +327,7 @@ _REDRAWS_PER_SECOND: Final = 4
 
 
 def watch_status(client: Client, interval_s: float, as_json: bool) -> ExitCode:
-    """Shows the status until Ctrl-C; without a terminal, also until the daemon shuts down.
-
-    Raises:
-        ClientError: The daemon was never reached or, without a terminal, is not reachable any more.
-    """
+    """Shows the status until Ctrl-C; without a terminal, also until the daemon shuts down."""
     console = Console(highlight=False, markup=False, emoji=False)
     try:
         if as_json:

@@ -75,7 +75,6 @@ def engine_lines(engine: EngineStats) -> list[str]:
 
 
 def alert_lines(alerts: Sequence[Alert]) -> list[str]:
-    """Formats what is wrong and what to do; empty if nothing is."""
     return [
         line
         for alert in alerts
@@ -98,7 +97,6 @@ def damage_lines(damage: LibraryDamage | None) -> list[str]:
 
 
 def memory_lines(memory: MemoryPlanReport) -> list[str]:
-    """Formats the memory plan; empty if the daemon reports none."""
     if not memory.items:
         return []
     short = f", reduced {memory.shrink_steps} times to fit" if memory.shrink_steps else ""
@@ -107,7 +105,6 @@ def memory_lines(memory: MemoryPlanReport) -> list[str]:
 
 
 def placement_line(placement: Placement) -> str:
-    """Formats where a stage runs and why."""
     on = f"on {placement.used.value}"
     if placement.precision is not Precision.MODEL:
         on += f" in {placement.precision.value}"
@@ -140,7 +137,6 @@ def index_line(index: IndexInUse) -> str:
 
 
 def backup_line(backup: CompletedBackup | None, now: datetime) -> str:
-    """Formats when the latest backup was complete, and where it went."""
     if backup is None:
         return "none yet; make one with `edge-rag backup`"
     where = {"stored": "on the box", "sent": "sent to a client"}.get(backup.way.value, backup.way.value)
@@ -149,7 +145,6 @@ def backup_line(backup: CompletedBackup | None, now: datetime) -> str:
 
 
 def certificate_line(certificate: CertificateInUse, now: datetime) -> str:
-    """Formats how long a certificate is valid."""
     if certificate.expires_at is None:
         return f"{certificate.file} cannot be read"
     days = (certificate.expires_at - now).days

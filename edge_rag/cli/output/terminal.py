@@ -39,13 +39,11 @@ def counted(count: int, noun: str) -> str:
 
 
 def emit(value: object) -> None:
-    """Prints one JSON value on one line of standard output."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     click.echo(escape_invisible_json(text).encode("utf-8", "replace"))
 
 
 def print_line(text: str) -> None:
-    """Prints a line with names of documents on standard output; see ``printable`` and ``isolate_right_to_left``."""
     shown = printable(text)
     click.echo(isolate_right_to_left(shown) if sys.stdout.isatty() else shown)
 
@@ -58,11 +56,9 @@ class StreamedText:
         self._wrap = WordWrap(columns_of(sys.stdout))
 
     def write(self, text: str) -> None:
-        """Prints the next text."""
         click.echo(self._wrap.feed(self._escaper.feed(text.replace("\r\n", "\n"))), nl=False)
 
     def end(self) -> None:
-        """Ends the line."""
         click.echo(self._wrap.feed(self._escaper.end()) + self._wrap.end())
 
 
@@ -94,7 +90,6 @@ def shows_times(verbose: bool) -> bool:
 
 
 def print_block(text: str, indent: str) -> None:
-    """Prints lines of a document on standard output, each with an indent and wrapped on a terminal."""
     for line in text.splitlines():
         click.echo(wrapped(printable(f"{indent}{line}"), columns_of(sys.stdout), indent))
 
@@ -122,7 +117,6 @@ def printable(text: str) -> str:
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Handles SIGTERM, which service managers send, like Ctrl-C: subprocesses end and partial files are deleted."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

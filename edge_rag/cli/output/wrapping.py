@@ -23,7 +23,6 @@ def columns_of(stream: TextIO) -> int | None:
 
 
 def width_of(text: str) -> int:
-    """Returns how many columns a text takes on a terminal."""
     return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
 
 
@@ -32,7 +31,6 @@ class WordWrap:
 
     Args:
         columns: Width of a line; None breaks nothing.
-        indent: What each line begins with that is made by a break.
     """
 
     def __init__(self, columns: int | None, indent: str = "") -> None:
@@ -60,11 +58,9 @@ class WordWrap:
         return "".join(done)
 
     def end(self) -> str:
-        """Returns what was held back."""
         return self._placed()
 
     def _placed(self) -> str:
-        """Returns the word that is complete, with the space or the line break before it."""
         if not self._word:
             return ""
         before, word, wide = self._space, self._word, width_of(self._word)
@@ -77,6 +73,5 @@ class WordWrap:
 
 
 def wrapped(text: str, columns: int | None, indent: str = "") -> str:
-    """Returns a text whose lines are broken at words; those that a break makes begin with an indent."""
     wrap = WordWrap(columns, indent)
     return wrap.feed(text) + wrap.end()

@@ -34,14 +34,8 @@ class PoolSnapshot:
     """The pool's state, for invariants and tests.
 
     Attributes:
-        pages: Number of pages.
-        page_tokens: Tokens a page holds.
-        free: Pages on the free list.
         cached: Pages without a holder that can be found.
         parents: Parent of each findable page, held or not; None for the first page of a prompt.
-        references: Holders of each page, by page.
-        tables: Block table of each sequence.
-        pinned: Pages that each sequence is going to copy from.
     """
 
     pages: int
@@ -61,7 +55,6 @@ class BlockPool:
         pages: Number of pages, at least 1.
         page_tokens: Tokens a page holds, at least 1.
         on_evicted: Called with each cached page before it is reused, while its content is intact.
-        half_life_pools: Half-life of a use, in multiples of the pool; see ``HALF_LIFE_POOLS``.
     """
 
     def __init__(
@@ -83,7 +76,6 @@ class BlockPool:
 
     @property
     def available(self) -> int:
-        """Pages that can be allocated, by eviction if necessary."""
         return len(self._free) + len(self._prefixes)
 
     @property
@@ -100,7 +92,6 @@ class BlockPool:
         return tuple(self._tables.get(sequence, ()))
 
     def held(self, sequence: SequenceId) -> int:
-        """Returns how many pages a sequence holds."""
         return len(self._tables.get(sequence, ()))
 
     def match(self, trust_domain: str, tokens: Sequence[int], keys: list[PageKey]) -> tuple[PageId, ...]:
@@ -109,7 +100,6 @@ class BlockPool:
         The last token is never part of it: it has to be computed for its logits.
 
         Args:
-            trust_domain: Key of the trust domain whose pages may be found.
             tokens: The sequence's tokens.
             keys: Keys of its first pages, as far as known; extended as far as needed.
         """
@@ -123,18 +113,11 @@ class BlockPool:
         return tuple(found)
 
     def available_without(self, leaving: Collection[SequenceId], kept: Sequence[PageId]) -> int:
-        """Returns how many pages could be allocated if some sequences were released and some pages kept.
-
-        Args:
-            leaving: Sequences that would be released.
-            kept: Pages that may not be allocated.
-        """
         holders = Counter(page for sequence in leaving for page in self._tables.get(sequence, ()))
         freed = sum(count == self._references[page] for page, count in holders.items() if page not in kept)
         return self.available + freed - sum(self._prefixes.is_idle(page) for page in kept)
 
     def share(self, sequence: SequenceId, pages: Sequence[PageId]) -> None:
-        """Starts a sequence's block table with pages that ``match`` found."""
         for page in pages:
             self._prefixes.mark_held(page)
             self._prefixes.count_use(page)
@@ -143,7 +126,6 @@ class BlockPool:
         self._registered[sequence] = len(pages)
 
     def count_idle(self, pages: Sequence[PageId]) -> int:
-        """Returns how many of the pages have no holder."""
         return sum(self._prefixes.is_idle(page) for page in pages)
 
     def pin(self, sequence: SequenceId, pages: Sequence[PageId]) -> None:
@@ -155,7 +137,6 @@ class BlockPool:
         self._pinned.setdefault(sequence, []).extend(pages)
 
     def unpin(self, sequence: SequenceId) -> None:
-        """Frees the pages that a sequence has pinned, if any."""
         self.free(self._pinned.pop(sequence, []))
 
     def allocate(self, count: int) -> list[PageId]:
@@ -185,7 +166,6 @@ class BlockPool:
                 self._free.append(page)
 
     def extend(self, sequence: SequenceId, pages: Sequence[PageId]) -> None:
-        """Appends allocated pages to a sequence's block table."""
         self._tables.setdefault(sequence, []).extend(pages)
 
     def register_full(
@@ -203,10 +183,7 @@ class BlockPool:
         sequences that computed the same prefix side by side share it from then on.
 
         Args:
-            sequence: The sequence.
-            trust_domain: Key of its trust domain.
             tokens: Its tokens.
-            computed: How many of them the cache holds.
             keys: Keys of its first pages, as far as known; extended as far as needed.
             requested: Whether a request computed them; prefetched pages are worth less until a request uses them.
         """
@@ -237,10 +214,8 @@ class BlockPool:
         """Inserts pages that were computed elsewhere into the prefix index; they are idle afterwards.
 
         Args:
-            trust_domain: Key of their trust domain.
             keys: Keys of a sequence's first pages; the inserted pages are the last of them.
             first: Index of the first inserted page; the pages before it have to be in the index.
-            uses: Uses of each inserted page; may be shorter than the keys.
             put: Writes the content of the page with an index, given the page.
 
         Returns:
@@ -273,7 +248,6 @@ class BlockPool:
 
     @property
     def domains(self) -> frozenset[str]:
-        """Keys of the trust domains with pages in the prefix index."""
         return self._prefixes.domains
 
     def forget(self, trust_domain: str) -> None:
@@ -290,7 +264,6 @@ class BlockPool:
         return tuple(self._free)
 
     def release(self, sequence: SequenceId) -> None:
-        """Frees everything that a sequence holds, if anything."""
         self._registered.pop(sequence, None)
         self.unpin(sequence)
         self.free(self._tables.pop(sequence, []))
@@ -322,15 +295,7 @@ class BlockPool:
 
 
 def violations(snapshot: PoolSnapshot, computed: Mapping[SequenceId, int]) -> list[str]:
-    """Returns the invariants that a snapshot violates.
-
-    Args:
-        snapshot: The pool between two steps.
-        computed: Tokens the cache holds of each running sequence.
-
-    Returns:
-        One sentence for each violation.
-    """
+    """Returns the invariants that a snapshot violates."""
     wrong: list[str] = []
     held = (*snapshot.tables.values(), *snapshot.pinned.values())
     holders = Counter(page for pages in held for page in pages)

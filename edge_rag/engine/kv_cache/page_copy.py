@@ -65,7 +65,6 @@ def computed_ranges(first: int, end: int, copies: Sequence[KvCopy]) -> Iterator[
     """Yields the computed ranges between two positions of a sequence, as first and end positions; none is empty.
 
     Args:
-        first: First position.
         end: Position after the last.
         copies: Copies between them, in order.
     """
@@ -82,7 +81,6 @@ def next_copies(first: int, count: int, copies: Sequence[KvCopy]) -> tuple[KvCop
 
     Args:
         first: Position of the first of these tokens, or of a copy before it.
-        count: Tokens to compute.
         copies: All planned copies, in order.
     """
     count_copies = 0
@@ -100,7 +98,6 @@ def tokens_until(first: int, end: int, copies: Sequence[KvCopy]) -> int:
 
     Args:
         first: Position of the first token that is neither computed nor copied.
-        end: The position.
         copies: All planned copies, in order.
     """
     count = 0

@@ -20,11 +20,6 @@ class PassageWarmup(EngineExtension):
     """Schedules a sequence without an answer for each passage that is not cached, and holds the requests that copy it.
 
     A request whose warm-ups end early computes the passages itself.
-
-    Args:
-        scheduler: Runs the warm-ups in the class and on the account of the request that waits for them.
-        pool: The cached pages.
-        new_id: Returns an id for a sequence.
     """
 
     def __init__(self, scheduler: Scheduler, pool: BlockPool, new_id: Callable[[], SequenceId]) -> None:
@@ -46,24 +41,20 @@ class PassageWarmup(EngineExtension):
         return bool(missing)
 
     def begin_step(self, now: float) -> Iterable[ActiveRequest]:
-        """Ends the warm-ups of the batch class while it is held: requests of other classes may wait for them."""
         if not self._warmups or not self._scheduler.batch_held:
             return ()
         return self._end([name for name, s in self._warmups.items() if s.priority is Priority.BATCH])
 
     def end_step(self, plan: StepPlan, run_s: float) -> Iterable[ActiveRequest]:
-        """Ends the warm-ups that the step completed."""
         if not self._warmups:
             return ()
         in_step = (self._warmups.get(entry.sequence) for entry in plan.entries)
         return self._end([s.id for s in in_step if s is not None and not s.pending])
 
     def fail_step(self, plan: StepPlan) -> Iterable[ActiveRequest]:
-        """Ends the warm-ups of a failed step."""
         return self._end([entry.sequence for entry in plan.entries if entry.sequence in self._warmups])
 
     def forget(self, is_ended: Callable[[str], bool]) -> Iterable[ActiveRequest]:
-        """Ends the warm-ups of trust domains that ended."""
         return self._end([s.id for s in self._warmups.values() if is_ended(s.trust_domain)])
 
     def remove(self, request: ActiveRequest) -> None:

@@ -39,7 +39,6 @@ PageKey = NewType("PageKey", bytes)
 
 
 def root_key(trust_domain: str) -> PageKey:
-    """Returns the key before the first page of a trust domain."""
     return PageKey(blake2b(trust_domain.encode(), digest_size=16, person=b"trust domain").digest())
 
 
@@ -58,9 +57,7 @@ def extend_chain(keys: list[PageKey], trust_domain: str, tokens: Sequence[int], 
 
     Args:
         keys: Keys of its first pages, which stay valid because tokens are only ever appended.
-        trust_domain: Its trust domain.
         tokens: Its tokens, at least ``pages`` full pages of them.
-        page_tokens: Tokens a page holds.
         pages: Number of keys afterwards, at least.
     """
     for index in range(len(keys), pages):
@@ -74,9 +71,6 @@ class Evicted:
 
     Attributes:
         page: The page; its content is intact.
-        key: Its key.
-        trust_domain: Key of its trust domain.
-        uses: Times it was used, its computation included.
     """
 
     page: PageId
@@ -129,10 +123,7 @@ class PrefixIndex:
         """Adds a held page, unless an equal page is in the index already.
 
         Args:
-            key: Its key.
             parent: Key of the page before it; None for the first one.
-            page: The page, which has no key yet.
-            trust_domain: Key of its trust domain.
             uses: Times it has been used; 0 counts as half a use.
 
         Returns:
@@ -151,7 +142,6 @@ class PrefixIndex:
         return node.page
 
     def count_use(self, page: PageId) -> None:
-        """Counts a use of a page in the index."""
         node = self._by_page[page]
         now = self._now()
         high, low = max(node.worth, now), min(node.worth, now)
@@ -159,7 +149,6 @@ class PrefixIndex:
         node.uses += 1
 
     def forget(self, trust_domain: str) -> tuple[PageId, ...]:
-        """Removes the pages of a trust domain; returns the idle ones."""
         nodes = [node for node in self._nodes.values() if node.trust_domain == trust_domain]
         idle = tuple(node.page for node in nodes if node.idle)
         for node in nodes:
@@ -177,7 +166,6 @@ class PrefixIndex:
         return True
 
     def mark_held(self, page: PageId) -> None:
-        """Marks a page as held."""
         node = self._by_page[page]
         if node.idle:
             node.idle = False
@@ -185,7 +173,6 @@ class PrefixIndex:
             self._idle -= 1
 
     def is_idle(self, page: PageId) -> bool:
-        """Whether a page is in the index and has no holder."""
         node = self._by_page.get(page)
         return node is not None and node.idle
 
@@ -206,7 +193,6 @@ class PrefixIndex:
         raise KeyError("no page is idle")
 
     def _add_candidate(self, node: _Node) -> None:
-        """Makes an idle page a candidate for eviction if it has no children."""
         if node.children:
             return
         if len(self._leaves) > 2 * self._idle + _SLACK:
@@ -238,14 +224,11 @@ class PrefixIndex:
 
     @property
     def domains(self) -> frozenset[str]:
-        """Keys of the trust domains of the pages in the index."""
         return frozenset(node.trust_domain for node in self._nodes.values())
 
     @property
     def idle(self) -> tuple[PageId, ...]:
-        """Idle pages."""
         return tuple(page for page, node in self._by_page.items() if node.idle)
 
     def __len__(self) -> int:
-        """Number of idle pages; all of them can be evicted, one after the other."""
         return self._idle

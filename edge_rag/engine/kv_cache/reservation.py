@@ -17,12 +17,7 @@ from edge_rag.engine.sequence import SequenceId
 
 
 class Reservation:
-    """Pages for one step; see the chart above.
-
-    Args:
-        pool: The pages.
-        plan: The step.
-    """
+    """Pages for one step; see the chart above."""
 
     def __init__(self, pool: BlockPool, plan: StepPlan) -> None:
         self._pool = pool
@@ -30,11 +25,7 @@ class Reservation:
         self._reserved: dict[SequenceId, list[PageId]] = {}
 
     def __enter__(self) -> Reservation:
-        """Takes the pages.
-
-        Raises:
-            PagesExhausted: There are not enough; none was reserved.
-        """
+        """Takes the pages."""
         pool = self._pool
         needs = {
             entry.sequence: max(0, pool.pages_for(entry.end + entry.drafted) - pool.held(entry.sequence))
@@ -48,7 +39,6 @@ class Reservation:
 
     @property
     def tables(self) -> Mapping[SequenceId, tuple[PageId, ...]]:
-        """Block table of each sequence in the step, with the reserved pages at its end."""
         return {sequence: (*self._pool.table(sequence), *reserved) for sequence, reserved in self._reserved.items()}
 
     def commit(self, accepted: Mapping[SequenceId, int] = MappingProxyType({})) -> None:

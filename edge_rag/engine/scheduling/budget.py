@@ -32,7 +32,6 @@ class AdmissionCheck:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """The pages, by name, for audit events."""
         return {"pages_needed": self.pages_needed, "pages_free": self.pages_free}
 
 
@@ -43,13 +42,6 @@ def can_admit(
 
     It needs a slot and its pages, besides the pages that running sequences have yet to fill and some growth for each of
     them, so that the next steps do not preempt it: one page each, doubled by every preemption for want of pages.
-
-    Args:
-        sequence: The sequence.
-        running: Sequences with a slot.
-        leaving: Those of them that would be preempted for it.
-        max_slots: Number of slots.
-        pool: The pages.
     """
     free_slots = max_slots - len(running) + len(leaving)
     if free_slots <= 0:
@@ -77,9 +69,7 @@ def with_drafts(
     Args:
         entries: The step without drafts.
         drafts: Number of drafted tokens, by sequence.
-        reserved: New pages that the step needs.
         max_step_tokens: Most tokens in the step.
-        pool: The pages.
     """
     if not drafts:
         return tuple(entries)
@@ -100,11 +90,6 @@ def copy_plan(sequence: Sequence, pool: BlockPool, spare: int) -> tuple[KvCopy, 
     """Plans the copies of a newly admitted sequence's passages that are cached, and pins their pages.
 
     Passages that are not cached are computed. A pinned page cannot be allocated until it was copied.
-
-    Args:
-        sequence: The sequence; it already holds the cached pages of its prefix.
-        pool: The pages.
-        spare: Pages available beyond those that the sequence and the others need.
     """
     copies: list[KvCopy] = []
     for span in sequence.spans:
@@ -124,11 +109,6 @@ def copy_plan(sequence: Sequence, pool: BlockPool, spare: int) -> tuple[KvCopy, 
 
 
 def revoke(sequences: Iterable[Sequence], pool: BlockPool) -> bool:
-    """Cancels planned copies and unpins their pages; the sequences compute these passages.
-
-    Returns:
-        Whether there were any.
-    """
     copying = [sequence for sequence in sequences if sequence.copies]
     for sequence in copying:
         pool.unpin(sequence.id)

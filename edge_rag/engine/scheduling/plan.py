@@ -62,18 +62,15 @@ class StepPlan:
 
     @property
     def admitted(self) -> tuple[SequenceId, ...]:
-        """Sequences that got a slot, for the first time or again."""
         entering = (AuditEventKind.ADMITTED, AuditEventKind.RESUMED)
         return tuple(event.sequence for event in self.events if event.kind in entering)
 
     @property
     def preempted(self) -> tuple[SequenceId, ...]:
-        """Sequences that lost their slot and pages."""
         return tuple(event.sequence for event in self.events if event.kind is AuditEventKind.PREEMPTED)
 
     @property
     def tokens(self) -> int:
-        """Tokens computed in the step."""
         return sum(entry.count + entry.drafted for entry in self.entries)
 
     @property

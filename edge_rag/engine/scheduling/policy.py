@@ -23,10 +23,6 @@ class SchedulerLimits:
         max_slots: Most sequences in one step, at least 1.
         max_step_tokens: Most tokens in one step.
         prefill_tokens: Tokens of every step reserved for prefill while any is pending, at least 1.
-
-    Raises:
-        ConfigurationError: A full batch of decodes and the prefill tokens do not fit into one step, so that sequences
-            would starve.
     """
 
     max_slots: int
@@ -51,7 +47,6 @@ def throttled_limits(limits: SchedulerLimits, share: float, slots: int) -> Sched
     Args:
         limits: Limits without throttling.
         share: Share of slots and tokens to use, above 0 to 1.
-        slots: Most slots for another reason; the smaller number applies.
     """
     fewer = max(1, min(slots, int(limits.max_slots * share + 1e-9)))
     prefill = max(1, int(limits.prefill_tokens * share))
@@ -85,7 +80,6 @@ def split_tokens(pending: Sequence[int], limits: SchedulerLimits, owners: Sequen
 
     Args:
         pending: Pending tokens of each running sequence, at least 1, best rank first.
-        limits: Size of the step.
         owners: Class and client of each sequence; empty if all have the same.
 
     Returns:
@@ -129,7 +123,6 @@ def _shares(wanted: Mapping[tuple[int, str], int], tokens: int) -> dict[tuple[in
 
 
 def displaceable(running: Sequence[TokenSequence], sequence: TokenSequence) -> list[TokenSequence]:
-    """Returns the running sequences that a waiting one may displace: those admitted in a class below its own."""
     return [each for each in running if each.level > sequence.priority]
 
 
@@ -141,7 +134,6 @@ def with_several(running: Sequence[TokenSequence], sequence: TokenSequence) -> T
 
     Args:
         running: Sequences with a slot, best rank first.
-        sequence: The waiting sequence.
     """
     slots = Counter(each.client for each in running)
     if not running or slots[sequence.client]:
@@ -162,7 +154,6 @@ class StepSize:
 
     Attributes:
         slots: Sequences that run at once, at least 1.
-        tokens: Tokens computed in one step.
         prefill_share: Share of a step's tokens beyond the decodes that is reserved for prefill, (0, 1).
     """
 
@@ -183,13 +174,8 @@ def limits_for(
     and lengthen the time between tokens of the sequences that decode beside it. So both are scaled together.
 
     Args:
-        preset: Latency, balanced or throughput.
-        balanced: Size of a step of the balanced preset.
         max_slots: Slots; None for the preset's.
         max_step_tokens: Tokens a step; None for the preset's.
-
-    Raises:
-        ConfigurationError: That many slots and the prefill tokens do not fit into a step.
     """
     slots = max_slots or max(1, int(balanced.slots * _FACTOR[preset]))
     tokens = max_step_tokens or int(balanced.tokens * _FACTOR[preset])

@@ -34,7 +34,6 @@ class ClassQueue:
 
     Args:
         service: Returns the service of a client; may only grow while the client has sequences here.
-        due: Returns the due time of a sequence; constant.
     """
 
     def __init__(self, service: Callable[[str], float], due: Callable[[Sequence], float]) -> None:
@@ -77,7 +76,6 @@ class ClassQueue:
             heapify(heap)
 
     def has(self, client: str) -> bool:
-        """Whether a client has sequences here."""
         return client in self._sizes
 
     def first_without(self, clients: Collection[str]) -> tuple[Place, Sequence] | None:
@@ -87,7 +85,6 @@ class ClassQueue:
         return None if place is None else (place, self._members[SequenceId(place[2])])
 
     def first_of(self, client: str) -> Sequence:
-        """Returns the next sequence of a client that has sequences here."""
         return self._members[SequenceId(self._place_of_client(client)[2])]
 
     def first(self) -> tuple[Place, Sequence] | None:
@@ -104,7 +101,6 @@ class ClassQueue:
         return None
 
     def place_of(self, sequence: Sequence) -> Place:
-        """Returns the place of a sequence."""
         return self._service(sequence.client), self._due(sequence), sequence.id
 
     def _place_of_client(self, client: str) -> Place:
@@ -114,7 +110,6 @@ class ClassQueue:
         return self._service(client), *heap[0]
 
     def _add_candidate(self, client: str, head: tuple[float, SequenceId]) -> None:
-        """Makes a client a candidate whose first sequence is new."""
         if len(self._clients) > 2 * len(self._sequences) + _SLACK:
             self._clients = [entry for entry in self._clients if self._current.get(entry[2]) == entry[1]]
             heapify(self._clients)
@@ -142,7 +137,6 @@ class WaitingQueue:
     ``aging_s`` it has waited in total, so that preemptions come to an end.
 
     Args:
-        service: The clients' service, by class.
         aging_s: Time after which a sequence rises by a class, seconds, more than 0; infinite for never.
     """
 
@@ -172,24 +166,16 @@ class WaitingQueue:
         return iter([sequence for _, sequence in sorted(places, key=lambda entry: entry[0])])
 
     def add(self, sequence: Sequence, now: float) -> None:
-        """Adds a sequence, which keeps its waiting time.
-
-        Args:
-            sequence: Its client was entered in the service counter of its ``level``.
-            now: Seconds.
-        """
         sequence.waiting_since = now
         self._members[sequence.id] = sequence
         self._enqueue(sequence, now)
 
     def admit(self, sequence: Sequence, now: float) -> None:
-        """Removes a sequence that got a slot."""
         sequence.waited_s += now - sequence.waiting_since
         self.discard(sequence)
         self._restart_timer(_aging_key(sequence), now)
 
     def discard(self, sequence: Sequence) -> None:
-        """Removes a sequence that is over or paused."""
         del self._members[sequence.id]
         self._dequeue(sequence)
 
@@ -217,12 +203,7 @@ class WaitingQueue:
         )
 
     def first_without(self, clients: Collection[str], batch: bool) -> Sequence | None:
-        """Returns the next sequence of a client that is not among these, or None.
-
-        Args:
-            clients: Clients to pass over.
-            batch: Whether it may be of the batch class.
-        """
+        """Returns the next sequence of a client that is not among these, or None."""
         owns = [own for own in Priority if batch or own < Priority.BATCH]
         for level in Priority:
             queues = [self._queues[level, own] for own in owns if own >= level]
@@ -251,7 +232,6 @@ class WaitingQueue:
         self._enqueue(sequence, now)
 
     def _enqueue(self, sequence: Sequence, now: float) -> None:
-        """Adds a sequence to the key of its level."""
         self._queues[sequence.level, sequence.priority].add(sequence)
         key = _aging_key(sequence)
         if key not in self._timer_versions:
@@ -260,14 +240,12 @@ class WaitingQueue:
             heappush(self._preempted_timers, (self._rises_at(sequence), sequence.id))
 
     def _dequeue(self, sequence: Sequence) -> None:
-        """Removes a sequence from the key of its level."""
         queue = self._queues[sequence.level, sequence.priority]
         queue.discard(sequence)
         if not queue.has(sequence.client):
             del self._timer_versions[_aging_key(sequence)]
 
     def _restart_timer(self, key: _AgingKey, now: float) -> None:
-        """Restarts the aging time of a client that got a slot, if it has more sequences waiting."""
         if key in self._timer_versions:
             self._start_timer(key, now)
 

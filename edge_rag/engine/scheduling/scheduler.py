@@ -36,8 +36,6 @@ class Scheduler:
     many pages as at its last preemption, so it is preempted at most as often as that number can double.
 
     Args:
-        limits: Size of a step.
-        pool: The pages; the scheduler shares and frees pages, reservations allocate them.
         max_context: Longest sequence the model can attend to, tokens.
         aging_s: Time without a slot after which a client's next sequence rises by a class, seconds; infinite for never.
     """
@@ -60,12 +58,10 @@ class Scheduler:
 
     @property
     def limits(self) -> SchedulerLimits:
-        """Size of a step."""
         return self._limits
 
     @property
     def running(self) -> tuple[Sequence, ...]:
-        """Sequences with a slot, best rank first."""
         return tuple(self._running)
 
     @property
@@ -75,12 +71,10 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to run; held sequences may wait."""
         return not self._running and self._next() is None
 
     @property
     def batch_held(self) -> bool:
-        """Whether sequences of the batch class have to wait."""
         return self._batch_held
 
     def hold_batch(self, held: bool) -> None:
@@ -88,16 +82,11 @@ class Scheduler:
         self._batch_held = held
 
     def sequences(self, plan: StepPlan) -> dict[SequenceId, Sequence]:
-        """Returns the sequences of a plan that was just made."""
         planned = {entry.sequence for entry in plan.entries}
         return {s.id: s for s in self._running if s.id in planned}
 
     def resize(self, max_slots: int) -> None:
-        """Changes the number of slots; if more are taken, none is given until enough are free.
-
-        Raises:
-            ConfigurationError: That many do not fit into a step.
-        """
+        """Changes the number of slots; if more are taken, none is given until enough are free."""
         self._limits = replace(self._limits, max_slots=max_slots)
 
     def limit(self, limits: SchedulerLimits) -> None:
@@ -114,20 +103,12 @@ class Scheduler:
             raise RequestTooLarge("tokens", prompt_tokens + max_tokens, self._capacity)
 
     def submit(self, sequence: Sequence, now: float) -> None:
-        """Adds a new sequence at ``now`` seconds.
-
-        Raises:
-            RequestTooLarge: It could never run.
-        """
+        """Adds a new sequence at ``now`` seconds."""
         self.check(sequence.prompt_tokens, sequence.max_tokens)
         self._enqueue(sequence, now)
 
     def pause(self, sequence: Sequence) -> dict[str, float]:
-        """Takes a sequence out until ``resume``; its computed pages may stay in the prefix cache.
-
-        Returns:
-            What it gave up, by name.
-        """
+        """Takes a sequence out until ``resume``; its computed pages may stay in the prefix cache."""
         numbers = {"computed_tokens": sequence.computed, "pages_held": self._pool.held(sequence.id)}
         if sequence.status is Status.RUNNING:
             self._release(sequence)
@@ -176,7 +157,6 @@ class Scheduler:
         return StepPlan(planned, tuple(events))
 
     def commit(self, plan: StepPlan) -> None:
-        """Records that the step was computed."""
         ends = {entry.sequence: entry.end for entry in plan.entries}
         for sequence in self._running:
             if sequence.id in ends:
@@ -206,7 +186,6 @@ class Scheduler:
         self._arrived.append(sequence)
 
     def _next(self) -> Sequence | None:
-        """Returns the next waiting sequence that may be admitted."""
         return self._waiting.first_above(Priority.BATCH) if self._batch_held else self._waiting.first()
 
     def _admit_waiting(self, now: float, events: list[SchedulingEvent]) -> None:
@@ -334,13 +313,6 @@ class Scheduler:
     ) -> tuple[int, int]:
         """Makes room for a sequence's part of the step, by preempting worse ranks if necessary.
 
-        Args:
-            sequence: The sequence.
-            count: Tokens it is to compute.
-            reserved: Pages that better ranks need in this step.
-            now: Seconds.
-            events: Receives the preemptions.
-
         Returns:
             How many tokens it can compute, and how many new pages they need.
         """
@@ -382,7 +354,6 @@ class Scheduler:
         events.append(SchedulingEvent(AuditEventKind.PREEMPTED, sequence.id, reason.value, numbers, preempted_for))
 
     def _release(self, sequence: Sequence) -> None:
-        """Takes a running sequence's slot, pages and draft."""
         self._running.remove(sequence)
         self._pool.release(sequence.id)
         sequence.computed = 0
@@ -390,7 +361,6 @@ class Scheduler:
         sequence.draft = ()
 
     def _standing(self, sequence: Sequence, now: float) -> dict[str, float]:
-        """Returns the numbers that decide a sequence's place in the queue, and the slots."""
         waiting_s = now - sequence.waiting_since if sequence.status is Status.WAITING else 0.0
         return {
             "class": sequence.level,

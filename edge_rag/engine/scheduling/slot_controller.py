@@ -31,9 +31,7 @@ class SlotChange:
     """A change of the number of slots.
 
     Attributes:
-        slots: Slots from now on.
         before: Slots until now.
-        reason: Why, as a short sentence.
         measured_s: Mean time of a step, seconds.
         target_s: Target time of a step, seconds.
     """
@@ -60,10 +58,6 @@ class SlotController:
     Args:
         target_s: Target time of a step, seconds, more than 0.
         lowest: Fewest slots, at least 1.
-        highest: Most slots, and their number at the start.
-
-    Raises:
-        ConfigurationError: The target or the bounds are out of range.
     """
 
     def __init__(self, target_s: float, lowest: int, highest: int) -> None:
@@ -85,7 +79,6 @@ class SlotController:
 
     @property
     def slots(self) -> int:
-        """Present number of slots."""
         return self._slots
 
     def observe(self, step_s: float, decodes: int, waiting: int) -> SlotChange | None:
@@ -93,7 +86,6 @@ class SlotController:
 
         Args:
             step_s: Its time, seconds.
-            decodes: Sequences that decoded.
             waiting: Requests without a slot.
 
         Returns:

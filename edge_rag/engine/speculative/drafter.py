@@ -56,7 +56,6 @@ class PromptLookup:
         """Proposes the tokens after a sequence.
 
         Args:
-            tokens: The sequence.
             limit: Most tokens, at least 1.
         """
         self.index(tokens)
@@ -93,7 +92,6 @@ class StepCost:
 
         Args:
             tokens: Tokens computed, each with its logits.
-            seconds: Time of the step.
         """
         if self._weight:
             seconds = min(seconds, _OUTLIER * self.step_s(tokens))
@@ -164,7 +162,6 @@ class Drafter:
         Args:
             tokens: The request's tokens.
             limit: Most tokens to draft.
-            sequences: Sequences that decode in the next step, this one included.
             cost: Cost of tokens in a step.
         """
         self._proposal = proposal = self._lookup.propose(tokens, limit + 1)

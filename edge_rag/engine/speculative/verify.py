@@ -41,12 +41,7 @@ class Speculation:
         """Samples the tokens of a step: for each request the drafted tokens that are right, and one more.
 
         Args:
-            plan: The step.
-            active: Requests by sequence.
             logits: float32 [R, V], of the plan's tokens that want them, in order.
-
-        Raises:
-            InferenceFailed: A row holds something that is not a number.
         """
         requests = [(active[entry.sequence], entry.drafted) for entry in plan.entries if entry.wants_logits]
         rows = [SampleRequest(r.sampler, r.allowed, r.sequence.draft[:drafted]) for r, drafted in requests]

@@ -78,7 +78,6 @@ class Conflict:
     """Another number in the passages than in a sentence.
 
     Attributes:
-        place: The sentence that has it.
         claimed: What the judged sentence says: ``64 days``.
         stated: What the passage says: ``46 days``.
     """
@@ -94,7 +93,6 @@ class Candidate:
 
     Attributes:
         places: Where they are, in order.
-        text: Their text, with a blank between them.
     """
 
     places: tuple[Support, ...]
@@ -106,7 +104,6 @@ class Finding:
     """What the passages say about a sentence.
 
     Attributes:
-        claim: The sentence.
         support: The sentences that support it, in order; empty if none do.
         premise: Their text; empty without support, and of a short answer, which claims nothing without its question.
         candidates: What lacks only words to support it: it has its numbers, units, names and negations. The most
@@ -146,7 +143,6 @@ class Attributor:
 
     Args:
         passages: Best first, with their sentences.
-        stemmer: Finds the stems of words.
         question: The question; empty if sentences are to be judged by themselves.
         headings: Whether a sentence has the words and names of the headings above its passage, which no passage
             crosses, in addition to its own; numbers, negations and opposites only of its own.
@@ -217,7 +213,6 @@ class Attributor:
     def _fitting(
         self, claim: Claims, weights: Mapping[str, float], opener: frozenset[str], least: float
     ) -> Iterator[list[tuple[float, tuple[_SourceSentence, ...]]]]:
-        """Yields the sentences, then the pairs, that make all claims of a sentence and have enough of its words."""
         for candidates in (((source,) for source in self._sources), self._adjacent_pairs()):
             yield [
                 (share, parts)
@@ -255,7 +250,6 @@ class Attributor:
         return None if best is None else best[1]
 
     def _about(self, stems: frozenset[str], source: _SourceSentence) -> float:
-        """Returns the share of the question's words in a sentence that has all other words of a short answer."""
         if not stems - self._asked <= source.stems:
             return 0.0
         return len(self._asked & source.stems) / len(self._asked)
@@ -285,13 +279,11 @@ class Attributor:
         return (best.place,)
 
     def _adjacent_pairs(self) -> Iterator[tuple[_SourceSentence, ...]]:
-        """Yields pairs of consecutive sentences of a passage."""
         for one, other in pairwise(self._sources):
             if one.place.passage == other.place.passage:
                 yield one, other
 
     def _stems(self, text: str, skipped: Set[str] = ENGLISH_FUNCTION_WORDS) -> frozenset[str]:
-        """Returns the stems of content words; numbers are compared separately."""
         words = (word for word in _WORD.findall(text) if not word[0].isdigit() and word.lower() not in skipped)
         return frozenset(self._stemmer.stems(" ".join(words)))
 
@@ -314,7 +306,6 @@ def _share(parts: Sequence[_SourceSentence], weights: Mapping[str, float]) -> fl
 
 
 def _known(weights: Mapping[str, float], present: frozenset[str]) -> float:
-    """Returns the share of the weight of the stems that are present."""
     if not weights:
         return 0.0
     return sum(weight for stem, weight in weights.items() if stem in present) / sum(weights.values())

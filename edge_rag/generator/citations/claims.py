@@ -111,7 +111,6 @@ class Quantity(NamedTuple):
     """A normalized number.
 
     Attributes:
-        number: One of its readings (``edge_rag.analysis.numbers``), with its sign.
         unit: Canonical name of its unit, or empty.
     """
 
@@ -124,7 +123,6 @@ class Measure:
     """A number of a text as it is written.
 
     Attributes:
-        readings: Its readings with their sign.
         unit: Canonical name of the unit that follows it, or empty.
         before: The word before it, lower case; empty at the beginning.
         after: The word after it, lower case; empty at the end.
@@ -147,9 +145,6 @@ class Claims:
     Attributes:
         quantities: Its numbers with the unit that follows them, each as the readings of which one must be supported.
         loose: Its numbers by all of their readings, each with every unit among the next few words, and without a unit.
-        names: Its names, lower case.
-        words: All its words, lower case.
-        negations: Number of negations.
     """
 
     quantities: frozenset[frozenset[Quantity]]
@@ -159,11 +154,9 @@ class Claims:
     negations: int
 
     def supported_by(self, support: Claims, headings: frozenset[str] = frozenset()) -> bool:
-        """Whether a text makes all of these claims and no opposite one; names may stand in the headings above it."""
         return self.has_no_number_but(support.loose) and self.agrees_but_for_numbers(support, headings)
 
     def agrees_but_for_numbers(self, support: Claims, headings: frozenset[str] = frozenset()) -> bool:
-        """Whether a text makes all of these claims but those of numbers, and no opposite one."""
         return (
             self.names <= support.words | headings
             and self.negations == support.negations
@@ -171,7 +164,6 @@ class Claims:
         )
 
     def has_no_number_but(self, loose: frozenset[Quantity]) -> bool:
-        """Whether each number may mean one of these."""
         return not any(readings.isdisjoint(loose) for readings in self.quantities)
 
     def joined(self, other: Claims) -> Claims:
@@ -189,7 +181,6 @@ def claims_of(text: str, mark: str = "") -> Claims:
     """Extracts the claims of one or several sentences.
 
     Args:
-        text: The sentences.
         mark: The character before fractions in their numbers, if known (``numbers.decimal_mark``).
     """
     found = _tokens(unicodedata.normalize("NFC", text), mark)
@@ -241,7 +232,6 @@ def measures_of(text: str, mark: str = "") -> list[Measure]:
 
 
 def _signed(found: list[_Token], place: int) -> list[str]:
-    """Returns the readings of a number with its sign."""
     return [f"{_sign(found, place)}{number}" for number in found[place].readings]
 
 
@@ -250,7 +240,6 @@ def _sign(found: list[_Token], place: int) -> str:
 
 
 def _currency(found: list[_Token], place: int) -> str:
-    """Returns the unit that stands before a number, or nothing."""
     return UNITS.get(found[place - 1].text, "") if place and found[place - 1].text in "€$£" else ""
 
 

@@ -29,12 +29,6 @@ def difference(
 
     A number that the source lacks belongs to the only number that the claim lacks and that has the same unit or,
     without a unit, stands between the same words. Every other number of the claim must be in the source.
-
-    Args:
-        claim: Claims of the sentence.
-        claimed: Its numbers.
-        source: Claims of the passage's sentence.
-        stated: Its numbers.
     """
     lacking = [measure for measure in claimed if not _is_in(measure, source.loose)]
     if len(lacking) != 1:
@@ -54,7 +48,6 @@ def _is_in(measure: Measure, loose: frozenset[Quantity]) -> bool:
 
 
 def _same_thing(one: Measure, other: Measure) -> bool:
-    """Whether two numbers may be of the same thing: they have the same unit, or none and the same words around."""
     if one.unit or other.unit:
         return one.unit == other.unit
     if one.after == other.after:

@@ -77,7 +77,6 @@ class RulesAlone:
     """The default ``Judge``: cited is what the rules support."""
 
     def decide(self, findings: Sequence[Finding]) -> list[Verdict]:
-        """See ``Judge``."""
         return [_by_rules(finding) for finding in findings]
 
 
@@ -86,11 +85,6 @@ class EntailmentJudge:
 
     What the rules support is not cited if the model judges that it contradicts the sentence. What lacks only words is
     cited if the model judges that it entails the sentence.
-
-    Args:
-        classifier: The model.
-        min_entailment: Least probability of entailment at which a candidate supports a sentence.
-        min_contradiction: Least probability of contradiction at which support is refused.
     """
 
     def __init__(
@@ -132,7 +126,6 @@ class BoundedJudge:
     """A ``Judge`` that another one is, for a limited time of one answer; then the rules alone.
 
     Args:
-        judge: The other one.
         deadline: Time on the clock after which it is not asked any more; None for none.
         seconds: Most time of it in all, seconds; a call that has begun is completed.
         clock: Monotonic seconds.
@@ -169,7 +162,6 @@ def _by_rules(finding: Finding) -> Verdict:
 
 
 def _premises(finding: Finding) -> list[str]:
-    """Returns the texts that a model reads with a claim; a short answer is no sentence that it could judge."""
     if finding.support:
         return [finding.premise] if finding.premise else []
     return [candidate.text for candidate in finding.candidates]

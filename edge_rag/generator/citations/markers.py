@@ -30,7 +30,6 @@ class MarkerRemover:
         self._shown = False
 
     def feed(self, text: str) -> str:
-        """Takes the next piece; a suffix that may become a marker is held back."""
         text = _without_markers(self._held + text)
         found = _PENDING_WITHIN.search(text)
         cut = found.start() if found else len(text)
@@ -38,7 +37,6 @@ class MarkerRemover:
         return self._begun(text[:cut])
 
     def flush(self) -> str:
-        """Returns the text held back, at the end of the stream."""
         held, self._held = self._held, ""
         return self._begun(held)
 

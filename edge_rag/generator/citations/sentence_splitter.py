@@ -31,7 +31,6 @@ class AnswerSentence:
         text: Its text, trimmed, without markers; not empty.
         new_line: Whether it starts a line and is not the first sentence.
         markers: Numbers in the markers inside and directly after it.
-        complete: Whether it was not truncated.
     """
 
     text: str
@@ -55,7 +54,6 @@ class SentenceSplitter:
         self._has_output = False
 
     def feed(self, text: str) -> list[AnswerSentence]:
-        """Takes the next piece and returns the sentences that it completes."""
         self._append(text)
         return self._take(sentence_spans(self._open)[:-1])
 

@@ -42,11 +42,8 @@ class TraceReader:
     """Reads one trace.
 
     Attributes:
-        format: The format.
-        passages: The passages of the prompt.
         numbering: Indices of the passages in the order in which the prompt numbers them, from 1.
         quotes: Verified quotes so far, in order; none is inside another.
-        ended: Whether the answer section ended.
     """
 
     format: TraceFormat
@@ -62,12 +59,10 @@ class TraceReader:
 
     @property
     def answering(self) -> bool:
-        """Whether what is read now is the answer to an answerable question."""
         return self._section is TraceSection.ANSWER and not self.ended and self._status == self.format.answerable
 
     @property
     def answered(self) -> bool:
-        """Whether there is an answer, other than the refusal."""
         return self._shown
 
     def open(self, section: TraceSection) -> str:
@@ -86,7 +81,6 @@ class TraceReader:
         self._append(_SOURCE)
 
     def feed(self, text: str) -> str:
-        """Reads text; returns what is to be shown of it."""
         text = text.replace(_SOURCE, "")
         if not self.answering:
             self._append(text)

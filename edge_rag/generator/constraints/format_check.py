@@ -66,13 +66,10 @@ class FormatChecker:
         """Checks a format.
 
         Args:
-            form: The format.
-            client: Name of the caller.
             charge: Called with the processor seconds that the check took, if any.
 
         Raises:
             InvalidRequest: It cannot be used; has the field and the reason.
-            Overloaded: Too many formats of this caller are waiting, or no process could be started.
         """
         message = encode_trial(form)
         key = hashlib.sha256(message).digest()
@@ -91,7 +88,6 @@ class FormatChecker:
             raise InvalidRequest("json_schema" if isinstance(form, JsonSchema) else "regex", problem)
 
     def close(self) -> None:
-        """Ends the process."""
         if self._idle is not None:
             self._idle.cancel()
         self._process.kill()

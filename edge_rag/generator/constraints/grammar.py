@@ -69,7 +69,6 @@ class GrammarRules:
     """Rules of an answer.
 
     Attributes:
-        field: Field of the request, for error messages.
         end_tokens: The model's end-of-turn tokens.
         vocabulary_size: Number of logits; larger token ids do not exist.
     """
@@ -93,7 +92,6 @@ class GrammarBudget:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes in use."""
         return self._used.total()
 
     def hold(self, client: str, needed_bytes: int, owner: object) -> None:
@@ -122,11 +120,7 @@ class GrammarMatcher:
     """A matcher and the number of tokens it has consumed.
 
     Args:
-        matcher: Of a compiled grammar; owned by this object.
-        rules: Rules of the answer.
-        consumed: Tokens consumed.
         used_s: Processor seconds already used.
-        claim: Kept as long as this object.
         clock: Processor seconds of the calling thread.
     """
 
@@ -154,11 +148,7 @@ class GrammarMatcher:
         return fork
 
     def consume(self, tokens: tuple[int, ...]) -> None:
-        """Consumes tokens.
-
-        Raises:
-            InvalidRequest: A token is not allowed, or the grammar exceeded its limits.
-        """
+        """Consumes tokens."""
         started = self._clock()
         self._matcher.consume_tokens(list(tokens))
         self._check()
@@ -211,8 +201,6 @@ class Grammar:
     """State of a formatted answer. Made by ``GrammarCompiler``. For one thread at a time.
 
     Attributes:
-        matcher: Shared matcher.
-        consumed: Tokens so far.
         move: The allowed next tokens.
     """
 
@@ -225,11 +213,7 @@ class Grammar:
         return self.move
 
     def after(self, tokens: tuple[int, ...]) -> Grammar:
-        """Returns the state after tokens.
-
-        Raises:
-            InvalidRequest: A token is not allowed, no text can satisfy the grammar, or it exceeded its limits.
-        """
+        """Returns the state after tokens."""
         if not tokens:
             return self
         matcher = self.matcher if self.matcher.consumed == self.consumed else self.matcher.fork(self.consumed)
@@ -274,14 +258,10 @@ class GrammarCompiler:
     """Compiles formats for one model. Any thread.
 
     Args:
-        definition: Content of the model's ``tokenizer.json``.
         encode: Encodes text with that tokenizer, special tokens read as plain text.
         vocabulary_size: Number of logits; may be larger than the tokenizer's vocabulary.
         end_tokens: The model's end-of-turn tokens.
         budget: Bounds the memory of compiled formats; None for one of its own.
-
-    Raises:
-        ModelFolderInvalid: Grammars do not support this kind of tokenizer.
     """
 
     def __init__(
@@ -303,16 +283,7 @@ class GrammarCompiler:
         self._budget = budget or GrammarBudget()
 
     def compile(self, form: AnswerFormat, client: str = "") -> Grammar:
-        """Returns the constraint of a format.
-
-        Args:
-            form: The format.
-            client: Name of the caller, which the memory is counted by.
-
-        Raises:
-            InvalidRequest: The format cannot be enforced; has the field and the reason.
-            Overloaded: The formats in use take too much memory.
-        """
+        """Returns the constraint of a format."""
         grammar = grammar_text(form)
         field = "json_schema" if isinstance(form, JsonSchema) else "regex"
         rules = GrammarRules(field, self._end_tokens, self._vocabulary_size)
@@ -346,11 +317,6 @@ class _Vocabulary:
 
 
 def grammar_text(form: AnswerFormat) -> str:
-    """Returns a format as llguidance compiles it.
-
-    Raises:
-        InvalidRequest: It is not a schema or an expression, or too large to compile; has the field and the reason.
-    """
     return _schema_grammar(form.schema) if isinstance(form, JsonSchema) else _regex_grammar(form.pattern)
 
 
@@ -419,7 +385,6 @@ def _size_of_regex(pattern: str) -> RegexSize:
 
 
 def _memory_bytes(form: AnswerFormat) -> int:
-    """Returns an upper estimate of the memory of a compiled format that is within the bounds of size."""
     if isinstance(form, JsonSchema):
         text, forced = form.schema, _size_of_schema(json.loads(form.schema)).shortest
     else:

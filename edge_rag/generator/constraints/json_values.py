@@ -27,7 +27,6 @@ class SchemaAllowance:
     """Processor time for the checks of one answer.
 
     Args:
-        seconds: How much.
         clock: Processor seconds of the calling thread.
     """
 
@@ -51,15 +50,7 @@ class SchemaAllowance:
 
 
 class ValueCheck:
-    """Checks values against one schema.
-
-    Args:
-        schema: The schema.
-        allowance: Processor time.
-
-    Raises:
-        InvalidRequest: The schema cannot be used; has the reason.
-    """
+    """Checks values against one schema."""
 
     def __init__(self, schema: Mapping[str, Any], allowance: SchemaAllowance) -> None:
         grammar = grammar_text(JsonSchema(json.dumps(schema)))
@@ -69,11 +60,6 @@ class ValueCheck:
             raise InvalidRequest("json_schema", short_reason(self._matcher.get_error()))
 
     def accepts(self, text: str) -> bool:
-        """Whether JSON, written with ``, `` and ``: `` on one line, validates.
-
-        Raises:
-            InvalidRequest: The allowance is spent.
-        """
         return self._allowance.spend(lambda: self._validates(text.encode()))
 
     def _validates(self, text: bytes) -> bool:

@@ -32,7 +32,6 @@ class RegexSize:
     """Upper bounds of a regular expression.
 
     Attributes:
-        shortest: Bytes of the shortest rest of a match, from any place in any match.
         positions: States of an automaton that finds matches: its characters, with all repetitions written out.
     """
 
@@ -40,11 +39,9 @@ class RegexSize:
     positions: int
 
     def followed_by(self, other: RegexSize) -> RegexSize:
-        """Returns the bounds of this expression before another one."""
         return RegexSize(_most(self.shortest + other.shortest), _most(self.positions + other.positions))
 
     def or_else(self, other: RegexSize) -> RegexSize:
-        """Returns the bounds of either of two expressions."""
         return RegexSize(max(self.shortest, other.shortest), _most(self.positions + other.positions))
 
     def repeated(self, least: int, most: int | None) -> RegexSize:
@@ -53,7 +50,6 @@ class RegexSize:
         return RegexSize(_most(self.shortest * turns), _most(self.positions * max(most or 0, turns)))
 
     def together_with(self, other: RegexSize) -> RegexSize:
-        """Returns the bounds of the texts that match both expressions: a state of each at a time."""
         states = _most(self.positions * other.positions)
         return RegexSize(_most(states * _CHARACTER_BYTES), states)
 
@@ -67,9 +63,6 @@ def regex_size(pattern: str) -> RegexSize:
 
     The pattern need not be valid. Where white space may separate a count from what it repeats (flag ``x``), all counts
     are multiplied, whatever they belong to.
-
-    Raises:
-        ValueError: Groups are nested too deeply.
     """
     if _VERBOSE.search(pattern):
         return _coarse(pattern)
@@ -124,7 +117,6 @@ class _Scanner:
         return at + 1
 
     def finish(self) -> RegexSize:
-        """Returns the bounds of the whole; groups still open end here."""
         size = self._group_size()
         while self._open:
             self._branches, sequence = self._open.pop()

@@ -42,9 +42,7 @@ class SchemaSize:
 
     Attributes:
         text: Bounds of the patterns of a string; None without patterns.
-        least_length: Largest ``minLength``.
         multiple: Largest least common multiple of ``multipleOf``, in units of its last decimal place.
-        literal: Bytes of the longest text in ``const``, ``enum`` or a property's name.
     """
 
     text: RegexSize | None = None
@@ -54,7 +52,6 @@ class SchemaSize:
 
     @property
     def shortest(self) -> int:
-        """Bytes that a string may have to have."""
         return max((self.text or NOTHING).shortest + self.least_length, self.literal)
 
     def beside(self, other: SchemaSize) -> SchemaSize:
@@ -86,11 +83,7 @@ class SchemaSize:
 
 
 def schema_size(schema: Mapping[str, object]) -> SchemaSize:
-    """Returns upper bounds of a schema, which need not be valid.
-
-    Raises:
-        ValueError: It is nested too deeply, or refers to something outside itself; says where.
-    """
+    """Returns upper bounds of a schema, which need not be valid."""
     _check_depth(schema)
     return _Walk(schema).size(schema, 0)
 
@@ -185,7 +178,6 @@ def _literals(values: list[object]) -> SchemaSize:
 
 
 def _units(multiple: float) -> int:
-    """Returns a number in units of its last decimal place."""
     return 1 if multiple <= 0 else min(Fraction(str(min(multiple, MOST))).numerator, MOST)
 
 

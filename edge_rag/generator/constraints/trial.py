@@ -38,7 +38,6 @@ _TOKENIZER: Final = LLTokenizer(TokenizerWrapper(_Bytes()), n_vocab=_END + 1)
 
 
 def encode_trial(form: AnswerFormat) -> bytes:
-    """Returns the message that ``try_format`` takes."""
     if isinstance(form, JsonSchema):
         return json.dumps({"json_schema": form.schema}).encode()
     return json.dumps({"regex": form.pattern}).encode()

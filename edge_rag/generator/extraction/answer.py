@@ -68,7 +68,6 @@ class Extracted:
     """An answer.
 
     Attributes:
-        text: A value as it is stored, or one JSON text on one line.
         values: The values in it, in order.
     """
 
@@ -88,12 +87,10 @@ def extract(question: str, passages: Sequence[RankedPassage], schema: str | None
     """Returns the answer to a question; None if the passages hold no value for it.
 
     Args:
-        question: The question.
         passages: Best first, with sentences.
         schema: What to fill, a JSON schema; None for one value as text.
 
     Raises:
-        InvalidRequest: The schema asks for something that no span of a document is.
         ValueMissing: Some fields have values; another one has none and is required.
     """
     chooser = Chooser(question, passages)
@@ -230,15 +227,7 @@ def _json(text: str) -> str:
 
 
 class _Writer:
-    """Writes the JSON text of filled fields.
-
-    Args:
-        filled: Values by pointer.
-
-    Attributes:
-        values: The values written.
-        missing: Pointers of the fields that need a value and have none.
-    """
+    """Writes the JSON text of filled fields."""
 
     def __init__(self, filled: Mapping[str, Sequence[_Fill]]) -> None:
         self._filled = filled
@@ -249,7 +238,6 @@ class _Writer:
 
     @property
     def text(self) -> str:
-        """What is written."""
         return "".join(self._parts)
 
     def write(self, wanted: Field | Group) -> None:

@@ -50,10 +50,6 @@ def candidates_of(
     """Returns the values of a sentence.
 
     Args:
-        ranked: The passage.
-        passage: Its rank.
-        sentence: Position of the sentence in it.
-        words: ValueWords of its language.
         mark: The character before fractions in the passage (``numbers.decimal_mark``).
     """
     place = ranked.sentences[sentence]
@@ -105,7 +101,6 @@ def candidates_of(
 
 
 def choices_of(ranked: RankedPassage, passage: int, sentence: int, choices: Sequence[str]) -> Iterator[Candidate]:
-    """Yields where a sentence spells one of some texts, as whole words in whatever case."""
     place = ranked.sentences[sentence]
     for choice in choices:
         pattern = re.compile(rf"(?<!\w){re.escape(choice.strip())}(?!\w)", re.IGNORECASE)

@@ -40,17 +40,9 @@ class Weights:
     Chosen on the questions of the even articles of XQuAD whose answer is a value.
 
     Attributes:
-        evidence: The sentence's evidence.
-        kind: The kind that is asked for.
-        unit: The unit or what is counted that the question names.
-        near: Words of the question near the value.
         before: What is counted before the number instead ("bearings: 3"), as a part of ``unit``.
         unitless: Taken off an amount without a unit; twice that if it is a word.
-        part: Taken off one end of a range, as a text.
         label: Taken off a number that belongs to a name ("Category 2") or a compound ("5-time").
-        aside: Taken off a value in brackets.
-        key: Words of the question in the name that a table or a line gives it.
-        field: Words of the field in the sentence.
     """
 
     evidence: float = 1.5
@@ -80,9 +72,7 @@ class Wanted:
     """What a value is wanted for.
 
     Attributes:
-        question: The question.
         field: Name and description of the field in words; empty for the answer to the question itself.
-        type: What values it takes.
         alone: Whether it is the only field. Of several, each is found by its own words rather than by the question's.
     """
 
@@ -97,7 +87,6 @@ class Scored:
     """A value and what speaks for it.
 
     Attributes:
-        candidate: The value.
         score: Larger is better; comparable for one wanted value only.
     """
 
@@ -167,9 +156,7 @@ class Chooser:
     """Ranks the values of some passages. For one question.
 
     Args:
-        question: The question.
         passages: Best first.
-        weights: How much the signs count.
     """
 
     def __init__(self, question: str, passages: Sequence[RankedPassage], weights: Weights = Weights()) -> None:
@@ -307,7 +294,6 @@ class Chooser:
         return {place: evidence * (self._evidence[place] - best) + field * shares[place] for place in order}
 
     def _is_named(self, candidate: Candidate, place: tuple[int, int], named: Mapping[str, float]) -> bool:
-        """Whether a word of the field is in the sentence of a value, or in the name that it has there."""
         terms = {each.term for each in self._sentences[place]} | {each.term for each in terms_of(candidate.key)}
         return any(term in terms for term in named)
 
@@ -359,14 +345,12 @@ class Chooser:
         return _FITS[asked.kind]
 
     def _is_repeated(self, candidate: Candidate) -> bool:
-        """Whether the question says all of a value itself."""
         text = self._text(candidate.passage, candidate.start, candidate.bare)
         terms = [each.term for each in terms_of(text)]
         known = {each.term for each in terms_of(self._question)}
         return bool(terms) and all(term in known for term in terms)
 
     def _is_noun(self, candidate: Candidate) -> bool:
-        """Whether a name may be a noun, by the language of its passage."""
         is_name = candidate.kind is ValueKind.NAME and self._own_words[candidate.passage].capital_nouns
         return is_name and self._text(candidate.passage, candidate.start, candidate.end).isalpha()
 

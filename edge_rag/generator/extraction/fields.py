@@ -29,14 +29,7 @@ class Field:
 
     Attributes:
         pointer: JSON pointer to it (RFC 6901); empty for the whole answer.
-        words: Its name, title and description.
-        type: What values it takes; of a list, what its items take.
-        schema: Its schema.
         choices: The texts that it may be; empty for any.
-        many: Whether it is a list of such values.
-        items: The schema of the items of a list, else its own.
-        has_pattern: Whether its values have to match a pattern, which may not be the form of any known kind of value.
-        nullable: Whether it may be null.
     """
 
     pointer: str
@@ -55,8 +48,6 @@ class Member:
     """A property of an object.
 
     Attributes:
-        name: Its name.
-        value: What fills it.
         required: Whether the object must have it.
     """
 
@@ -72,7 +63,6 @@ class Group:
     Attributes:
         pointer: JSON pointer to it; empty for the whole answer.
         members: Its properties, in the order of the schema.
-        nullable: Whether it may be null.
     """
 
     pointer: str
@@ -82,9 +72,6 @@ class Group:
 
 def read_fields(text: str) -> Field | Group:
     """Returns what a schema asks for.
-
-    Args:
-        text: A JSON schema.
 
     Raises:
         InvalidRequest: It is not one, or asks for something that no span of a document is; names the place.

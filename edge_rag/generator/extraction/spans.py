@@ -62,11 +62,9 @@ class Span:
     Attributes:
         start: First character.
         end: One past the last.
-        kind: What it looks like.
         bare: One past the last character of the number alone, without what it counts; ``end`` of other values.
         readings: What it may mean as a JSON number or an ISO date, likeliest first; none of a text.
         unit: What follows the number, lower case; empty without.
-        part: Whether it is one end of a range.
     """
 
     start: int
@@ -82,8 +80,6 @@ def spans_of(text: str, words: ValueWords, mark: str = "") -> Iterator[Span]:
     """Yields the values in a text; some are part of others.
 
     Args:
-        text: A sentence, or a cell of a table.
-        words: ValueWords of its language.
         mark: The character before fractions in it (``numbers.decimal_mark``).
     """
     taken: list[range] = []
@@ -155,7 +151,6 @@ def _dates(text: str, words: ValueWords) -> Iterator[Span]:
 
 
 def _reading(match: re.Match[str], words: ValueWords) -> tuple[str, ...]:
-    """Returns the ISO form of a date of day, month and year."""
     day = match["day"] or match["later"]
     if not day or not match["year"] or not 1 <= int(day) <= _MOST_DAYS:
         return ()
@@ -312,7 +307,6 @@ def _scaled(reading: str, power: int) -> str:
 
 
 def _range(text: str, first: Span, second: Span, words: ValueWords) -> Span | None:
-    """Returns the range of which two numbers are the ends."""
     between, before = text[first.end : second.start].strip().lower(), text[: first.start].lower().split()[-1:]
     if first.end > second.start or (before and before[0] in words.origin):
         return None

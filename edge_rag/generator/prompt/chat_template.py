@@ -25,7 +25,6 @@ USER: Final = "\ue000user\ue001"
 
 
 def turn_slots(turns: int) -> tuple[str, ...]:
-    """Returns the placeholders of the messages of user and model in turn, an odd number; of one, ``USER``."""
     return tuple(
         (USER if not number else f"\ue000user{number}\ue001") if number % 2 == 0 else f"\ue000assistant{number}\ue001"
         for number in range(turns)
@@ -71,9 +70,6 @@ _FAILURES: Final[Mapping[ProcessFailure, str]] = {
 def read_chat_template(folder: Path) -> tuple[str, Mapping[str, str]]:
     """Reads ``chat_template.jinja``, or the template in ``tokenizer_config.json``, which is optional otherwise.
 
-    Returns:
-        The template, and its variables ``bos_token`` and ``eos_token``.
-
     Raises:
         ModelFolderInvalid: There is no template, or a file cannot be read.
     """
@@ -90,12 +86,6 @@ def read_chat_template(folder: Path) -> tuple[str, Mapping[str, str]]:
 
 def render_chat_template(template: str, variables: Mapping[str, str], system: bool = True, turns: int = 1) -> str:
     """Renders a template around ``SYSTEM`` and ``turn_slots``. Templates rendered before are remembered.
-
-    Args:
-        template: The template.
-        variables: Its variables besides the messages.
-        system: Whether there is a system message.
-        turns: Messages of user and model in turn, an odd number.
 
     Raises:
         ModelFolderInvalid: It has errors, refuses these messages, or exceeds a limit; says which.
@@ -149,7 +139,6 @@ def _refuse(message: object) -> NoReturn:
 
 
 def _token_variables(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Returns ``bos_token`` and ``eos_token``; each is a string or an object."""
     variables = {}
     for name in ("bos_token", "eos_token"):
         token = settings.get(name)

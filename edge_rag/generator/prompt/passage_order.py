@@ -47,9 +47,7 @@ class PassageKey:
     """Identifies a passage; sorts in the order of the documents.
 
     Attributes:
-        document: Id of its document.
         start: First character in the document's stored text.
-        chunk: Id of its chunk, unique.
     """
 
     document: str
@@ -63,7 +61,6 @@ class PopularityState:
 
     Attributes:
         counts: Decayed number of questions of each passage, by chunk id, above 0.
-        order: The present list, chunk ids.
     """
 
     counts: dict[int, float]
@@ -93,7 +90,6 @@ class PassagePopularity:
         self._on_renewal = on_renewal
 
     def record(self, keys: Iterable[PassageKey]) -> None:
-        """Counts a question with these passages."""
         if self._count(keys) and self._on_renewal is not None:
             self._on_renewal(self.state())
 
@@ -120,19 +116,16 @@ class PassagePopularity:
         return tuple(sorted(range(len(keys)), key=lambda index: (ranks[index], keys[index])))
 
     def lists(self, key: PassageKey) -> bool:
-        """Whether a passage is on the list: other prompts are likely to have it, too."""
         with self._lock:
             return key.chunk in self._ranks
 
     def state(self) -> PopularityState:
-        """Returns the present state."""
         with self._lock:
             now = self._questions / self._half_life
             counts = {chunk: 2.0 ** (level - now) for chunk, level in self._levels.items()}
             return PopularityState(counts, tuple(sorted(self._ranks, key=self._ranks.__getitem__)))
 
     def restore(self, state: PopularityState) -> None:
-        """Continues from a state; the next renewal comes after ``RENEWAL_INTERVAL`` questions."""
         with self._lock:
             self._questions, self._next_renewal = 0, RENEWAL_INTERVAL
             self._levels = {chunk: log2(count) for chunk, count in state.counts.items()}
@@ -153,7 +146,6 @@ class PassageArranger:
         self._popularity = popularity
 
     def record(self, passages: Iterable[Passage]) -> None:
-        """Counts a question with these passages."""
         self._popularity.record(map(_key, passages))
 
     def is_popular(self, passage: Passage) -> bool:
@@ -179,7 +171,6 @@ class PopularityFile:
     """Keeps a ``PopularityState``, so that prompts share prefixes with those before a restart. Any thread.
 
     Args:
-        path: The file; its folder is created.
         on_error: Called with a message; nothing is raised, since no answer depends on the file.
     """
 

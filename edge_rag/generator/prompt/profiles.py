@@ -23,11 +23,7 @@ _SLOTS: Final = re.compile(r"(<\|\w+\|>|\{number\}|\{text\}|\{question\})")
 
 @dataclass(frozen=True, slots=True)
 class SpecialToken:
-    """A special token of a layout. The same text in a document or a question is plain text.
-
-    Attributes:
-        text: As the tokenizer has it.
-    """
+    """A special token of a layout. The same text in a document or a question is plain text."""
 
     text: str
 
@@ -65,8 +61,6 @@ class TraceFormat:
     """An answer that is a trace of sections.
 
     Attributes:
-        answerable: The status of a question that the sources answer; any other means that they do not.
-        refusal: The answer to a question that they do not.
         tokens: Tokens for the sections before the answer, in addition to the answer's. Traces were seen to have 200 to
             600.
     """
@@ -81,11 +75,8 @@ class PromptProfile:
     """How prompts are laid out and answers are read.
 
     Attributes:
-        name: Its name.
         system: The system message; empty for none.
         passage: Layout of a passage, with ``{number}``, from 1, and ``{text}``.
-        question: Layout of the question, with ``{question}``.
-        question_first: Whether the question precedes the passages.
         trace: Format of the answer; None for text with ``[n]`` markers.
     """
 
@@ -97,7 +88,6 @@ class PromptProfile:
     trace: TraceFormat | None = None
 
     def lay_out(self, passages: Sequence[str], question: str) -> list[Piece]:
-        """Returns the user message."""
         asked = self._filled(self.question, question=question)
         shown = [piece for number, text in enumerate(passages, 1) for piece in self.lay_out_passage(number, text)]
         return [*asked, *shown] if self.question_first else [*shown, *asked]
@@ -150,7 +140,6 @@ def profile_for(wanted: PromptProfileName, special_id: Callable[[str], int | Non
     is Qwen3's.
 
     Args:
-        wanted: A profile, or ``AUTO``.
         special_id: Returns the id of a special token, or None.
 
     Raises:

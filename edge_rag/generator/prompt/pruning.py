@@ -60,10 +60,6 @@ def pruned(passages: Sequence[RankedPassage], whole: Collection[int] = ()) -> tu
     """Returns what of each passage stands in the prompt, in their order.
 
     Nothing is left out of passages whose sentences have no evidence, as those that were not reranked.
-
-    Args:
-        passages: The passages, with their sentences.
-        whole: Positions of passages that are kept whole; their sentences count among those with the most evidence.
     """
     values = sorted((sentence.evidence for each in passages for sentence in each.sentences), reverse=True)
     if not values or values[0] == values[-1]:

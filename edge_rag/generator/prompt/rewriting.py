@@ -43,9 +43,7 @@ def rewriting_request(question: str, turns: Sequence[Turn], context: RequestCont
     """Returns what a language model is asked.
 
     Args:
-        question: The question as it was asked.
         turns: Earlier turns, oldest first, at least one.
-        context: The request that it is part of; has its id.
     """
     request_id = context.request_id or RequestId("")
     lines = ["Conversation:"]
@@ -67,13 +65,7 @@ def rewriting_request(question: str, turns: Sequence[Turn], context: RequestCont
 
 
 def rewritten_question(text: str, question: str, turns: Sequence[Turn]) -> str | None:
-    """Returns the question that a language model wrote; None if it is not to be searched for.
-
-    Args:
-        text: What the model wrote, to its end.
-        question: The question as it was asked.
-        turns: Earlier turns.
-    """
+    """Returns the question that a language model wrote; None if it is not to be searched for."""
     text = text.strip()
     if len(text) > MAX_CHARACTERS or len(text.splitlines()) != 1:
         return None
@@ -89,7 +81,6 @@ def _line(text: str) -> str:
 
 
 def _codes(question: str, turns: Sequence[Turn]) -> set[str]:
-    """Returns the numbers, and words with a digit, of what the model reads."""
     read = [_line(question), *(_line(text) for turn in turns[-TURNS:] for text in (turn.question, turn.answer))]
     return {code for text in read for code in _CODE.findall(text)}
 

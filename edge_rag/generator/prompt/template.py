@@ -29,7 +29,6 @@ class PromptSettings:
     """Texts of the prompt.
 
     Attributes:
-        not_found: The not-found answer.
         profile: How prompts are laid out where the model writes; quotes and formatted answers are asked for as
             ``CHAT``.
         language: Language of what the box says itself: an ISO 639-1 code, "auto" for that of the question, or None to
@@ -42,16 +41,10 @@ class PromptSettings:
 
     @property
     def system(self) -> str:
-        """The system message of ``CHAT``."""
         return CHAT.system
 
     def not_found_answer(self, question: str, among: int) -> str:
-        """Returns the answer to a question that the passages do not answer.
-
-        Args:
-            question: The question.
-            among: Number of passages.
-        """
+        """Returns the answer to a question that the passages do not answer."""
         if self.language is None:
             return self.not_found
         language = language_of(question) if self.language == AUTO else self.language
@@ -94,11 +87,7 @@ def passage_spans(
     context in both, so all of its tokens are.
 
     Args:
-        prompt: The prompt.
         first: Position of the first passage's first token.
-        rendered: Tokens of each passage in the prompt.
-        isolated: Tokens of each passage in its isolated text.
-        page_tokens: Tokens of a page.
         recompute: Tokens of each passage after the first that are recomputed in the prompt, after those that differ;
             with earlier turns of the first one, too.
         beginning: What precedes the passage in its isolated text; None for what precedes the first one in the prompt.
@@ -146,11 +135,8 @@ class Prompt:
 
     Attributes:
         tokens: Its tokens.
-        system: The system message in the layout of ``CHAT``, which any other model understands.
-        user: The user message in that layout.
         passages: Its passages, best first.
         numbering: Indices of the passages, in the order of the prompt.
-        spans: Spans whose KV may be copied.
         trace: Format of the answer, if it is not text.
     """
 
@@ -168,7 +154,6 @@ class PassageReuse:
     """How the KV of passages is copied, for collections that want it.
 
     Attributes:
-        page_tokens: Tokens of a page.
         recompute: Tokens at the beginning of each passage but the first that are recomputed in the prompt, so that they
             attend to what precedes them; in addition to its number if that differs.
     """
@@ -181,9 +166,6 @@ class PromptEncoder:
     """Renders prompts. Any thread.
 
     Args:
-        tokenizer: The model's tokenizer.
-        settings: Texts of the prompt.
-        arranger: Orders the passages.
         reuse: How the KV of passages is copied; None if the model does not support it.
         prunes: Whether sentences without evidence are left out of prompts, see ``pruning.py``.
     """
@@ -215,7 +197,6 @@ class PromptEncoder:
             request: The question and its passages, at least one.
             capacity: Most tokens of prompt and answer together.
             as_given: Whether the prompt has the passages in the given order.
-            as_chat: Whether it is laid out as ``CHAT``, whatever the profile.
 
         Raises:
             RequestTooLarge: Not even one passage fits.
@@ -274,7 +255,6 @@ class PromptEncoder:
 
     @cached_property
     def _renders_turns(self) -> bool:
-        """Whether the model's template renders conversations; a few refuse or reorder them."""
         try:
             self._tokenizer.encode_conversation(CHAT.system, ["question", "answer", "question"])
         except ModelFolderInvalid:

@@ -57,16 +57,7 @@ class _Special:
 
 
 class ChatTokenizer:
-    """Encodes prompts and answers of one model.
-
-    Args:
-        definition: Content of ``tokenizer.json``.
-        template: The chat template, Jinja.
-        variables: Variables of the template besides the messages, such as ``bos_token``.
-
-    Raises:
-        ModelFolderInvalid: One of them is unusable.
-    """
+    """Encodes prompts and answers of one model."""
 
     def __init__(self, definition: str, template: str, variables: Mapping[str, str]) -> None:
         try:
@@ -114,11 +105,6 @@ class ChatTokenizer:
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encodes each text on its own.
-
-        Raises:
-            InferenceFailed: A text cannot be tokenized.
-        """
         with tokenizing("the prompt"):
             # Unlike the encoding of a single text, this releases the GIL.
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -133,11 +119,6 @@ class ChatTokenizer:
 
         Args:
             system: The system message; empty for none if the user message is in pieces.
-            user: The user message, as text or as laid out by a profile.
-
-        Raises:
-            ModelFolderInvalid: There is no system message and the template demands one.
-            InferenceFailed: A text cannot be tokenized.
         """
         without_system = not system and not isinstance(user, str)
         slots: Mapping[str, Sequence[Piece]] = {SYSTEM: (system,), USER: (user,) if isinstance(user, str) else user}
@@ -155,11 +136,6 @@ class ChatTokenizer:
 
         Args:
             system: The system message; empty for none.
-            turns: Messages of user and model in turn, an odd number.
-
-        Raises:
-            ModelFolderInvalid: The template refuses such a conversation.
-            InferenceFailed: A text cannot be tokenized.
         """
         texts = [system, *turns] if system else turns
         around = self._around(bool(system), len(turns))
@@ -201,11 +177,6 @@ class ChatTokenizer:
                 yield from part
 
     def encode_pieces(self, pieces: Sequence[Piece]) -> list[int]:
-        """Encodes a part of a laid out message by itself.
-
-        Raises:
-            InferenceFailed: A text cannot be tokenized.
-        """
         return self._encode_pieces(pieces)
 
     def _encode_pieces(self, pieces: Sequence[Piece | _Special]) -> list[int]:
@@ -228,7 +199,6 @@ class ChatTokenizer:
         return _template_parts(rendered, self._added, (USER,))
 
     def detokenizer(self) -> Detokenizer:
-        """Returns a decoder for one answer."""
         return Detokenizer(self._tokenizer)
 
 

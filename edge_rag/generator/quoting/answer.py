@@ -51,7 +51,6 @@ class Quote:
         passage: 0-based rank of the passage.
         start: First character in the document's stored text.
         end: One past the last.
-        text: Exactly the stored text in that range.
         context: Whether it is quoted only to tell what the next one is about.
         gap: What stands between it and the next quote of its point: white space of the stored text if both are on one
             line of it, else a line break.
@@ -70,7 +69,6 @@ class Point:
     """A point of an answer.
 
     Attributes:
-        quote: What answers.
         above: What is quoted before it to tell what it is about, in the order of the text.
         cut_before: Whether its list has items before it.
         cut_after: Whether its list has items after it.
@@ -107,7 +105,6 @@ def points_of(
     """Returns the points of an answer, best first; none only if no passage has a sentence.
 
     Args:
-        question: The question.
         passages: Best first.
         max_points: Most points, at least 1; None for as many as the answer needs.
         margin: How far below the first point the evidence of a second one may be, at least 0; half of it for a third, a

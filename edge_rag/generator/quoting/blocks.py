@@ -70,15 +70,6 @@ class Unit:
 def unit_of(
     window: Window, sentence: Span, kind: QuestionKind, asked: frozenset[str] = frozenset(), number: bool = False
 ) -> Unit:
-    """Returns what is quoted for a sentence.
-
-    Args:
-        window: The passage of the sentence.
-        sentence: Where it is.
-        kind: What the question asks for.
-        asked: The terms of the question.
-        number: Whether it asks for a number.
-    """
     unit = _unit_of(window, sentence, kind, asked)
     return _with_number(window, unit, asked) if number else unit
 
@@ -98,7 +89,6 @@ def _unit_of(window: Window, sentence: Span, kind: QuestionKind, asked: frozense
 
 
 def _paragraph(window: Window, number: int, sentence: Span) -> Unit:
-    """Returns the paragraph of a sentence, as its other sentences are steps too; from the sentence on if it is long."""
     part = window.parts[number]
     if part.end - part.start <= MAX_BLOCK_CHARACTERS:
         return Unit(part.start, part.end)
@@ -278,7 +268,6 @@ def _with_steps(window: Window, unit: Unit, kind: QuestionKind) -> Unit:
 
 
 def _goes_on(window: Window, number: int, following: int) -> bool:
-    """Whether a part and the next one belong to one procedure."""
     matter = window.parts[number].kind is PartKind.TABLE or window.is_list(number)
     if _is_program(window, following) or (_is_program(window, number - 1) and window.is_list(following)):
         return True
@@ -297,7 +286,6 @@ def _is_program(window: Window, number: int) -> bool:
 
 
 def _led_to(window: Window, number: int, following: int) -> bool:
-    """Whether a part belongs to the procedure that the next one is of; a title is no part of it."""
     program = window.is_list(following) or _is_open_paragraph(window, following)
     shown = number > 0 and _ends_with_colon(window, number - 1)
     return _ends_with_colon(window, number) or shown or (program and _goes_on(window, number, following))
@@ -343,14 +331,12 @@ def _row(window: Window, number: int, sentence: Span, asked: frozenset[str]) -> 
 
 
 def _is_named(window: Window, row: Span, asked: frozenset[str]) -> bool:
-    """Whether the first cell of a row has no other words than those of the question."""
     cell, divider, _ = window.read(*row).partition(_DIVIDER)
     terms = _terms(window, (row[0], row[0] + len(cell)))
     return bool(divider) and bool(terms) and terms <= asked
 
 
 def _is_labelled(window: Window, header: Span, row: Span) -> bool:
-    """Whether the cells of a row have the names of their columns."""
     label = window.read(*header).split(_DIVIDER, 1)[0].rstrip(":")
     return window.read(*row).startswith(f"{label}: ")
 

@@ -47,7 +47,6 @@ def chosen_sentences(
     places is chosen once, with the largest of their evidence, from the passage of the best rank.
 
     Args:
-        question: The question.
         passages: Best first.
         margin: How far below the first sentence the evidence of another one may be, at least 0.
         first: Rank of the passage whose best sentence is first in any case; None for that with the most evidence.

@@ -23,19 +23,12 @@ _NAMED_SHARE: Final = 0.5
 
 
 def named_terms(weights: Mapping[str, float]) -> frozenset[str]:
-    """Returns the terms of a question that name what it is about: its rarest ones."""
     least = _NAMED_SHARE * max(weights.values(), default=0.0)
     return frozenset(term for term, weight in weights.items() if weight >= least > 0)
 
 
 def context_of(window: Window, unit: Unit, named: frozenset[str]) -> tuple[Span, ...]:
-    """Returns what is quoted before a unit, in the order of the text.
-
-    Args:
-        window: Its passage.
-        unit: What is quoted.
-        named: The terms of the question that name what it is about.
-    """
+    """Returns what is quoted before a unit, in the order of the text."""
     before: list[Span] = []
     language = language_of(window.passage.text)
     start = unit.start
@@ -90,7 +83,6 @@ def _short(span: Span) -> Span | None:
 
 
 def _headings(window: Window, position: int) -> tuple[Span, ...]:
-    """Returns the titles above a position, nearest first: a line that is one, then the headings."""
     number = window.part_at(position)
     found: list[Span] = []
     first = window.section(number).start

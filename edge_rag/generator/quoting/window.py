@@ -24,16 +24,11 @@ _CLOSING: Final = "\"'”’»)]*_ "
 
 
 def ends_with_colon(sentence: str) -> bool:
-    """Whether a sentence announces what follows."""
     return sentence.rstrip(_CLOSING).endswith(_COLONS)
 
 
 class Window:
-    """A passage with the text around it, as far as that was read.
-
-    Args:
-        passage: The passage.
-    """
+    """A passage with the text around it, as far as that was read."""
 
     def __init__(self, passage: Passage) -> None:
         around = passage.surroundings
@@ -46,7 +41,6 @@ class Window:
         )
 
     def read(self, start: int, end: int) -> str:
-        """Returns the text of a range."""
         return self.text[start - self.start : end - self.start]
 
     def part_at(self, position: int) -> int:
@@ -65,13 +59,11 @@ class Window:
         return tuple(found)
 
     def sentences(self, number: int) -> tuple[Span, ...]:
-        """Returns the sentences of a part."""
         part = self.parts[number]
         spans = sentence_spans(self.read(part.start, part.end))
         return tuple((part.start + first, part.start + past) for first, past in spans)
 
     def is_list(self, number: int) -> bool:
-        """Whether a part is of several lines and no table: items, a program, records."""
         part = self.parts[number]
         return part.kind is PartKind.TEXT and "\n" in self.read(part.start, part.end)
 
@@ -96,7 +88,6 @@ class Window:
 
     @cached_property
     def headings(self) -> tuple[Span, ...]:
-        """Where the headings above the passage are, innermost first; those that are in the text that was read."""
         wanted = list(self.passage.context)
         return tuple(self._headings_before(wanted))
 

@@ -19,7 +19,6 @@ def refers_back(sentence: str, language: str) -> bool:
     """Whether a sentence begins with a pronoun or a connective, so that the one before it tells what it is about.
 
     Args:
-        sentence: The sentence.
         language: Language of the text around it, an ISO 639-1 code.
     """
     starts = _STARTS.get(language)

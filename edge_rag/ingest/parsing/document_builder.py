@@ -71,7 +71,6 @@ def line_numbers(source: str) -> Sequence[int]:
 
 
 def space_between(before: str, after: str) -> str:
-    """Returns what is between the texts of two lines, or of two words that are set apart: a space, or nothing."""
     return "" if _UNSPACED_CHARACTER.match(before[-1:]) and _UNSPACED_CHARACTER.match(after) else " "
 
 
@@ -126,12 +125,7 @@ class DocumentBuilder:
         return added
 
     def append(self, document: ParsedDocument, below: int) -> None:
-        """Appends the blocks of an embedded document, without its page numbers.
-
-        Args:
-            document: The embedded document.
-            below: Level of the heading above it.
-        """
+        """Appends the blocks of an embedded document, without its page numbers."""
         for block in document.blocks:
             level = min(below + block.level, _DEEPEST_HEADING) if block.level else 0
             self.add(block.kind, document.text[block.start : block.end], level)
@@ -200,9 +194,6 @@ class BlockWriter:
 
     A row of one cell is layout, not a table: its paragraphs and headings are written as such. Rows more than 20 deep
     become text of the cell around them, because the text of a row is copied into each row above it.
-
-    Args:
-        builder: Receives the blocks.
     """
 
     def __init__(self, builder: DocumentBuilder) -> None:
@@ -220,14 +211,12 @@ class BlockWriter:
             self._builder.add(kind, text, level, self.page)
 
     def open_row(self) -> None:
-        """Starts a row."""
         if len(self._rows) == _DEEPEST_ROW:
             self._rows_below += 1
         else:
             self._rows.append(_Row())
 
     def open_cell(self) -> None:
-        """Starts the next cell of the innermost open row."""
         if self._rows and not self._rows_below:
             self._rows[-1].cells.append([])
 

@@ -25,12 +25,6 @@ class ParsingLimits:
         max_unpacked_bytes: Most bytes of all compressed parts of a file together.
         max_characters: Most characters of stored text.
         max_blocks: Most headings, paragraphs, items and rows.
-        max_pages: Most pages.
-        max_scanned_pages: Most scanned pages of a document.
-        max_scan_pixels: Most pixels that a scanned page is rendered with.
-        wall_seconds: Longest time; each scanned page adds some, and OCR does not count.
-        cpu_seconds: Most processor time, whatever the size.
-        base_cpu_seconds: Processor time that any document may take.
         cpu_seconds_per_mib: Processor time that each MiB adds.
         memory_bytes: Address space of the parser process, about 100 MB of its own included.
         documents_per_process: Documents after which a new process is started, to bound leaks.
@@ -83,14 +77,7 @@ class UnpackedBytes:
 
 @dataclass(frozen=True, slots=True)
 class ParseContext:
-    """What a parser may use besides the bytes.
-
-    Attributes:
-        limits: Limits of the whole document.
-        unpacked: Bytes unpacked so far.
-        recognizer: Reads scanned pages.
-        read_attachment: Reads a document inside the one being parsed.
-    """
+    """What a parser may use besides the bytes."""
 
     limits: ParsingLimits
     unpacked: UnpackedBytes
@@ -103,7 +90,6 @@ class ZipKind:
     """How a ZIP container shows that it is of a format.
 
     Attributes:
-        media_types: Contents of the part ``mimetype``, as OpenDocument and EPUB have it.
         part: Name of a part that only this format has; empty if none.
         folder: Start of part names in an Office Open XML container whose main part has another name; empty if none.
     """
@@ -118,20 +104,11 @@ class Format:
     """A document format. ``docs/guide/formats.md`` lists all of them from these values.
 
     Attributes:
-        name: Short name used in error messages, for example ``DOCX``.
-        title: Name used in the documentation.
-        media_type: IANA media type that documents of the format are stored under.
-        suffixes: Lower-case file name suffixes with the dot.
-        reads: What the parser takes from a document, one line of documentation.
         parse: Parses the bytes of a document.
-        aliases: Further media types that clients send for it.
         zip_kind: How a ZIP container shows that it is of this format; None if it is not a ZIP format.
         sniff: Whether bytes are of this format. A binary format is recognized under any name. A text format is
             recognized if neither name nor media type state a format. May raise DocumentRejected for bytes of a related
             format that is not read.
-        is_text: Whether any text can be read as this format, so that the name is believed.
-        weak_name: Text format whose suffix says little: content of a format with ``overrides_weak_names`` wins.
-        overrides_weak_names: Whether ``sniff`` wins over the suffix of a binary format or of one with ``weak_name``.
     """
 
     name: str

@@ -94,8 +94,6 @@ def find_format(name: str, media_type: str, content: bytes) -> Format:
 
     Raises:
         BrokenDocument: Name or media type state a format that the content is not of.
-        EncryptedDocument: The document is encrypted.
-        UnsupportedFormat: The document is of a known format that is not read; the message names it.
     """
     shown = _shown(content)
     if shown is not None:

@@ -29,7 +29,6 @@ class Picture:
 
     Attributes:
         width: Pixels in a row.
-        height: Rows.
         pixels: Three bytes a pixel: red, green and blue, row by row from the top.
     """
 
@@ -44,13 +43,7 @@ PACKED: Final = struct.Struct("<II4H")
 
 @dataclass(frozen=True, slots=True)
 class CharacterBox:
-    """A character of the text and where it is.
-
-    Attributes:
-        position: Its position in the document's text.
-        line: Number of the stretch of text that it was drawn in, on its page.
-        box: Its box.
-    """
+    """A character of the text and where it is."""
 
     position: int
     line: int
@@ -63,8 +56,6 @@ class PageBoxes:
 
     Attributes:
         page: 1-based page number.
-        width: Width of the page as it is shown, points.
-        height: Its height, points.
         packed: Those with a box, in the order of the text, each as ``PACKED``: position, line and box.
     """
 
@@ -85,7 +76,6 @@ class DocumentBoxes:
 
     Attributes:
         text_sha256: SHA-256 of the document's text in UTF-8, lower-case hex.
-        pages: The pages that were read.
     """
 
     text_sha256: str

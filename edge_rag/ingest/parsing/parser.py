@@ -18,17 +18,8 @@ def read_document(
     """Finds the format of a document and parses it.
 
     Args:
-        name: Name of the document.
         media_type: What the client states, or empty.
         content: The bytes.
-        limits: What the document may hold.
-        recognizer: Reads scanned pages.
-
-    Returns:
-        The media type of the format found, and the document.
-
-    Raises:
-        DocumentRejected: The document cannot be read; the subclass and the message give the reason.
     """
     return _DocumentReader(limits, recognizer).read(name, media_type, content)
 

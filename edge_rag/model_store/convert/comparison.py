@@ -36,10 +36,7 @@ class LogitComparison:
     """Comparison of logits.
 
     Attributes:
-        positions: Positions compared.
         same_token: Share of them with the same most likely token.
-        divergence: Mean Kullback-Leibler divergence from the original, nats.
-        regret: Largest regret over all positions, nats.
     """
 
     positions: int
@@ -49,12 +46,10 @@ class LogitComparison:
 
     @property
     def good(self) -> bool:
-        """Whether the differences are accepted."""
         return self.divergence <= MAX_DIVERGENCE and self.regret <= MAX_REGRET
 
     @property
     def passes_gate(self) -> bool:
-        """Whether the loss by quantization is accepted."""
         return self.divergence <= MAX_LOSS and self.same_token >= MIN_SAME_TOKEN
 
 
@@ -121,7 +116,6 @@ class VectorComparison:
     """Comparison of vectors.
 
     Attributes:
-        texts: Texts compared.
         mean_cosine: Mean cosine to the original's vectors.
         least_cosine: Least cosine to the original's vectors.
     """
@@ -132,7 +126,6 @@ class VectorComparison:
 
     @property
     def good(self) -> bool:
-        """Whether the differences are accepted."""
         return self.least_cosine >= MIN_COSINE and self.mean_cosine >= MIN_MEAN_COSINE
 
 
@@ -141,7 +134,6 @@ class ScoreComparison:
     """Comparison of scores.
 
     Attributes:
-        pairs: Pairs compared.
         error: Root mean square of the differences, as a share of the original scores' standard deviation.
     """
 
@@ -150,7 +142,6 @@ class ScoreComparison:
 
     @property
     def good(self) -> bool:
-        """Whether the differences are accepted."""
         return self.error <= MAX_SCORE_ERROR
 
 
@@ -193,11 +184,6 @@ _COLUMNS: Final = (
 
 
 def forms_table(tried: Sequence[Any]) -> str:
-    """Returns the forms that were tried and what was measured, as lines of text.
-
-    Args:
-        tried: ``forms_tried`` of a manifest.
-    """
     shown = [column for column in _COLUMNS if column[0] in tried[0]]
     lines = [f"  {'form':<36}{''.join(f'{heading:>13}' for _, heading, _ in shown)}{'gate':>8}"]
     for each in tried:

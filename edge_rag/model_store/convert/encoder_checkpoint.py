@@ -42,10 +42,7 @@ class EncoderCheckpoint:
     """How an encoder is used.
 
     Attributes:
-        shape: Sizes of the network; ``max_tokens`` is the longest input the checkpoint was made for.
         pooling: How token vectors of an embedder are combined into the vector of a text.
-        question_prompt: Prefix of questions.
-        passage_prompt: Prefix of passages.
     """
 
     shape: BertShape | ModernBertShape
@@ -59,12 +56,7 @@ def read_encoder(folder: Path, role: ModelRole) -> EncoderCheckpoint:
 
     Without sentence-transformers' files an embedder uses mean pooling, as that library does.
 
-    Args:
-        folder: The checkpoint.
-        role: Its role: embedder, reranker or entailment.
-
     Raises:
-        ModelFolderInvalid: A file is damaged or has a value that is not allowed.
         ModelNotAdded: It is used in a way that is not supported; names it.
     """
     config = read_config(folder / "config.json")
@@ -101,11 +93,6 @@ def _shape(folder: Path, config: Mapping[str, object]) -> BertShape | ModernBert
 
 
 def read_weights(folder: Path, role: ModelRole) -> EncoderWeights:
-    """Returns the tensors of a checked encoder checkpoint, after checking that all are there in their shapes.
-
-    Raises:
-        ModelFolderInvalid: A tensor or a size in config.json is missing or wrong; names it.
-    """
     config = read_settings(folder / "config.json")
     modern = config.values.get("model_type") == MODERN_BERT
     labels = {ModelRole.RERANKER: 1, ModelRole.ENTAILMENT: len(ENTAILMENT_LABELS)}.get(role, 0)

@@ -30,7 +30,6 @@ def make_encoder(request: AddRequest, checkpoint: Checkpoint, commit: str | None
     """Builds the model folder in the smallest form whose results are close to those of the checkpoint in float32.
 
     Raises:
-        ModelFolderInvalid: The checkpoint has something that is not allowed.
         ModelNotAdded: It cannot be converted, or no form that was tried is close enough; the message has the figures.
     """
     encoder = read_encoder(staging.source, checkpoint.role)

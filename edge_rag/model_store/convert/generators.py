@@ -60,14 +60,6 @@ def convert(
 
     Args:
         checkpoint: A private copy of a Hugging Face folder, without code.
-        target: Folder to create.
-        precision: Precision of the weights.
-        scratch: Folder for the builder's own files.
-        threads: Threads that it may use.
-        progress: Receives the builder's output.
-
-    Raises:
-        ModelNotAdded: The builder is not installed or failed; the message has its output.
     """
     check_converter()
     options = ["hf_remote=false"]
@@ -91,15 +83,7 @@ _KEPT = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "LICE
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An onnxruntime-genai folder and its provenance.
-
-    Attributes:
-        folder: The folder, checked.
-        licence: SPDX expression.
-        provenance: Where the weights come from.
-        made_by: How the graph was made.
-        parameters: Further values for the manifest.
-    """
+    """An onnxruntime-genai folder and its provenance."""
 
     folder: Path
     licence: str
@@ -109,20 +93,10 @@ class Built:
 
 
 def check_chat_template(folder: Path) -> None:
-    """Checks that a folder has a chat template that can be rendered within limits.
-
-    Raises:
-        ModelFolderInvalid: It has none, or not such a one.
-    """
     render_chat_template(*read_chat_template(folder))
 
 
 def use_original(request: AddRequest, staging: StagingDir) -> Built:
-    """Uses an onnxruntime-genai folder unconverted.
-
-    Raises:
-        ModelFolderInvalid: It has something that is not allowed.
-    """
     check_folder(staging.source)
     check_chat_template(staging.source)
     provenance = provenance_of(request.source, staging.source, None)
@@ -130,12 +104,7 @@ def use_original(request: AddRequest, staging: StagingDir) -> Built:
 
 
 def convert_checkpoint(request: AddRequest, checkpoint: Checkpoint, commit: str | None, staging: StagingDir) -> Built:
-    """Converts the checkpoint of a generator.
-
-    Raises:
-        ModelFolderInvalid: It has something that is not allowed.
-        ModelNotAdded: It cannot be converted, or the converter failed.
-    """
+    """Converts the checkpoint of a generator."""
     check_chat_template(staging.source)
     precision = request.precision or ModelPrecision.INT4
     staging.progress.begin(f"converting to {precision.value}")
@@ -160,11 +129,6 @@ def convert_checkpoint(request: AddRequest, checkpoint: Checkpoint, commit: str 
 
 
 def make_generator(request: AddRequest, built: Built, staging: StagingDir) -> None:
-    """Builds the model folder from the lowered graph, or from the original one if it has no paged form.
-
-    Raises:
-        ModelNotAdded: The model cannot be opened, or computes something else than the original.
-    """
     staging.progress.begin("lowering")
     found = staging.step("lower", built.folder)
     if found.pop("lowerable"):
@@ -177,10 +141,7 @@ def make_gguf_generator(request: AddRequest, file: Path, commit: str | None, sta
     """Builds the model folder from a GGUF file.
 
     Args:
-        request: The request.
-        file: A private copy of the file.
         commit: Commit of the hub's repository that it was fetched at; None if it was not.
-        staging: Where the folder is built.
 
     Raises:
         ModelNotAdded: The file cannot be read, or the model computes something else than the file's weights.
@@ -230,7 +191,6 @@ def make_quantized_generator(
     """Builds the model folder from a checkpoint in the smallest form that passes the gate.
 
     Raises:
-        ModelFolderInvalid: It has something that is not allowed.
         ModelNotAdded: It cannot be read, or no form that was tried passes the gate; the message has their figures.
     """
     check_chat_template(staging.source)

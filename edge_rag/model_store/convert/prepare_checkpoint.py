@@ -63,8 +63,6 @@ def quantize(source: Path, folder: Path, precision: str) -> dict[str, object]:
     """Writes the model's files in the smallest form that passes the gate, or in the last one; returns what was found.
 
     Args:
-        source: A checked checkpoint.
-        folder: Is created.
         precision: ``int4`` or ``int8``: only that form; ``any``: from small to large.
     """
     description = describe_checkpoint(source, _MAX_CONTEXT)
@@ -144,7 +142,6 @@ def _try_mixtures(
 
 
 def _stored_logits(logits: list[NDArray[np.float32]], folder: Path) -> list[NDArray[np.float32]]:
-    """Keeps logits on the disk, mapped; they may be larger than the weights."""
     kept = []
     for number, each in enumerate(logits):
         path = folder / f"logits-{number}.npy"
@@ -166,7 +163,6 @@ def _measured(
 
 
 def open_model(folder: Path) -> dict[str, object]:
-    """Runs a written model on a text; returns the memory of the process."""
     tokenizer = ChatTokenizer.open(folder)
     text = _texts(_COMPARED, tokenizer, read_geometry(folder).max_context)[0]
     decoder = PagedDecoder.open(folder, -(-text.size // read_geometry(folder).page_tokens))

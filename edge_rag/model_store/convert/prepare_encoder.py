@@ -149,7 +149,6 @@ def _graph(
 
 
 def pair_scores(folder: Path, pairs: Sequence[tuple[str, str]]) -> Floats:
-    """Returns what a folder's model says of pairs, in one row: scores, or the probabilities of entailment's labels."""
     if read_manifest(folder).role is ModelRole.ENTAILMENT:
         return EntailmentModel.open(folder).probabilities(pairs).reshape(-1)
     return PairEncoder.open(folder).score(pairs)

@@ -39,12 +39,7 @@ def run_python(
     kills it before a daemon.
 
     Args:
-        module: Name of the module.
-        arguments: Its arguments.
-        scratch: Folder for its caches, and its working directory.
-        progress: Receives every line that it prints.
         timeout_s: Time after which it is killed, seconds.
-        threads: Threads of its numerical libraries.
 
     Returns:
         The last lines it printed on standard output and error.
@@ -118,7 +113,6 @@ def _environment(scratch: Path, threads: int) -> Mapping[str, str]:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kills the process and its children if it still runs."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -130,34 +124,25 @@ _STEP_TIMEOUT_S = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class StagingDir:
-    """A folder on the store's file system in which a model is built.
-
-    Attributes:
-        folder: The folder; deleted afterwards.
-        progress: Receives the progress.
-    """
+    """A folder on the store's file system in which a model is built."""
 
     folder: Path
     progress: AddProgress
 
     @property
     def source(self) -> Path:
-        """A private copy of the source."""
         return self.folder / "source"
 
     @property
     def converted(self) -> Path:
-        """Output of the converter."""
         return self.folder / "converted"
 
     @property
     def scratch(self) -> Path:
-        """Temporary files of the subprocesses."""
         return self.folder / "scratch"
 
     @property
     def model(self) -> Path:
-        """The finished model folder."""
         return self.folder / "model"
 
     def step(
@@ -166,16 +151,10 @@ class StagingDir:
         """Runs a step in a subprocess.
 
         Args:
-            name: Name of the step.
-            arguments: Its arguments.
-            program: Module that has the step.
             timeout_s: Time after which it is killed, seconds.
 
         Returns:
             Its result, the JSON object in its last line.
-
-        Raises:
-            ModelNotAdded: It failed; the message has its output.
         """
         lines = run_python(
             program,

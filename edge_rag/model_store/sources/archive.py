@@ -31,16 +31,12 @@ def write_archive(
     """Writes a model's archive.
 
     Args:
-        folder: Its folder.
-        name: Its name, under which it is added elsewhere.
         manifest: Its manifest. Every file is compared with it while it is read.
         signature: File with a signature of the folder; None for none.
-        target: Receives the archive.
         progress: Receives the bytes of every block.
 
     Raises:
         ModelFolderInvalid: A file is not what the manifest lists.
-        OSError: Something cannot be read or written.
     """
     progress.begin("writing it", sum(record.bytes for record in manifest.files.values()))
     _write(f"{name}/{MANIFEST_NAME}", folder / MANIFEST_NAME, target, progress)
@@ -84,13 +80,7 @@ def archive_source(archive: Path) -> ModelArchive:
 
 
 def unpack(source: ModelArchive, into: Path, progress: AddProgress) -> None:
-    """Writes the files of an archive to an empty folder, which is to be checked like any model folder.
-
-    Raises:
-        ModelNotAdded: It is not what ``write_archive`` writes, or is not complete.
-        StorageFull: There is no space.
-        OSError: It cannot be read.
-    """
+    """Writes the files of an archive to an empty folder, which is to be checked like any model folder."""
     with source.path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         check_space(into, size)

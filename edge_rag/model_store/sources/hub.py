@@ -32,13 +32,7 @@ _OFFLINE = (
 
 @dataclass(frozen=True, slots=True)
 class FetchedModel:
-    """A fetched model.
-
-    Attributes:
-        folder: Folder of its files.
-        commit: Commit of the files.
-        files: Paths and sizes of the files.
-    """
+    """A fetched model."""
 
     folder: Path
     commit: str
@@ -51,14 +45,11 @@ def fetch(model: HubModel, downloads: Path, progress: AddProgress) -> FetchedMod
     The address of the hub and the access token come from the environment (``HF_ENDPOINT``, ``HF_TOKEN``).
 
     Args:
-        model: The model.
-        downloads: Folder of fetched files.
         progress: Receives the bytes of every block.
 
     Raises:
         ModelNotAdded: The hub cannot be reached, has no such model or revision, or requires a licence to be accepted;
             or a fetched file does not match the hub's hash.
-        StorageFull: There is no space.
     """
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     from huggingface_hub import HfApi
@@ -94,7 +85,6 @@ def fetch(model: HubModel, downloads: Path, progress: AddProgress) -> FetchedMod
 
 
 def delete_download(fetched: FetchedModel) -> None:
-    """Deletes the files of a fetched model."""
     shutil.rmtree(fetched.folder, ignore_errors=True)
 
 
@@ -121,7 +111,6 @@ def choose_gguf(model: HubModel, names: Iterable[str]) -> str:
     Args:
         model: The model; its ``file`` is a path, or the last part of a file's name such as ``Q4_K_M``, or None if there
             is only one file.
-        names: Paths of the repository's files.
 
     Raises:
         ModelNotAdded: There is none, there are several, or the model is divided into several files.

@@ -50,8 +50,6 @@ class OllamaFiles:
     """The files of a model in a store; the weights are not read yet.
 
     Attributes:
-        weights: The GGUF file.
-        bytes: Its size.
         sha256: Its SHA-256 by the manifest, 64 hexadecimal digits.
         licence: Text of the licence; empty if there is none.
     """
@@ -63,7 +61,6 @@ class OllamaFiles:
 
 
 def ollama_stores() -> tuple[Path, ...]:
-    """Returns the directories that may be a store: ``OLLAMA_MODELS``, the user's own, and that of the service."""
     named = os.environ.get("OLLAMA_MODELS")
     own = Path.home() / ".ollama" / "models"
     return (*((Path(named),) if named else ()), own, _SYSTEM_STORE)
@@ -72,13 +69,8 @@ def ollama_stores() -> tuple[Path, ...]:
 def find_in_ollama(model: OllamaModel, stores: Sequence[Path]) -> OllamaFiles:
     """Finds a model in the first store that has it.
 
-    Args:
-        model: The model.
-        stores: Directories, which need not exist.
-
     Raises:
         ModelNotAdded: No store has it, or it is of a kind that cannot be added.
-        ModelFolderInvalid: The store is damaged; names the file and the field.
     """
     for store in stores:
         manifest = store / "manifests" / model.host / model.namespace / model.name / model.tag

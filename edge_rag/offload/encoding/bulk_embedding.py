@@ -72,7 +72,6 @@ class TextPool:
     """Tracks which texts of a document are free, taken and filled, by position. Not synchronized.
 
     Args:
-        lengths: Characters of each text.
         max_characters: Longest text that a remote may take, characters.
     """
 
@@ -85,16 +84,13 @@ class TextPool:
 
     @property
     def filled(self) -> int:
-        """Number of filled texts."""
         return len(self._filled_by)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all texts are filled."""
         return self.filled == len(self._lengths)
 
     def take_front(self, most: int) -> range:
-        """Takes up to ``most`` free texts from the front; an empty range if none is free."""
         while self._front < len(self._state) and self._state[self._front] != _FREE:
             self._front += 1
         stop = self._front
@@ -106,7 +102,6 @@ class TextPool:
         """Takes free texts from the back for a remote; an empty range if there are none.
 
         Args:
-            most: Most texts.
             max_characters: Most characters in total, at least the longest text that a remote may take.
         """
         while self._back > 0 and not self._may_leave(self._back - 1):
@@ -143,7 +138,6 @@ class TextPool:
         return new
 
     def revert(self, by: str) -> int:
-        """Frees all texts filled by one encoder; returns their number."""
         reverted = [position for position, name in self._filled_by.items() if name == by]
         for position in reverted:
             self._state[position] = _FREE
@@ -168,9 +162,7 @@ class LocalEmbedder:
     """The local embedder.
 
     Attributes:
-        embed: Embeds a few passages.
         yield_to_queries: Called after each batch with its time in seconds; returns when the next one may start.
-        batch_size: Most passages at once.
     """
 
     embed: Callable[[Sequence[str]], Vectors]
@@ -196,12 +188,7 @@ class BulkEmbedding:
     """Embeds one document. Runs on the ingest thread; remotes are called on the event loop.
 
     Args:
-        offload: Calls remotes.
-        decision: The encoders that take part; not the local one alone.
-        texts: The passages.
         rule: Returns the collection's present offload rule; read before every batch that is sent.
-        local: The local embedder.
-        on_progress: Called with the number of filled texts.
     """
 
     def __init__(
@@ -231,11 +218,7 @@ class BulkEmbedding:
         self._done = False
 
     def run(self) -> Vectors:
-        """Returns the vectors, float32 [texts, dimension].
-
-        Raises:
-            InferenceFailed: The local embedder failed.
-        """
+        """Returns the vectors, float32 [texts, dimension]."""
         self._on_progress(0)
         workers = [self._start_worker(state) for state in self._states for _ in range(_IN_FLIGHT)]
         try:
@@ -257,7 +240,6 @@ class BulkEmbedding:
                 caller.loop.post(partial(caller.remotes.record_failure, state.shared, problem, busy=False))
 
     def _process_replies(self) -> bool:
-        """Processes all replies; returns whether the document is complete."""
         while True:
             with self._changed:
                 if not self._replies:

@@ -41,13 +41,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class EncoderModels:
-    """Identities of the models that encode.
-
-    Attributes:
-        embedder: Identifies the vectors.
-        dimension: Length of a vector.
-        reranker: Identifies the scores.
-    """
+    """Identities of the models that encode."""
 
     embedder: str
     dimension: int
@@ -89,12 +83,7 @@ class EncodingRemote(Protocol):
 
 
 class EncoderState:
-    """What is known of a remote's encoders. The event loop writes, any thread may read.
-
-    Args:
-        shared: State of the remote: circuit breaker and counters.
-        remote: Calls its encoders.
-    """
+    """What is known of a remote's encoders. The event loop writes, any thread may read."""
 
     def __init__(self, shared: RemoteState, remote: EncodingRemote) -> None:
         self.shared = shared
@@ -105,7 +94,6 @@ class EncoderState:
 
     @property
     def name(self) -> str:
-        """Name of the remote."""
         return self.shared.remote.name
 
     def supports(self, work: EncoderWork, now: float) -> bool:
@@ -118,11 +106,9 @@ class EncoderState:
         self._incompatible_until[work] = now + RECHECK_S
 
     def mark_compatible(self, work: EncoderWork) -> None:
-        """Records that it has the same model."""
         self._incompatible_until.pop(work, None)
 
     def routing_inputs(self, work: EncoderWork, now: float) -> EncoderInputs:
-        """Returns the inputs of a routing decision."""
         latency = self.latencies[work]
         candidate = AffinityCandidate(self.name, latency.texts_per_s, self.shared.in_flight)
         return EncoderInputs(candidate, latency, self.shared.breaker.allows(now), self.supports(work, now))
@@ -133,7 +119,6 @@ class EncoderResult(Generic[_Out]):
     """A validated result.
 
     Attributes:
-        value: The result.
         queue_s: Queueing time as reported, seconds.
         compute_s: Compute time as reported, seconds.
     """
@@ -148,8 +133,6 @@ class EncoderCall(Generic[_Out]):
     """A call to a remote encoder.
 
     Attributes:
-        work: Kind of work.
-        context: The request it belongs to.
         texts: Number of texts, at least 1.
         serialize: Returns the exact bytes to send; raises PermissionDenied if the collection's rule forbids it.
         execute: Sends them with a timeout in seconds and returns the validated result. Raises RemoteFailed.
@@ -163,14 +146,7 @@ class EncoderCall(Generic[_Out]):
 
 
 class EncoderCaller:
-    """Calls remote encoders.
-
-    Args:
-        loop: The event loop of the calls.
-        remotes: Records their outcomes.
-        models: The local models.
-        events: Records decisions in the audit log.
-    """
+    """Calls remote encoders."""
 
     def __init__(
         self, loop: LoopThread, remotes: RemoteRegistry, models: EncoderModels, events: EncoderEventRecorder
@@ -181,12 +157,7 @@ class EncoderCaller:
         self.events = events
 
     async def call(self, state: EncoderState, call: EncoderCall[_Out], timeout_s: float) -> _Out:
-        """Calls a remote encoder and returns the validated result; on the event loop.
-
-        Raises:
-            RemoteFailed: The call failed, timed out or returned an invalid result; the failure is recorded.
-            PermissionDenied: The collection's rule forbids sending the texts; nothing was sent.
-        """
+        """Calls a remote encoder and returns the validated result; on the event loop."""
         state.shared.in_flight += 1
         try:
             async with asyncio.timeout(timeout_s):
@@ -273,11 +244,6 @@ class EncodeRequest:
     """What a routing decision needs of work to encode.
 
     Attributes:
-        work: Kind of work.
-        context: The request it belongs to.
-        rule: Whether the collection's texts may leave.
-        texts: Number of texts.
-        key: Equal for requests about the same text.
         sendable: Whether it is not empty and within the limits of a request.
     """
 
@@ -293,11 +259,7 @@ class EncoderOffload:
     """Decides which encoder does which work. Any thread.
 
     Args:
-        caller: Calls remote encoders.
-        states: The remotes that encode, by name.
-        mode: When they are used.
         timeout_s: Longest time of a call, seconds.
-        constrained: Whether this box is throttled or on battery.
     """
 
     def __init__(
@@ -321,7 +283,6 @@ class EncoderOffload:
         return self.caller.remotes.clock
 
     def check_models(self) -> None:
-        """Checks the models of every remote; differences go to the log, the audit log and the status."""
         for state in self.states.values():
             self.caller.loop.submit(self.caller.check_models(state, self.timeout_s))
 
@@ -331,9 +292,7 @@ class EncoderOffload:
         """Decides where work is done, and records the decision if any remote could have been used.
 
         Args:
-            request: The work.
             ahead: Texts that the local encoder does before.
-            assigned: Requests of the same batch already assigned, by remote.
         """
         now = self.clock()
         inputs = self._inputs(request, ahead, assigned or Counter(), now)
@@ -344,12 +303,10 @@ class EncoderOffload:
         return decision
 
     def available(self, state: EncoderState, work: EncoderWork) -> bool:
-        """Whether a remote gets such work now."""
         now = self.clock()
         return state.supports(work, now) and state.shared.breaker.allows(now)
 
     def timeouts(self, state: EncoderState, request: EncodeRequest) -> EncoderTimeouts:
-        """Returns the timeouts of a call."""
         within_s = _within_s(request, self.clock())
         latency, local = state.latencies[request.work], self._local[request.work]
         return encoder_timeouts(request.texts, within_s, self.timeout_s, latency, local)
@@ -359,7 +316,6 @@ class EncoderOffload:
         return self._local[work].expected_s(texts) or 0.0
 
     def measure_local(self, work: EncoderWork, texts: int, elapsed_s: float) -> None:
-        """Adds a measurement of the local encoder; of two concurrent ones, one may be lost."""
         if texts:
             self._local[work] = self._local[work].after(texts, elapsed_s)
 

@@ -46,9 +46,7 @@ class OffloadingEmbedding:
     """Embeds locally or on remotes.
 
     Args:
-        offload: Decides, and calls remotes.
         embed_questions: Embeds questions locally: float32 [questions, dimension].
-        batch_size: Most passages that the local embedder gets at once.
     """
 
     def __init__(
@@ -62,7 +60,6 @@ class OffloadingEmbedding:
         )
 
     def questions(self, questions: Sequence[Question]) -> Vectors:
-        """Embeds questions; see ``core.ports.Embedding``."""
         vectors = self._batches.encode(questions)
         return np.stack(vectors) if vectors else np.empty((0, self._offload.caller.models.dimension), dtype=np.float32)
 
@@ -92,7 +89,6 @@ class OffloadingEmbedding:
         return np.concatenate(parts) if parts else local(texts)
 
     def close(self) -> None:
-        """Waits for local work in progress."""
         self._batches.close()
 
     def _local(self, questions: Sequence[Question]) -> Sequence[Vectors]:
@@ -138,7 +134,6 @@ class OffloadingReranker:
         return self._batches.encode(requests)
 
     def close(self) -> None:
-        """Waits for local work in progress."""
         self._batches.close()
 
     def _item(self, request: RerankRequest) -> BatchItem[Reranked]:

@@ -34,9 +34,6 @@ class OutboundTexts:
     """Texts to embed.
 
     Attributes:
-        embedder: Identifies the vectors to return.
-        texts: The texts.
-        questions: Whether they are questions, not passages.
         request_id: For the logs of both sides; may be empty.
     """
 
@@ -48,13 +45,7 @@ class OutboundTexts:
 
 @dataclass(frozen=True, slots=True)
 class OutboundCandidate:
-    """A passage to rank, without its source.
-
-    Attributes:
-        text: Its text.
-        headings: The headings above it.
-        boost: Factor on its score.
-    """
+    """A passage to rank, without its source."""
 
     text: str
     headings: tuple[str, ...]
@@ -66,11 +57,7 @@ class OutboundCandidates:
     """A question and the passages to rank.
 
     Attributes:
-        reranker: Identifies the scores to return.
-        question: The question.
         passages: In the order of retrieval.
-        terms: Weights of the question's terms.
-        limit: Most passages to return.
         request_id: For the logs of both sides; may be empty.
         sharing: Requests with the same value may share token vectors; a salted hash that hides the collection's name.
     """
@@ -87,27 +74,12 @@ class OutboundCandidates:
 def build_texts(
     rule: OffloadRule, embedder: str, texts: Sequence[str], questions: bool, request_id: RequestId | None = None
 ) -> OutboundTexts:
-    """Builds a request to embed texts.
-
-    Raises:
-        PermissionDenied: The collection's rule forbids sending them.
-    """
     _require_allowed(rule)
     return OutboundTexts(embedder, tuple(texts), questions, request_id or "")
 
 
 def build_candidates(rule: OffloadRule, reranker: str, request: RerankRequest, salt: bytes) -> OutboundCandidates:
-    """Builds a request to rank passages.
-
-    Args:
-        rule: The collection's offload rule.
-        reranker: Identifies the scores to return.
-        request: Question and passages.
-        salt: Keeps the collection's name from being guessed.
-
-    Raises:
-        PermissionDenied: The collection's rule forbids sending them.
-    """
+    """Builds a request to rank passages."""
     _require_allowed(rule)
     context, retrieved = request.context, request.retrieved
     sharing = hashlib.sha256(salt + f"{context.collection} {retrieved.epoch}".encode()).hexdigest()[:32]
@@ -123,14 +95,12 @@ def build_candidates(rule: OffloadRule, reranker: str, request: RerankRequest, s
 
 
 def fits(texts: Sequence[str]) -> bool:
-    """Whether texts fit in one request and are valid Unicode."""
     if any(len(text) > MAX_TEXT_CHARACTERS for text in texts) or sum(map(len, texts)) > MAX_CHARACTERS:
         return False
     return all(text.isascii() or is_unicode(text) for text in texts)
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text has no unpaired surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -172,9 +142,6 @@ class RemoteRank:
 
     Attributes:
         passage: 0-based position among the passages sent.
-        score: Larger is better.
-        evidence: Evidence of each of its sentences.
-        similarity: Similarity of each to the question; none from a remote of an earlier version.
     """
 
     passage: int
@@ -224,11 +191,6 @@ def same_vector(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
 
 def checked_ranks(ranks: RemoteRanks, sentences: Sequence[int], limit: int) -> RemoteRanks:
     """Returns validated ranks.
-
-    Args:
-        ranks: As received.
-        sentences: Number of sentences of each passage sent.
-        limit: Most passages requested.
 
     Raises:
         RemoteFailed: The number of passages is wrong, one is unknown or repeated, they are not best first, or a number

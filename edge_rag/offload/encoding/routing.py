@@ -44,20 +44,12 @@ class EncoderWork(Enum):
 
     @property
     def use(self) -> OffloadUse:
-        """The use that a remote must be configured for."""
         return OffloadUse.RERANK if self is EncoderWork.RANKS else OffloadUse.EMBED
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderInputs:
-    """What is known of a remote.
-
-    Attributes:
-        candidate: Name, speed and load.
-        latency: Its latency for such work.
-        allowed: Whether its circuit breaker allows a request.
-        supported: Whether it is used for this work and is not known to have another model.
-    """
+    """What is known of a remote."""
 
     candidate: AffinityCandidate
     latency: EncoderLatency
@@ -70,19 +62,11 @@ class EncoderRoutingInputs:
     """What the decision is based on.
 
     Attributes:
-        work: Kind of work.
-        mode: When remotes are used.
-        rule: Whether the collection's texts may leave.
         sendable: Whether it is not empty and within the limits of a request.
         priority: Scheduling class of the request; None for background work.
         within_s: Time that this work may take, seconds; None without a deadline.
-        texts: Number of texts.
         ahead: Texts that the local encoder does before.
         timeout_s: Longest time of a call, seconds.
-        key: Equal for requests about the same text.
-        constrained: Whether this box is throttled or on battery.
-        local: Latency of the local encoder for such work.
-        remotes: The remotes.
     """
 
     work: EncoderWork
@@ -176,11 +160,8 @@ def encoder_timeouts(
     """Returns the timeouts of a call, which reserve enough time for the local encoder.
 
     Args:
-        texts: Number of texts.
         within_s: Time that the work may take in total, seconds, or None.
         limit_s: The operator's timeout, seconds.
-        remote: Latency of the remote.
-        local: Latency of the local encoder.
     """
     timeout, local_s = limit_s, local.expected_s(texts)
     if within_s is not None:

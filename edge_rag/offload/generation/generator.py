@@ -28,14 +28,7 @@ _RETRY_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class OffloadLimits:
-    """The operator's choices.
-
-    Attributes:
-        mode: When remotes generate answers.
-        timeouts: How long they may take.
-        breaker: Initial circuit breaker of each remote.
-        queue: Most requests that may wait for the event loop.
-    """
+    """The operator's choices."""
 
     mode: OffloadMode
     timeouts: Timeouts = field(default_factory=Timeouts)
@@ -51,7 +44,6 @@ class HedgedHandle:
         self._hedged = hedged
 
     def cancel(self, error: EdgeRagError | None = None) -> None:
-        """Ends it."""
         reason = error or RequestCancelled("cancelled by the caller")
         self._loop.post(lambda: self._hedged.fail(reason))
 
@@ -60,7 +52,6 @@ class HedgedHandle:
         self._loop.post(self._hedged.pause)
 
     def resume(self) -> None:
-        """Continues generation."""
         self._loop.post(self._hedged.resume)
 
 
@@ -69,11 +60,7 @@ class OffloadingGenerator:
 
     Args:
         local: This box's generator; its owner starts it before and closes it after this one.
-        remotes: Other machines, with unique names.
-        limits: The operator's choices.
         redactor: Redacts requests of collections that leave only redacted.
-        usage: Writes audit events and counts what clients used.
-        constrained: Whether this box is throttled or on battery.
         clock: Monotonic seconds; deadlines refer to it.
     """
 
@@ -131,7 +118,6 @@ class OffloadingGenerator:
         return HedgedHandle(self.context, hedged)
 
     def remotes(self) -> tuple[RemoteInUse, ...]:
-        """Returns the state of the remotes."""
         return tuple(state.snapshot() for state in self._states.values())
 
     def close(self) -> None:

@@ -31,11 +31,6 @@ class HedgedRequest:
 
     Args:
         context: What all hedged requests share.
-        request: The request.
-        listener: Receives the answer's events, on the event loop's thread.
-        decision: Where the answer is generated.
-        prompt_tokens: Estimated length of the prompt.
-        on_done: Called once when the answer has ended.
     """
 
     def __init__(
@@ -71,9 +66,6 @@ class HedgedRequest:
     def prepare(self) -> None:
         """Submits it to the local generator or prepares it for a remote. On the caller's thread, which thereby gets
         refusals as exceptions.
-
-        Raises:
-            EdgeRagError: It is not admitted.
         """
         if self._decision.place is not Place.LOCAL:
             self._continuation = self._context.local.open_continuation(self._request, self._on_continuation_event)
@@ -189,7 +181,6 @@ class HedgedRequest:
     # remote
 
     def _start_remote(self, names: tuple[str, ...]) -> None:
-        """Starts the first remote whose breaker allows it; continues locally if there is none."""
         now = self._context.clock()
         for name in names:
             state = self._context.remotes.states[name]
@@ -216,7 +207,6 @@ class HedgedRequest:
         return self._local is None and self._context.has_free_slot()
 
     def on_first_chunk(self) -> None:
-        """The remote was first: cancels the local generator."""
         self._remote_won = True
         if self._local is not None:
             self._local.cancel()
@@ -254,7 +244,6 @@ class HedgedRequest:
             self.fail(error)
 
     def _restart(self, continuation: ResumableAnswer, error: NotReady) -> None:
-        """The generator was swapped for another one: restarts there if nothing was emitted yet."""
         if continuation.generated_tokens:
             self.fail(error)
             return
@@ -304,7 +293,6 @@ class HedgedRequest:
         self._listener(event)
 
     def _close_continuation(self) -> None:
-        """Records the remotes' usage; the local generator accounts for its own part."""
         if self._continuation is None:
             return
         tokens, prompt = self._continuation.generated_tokens, len(self._continuation.prompt.tokens)

@@ -22,9 +22,6 @@ class Redactor:
 
     Args:
         patterns: Regular expressions, RE2 syntax.
-
-    Raises:
-        ConfigurationError: A pattern is invalid, or matches the empty text.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
@@ -41,11 +38,9 @@ class Redactor:
             self._patterns.append(compiled)
 
     def __bool__(self) -> bool:
-        """Whether there are patterns."""
         return bool(self._patterns)
 
     def begin(self, texts: Iterable[str]) -> Redaction:
-        """Begins the redaction of a request; ``texts`` are all that will be redacted."""
         letters, everything = "P", "\n".join(texts)
         while f"<<{letters}" in everything:
             letters += "P"
@@ -63,7 +58,6 @@ class Redaction:
 
     @property
     def replaced(self) -> int:
-        """Number of distinct values replaced."""
         return len(self._values)
 
     def redact(self, text: str) -> str:
@@ -81,7 +75,6 @@ class Redaction:
         return "".join((*pieces, text[at:]))
 
     def restorer(self) -> Restorer:
-        """Returns the restorer for one reply stream."""
         return Restorer(self._opening, dict(self._placeholders))
 
     def _placeholder(self, value: str) -> str:
@@ -93,12 +86,7 @@ class Redaction:
 
 
 class Restorer:
-    """Restores values in streamed text; a suffix that may begin a placeholder is held back.
-
-    Args:
-        opening: Common prefix of the placeholders.
-        values: Value by placeholder.
-    """
+    """Restores values in streamed text; a suffix that may begin a placeholder is held back."""
 
     def __init__(self, opening: str, values: dict[str, str]) -> None:
         self._opening = opening
@@ -124,7 +112,6 @@ class Restorer:
         return "".join((*pieces, rest[: len(rest) - keep]))
 
     def flush(self) -> str:
-        """Returns the text held back, at the end of the stream."""
         held, self._held = self._held, ""
         return held
 
@@ -134,7 +121,6 @@ class Restorer:
 
 
 def _overlap(text: str, opening: str) -> int:
-    """Returns the length of the longest suffix of the text that is a prefix of the opening."""
     return next((n for n in range(min(len(opening) - 1, len(text)), 0, -1) if text.endswith(opening[:n])), 0)
 
 

@@ -43,13 +43,8 @@ class RemoteStream:
 
     Args:
         context: What all hedged requests share.
-        state: The remote.
-        request: The request.
-        continuation: Checks and emits the chunks.
-        observer: Called on progress.
 
     Raises on construction:
-        PermissionDenied: The collection's rule forbids sending it; nothing was sent.
     """
 
     def __init__(
@@ -79,7 +74,6 @@ class RemoteStream:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Sends the request."""
         name, passages = self._state.remote.name, len(self._continuation.prompt.passages)
         self._context.events.sent(self._request, name, self._body, passages, self._started)
         self._task = self._context.loop.loop.create_task(self._read())
@@ -110,11 +104,9 @@ class RemoteStream:
             self._task.cancel()
 
     def mark_failed(self, problem: str) -> None:
-        """Counts a failure of the remote."""
         self._context.remotes.record_failure(self._state, problem, busy=False)
 
     def expire(self) -> None:
-        """The deadline has passed: counts a failure if the remote could have been expected to meet it."""
         if self._stopped or not self._not_paused.is_set():
             return
         expected, timeout_s = self._estimate.finish_s, self._timeout_s

@@ -48,11 +48,7 @@ class PromptText(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SentPassage:
-    """A passage without its source.
-
-    Attributes:
-        text: Its text.
-    """
+    """A passage without its source."""
 
     text: str
 
@@ -62,13 +58,7 @@ class OutboundRequest:
     """A request to a remote.
 
     Attributes:
-        request_id: For the logs of both sides.
-        question: The question.
         passages: In the order of the local prompt, which numbers them.
-        system: The system message, for remotes that take messages.
-        user: The user message: passages and question.
-        sampling: Sampling parameters.
-        priority: Scheduling class.
         format: Required form of the answer, or None.
         vocabulary: Identity of the local vocabulary; empty if text is wanted instead of tokens.
         sharing: Requests with the same value may share cached KV; a salted hash that hides the collection's name.
@@ -104,7 +94,6 @@ class ReplyRestorer:
         return TextChunk(text) if text else None
 
     def flush(self) -> GeneratedChunk | None:
-        """Returns the text held back, at the end of the stream."""
         text = "" if self._restorer is None else self._restorer.flush()
         return TextChunk(text) if text else None
 
@@ -119,10 +108,6 @@ def build(
     """Builds an outbound request as the collection's rule allows, and what restores its reply.
 
     Args:
-        request: The request.
-        prompt: Its prompt, as rendered locally.
-        vocabulary: Identity of the local vocabulary.
-        salt: Keeps the collection's name from being guessed.
         redactor: Applied if the rule is REDACTED.
 
     Raises:

@@ -32,9 +32,7 @@ class AffinityCandidate:
     """What affinity routing needs of a remote.
 
     Attributes:
-        name: Unique.
         speed: Requests a second that it can serve, as measured; None if not measured.
-        in_flight: Requests of this box that it has.
         spare: Requests that it could start at once; None if not reported.
     """
 
@@ -87,14 +85,7 @@ class Place(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RemoteInputs:
-    """What is known of a remote.
-
-    Attributes:
-        candidate: Name, speed and load.
-        estimate: Prediction for this request.
-        allowed: Whether its circuit breaker allows a request.
-        supported: Whether it supports this kind of answer.
-    """
+    """What is known of a remote."""
 
     candidate: AffinityCandidate
     estimate: Estimate
@@ -107,17 +98,7 @@ class RoutingInputs:
     """What the decision is based on.
 
     Attributes:
-        mode: When remotes generate answers.
-        rule: Whether the collection's passages may leave.
-        can_redact: Whether redaction patterns are configured.
-        priority: Scheduling class of the request.
         deadline_in_s: Time to its deadline, seconds; None without one.
-        prompt_tokens: Length of its prompt.
-        documents: From ``documents_key``.
-        waiting: Requests in the local queue.
-        constrained: Whether this box is throttled or on battery.
-        local: Prediction for the local generator.
-        remotes: The remotes.
     """
 
     mode: OffloadMode
@@ -138,7 +119,6 @@ class RoutingDecision:
     """Where work is done.
 
     Attributes:
-        place: Locally, on a remote, or both.
         remotes: Names of the remotes that may be used, best first; empty if nothing may leave.
         reason: A short clause without numbers.
     """
@@ -211,7 +191,6 @@ def _overflow(inputs: RoutingInputs, timely: tuple[str, ...], usable: list[Remot
 
 
 def _fastest(inputs: RoutingInputs, usable: list[RemoteInputs], reason: str) -> RoutingDecision:
-    """Decides for the side that finishes first, if none meets the deadline."""
     ordered = sorted(usable, key=lambda remote: (remote.estimate.finish_s is None, remote.estimate.finish_s or 0.0))
     names = tuple(remote.candidate.name for remote in ordered)
     local_s, remote_s = inputs.local.finish_s, ordered[0].estimate.finish_s

@@ -58,16 +58,9 @@ class StreamProgress:
     """Progress of a remote's answer. Times are seconds on one monotonic clock.
 
     Attributes:
-        now: The time.
-        started: When the request was sent.
         deadline: Deadline of the request, or None.
         first_chunk: When the first chunk came, or None.
         last_chunk: When the latest chunk came, or None.
-        tokens: Tokens so far.
-        remaining: Tokens still expected.
-        remote: Prediction for the remote, made when the request was sent.
-        local: Prediction for a request that the local generator starts now.
-        may_hedge: Whether the local generator has not been started and has a free slot.
     """
 
     now: float
@@ -87,9 +80,7 @@ class Assessment:
     """Result of a check of a remote's progress.
 
     Attributes:
-        action: What to do.
         reason: Why, unless the action is to wait.
-        check_at: When to check again, on the clock of the progress; always later than now.
     """
 
     action: Action
@@ -98,7 +89,6 @@ class Assessment:
 
 
 def assess(progress: StreamProgress, timeouts: Timeouts) -> Assessment:
-    """Decides whether to wait for a remote, to hedge, or to take over."""
     if progress.first_chunk is None or progress.last_chunk is None:
         return _before_first_chunk(progress, timeouts)
     return _between_chunks(progress, progress.first_chunk, progress.last_chunk, timeouts)

@@ -31,10 +31,7 @@ class CircuitBreaker:
     Attributes:
         threshold: Consecutive failures that open it, at least 1.
         base_open_s: Open time after the first trip, above 0; doubles each time a trial fails.
-        state: Its state.
-        failures: Consecutive failures.
         trips: Consecutive failed trials, plus one unless it is closed.
-        since: When it entered its state.
     """
 
     threshold: int = 3
@@ -54,13 +51,11 @@ class CircuitBreaker:
         return self.state is BreakerState.CLOSED or now >= self.since + self.open_s
 
     def on_attempt(self, now: float) -> CircuitBreaker:
-        """A request is sent; ``allows`` must hold."""
         if self.state is BreakerState.CLOSED:
             return self
         return replace(self, state=BreakerState.HALF_OPEN, since=now)
 
     def on_success(self, now: float) -> CircuitBreaker:
-        """A request succeeded."""
         if self.state is BreakerState.CLOSED:
             return replace(self, failures=0)
         return replace(self, state=BreakerState.CLOSED, failures=0, trips=0, since=now)

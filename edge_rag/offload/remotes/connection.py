@@ -38,7 +38,6 @@ async def discover(address: str, timeout_s: float) -> str:
     """Returns HOST:PORT of a remote.
 
     Args:
-        address: HOST:PORT, or ``box:`` and a name.
         timeout_s: How long to browse for the name, seconds.
 
     Raises:
@@ -61,12 +60,7 @@ async def discover(address: str, timeout_s: float) -> str:
 
 
 class Connection:
-    """Opened at first use, and again after a failure, since certificates may have changed. For one event loop.
-
-    Args:
-        address: HOST:PORT, or ``box:`` and a name that is announced on the network.
-        trust: The remote's expected certificate, and this box's credential.
-    """
+    """Opened at first use, and again after a failure, since certificates may have changed. For one event loop."""
 
     def __init__(self, address: str, trust: Trust) -> None:
         self._address = address
@@ -80,9 +74,6 @@ class Connection:
 
         Args:
             timeout_s: Longest time for discovery and for fetching the certificate, seconds.
-
-        Raises:
-            RemoteFailed: The remote was not found, or has another certificate.
         """
         async with self._opening:
             if self._channel is None:
@@ -90,11 +81,7 @@ class Connection:
             return self._channel
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Returns the metadata of a call: the bearer token.
-
-        Raises:
-            RemoteFailed: The credential cannot be read.
-        """
+        """Returns the metadata of a call: the bearer token."""
         token = self._trust.token()
         return () if token is None else (("authorization", f"Bearer {token}"),)
 
@@ -131,7 +118,6 @@ class Connection:
         return RemoteFailed(problem, busy=code is grpc.StatusCode.RESOURCE_EXHAUSTED)
 
     async def close(self) -> None:
-        """Closes the channel."""
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close(None)

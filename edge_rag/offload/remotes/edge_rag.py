@@ -41,12 +41,6 @@ _Call = grpc.aio.UnaryStreamCall[bytes, generation_pb2.GenerateResponse]
 class EdgeRagRemote:
     """Implements ``Remote`` with the ``Generation`` service of another edge-rag.
 
-    Args:
-        name: Its name.
-        address: HOST:PORT, or ``box:`` and a name that is announced on the network.
-        trust: Its expected certificate, and this box's credential.
-        uses: The work it is used for.
-
     Attributes:
         connection: The connection, which other clients of the same remote may share.
     """
@@ -101,7 +95,6 @@ class EdgeRagRemote:
                 call.cancel()
 
     async def close(self) -> None:
-        """Closes the connection."""
         await self.connection.close()
 
 
@@ -140,38 +133,29 @@ _Reply = TypeVar("_Reply")
 
 
 class EdgeRagEncoders:
-    """Implements ``EncodingRemote`` with the ``Encoding`` service of another edge-rag.
-
-    Args:
-        connection: Closed by its owner.
-    """
+    """Implements ``EncodingRemote`` with the ``Encoding`` service of another edge-rag."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def serialize_texts(self, outbound: OutboundTexts) -> bytes:
-        """Returns the serialized request."""
         purpose = encoding_pb2.EMBED_PURPOSE_QUESTION if outbound.questions else encoding_pb2.EMBED_PURPOSE_PASSAGE
         return encoding_pb2.EmbedRequest(
             embedder=outbound.embedder, texts=outbound.texts, purpose=purpose, request_id=outbound.request_id
         ).SerializeToString()
 
     def serialize_candidates(self, outbound: OutboundCandidates) -> bytes:
-        """Returns the serialized request."""
         return _CANDIDATES.to_message(outbound).SerializeToString()
 
     async def describe(self, timeout_s: float) -> EncoderModels:
-        """Returns the models it has."""
         reply = await self._call("DescribeEncoders", b"", encoding_pb2.DescribeEncodersResponse.FromString, timeout_s)
         return _MODELS.from_message(reply)
 
     async def embed(self, body: bytes, timeout_s: float) -> RemoteVectors:
-        """Embeds texts."""
         reply = await self._call("Embed", body, encoding_pb2.EmbedResponse.FromString, timeout_s)
         return RemoteVectors(reply.vectors, _seconds(reply.queue_seconds), _seconds(reply.compute_seconds))
 
     async def rerank(self, body: bytes, timeout_s: float) -> RemoteRanks:
-        """Ranks passages."""
         reply = await self._call("Rerank", body, encoding_pb2.RerankResponse.FromString, timeout_s)
         ranked = tuple(
             RemoteRank(each.passage, each.score, tuple(each.evidence), tuple(each.similarity)) for each in reply.ranked

@@ -98,9 +98,7 @@ class LatencyModel:
         """Predicts one more request.
 
         Args:
-            prompt_tokens: Length of its prompt.
             max_tokens: Most tokens of its answer.
-            ahead: Requests that run or wait there.
             slots: How many run at once, at least 1.
 
         Returns:

@@ -32,10 +32,7 @@ class OpenAiRemote:
     The API takes messages and returns text, so answers in a required format are not supported.
 
     Args:
-        name: Its name.
         address: Base URL, for example ``https://10.0.0.9:8000/v1``.
-        model: Name of the model there.
-        trust: Its expected certificate, and this box's credential.
     """
 
     kind = "openai"
@@ -51,7 +48,6 @@ class OpenAiRemote:
         self._retired: list[httpx2.AsyncClient] = []
 
     def supports(self, form: AnswerFormat | None, redacted: bool) -> bool:
-        """Whether it can generate such an answer."""
         return form is None
 
     def serialize(self, outbound: OutboundRequest) -> bytes:
@@ -110,7 +106,6 @@ class OpenAiRemote:
             raise RemoteFailed(f"{type(error).__name__}: {error}") from error
 
     async def close(self) -> None:
-        """Closes all connections."""
         clients = [*self._retired, *([] if self._client is None else [self._client])]
         self._retired, self._client = [], None
         for client in clients:

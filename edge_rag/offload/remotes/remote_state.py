@@ -14,12 +14,7 @@ _ASSUMED_SLOTS = 8
 
 
 class RemoteState:
-    """What is known of a remote. The event loop writes, any thread may read.
-
-    Args:
-        remote: The remote.
-        breaker: Its initial circuit breaker.
-    """
+    """What is known of a remote. The event loop writes, any thread may read."""
 
     def __init__(self, remote: Remote, breaker: CircuitBreaker) -> None:
         self.remote = remote
@@ -36,12 +31,10 @@ class RemoteState:
         self._foreign = 0  # requests of other clients there
 
     def update_load(self, load: RemoteLoad) -> None:
-        """Takes a load report, which includes one request of this box that was just admitted."""
         self._slots = load.slots
         self._foreign = max(0, load.running + load.waiting - (self.in_flight - 1))
 
     def routing_inputs(self, prompt_tokens: int, max_tokens: int, supported: bool, now: float) -> RemoteInputs:
-        """Returns the inputs of a routing decision."""
         slots = self._slots or _ASSUMED_SLOTS
         speed = None if not self.latency.service_s else slots / self.latency.service_s
         spare = None if self._slots is None else self._slots - self.in_flight - self._foreign
@@ -50,7 +43,6 @@ class RemoteState:
         return RemoteInputs(candidate, estimate, self.breaker.allows(now), supported)
 
     def estimate(self, prompt_tokens: int, max_tokens: int) -> Estimate:
-        """Predicts one more request."""
         ahead = self.in_flight + self._foreign
         return self.latency.estimate(prompt_tokens, max_tokens, ahead, self._slots or _ASSUMED_SLOTS)
 
@@ -73,6 +65,5 @@ class RemoteState:
         )
 
     def set_breaker(self, breaker: CircuitBreaker) -> BreakerState | None:
-        """Replaces the breaker; returns its state if that changed."""
         before, self.breaker = self.breaker.state, breaker
         return None if before is breaker.state else breaker.state

@@ -32,7 +32,6 @@ class Trust:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether TLS is used."""
         return self.authority is not None or self.fingerprint is not None
 
     def token(self) -> str | None:
@@ -66,9 +65,6 @@ def anchor(trust: Trust, host: str, port: int, timeout_s: float) -> Anchor:
     """Returns the trust anchor of a remote. With a fingerprint, its certificate is fetched first.
 
     Args:
-        trust: How it is authenticated.
-        host: Its host.
-        port: Its port.
         timeout_s: Longest time for fetching, seconds.
 
     Raises:

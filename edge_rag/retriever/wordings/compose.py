@@ -21,12 +21,9 @@ def compose(
     """Returns the wordings of a question.
 
     Args:
-        question: The question as it was asked.
         turns: Earlier turns of the conversation, oldest first.
         weigh: Returns the inverse document frequency of those terms of a text that the collection has, see
             ``Bm25Index.rough_weights``.
-        lexicon: The words of the collection.
-        synonyms: The synonyms of the collection.
         rewritten: The question as a language model wrote it to stand alone; None if none did.
     """
     by_rules = standalone(question, turns, weigh) if turns else None

@@ -18,13 +18,8 @@ class FollowUpWords:
 
     Attributes:
         pronouns: Stand for what was named before wherever they are.
-        pointers: Stand for it at the end of a question alone: "that" in "when was that?".
-        function: Words of questions that name nothing.
-        asking: Words that a whole question begins with.
         topics: Beginnings of a question that asks the same about something else, longest first.
         corrections: Beginnings of one that names what was meant, longest first.
-        impersonal: Words with a pronoun that stands for nothing.
-        capitalizes_nouns: Whether a capital letter does not tell a name from a noun.
     """
 
     pronouns: frozenset[str]
@@ -42,7 +37,6 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _openings(text: str) -> tuple[str, ...]:
-    """Returns the openings of a text with slashes between them, longest first."""
     return tuple(sorted((" ".join(each.split()) for each in text.split("/")), key=len, reverse=True))
 
 

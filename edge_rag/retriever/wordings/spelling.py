@@ -104,7 +104,6 @@ class Near(NamedTuple):
     """A word of the collection near to another.
 
     Attributes:
-        word: The word, in lower case.
         edits: Letters inserted, deleted, replaced or transposed with their neighbour (optimal string alignment), where
             accents do not count.
         chunks: Chunks that have the word, at least 1.
@@ -174,13 +173,7 @@ class _Choice(NamedTuple):
 
 
 def corrected(question: str, lexicon: Lexicon, known: Collection[str] = ()) -> str | None:
-    """Returns a question with its words as the collection spells them; None if nothing is misspelled.
-
-    Args:
-        question: Any text.
-        lexicon: The words of the collection.
-        known: Further words that are not misspelled, in lower case.
-    """
+    """Returns a question with its words as the collection spells them; None if nothing is misspelled."""
     words = list(words_of(question)) if len(question) <= MAX_CHARACTERS else []
     exact = lexicon.counts({word.term for word in words}) if words else {}
     missing = [word for word in words if word.term not in exact and word.term not in ENGLISH_FUNCTION_WORDS]
@@ -259,18 +252,10 @@ def _is_sure(word: str, choice: _Choice, lexicon: Lexicon) -> bool:
 
 
 def _is_familiar(word: str, lexicon: Lexicon, even_short: bool = False) -> bool:
-    """Whether a word is a frequent one of any language: one piece, or two if it is long.
-
-    Args:
-        word: A word in lower case.
-        lexicon: Tells its pieces.
-        even_short: Whether two are enough for a short word.
-    """
     return lexicon.pieces(word) <= (2 if even_short or len(word) >= _TWO_PIECES else 1)
 
 
 def _is_form(word: str, other: str) -> bool:
-    """Whether two words differ in their endings alone."""
     stem = plain_letters(word)[:-_ENDING]
     return len(stem) >= _LEAST_LETTERS and plain_letters(other).startswith(stem)
 
@@ -310,7 +295,6 @@ def _joined(
 
 
 def _split(word: str, lexicon: Lexicon) -> tuple[str, str] | None:
-    """Returns two words of the collection that a word is written together of, and that stand together in a chunk."""
     cuts = range(_LEAST_PART, len(word) - _LEAST_PART + 1)
     held = lexicon.counts({part for cut in cuts for part in (word[:cut], word[cut:])}) if cuts else {}
     pairs = [(word[:cut], word[cut:]) for cut in cuts if word[:cut] in held and word[cut:] in held]
@@ -358,7 +342,6 @@ def _slot(word: str, lexicon: Lexicon, by_stem: bool) -> _Slot:
 
 
 def _score(plain: str, near: Near) -> float:
-    """Returns the logarithm of how likely a word is meant, but for what the rest of the question says."""
     pairs = zip(plain, plain_letters(near.word), strict=False)
     prefix = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     return _FREQUENCY * log(near.chunks) - _EDIT * near.edits + _PREFIX * prefix
@@ -389,7 +372,6 @@ def _weight(chunks: int, having: int) -> float:
 
 
 def _replaced(question: str, changes: Mapping[tuple[int, int], str]) -> str:
-    """Returns a question with words replaced, each in the case of the one that it replaces."""
     parts, at = [], 0
     for (start, end), word in sorted(changes.items()):
         parts += [question[at:start], _in_case(question[start:end], word)]

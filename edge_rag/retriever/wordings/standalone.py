@@ -119,9 +119,7 @@ def standalone(question: str, turns: Sequence[Turn], weigh: Weigh) -> str | None
     """Returns a question with what it leaves to earlier turns; None if it leaves nothing to them.
 
     Args:
-        question: The question as it was asked.
         turns: Earlier turns, oldest first; the last ``MAX_TURNS`` are read.
-        weigh: Returns the inverse document frequency of those terms of a text that the collection has; called once.
 
     Returns:
         The question and up to ``MAX_CARRIED_CHARACTERS`` more, or the question before it with a part replaced.
@@ -156,7 +154,6 @@ class _Play:
     Args:
         before: The last question, made to stand alone.
         turns: Turns about the topic, oldest first, at least one.
-        weights: Inverse document frequency by term.
     """
 
     def __init__(self, before: str, turns: Sequence[Turn], weights: Mapping[str, float]) -> None:
@@ -190,7 +187,6 @@ class _Play:
         return _with(question, (each.text for each in chosen))
 
     def ends_with(self, question: str) -> bool:
-        """Whether a question that stands alone begins a new topic."""
         own = self._own(question)
         return own.in_play < AGREES * own.weight
 
@@ -215,7 +211,6 @@ class _Play:
         return chosen
 
     def _named(self, has: set[str]) -> list[_Phrase]:
-        """Returns the names that the last answer brought in."""
         known = has.union(_terms(self._before), *(_terms(text) for text in self._questions))
         found = self._phrases(self._cited)
         named = [each for each in found if each.name and not each.terms & known and any(map(str.isalpha, each.text))]
@@ -269,7 +264,6 @@ class _Play:
         """Yields runs of adjacent words that say something, and whether they are names; at least one word each.
 
         Args:
-            text: Any text.
             begins: Whether its first word begins a sentence, so that a capital letter does not make it a name.
         """
         run: list[re.Match[str]] = []
@@ -364,7 +358,6 @@ def _after(question: str, openings: Sequence[str], apart: bool) -> str:
     """Returns what follows the longest opening that a question begins with; empty if there is none.
 
     Args:
-        question: Any text.
         openings: Words with spaces between them, longest first.
         apart: Whether a mark must follow an opening of one word: "no, the pump" is not "no pump".
     """
@@ -389,5 +382,4 @@ def _has_digit(word: str) -> bool:
 
 
 def _shape(code: str) -> str:
-    """Returns how a code is written: runs of letters as one letter, digits as nines."""
     return re.sub(r"\d", "9", re.sub(r"[^\W\d_]+", "a", code))

@@ -33,9 +33,7 @@ class Synonyms:
     """The synonyms of a collection.
 
     Attributes:
-        groups: Phrases that mean the same, by group.
         phrases: All phrases by their first term, the longest first.
-        words: The words of all phrases, in lower case.
     """
 
     groups: tuple[tuple[_Phrase, ...], ...]
@@ -60,7 +58,6 @@ class Expansion:
     Attributes:
         substituted: The question with phrases that the collection does not have replaced by ones that it has; None
             without any.
-        expanded: The question with phrases replaced that the collection has, too.
     """
 
     substituted: str | None = None
@@ -69,11 +66,7 @@ class Expansion:
 
 @lru_cache(_KEPT_TEXTS)
 def read_synonyms(text: str) -> Synonyms:
-    """Returns the synonyms that a text of the setting ``synonyms`` tells.
-
-    Args:
-        text: A text that ``parse_synonyms`` takes.
-    """
+    """Returns the synonyms that a text of the setting ``synonyms`` tells."""
     groups = []
     by_first: dict[str, list[_Phrase]] = {}
     for number, phrases in enumerate(parse_synonyms("settings.synonyms", text)):
@@ -88,13 +81,7 @@ def read_synonyms(text: str) -> Synonyms:
 
 
 def expand(question: str, synonyms: Synonyms, lexicon: Lexicon) -> Expansion:
-    """Returns the wordings of a question in which its phrases are replaced by synonyms that the collection has.
-
-    Args:
-        question: Any text.
-        synonyms: The synonyms of the collection.
-        lexicon: The words of the collection.
-    """
+    """Returns the wordings of a question in which its phrases are replaced by synonyms that the collection has."""
     found = _found(question, synonyms, lexicon) if synonyms.groups else []
     if not found:
         return Expansion()
@@ -124,7 +111,6 @@ def _found(question: str, synonyms: Synonyms, lexicon: Lexicon) -> list[_Found]:
 
 
 def _phrase_at(terms: Sequence[str], synonyms: Synonyms) -> _Phrase | None:
-    """Returns the longest phrase that terms begin with."""
     phrases = synonyms.phrases.get(terms[0], ())
     return next((phrase for phrase in phrases if phrase.terms == tuple(terms[: len(phrase.terms)])), None)
 
@@ -135,7 +121,6 @@ def _is_held(phrase: _Phrase, lexicon: Lexicon) -> bool:
 
 
 def _replaced(question: str, found: Sequence[_Found], number: int) -> str:
-    """Returns a question with phrases replaced by their synonyms of a number, or their last ones."""
     parts, at = [], 0
     for each in found:
         parts += [question[at : each.start], each.others[min(number, len(each.others) - 1)]]

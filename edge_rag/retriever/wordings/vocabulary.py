@@ -63,7 +63,6 @@ class _Words:
 
     Attributes:
         words: The words, int32 positions of which the arrays are of.
-        last: Largest number of a word that was read.
         read: How many words the last full read found.
     """
 
@@ -141,7 +140,6 @@ class _Words:
 
 
 def stem_letters(letters: int) -> int:
-    """Returns how many letters of a word of so many tell it from other words, whatever its ending."""
     return max(_LEAST_STEM, letters - round(_ENDING_SHARE * letters))
 
 
@@ -159,11 +157,7 @@ def signatures(words: Sequence[str]) -> NDArray[np.uint64]:
 
 
 class Vocabularies:
-    """The words of all collections. May be used from any thread.
-
-    Args:
-        database: Holds the words.
-    """
+    """The words of all collections. May be used from any thread."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -171,12 +165,7 @@ class Vocabularies:
         self._read: OrderedDict[int, _Words] = OrderedDict()
 
     def counts(self, collection: int, words: Collection[str]) -> dict[str, int]:
-        """Returns of how many chunks those of the words are that the collection has now.
-
-        Args:
-            collection: Row id of the collection.
-            words: Words in lower case.
-        """
+        """Returns of how many chunks those of the words are that the collection has now."""
         with self._database.reading() as connection:
             return dict(
                 connection.execute(
@@ -186,25 +175,12 @@ class Vocabularies:
             )
 
     def near(self, collection: int, word: str, edits: int) -> list[Near]:
-        """Returns words that the collection has now within so many edits, see ``Near``.
-
-        Args:
-            collection: Row id of the collection.
-            word: A word in lower case.
-            edits: Most edits.
-        """
         with self._lock:
             found = dict(self._up_to_date(collection).near(plain_letters(word), edits))
         counts = self.counts(collection, found) if found else {}
         return [Near(near, distance, counts[near]) for near, distance in found.items() if near in counts]
 
     def near_forms(self, collection: int, word: str) -> list[Near]:
-        """Returns words that the collection has now with a stem near to a word's, whatever the endings.
-
-        Args:
-            collection: Row id of the collection.
-            word: A word in lower case.
-        """
         with self._lock:
             found = dict(self._up_to_date(collection).near_forms(plain_letters(word)))
         counts = self.counts(collection, found) if found else {}
@@ -227,7 +203,6 @@ class Vocabularies:
         return words
 
     def _after(self, collection: int, number: int, most: int) -> list[tuple[int, str, int]]:
-        """Returns number, word and chunks of words after a number, the most frequent first."""
         # The plus sign keeps SQLite from reading all words of the collection to find the few that are new.
         of_collection = "+collection" if number else "collection"
         with self._database.reading() as connection:
@@ -243,8 +218,6 @@ class CollectionWords:
     """Implements ``Lexicon`` for one collection and one question.
 
     Args:
-        collection: Row id of the collection.
-        vocabularies: The words of all collections.
         bm25: The full text index.
         embedder: Its tokens tell which words are frequent in any language.
     """
@@ -257,11 +230,9 @@ class CollectionWords:
 
     @property
     def chunks(self) -> int:
-        """Number of the collection's chunks."""
         return self._bm25.chunks(self._collection)
 
     def counts(self, words: Collection[str]) -> dict[str, int]:
-        """Returns of how many chunks words are as they are written."""
         return self._vocabularies.counts(self._collection, words)
 
     def term_counts(self, words: Collection[str]) -> dict[str, int]:
@@ -269,19 +240,15 @@ class CollectionWords:
         return self._bm25.counts(self._collection, words)
 
     def near(self, word: str, edits: int) -> list[Near]:
-        """Returns the words near to one."""
         return self._vocabularies.near(self._collection, word, edits)
 
     def near_forms(self, word: str) -> list[Near]:
-        """Returns the words whose stem is near to one's."""
         return self._vocabularies.near_forms(self._collection, word)
 
     def together(self, words: Sequence[str]) -> Iterable[Collection[int]]:
-        """Returns which words the chunks that have most of them hold."""
         return self._bm25.held_words(self._collection, words, _COMPARED_CHUNKS)
 
     def has_phrase(self, words: Sequence[str]) -> bool:
-        """Whether words stand one after the other."""
         return self._bm25.has_phrase(self._collection, words)
 
     def pieces(self, word: str) -> int:

@@ -32,23 +32,13 @@ _LAYER_TYPES: Final = ("full_attention", "sliding_attention")
 
 
 class Settings:
-    """An object of a configuration, whose values are checked as they are read.
-
-    Args:
-        name: What to call it in errors.
-        values: The object.
-    """
+    """An object of a configuration, whose values are checked as they are read."""
 
     def __init__(self, name: str, values: Mapping[str, object]) -> None:
         self.name = name
         self.values = values
 
     def integer(self, key: str, least: int, most: int, default: int | None = None) -> int:
-        """Returns an integer; null is as if it were missing.
-
-        Raises:
-            ModelFolderInvalid: It is missing, no integer or out of range.
-        """
         found = self._found(key, default)
         if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= most:
             raise self._unusable(key, found, f"an integer from {least} to {most}")
@@ -62,14 +52,12 @@ class Settings:
         return float(found)
 
     def text(self, key: str, default: str) -> str:
-        """Returns a string."""
         found = self._found(key, default)
         if not isinstance(found, str):
             raise self._unusable(key, found, "a string")
         return found
 
     def flag(self, key: str, default: bool) -> bool:
-        """Returns a boolean."""
         found = self._found(key, default)
         if not isinstance(found, bool):
             raise self._unusable(key, found, "a boolean")
@@ -132,7 +120,6 @@ def describe_checkpoint(folder: Path, max_context: int) -> DecoderDescription:
     """Returns the description of a checkpoint's decoder.
 
     Args:
-        folder: Has ``config.json`` and perhaps ``generation_config.json``.
         max_context: Longest context wanted, tokens; the model's own may be shorter.
 
     Raises:
@@ -224,7 +211,6 @@ def _windows(config: Settings, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
 
 
 def _rope(config: Settings, kind: str) -> Settings:
-    """Returns the settings of the rotary embedding of a kind of layers; those of older files beside each other."""
     found = config.part("rope_parameters")
     if found is not None:
         return found.part(kind) or found
@@ -282,7 +268,6 @@ def _mistral(config: Settings, plain: DecoderDescription) -> DecoderDescription:
 
 
 def _qwen2(config: Settings, plain: DecoderDescription) -> DecoderDescription:
-    """Layers from ``max_window_layers`` on have a window, if windows are used at all."""
     if not config.flag("use_sliding_window", False) or config.values.get("layer_types") is not None:
         return plain
     window = config.integer("sliding_window", 1, _MAX_CONTEXT)
@@ -366,5 +351,4 @@ DIRECT: Final = frozenset(_ARCHITECTURES)
 
 
 def norms_are_shifted(config: Settings) -> bool:
-    """Whether norms multiply by one more than their stored values."""
     return architecture_of(config) in ("GemmaForCausalLM", "Gemma3ForCausalLM")

@@ -49,8 +49,6 @@ class StoredTensor:
     """A tensor of a file.
 
     Attributes:
-        type: Its element type, by the name of the format.
-        shape: Its sizes.
         offset: Its first byte in the file.
         size: Its bytes.
     """
@@ -117,9 +115,6 @@ class Tensors:
 
         Args:
             folder: Has ``model.safetensors``, or an index and the files that it names.
-
-        Raises:
-            ModelFolderInvalid: A file is missing or damaged, or a tensor is in two of them.
         """
         self._folder = folder
         files = sorted(path for path in folder.iterdir() if SHARD.fullmatch(path.name))
@@ -136,11 +131,6 @@ class Tensors:
         return name in self._found
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Returns a tensor's sizes.
-
-        Raises:
-            ModelFolderInvalid: There is no such tensor.
-        """
         return self._tensor(name)[1].shape
 
     def vector(self, name: str) -> Floats:

@@ -40,15 +40,7 @@ _GATE_UP: Final = "mlp.gate_up_proj"
 
 
 class CheckpointWeights:
-    """Implements ``ReferenceWeights``.
-
-    Args:
-        folder: The folder; its files are mapped.
-        description: Its decoder.
-
-    Raises:
-        ModelFolderInvalid: A file of weights is damaged, or a matrix is missing or of another size; names the tensor.
-    """
+    """Implements ``ReferenceWeights``."""
 
     def __init__(self, folder: Path, description: DecoderDescription) -> None:
         config = read_settings(folder / "config.json")
@@ -62,38 +54,26 @@ class CheckpointWeights:
 
     @property
     def width(self) -> int:
-        """Elements of the residual stream."""
         return self._tensors.shape("model.embed_tokens.weight")[1]
 
     def has(self, name: str) -> bool:
-        """Whether there is a matrix or vector of that name."""
         if name == "head":
             return not self._tied
         return self._place(name)[0] in self._tensors
 
     def shape(self, name: str) -> tuple[int, int]:
-        """Returns the outputs and inputs of a matrix."""
         tensor, part = self._place(name)
         rows, inputs = self._tensors.shape(tensor)
         return (rows if part is None else part.stop - part.start), inputs
 
     def rows(self, name: str, rows: NDArray[np.int64] | slice = slice(None)) -> Floats:
-        """Returns rows of a matrix, float32 [rows, inputs].
-
-        Raises:
-            ModelFolderInvalid: It is missing, no matrix or not finite.
-        """
+        """Returns rows of a matrix, float32 [rows, inputs]."""
         tensor, part = self._place(name)
         if part is None:
             return self._tensors.rows(tensor, rows)
         return self._tensors.rows(tensor, np.arange(part.start, part.stop)[rows])
 
     def vector(self, name: str) -> Floats:
-        """Returns a vector.
-
-        Raises:
-            ModelFolderInvalid: It is missing, no vector or not finite.
-        """
         tensor, part = self._place(name)
         values = self._tensors.vector(tensor)
         if self._shifted and name.endswith("norm"):
@@ -147,6 +127,5 @@ class CheckpointWeights:
 
 
 def matrix_names(description: DecoderDescription) -> list[str]:
-    """Returns the names of a decoder's matrices; the head's is among them although it may be that of the embeddings."""
     parts = ("query", "key", "value", "attention_output", "gate", "up", "down")
     return ["embeddings", *(f"{number}.{part}" for number in range(len(description.layers)) for part in parts), "head"]

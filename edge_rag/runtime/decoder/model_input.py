@@ -36,13 +36,6 @@ class PackedStep:
 def check_step(step: PackedStep, *, vocabulary_size: int, max_context: int, page_tokens: int, pages: int) -> None:
     """Validates a step before any of it reaches the model.
 
-    Args:
-        step: The step.
-        vocabulary_size: Token ids are below this.
-        max_context: Positions are below this.
-        page_tokens: Tokens a page holds.
-        pages: Page numbers are below this.
-
     Raises:
         InferenceFailed: A shape, type or value is wrong; names the array. No page has changed.
     """

@@ -35,7 +35,6 @@ class BoundInput:
         self._held: NDArray[np.generic] | None = None
 
     def write(self, array: NDArray[np.generic]) -> None:
-        """Makes the next run read these values; copies them."""
         held = self._held
         if held is not None and held.shape == array.shape:
             np.copyto(held, array)
@@ -67,7 +66,6 @@ class PagedModel:
     """A model's sizes and the number of its pages.
 
     Attributes:
-        geometry: The model's sizes.
         pages: Number of pages, at least 1; page numbers are below this.
     """
 
@@ -77,12 +75,10 @@ class PagedModel:
 
     @property
     def vocabulary_size(self) -> int:
-        """Token ids are below this."""
         return self.geometry.vocabulary_size
 
     @property
     def page_tokens(self) -> int:
-        """Tokens a page holds."""
         return self.geometry.page_tokens
 
     @property
@@ -92,15 +88,10 @@ class PagedModel:
 
     @property
     def end_tokens(self) -> frozenset[int]:
-        """Token ids that end a text."""
         return self.geometry.end_tokens
 
     def check_step(self, step: PackedStep) -> None:
-        """Checks that a step can be run.
-
-        Raises:
-            InferenceFailed: It violates the contract of ``PackedStep``.
-        """
+        """Checks that a step can be run."""
         check_step(
             step,
             vocabulary_size=self.vocabulary_size,
@@ -129,9 +120,6 @@ class PageMemory:
     Args:
         size: Bytes, at least 1.
 
-    Raises:
-        MemoryError: There is not enough address space.
-
     Attributes:
         array: int8 [size], over the memory.
     """
@@ -148,7 +136,6 @@ class PageMemory:
         self.array: NDArray[np.int8] = np.frombuffer(self._map, np.int8)
 
     def release(self, start: int, length: int) -> None:
-        """Returns the whole processor pages of a range to the system; they read as zeros afterwards."""
         first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         last = (start + length) // mmap.PAGESIZE * mmap.PAGESIZE
         if last > first and hasattr(mmap, "MADV_DONTNEED"):
@@ -181,12 +168,9 @@ class PagedDecoder(PagedModel):
         """Opens the lowered model in a verified folder and allocates its pages.
 
         Args:
-            folder: Holds ``paged.onnx``, its weights and ``paged.json``.
             pages: Number of pages, at least 1; each takes ``read_geometry(folder).page_bytes(kv)`` bytes.
-            kv: How keys and values are kept.
 
         Raises:
-            ConfigurationError: The model's heads cannot be kept so.
             ModelFolderInvalid: The folder holds no lowered model, or its graph and description disagree.
             ModelError: ONNX Runtime cannot open it, the op library was not built, or the pages do not fit in memory.
         """
@@ -211,14 +195,10 @@ class PagedDecoder(PagedModel):
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of one page, all layers together."""
         return self.geometry.page_bytes(self._kv)
 
     def run(self, step: PackedStep) -> NDArray[np.float32]:
         """Runs one step: stores the keys and values of its tokens and computes the requested logits.
-
-        Args:
-            step: The packed batch.
 
         Returns:
             float32 [R, vocabulary_size], in the order of ``step.logits_indices``; overwritten by the next run.
@@ -238,17 +218,11 @@ class PagedDecoder(PagedModel):
         return logits
 
     def copy_page(self, source: int, target: int) -> None:
-        """Copies a page's keys and values, in every layer, over those of another.
-
-        Raises:
-            InferenceFailed: A page does not exist.
-        """
         self.check_pages(source, target)
         for layer in self._layers:
             layer[target] = layer[source]
 
     def release_pages(self, pages: Sequence[int]) -> None:
-        """Returns the memory of pages to the system; they read as zeros afterwards and stay usable."""
         for first, count in _runs(sorted(pages)):
             for memory in self._memory:
                 memory.release(first * self._layer_bytes, count * self._layer_bytes)
@@ -263,7 +237,6 @@ class PagedDecoder(PagedModel):
 
         Raises:
             InferenceFailed: A slot or the distance is out of range; nothing was copied.
-            ModelFolderInvalid: The model's rotary tables cannot be read any more.
         """
         slots = self.pages * self.page_tokens
         if sources.shape != targets.shape or any(((a < 0) | (a >= slots)).any() for a in (sources, targets)):
@@ -273,20 +246,11 @@ class PagedDecoder(PagedModel):
         self._rope_shift.move(sources, targets, distance)
 
     def read_page(self, page: int) -> bytes:
-        """Returns a page's keys and values, layer after layer.
-
-        Raises:
-            InferenceFailed: The page does not exist.
-        """
         self.check_pages(page)
         return b"".join(layer[page].tobytes() for layer in self._layers)
 
     def write_page(self, page: int, content: memoryview) -> None:
         """Replaces a page's keys and values.
-
-        Args:
-            page: Its number.
-            content: Content from ``read_page`` of the same model.
 
         Raises:
             InferenceFailed: The page does not exist, or the content has another size.
@@ -300,7 +264,6 @@ class PagedDecoder(PagedModel):
 
 
 def _with_page_bytes(path: Path, layer_page_bytes: int) -> bytes:
-    """Returns a paged graph that takes pages of another size than it was written for."""
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:
@@ -313,7 +276,6 @@ def _with_page_bytes(path: Path, layer_page_bytes: int) -> bytes:
 
 
 def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yields the first page and the length of each run of consecutive pages."""
     start = 0
     for index in range(1, len(pages) + 1):
         if index == len(pages) or pages[index] != pages[index - 1] + 1:
@@ -326,16 +288,8 @@ def page_identity(folder: Path, directory: str, kv: KvPrecision) -> bytes:
 
     It covers the model's files, the format of the lowering, the page layout and the version of ONNX Runtime.
 
-    Args:
-        folder: A lowered model's verified folder.
-        directory: Id of the data directory whose text the pages are computed from.
-        kv: How keys and values are kept.
-
     Returns:
         32 bytes.
-
-    Raises:
-        ModelFolderInvalid: The folder holds no lowered model.
     """
     manifest = sha256((folder / MANIFEST_NAME).read_bytes()).hexdigest()
     page = read_geometry(folder)

@@ -38,7 +38,6 @@ class ProductSpeed:
     """Measured speeds.
 
     Attributes:
-        threads: Threads that computed.
         weights_per_s: Weights multiplied in a second, by (bits of a weight, tokens of the step); weights with their
             scales and minima of float16 by block of 32.
     """
@@ -53,14 +52,9 @@ def remembered_product_speed(
     """Returns the speed that was measured before with this processor, number of threads and build; else measures it.
 
     Args:
-        processor: What identifies the processor.
-        again: Whether to measure in any case.
         measure: Measures it; None for ``measure_product_speed``.
         cache: File that remembers it; None for ``edge-rag/product-speed.json`` in the user's cache directory (XDG). One
             that cannot be written is left.
-
-    Raises:
-        ModelError: ONNX Runtime cannot open the operator.
     """
     path = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "edge-rag", "product-speed.json")
     library = Path(ops_library()).stat()
@@ -80,14 +74,6 @@ def remembered_product_speed(
 
 
 def measure_product_speed(seconds: float = _SECONDS) -> ProductSpeed:
-    """Times ``QuantizedMatMul`` over matrices in turn that no cache holds; each case's fastest run counts.
-
-    Args:
-        seconds: Time that all cases together take, beside about as much for their preparation.
-
-    Raises:
-        ModelError: ONNX Runtime cannot open the operator.
-    """
     room = np.random.default_rng(0).integers(0, 1 << 63, _WEIGHT_BYTES // 8, np.int64).view(np.uint8)
     cases = [(bits, rows) for bits in BITS for rows in ROWS]
     found = {(bits, rows): _measure(room, bits, rows, seconds / len(cases)) for bits, rows in cases}

@@ -55,13 +55,7 @@ class RopeShift:
     """Copies tokens between slots of paged caches.
 
     Args:
-        geometry: The model's sizes.
         layers: int8 [pages, bytes of a page of a layer] for each layer; see ``edge_rag/ops/attention/page_layout.h``.
-        tables: Rotary tables of each layer.
-        kv: How keys and values are kept.
-
-    Raises:
-        ModelError: The op library was not built.
     """
 
     def __init__(
@@ -105,7 +99,6 @@ class RopeShift:
 
 
 def _unit(cosine: Table, sine: Table) -> tuple[Table, Table]:
-    """Removes the scaling factor of long-context tables, which stored keys contain already."""
     length: Table = np.sqrt(cosine * cosine + sine * sine, dtype=np.float32)
     return np.ascontiguousarray(cosine / length), np.ascontiguousarray(sine / length)
 

@@ -27,9 +27,6 @@ class SerialDecoder:
     client cannot learn from the duration of an answer what another client asked.
 
     Attributes:
-        page_tokens: Tokens of the page: the context.
-        vocabulary_size: Token ids are below this.
-        end_tokens: Token ids that end a text.
         page_bytes: Most bytes of one sequence's keys and values.
     """
 
@@ -50,11 +47,9 @@ class SerialDecoder:
         """Opens the model in a verified folder.
 
         Args:
-            folder: Holds ``genai_config.json``, the graph it names and its weights.
             context: Most tokens of a sequence, from 1 to the context length that ``read_serial_sizes`` returns.
 
         Raises:
-            ModelFolderInvalid: The description is missing or not allowed.
             ModelError: onnxruntime-genai cannot open the model.
         """
         decoder = read_serial_sizes(folder)
@@ -117,9 +112,6 @@ class SerialDecoder:
 
         Returns:
             float32 [vocabulary_size], the logits after the last one; valid until the next run.
-
-        Raises:
-            InferenceFailed: As in ``run``.
         """
         positions = np.arange(first, first + token_ids.size, dtype=np.int32)
         step = PackedStep(

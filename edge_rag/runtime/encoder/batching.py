@@ -37,7 +37,6 @@ class PackedTexts:
     cumulative_sequence_lengths: NDArray[np.int32]
 
     def inputs(self) -> dict[str, NDArray[np.generic]]:
-        """Returns the arrays by the names of the graph's inputs."""
         return {
             INPUT_IDS: self.input_ids,
             POSITIONS: self.positions,
@@ -63,7 +62,6 @@ def plan_packs(lengths: Sequence[int], most_tokens: int) -> list[range]:
     """Divides texts, in order, into runs.
 
     Args:
-        lengths: Tokens of each text.
         most_tokens: Most tokens of a run; a longer text gets a run of its own.
 
     Returns:
@@ -86,12 +84,7 @@ _FINE_UNTIL = 64
 
 @dataclass(frozen=True, slots=True)
 class LengthBatch:
-    """A padded batch.
-
-    Attributes:
-        rows: Numbers of its sequences.
-        width: Tokens each is padded to.
-    """
+    """A padded batch."""
 
     rows: tuple[int, ...]
     width: int

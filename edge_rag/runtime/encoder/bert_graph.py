@@ -98,7 +98,6 @@ class GraphBuilder:
         precision: Quantization of products' weights; None keeps all of the graph in fp32.
         rows: Quantization of tables whose rows are looked up.
         nodes: In the order they were added.
-        constants: By name.
     """
 
     precision: WeightPrecision | None
@@ -107,12 +106,10 @@ class GraphBuilder:
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
 
     def constant(self, name: str, value: NDArray[Any]) -> str:
-        """Adds an array."""
         self.constants.setdefault(name, numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
     def add(self, operator: str, inputs: list[str], name: str, domain: str = "", **attributes: Any) -> str:
-        """Adds a node with one output."""
         self.nodes.append(helper.make_node(operator, inputs, [name], name=name, domain=domain, **attributes))
         return name
 
@@ -139,7 +136,6 @@ class GraphBuilder:
         return self.add("QuantizedRows", inputs, name, OPS_DOMAIN, **_attributes(packed))
 
     def norm(self, value: str, skip: str, weights: Mapping[str, Floats], part: str, epsilon: float) -> str:
-        """Adds two values and normalizes the rows of the sum."""
         scale, bias = (self.constant(f"{part}.{kind}", weights[f"{part}.{kind}"]) for kind in ("weight", "bias"))
         return self.add(
             "SkipLayerNormalization", [value, scale, bias, skip], f"{part}.normed", OPS_DOMAIN, epsilon=epsilon
@@ -155,10 +151,8 @@ def encoder_model(
     """Builds a model from the nodes.
 
     Args:
-        graph: The nodes.
         tokens: int64 inputs [tokens], beside the lengths of the texts.
         outputs: Outputs with their dimensions, float32.
-        name: Name of the graph.
     """
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["tokens"]) for name in tokens]
     lengths = helper.make_tensor_value_info(LENGTHS, TensorProto.INT32, ["texts + 1"])
@@ -196,8 +190,6 @@ class BertShape:
     """The parameters of a configuration that the graph needs.
 
     Attributes:
-        layers: Layers.
-        heads: Attention heads of a layer.
         hidden: Elements of a token's vector.
         max_tokens: Most tokens of a text, special tokens included.
         norm_epsilon: Added to a variance before its root is taken.
@@ -263,14 +255,8 @@ def build_encoder(
     length.
 
     Args:
-        weights: Tensors by their names in Hugging Face's BertModel.
-        shape: The configuration.
         precision: Quantization of weights; None keeps fp32.
-        pooling: How a text's vector is computed.
         rows: Quantization of the word embeddings, where weights are quantized.
-
-    Raises:
-        KeyError: A tensor is missing.
     """
     graph = GraphBuilder(precision, rows)
     hidden = _hidden(graph, weights, shape, _one_segment(graph, weights, shape))
@@ -305,12 +291,8 @@ def build_cross_encoder(
     Args:
         weights: Tensors by their names in Hugging Face's BertForSequenceClassification without ``bert.``, or in
             RobertaForSequenceClassification without ``roberta.``.
-        shape: The configuration.
         precision: Quantization of weights; None keeps fp32.
         rows: Quantization of the word embeddings, where weights are quantized.
-
-    Raises:
-        KeyError: A tensor is missing.
     """
     graph = GraphBuilder(precision, rows)
     inputs = ["input_ids", "positions"]

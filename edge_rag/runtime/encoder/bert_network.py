@@ -28,7 +28,6 @@ class Linear:
     bias: Floats
 
     def columns(self, part: slice, factor: float = 1.0) -> Linear:
-        """Returns some of the columns, multiplied by a factor."""
         return Linear(self.weight[:, part] * np.float32(factor), self.bias[part] * np.float32(factor))
 
 
@@ -46,14 +45,9 @@ class Layer:
     """One layer.
 
     Attributes:
-        query: Projection to queries; contains the scale of attention.
-        key: Projection to keys.
-        value: Projection to values.
-        attention_output: Projection of the attention's result.
         attention_norm: Normalization after attention.
         intermediate: Projection before GELU.
         output: Projection after GELU.
-        output_norm: Normalization of the layer's result.
     """
 
     query: Linear
@@ -114,9 +108,6 @@ class BertParts:
     """An encoder's network.
 
     Attributes:
-        heads: Attention heads of a layer.
-        tables: Embedding tables.
-        norm: Normalization of embeddings.
         layers: First to last.
         pooling: How an embedder computes a text's vector; None for a cross-encoder.
         classifier: Classifier of a cross-encoder; None for an embedder.

@@ -24,15 +24,7 @@ Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
 
 class EncoderWeights(Mapping[str, Floats]):
-    """Tensors by their names without the network's prefix, float32; read from the mapped files when asked for.
-
-    Args:
-        folder: A checkpoint in safetensors.
-        shapes: The tensors that the network has.
-
-    Raises:
-        ModelFolderInvalid: A tensor is missing, or of another shape than config.json says; names it.
-    """
+    """Tensors by their names without the network's prefix, float32; read from the mapped files when asked for."""
 
     def __init__(self, folder: Path, shapes: Shapes) -> None:
         self._tensors = Tensors(folder)
@@ -52,15 +44,9 @@ class EncoderWeights(Mapping[str, Floats]):
 
     @property
     def elements(self) -> int:
-        """Elements of all tensors together."""
         return sum(prod(shape) for shape in self._shapes.values())
 
     def __getitem__(self, name: str) -> Floats:
-        """Returns a tensor.
-
-        Raises:
-            ModelFolderInvalid: It has no floating-point numbers, or some that are not finite.
-        """
         read = self._tensors.vector if len(self._shapes[name]) == 1 else self._tensors.rows
         return read(self._places[name])
 
@@ -75,11 +61,7 @@ def bert_tensors(config: Settings, labels: int) -> Shapes:
     """Yields the tensors of a BERT or RoBERTa network, by their names in transformers without the prefix.
 
     Args:
-        config: Hugging Face's configuration.
         labels: Labels of the classifier; 0 for none.
-
-    Raises:
-        ModelFolderInvalid: A size is missing or out of its range; names the key.
     """
     width = config.integer("hidden_size", 1, _MAX_WIDTH)
     inner = config.integer("intermediate_size", 1, _MAX_WIDTH)

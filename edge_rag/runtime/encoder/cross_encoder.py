@@ -57,12 +57,10 @@ class PackedPairs:
         self._types = types
 
     def score(self, sequences: Sequence[TokenizedText]) -> NDArray[np.floating]:
-        """Scores the pairs, a few at a time."""
         packs = plan_packs([len(sequence.ids) for sequence in sequences], _RUN_TOKENS)
         return np.concatenate([self._run(sequences[pack.start : pack.stop]) for pack in packs])
 
     def keep_memory(self, keep: bool) -> None:
-        """See ``EncoderArena``."""
         self._arena.keep(keep)
 
     def _run(self, sequences: Sequence[TokenizedText]) -> NDArray[np.floating]:
@@ -81,7 +79,6 @@ class PaddedPairs:
         self._types = types
 
     def score(self, sequences: Sequence[TokenizedText]) -> NDArray[np.floating]:
-        """Scores the pairs, batch by batch."""
         batches = plan_batches([len(sequence.ids) for sequence in sequences], _BATCH_TOKENS)
         scores = [self._run([sequences[row] for row in batch.rows], batch.width) for batch in batches]
         order = np.argsort([row for batch in batches for row in batch.rows])
@@ -89,7 +86,6 @@ class PaddedPairs:
         return joined[order] if len(joined) == len(order) else joined
 
     def keep_memory(self, keep: bool) -> None:
-        """See ``EncoderArena``."""
         self._arena.keep(keep)
 
     def _run(self, sequences: Sequence[TokenizedText], width: int) -> NDArray[np.floating]:
@@ -107,8 +103,6 @@ class PairEncoder:
     """A cross-encoder from a model folder. Any method may be called by any thread.
 
     Attributes:
-        name: Name of the model.
-        identity: Names the scores: changes whenever the same pair could get others.
         max_tokens: Most tokens of a pair, special tokens included; the passage gives way first.
     """
 
@@ -120,7 +114,6 @@ class PairEncoder:
         self.max_tokens = tokenizer.max_tokens
 
     def keep_memory(self, keep: bool) -> None:
-        """Sets whether memory of intermediate results is kept between runs; it is at first."""
         self._graph.keep_memory(keep)
 
     @classmethod
@@ -134,7 +127,6 @@ class PairEncoder:
 
         Raises:
             ModelFolderInvalid: The folder does not match its manifest, or has another kind of model.
-            ModelError: ONNX Runtime cannot run the graph.
         """
         manifest = verify_model_folder(folder, ModelRole.RERANKER, required=(_MODEL, _TOKENIZER))
         tokenizer = TextTokenizer.open(folder / _TOKENIZER, manifest.integer("max_tokens", 8, 65_536))

@@ -28,7 +28,6 @@ class EntailmentModel:
     """A sequence classifier of pairs from a model folder, on processor cores. Any method may be called by any thread.
 
     Attributes:
-        name: Name of the model.
         max_tokens: Most tokens of a pair, special tokens included.
     """
 
@@ -50,7 +49,6 @@ class EntailmentModel:
 
         Raises:
             ModelFolderInvalid: The folder does not match its manifest, or has another kind of model.
-            ModelError: ONNX Runtime cannot run the graph.
         """
         manifest = verify_model_folder(folder, ModelRole.ENTAILMENT, required=(_MODEL, _TOKENIZER, _CONFIG))
         columns = label_columns(folder)
@@ -61,16 +59,12 @@ class EntailmentModel:
         return cls(graph, tokenizer, manifest, columns)
 
     def keep_memory(self, keep: bool) -> None:
-        """Sets whether memory of intermediate results is kept between runs; it is at first."""
         self._graph.keep_memory(keep)
 
     def probabilities(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Returns how likely each premise entails its hypothesis, says nothing about it, or contradicts it.
 
         A pair that is longer than the model reads is neutral: half of a sentence proves nothing.
-
-        Args:
-            pairs: Premise and hypothesis of each pair.
 
         Returns:
             float32 [pairs, 3] in the order of ``LABELS``; each row sums to 1.
@@ -103,7 +97,6 @@ def label_probabilities(logits: NDArray[np.float32], columns: Sequence[int]) -> 
 
     Args:
         logits: float32 [pairs, 3].
-        columns: Column of each label.
     """
     ordered = logits[:, list(columns)]
     odds = np.exp(ordered - ordered.max(axis=1, keepdims=True))

@@ -44,7 +44,6 @@ class ModernBertLayer:
 
     Attributes:
         window: Tokens before and behind a token that it attends to; 0: all of the text.
-        rotary_base: Base of the rotary frequencies.
     """
 
     window: int
@@ -57,12 +56,9 @@ class ModernBertShape:
 
     Attributes:
         layers: First to last.
-        heads: Attention heads of a layer.
         hidden: Elements of a token's vector.
-        inner: Elements between the two products of the feed-forward part.
         max_tokens: Most tokens of a text, special tokens included.
         norm_epsilon: Added to a variance before its root is taken.
-        activation: Of the feed-forward part: ``gelu`` or ``silu``.
     """
 
     layers: tuple[ModernBertLayer, ...]
@@ -79,7 +75,6 @@ class ModernBertShape:
 
         Raises:
             ModelNotLowerable: It uses something that is not carried over; names the key.
-            ModelFolderInvalid: A value is missing or out of its range; names the key.
         """
         config.refuse("norm_bias", "attention_bias", "mlp_bias")
         activation = config.text("hidden_activation", "gelu")
@@ -120,7 +115,6 @@ def _layer_types(config: Settings) -> list[str]:
 
 
 def _rotary_base(config: Settings, kind: str) -> float:
-    """Returns the base of a kind of layers: in an object of its own, or in older files beside other keys."""
     whole = config.number("global_rope_theta", 1, 1e12, 160_000.0)
     older = whole if kind == _LAYER_TYPES[0] else config.number("local_rope_theta", 1, 1e12, 10_000.0)
     rope = config.part("rope_parameters") or config.part("rope_scaling")
@@ -142,14 +136,8 @@ def build_modern_bert_encoder(
     """Builds a text encoder; inputs and outputs are those of ``bert_graph.build_encoder``.
 
     Args:
-        weights: Tensors by their names in Hugging Face's ModernBertModel.
-        shape: The configuration.
         precision: Quantization of weights; None keeps fp32.
-        pooling: How a text's vector is computed.
         rows: Quantization of the word embeddings, where weights are quantized.
-
-    Raises:
-        KeyError: A tensor is missing.
     """
     network = _Network(GraphBuilder(precision, rows), weights, shape)
     return embedder_model(network.graph, network.hidden(), shape.hidden, pooling, MODERN_BERT)

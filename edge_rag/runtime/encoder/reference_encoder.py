@@ -29,8 +29,6 @@ def reference_hidden(
     """Returns what the last layer gives for each token of each text, float32 [tokens, hidden].
 
     Args:
-        shape: The configuration.
-        weights: Tensors by their names in Hugging Face's BertModel.
         texts: Token ids, at least one each.
         types: Token types of each text; not read where the model has only one.
     """
@@ -62,8 +60,6 @@ def modern_reference_hidden(
     """Returns the same of ModernBERT.
 
     Args:
-        shape: The configuration.
-        weights: Tensors by their names in Hugging Face's ModernBertModel.
         texts: Token ids, at least one each.
     """
     ends = np.cumsum([len(text) for text in texts])[:-1]

@@ -66,19 +66,15 @@ class PackedTextGraph:
         self._dimension = dimension
 
     def sentence_vectors(self, texts: Sequence[Sequence[int]]) -> Floats:
-        """Runs the texts, a few at a time."""
         return self._vectors([SENTENCE_VECTORS], texts)[0]
 
     def token_vectors(self, texts: Sequence[Sequence[int]]) -> list[Floats]:
-        """Runs the texts, a few at a time."""
         return self._vectors([TOKEN_VECTORS], texts)[1]
 
     def all_vectors(self, texts: Sequence[Sequence[int]]) -> tuple[Floats, list[Floats]]:
-        """Runs the texts, a few at a time."""
         return self._vectors([SENTENCE_VECTORS, TOKEN_VECTORS], texts)
 
     def keep_memory(self, keep: bool) -> None:
-        """See ``EncoderArena``."""
         self._arena.keep(keep)
 
     def _vectors(self, outputs: Sequence[str], texts: Sequence[Sequence[int]]) -> tuple[Floats, list[Floats]]:
@@ -108,7 +104,6 @@ class TextEncoder:
 
     Attributes:
         name: Name of the vectors: differs where the same text could get others.
-        dimension: Length of a vector.
         max_tokens: Most tokens of a text that ``embed`` reads, special tokens included.
     """
 
@@ -117,8 +112,6 @@ class TextEncoder:
 
         Args:
             graph: Returns vectors of ``dimension`` elements for up to ``tokenizer.max_tokens`` tokens.
-            tokenizer: The model's.
-            manifest: Manifest of the verified folder.
             form: Name of the graph's form, where that changes the vectors.
         """
         self._graph = graph
@@ -140,7 +133,6 @@ class TextEncoder:
 
         Raises:
             ModelFolderInvalid: The folder does not match its manifest, or has another kind of model.
-            ModelError: ONNX Runtime cannot run the graph.
         """
         manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=(_MODEL, _TOKENIZER))
         tokenizer = TextTokenizer.open(folder / _TOKENIZER, manifest.integer("max_tokens", 8, 65_536))
@@ -156,15 +148,10 @@ class TextEncoder:
         return cls(graph, tokenizer, manifest)
 
     def keep_memory(self, keep: bool) -> None:
-        """Sets whether memory of intermediate results is kept between runs; it is at first."""
         self._graph.keep_memory(keep)
 
     def count_tokens(self, text: str) -> int:
-        """Returns the number of a text's tokens, special tokens included; ``embed`` reads up to ``max_tokens`` of them.
-
-        Raises:
-            InferenceFailed: The text is not valid Unicode.
-        """
+        """Counts a text's tokens, special tokens included; ``embed`` reads up to ``max_tokens`` of them."""
         return self._tokenizer.count(self._passage_prompt + text)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -172,14 +159,10 @@ class TextEncoder:
 
         Returns:
             float32 [texts, dimension], each of unit length, so that a dot product is a cosine.
-
-        Raises:
-            InferenceFailed: ONNX Runtime failed, or a text is not valid Unicode.
         """
         return self._embed([self._passage_prompt + text for text in texts])
 
     def embed_questions(self, questions: Sequence[str]) -> NDArray[np.float32]:
-        """Encodes each question as one vector; see ``embed``."""
         return self._embed([self._question_prompt + question for question in questions])
 
     def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -194,9 +177,6 @@ class TextEncoder:
 
         Returns:
             One entry for each text, in order.
-
-        Raises:
-            InferenceFailed: ONNX Runtime failed, or a text is not valid Unicode.
         """
         return self._token_vectors("", texts)
 
@@ -208,11 +188,7 @@ class TextEncoder:
         return [unpack(pack(each)) for each in self._token_vectors(self._passage_prompt, texts)]
 
     def embed_passages(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], list[bytes]]:
-        """Returns what ``embed`` returns, and packed what ``passage_tokens`` returns, with the same bits, from one run.
-
-        Raises:
-            InferenceFailed: ONNX Runtime failed, or a text is not valid Unicode.
-        """
+        """Returns the bits of ``embed`` and, packed, those of ``passage_tokens``, from one run."""
         windows = [self._tokenizer.windows(self._passage_prompt + text) for text in texts]
         if any(len(each) > 1 for each in windows):
             return self.embed(texts), [pack(each) for each in self._token_vectors(self._passage_prompt, texts)]
@@ -239,7 +215,6 @@ def _of_windows(windows: Sequence[TokenizedText], vectors: Sequence[Floats], ski
     """Returns the token vectors of a text without special tokens, and without those of its first characters.
 
     Args:
-        windows: The windows of the text.
         vectors: Token vectors of each, float32 [tokens, dimension].
         skipped: Characters before the text, whose tokens are left out.
     """

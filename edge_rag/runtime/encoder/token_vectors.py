@@ -48,7 +48,6 @@ class TokenVectors:
 
 
 def packed_bytes(tokens: int, dimension: int) -> int:
-    """Returns the length of packed vectors."""
     blocks = _blocks(dimension)
     return _HEADER.size + tokens * (8 + 2 * blocks + blocks * _BLOCK // 2)
 
@@ -82,9 +81,6 @@ def pack(tokens: TokenVectors) -> bytes:
 
 def unpack(packed: bytes) -> TokenVectors:
     """Returns rounded token vectors, about of unit length.
-
-    Args:
-        packed: What ``pack`` returned.
 
     Raises:
         ValueError: It is not that.

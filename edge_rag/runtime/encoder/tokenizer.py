@@ -47,11 +47,7 @@ class TextTokenizer:
         """Configures a tokenizer.
 
         Args:
-            tokenizer: Must not be used elsewhere: it is reconfigured.
             max_tokens: Most tokens the model takes, special tokens included.
-
-        Raises:
-            ModelFolderInvalid: Text can become a special token.
         """
         tokenizer.no_truncation()
         tokenizer.no_padding()

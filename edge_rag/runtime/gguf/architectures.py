@@ -40,12 +40,10 @@ def describe_decoder(file: GgufFile, max_context: int) -> DecoderDescription:
     """Returns the description of a file's decoder.
 
     Args:
-        file: The file.
         max_context: Longest context wanted, tokens; the model's own may be shorter.
 
     Raises:
         ModelNotLowerable: Its architecture is not known, or uses something without a paged form.
-        ModelFolderInvalid: A value is missing or out of range; names the key.
     """
     name = file.text("general.architecture")
     if name not in _ARCHITECTURES:
@@ -169,7 +167,6 @@ def _same(file: GgufFile, plain: DecoderDescription) -> DecoderDescription:
 
 
 def _llama(file: GgufFile, plain: DecoderDescription) -> DecoderDescription:
-    """Mistral's models have this name, too; the first of them have a window in every layer."""
     window = file.integer("llama.attention.sliding_window", 0, _MAX_CONTEXT, 0)
     return plain if window == 0 else replace(plain, layers=(Layer(_GLOBAL, window),) * len(plain.layers))
 
@@ -186,7 +183,6 @@ def _granite(file: GgufFile, plain: DecoderDescription) -> DecoderDescription:
 
 
 def _smollm3(file: GgufFile, plain: DecoderDescription) -> DecoderDescription:
-    """Every fourth layer has no positions."""
     layers = tuple(Layer(None if (number + 1) % 4 == 0 else _GLOBAL) for number in range(len(plain.layers)))
     return replace(plain, layers=layers)
 

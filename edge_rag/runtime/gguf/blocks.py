@@ -38,7 +38,6 @@ class Blocks:
         scales: float16 [rows, blocks]; or uint8, which count the factors.
         minima: The same of minima, or None.
         scale_factors: float32 [rows, blocks of 256], with scales of type uint8 only.
-        minimum_factors: The same of minima.
     """
 
     values: Bytes
@@ -69,7 +68,6 @@ class Blocks:
 
     @property
     def is_finite(self) -> bool:
-        """Whether all scales, minima and factors are finite."""
         stored = (self.scales, self.minima, self.scale_factors, self.minimum_factors)
         return all(values is None or bool(np.isfinite(values).all()) for values in stored)
 
@@ -78,7 +76,6 @@ def read_blocks(form: TensorType, raw: Bytes) -> Blocks:
     """Reads rows of a quantized tensor.
 
     Args:
-        form: Its type, not a floating-point one.
         raw: uint8 [rows, bytes of a row].
     """
     blocks = np.ascontiguousarray(raw).reshape(raw.shape[0], -1, form.block_bytes)
@@ -89,7 +86,6 @@ def read_floats(form: TensorType, raw: Bytes) -> Floats:
     """Reads rows of a tensor of any type as float32 [rows, k].
 
     Args:
-        form: Its type.
         raw: uint8 [rows, bytes of a row].
     """
     content = np.ascontiguousarray(raw)

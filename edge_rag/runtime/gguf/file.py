@@ -56,12 +56,10 @@ class TensorType(IntEnum):
 
     @property
     def block_elements(self) -> int:
-        """Consecutive elements of a row that are stored together."""
         return _BLOCKS[self][0]
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of a block."""
         return _BLOCKS[self][1]
 
 
@@ -85,8 +83,6 @@ class TensorInfo:
     """A tensor of a file.
 
     Attributes:
-        name: Its name.
-        type: How its elements are stored.
         shape: NumPy's order: the contiguous dimension last.
         offset: Its first byte in the file.
         size: Its bytes.
@@ -103,17 +99,11 @@ class GgufFile:
     """A GGUF file, mapped into memory.
 
     Attributes:
-        path: The file.
-        metadata: Values by key.
         tensors: Tensors by name, in order of the file.
     """
 
     def __init__(self, path: Path) -> None:
-        """Reads the metadata and the tensors' descriptions; checks that the tensors lie in the file, apart.
-
-        Raises:
-            ModelFolderInvalid: It is not a GGUF file, or states something that is out of its bound; names the field.
-        """
+        """Reads the metadata and the tensors' descriptions; checks that the tensors lie in the file, apart."""
         self.path = path
         try:
             self._bytes: NDArray[np.uint8] = np.memmap(path, np.uint8, "r")
@@ -133,11 +123,7 @@ class GgufFile:
         )
 
     def raw(self, name: str) -> NDArray[np.uint8]:
-        """Returns a tensor's bytes, mapped: uint8 [rows, bytes of a row]; one row for a vector.
-
-        Raises:
-            ModelFolderInvalid: There is no such tensor.
-        """
+        """Returns a tensor's bytes, mapped: uint8 [rows, bytes of a row]; one row for a vector."""
         tensor = self.tensor(name)
         rows = prod(tensor.shape[:-1])
         return self._bytes[tensor.offset : tensor.offset + tensor.size].reshape(rows, tensor.size // rows)
@@ -153,11 +139,6 @@ class GgufFile:
         return self.tensors[name]
 
     def integer(self, key: str, least: int, most: int, default: int | None = None) -> int:
-        """Returns an integer of the metadata.
-
-        Raises:
-            ModelFolderInvalid: It is missing, no integer or out of range.
-        """
         found = self.metadata.get(key, default)
         if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= most:
             raise self._unusable(key, found, f"an integer from {least} to {most}")
@@ -171,19 +152,15 @@ class GgufFile:
         return float(found)
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Returns a string of the metadata."""
         return self._typed(key, str, "a string", default)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Returns a boolean of the metadata."""
         return self._typed(key, bool, "a boolean", default)
 
     def strings(self, key: str) -> tuple[str, ...]:
-        """Returns an array of strings of the metadata."""
         return self._typed(key, tuple, "an array of strings", None)
 
     def numbers(self, key: str, count: int) -> NDArray[np.generic]:
-        """Returns an array of that many numbers of the metadata."""
         found: NDArray[np.generic] = self._typed(key, np.ndarray, f"an array of {count} numbers", None)
         if found.size != count:
             raise self._unusable(key, found, f"an array of {count} numbers")

@@ -70,14 +70,7 @@ _COMPOSED: Final = frozenset({"qwen2"})
 
 
 def read_tokenizer(file: GgufFile) -> Tokenizer:
-    """Rebuilds the tokenizer of a file.
-
-    Returns:
-        A tokenizer whose ids are those of the file.
-
-    Raises:
-        ModelFolderInvalid: The metadata describes no tokenizer of a known kind; names the field.
-    """
+    """Rebuilds the tokenizer of a file."""
     tokens = file.strings("tokenizer.ggml.tokens")
     if not 1 <= len(tokens) <= _MAX_TOKENS:
         raise _invalid(file, f"tokenizer.ggml.tokens has {len(tokens):,} tokens")
@@ -165,7 +158,6 @@ def _sentencepiece_bpe(file: GgufFile, tokens: Sequence[str], kinds: NDArray[np.
 
 
 def _splits(piece: str, ids: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of pieces that make up a piece."""
     for end in range(1, len(piece)):
         first, second = piece[:end], piece[end:]
         if first in ids and second in ids:

@@ -39,12 +39,7 @@ _LAYER: Final[Mapping[str, str]] = {
 
 
 class GgufWeights:
-    """Implements ``DecoderWeights`` and ``ReferenceWeights``.
-
-    Args:
-        file: The file.
-        description: Its decoder.
-    """
+    """Implements ``DecoderWeights`` and ``ReferenceWeights``."""
 
     def __init__(self, file: GgufFile, description: DecoderDescription) -> None:
         self._file = file
@@ -52,7 +47,6 @@ class GgufWeights:
         self._interleaved = file.text("general.architecture") in INTERLEAVED
 
     def has(self, name: str) -> bool:
-        """Whether there is a matrix or vector of that name."""
         return self._place(name)[0] in self._file.tensors
 
     def matrix(self, name: str) -> QuantizedMatrix:
@@ -60,9 +54,6 @@ class GgufWeights:
 
         Quantized blocks are kept as they are: their integers, scales and minima. Floating-point weights are rounded to
         8 bits.
-
-        Raises:
-            ModelFolderInvalid: It is missing, no matrix, or has a scale that is not finite.
         """
         tensor, raw = self._rows(name)
         if tensor.type.block_elements == 1:
@@ -78,11 +69,7 @@ class GgufWeights:
         return [self.matrix(name)]
 
     def rows(self, name: str, rows: NDArray[np.int64] | slice = slice(None)) -> Floats:
-        """Returns rows of a matrix as they are in the file, float32 [rows, inputs].
-
-        Raises:
-            ModelFolderInvalid: It is missing, or no matrix.
-        """
+        """Returns rows of a matrix as they are in the file, float32 [rows, inputs]."""
         tensor, raw = self._rows(name, rows)
         return read_floats(tensor.type, raw)
 

@@ -83,22 +83,8 @@ class DecoderDescription:
     """A decoder: attention and a gated feed-forward network in each layer, both behind an RMS norm.
 
     Attributes:
-        layers: The layers.
-        query_heads: Query heads of a layer.
-        kv_heads: Key and value heads of a layer.
-        head_size: Elements of a head.
-        epsilon: Added to the mean square by every norm.
-        vocabulary_size: Token ids are below this.
         max_context: Positions are below this, tokens.
-        end_tokens: Token ids that end a text.
-        rotaries: Rotary embeddings by key.
-        activation: Of the gate.
-        attention_scale: Factor of the products of queries and keys.
-        embedding_scale: Factor of the embeddings.
-        residual_scale: Factor of what a layer adds.
         logit_scale: Factor of the logits.
-        head_norms: Whether queries and keys have a norm for each head.
-        output_norms: Whether the results of attention and feed-forward network have norms, too.
     """
 
     layers: tuple[Layer, ...]
@@ -165,13 +151,7 @@ def write_decoder(
     """Writes graph, weights and sizes; with one layer's matrix in memory at a time.
 
     Args:
-        description: The architecture.
-        weights: The weights.
-        folder: Where the files are written.
         sources: SHA-256 of each source file, by name.
-
-    Raises:
-        ValueError: A matrix has other sizes than the description.
     """
     with WeightsFile(folder / WEIGHTS_FILE) as file:
         graph = _GraphWriter(description, weights, file).write()
@@ -304,13 +284,11 @@ class _GraphWriter:
         return result
 
     def _finished(self, value: str, norm: str) -> str:
-        """Returns what a layer adds to the residual stream."""
         if self._description.output_norms:
             value = self._norm(value, norm)
         return self._scaled(value, self._description.residual_scale)
 
     def _add_and_norm(self, stream: str, added: str, norm: str) -> tuple[str, str]:
-        """Returns the residual stream with an addition, and its norm."""
         total, normed = f"{norm}.stream", f"{norm}.normed"
         self._node(
             "SkipSimplifiedLayerNormalization",
@@ -382,13 +360,11 @@ class _GraphWriter:
         return alike and not biased and columns % PANEL_COLUMNS == 0
 
     def _packed(self, parts: Sequence[str], alternating: bool = False) -> tuple[list[str], BlockFormat]:
-        """Stores matrices; returns the names of their tensors and their format."""
         matrices = [self._weights.matrix(part) for part in parts]
         packed = alternate(*map(pack, matrices)) if alternating else pack(beside(matrices))
         return self._stored("+".join(parts), packed)
 
     def _stored(self, name: str, packed: PackedMatrix) -> tuple[list[str], BlockFormat]:
-        """Stores a packed matrix once; returns the names of its tensors and its format."""
         names = {kind: f"{name}.{kind}" for kind in packed.tensors}
         for kind, values in packed.tensors.items():
             if kind in FACTORS and not (values.view(np.uint32) & 0xFFFF).any():
@@ -403,7 +379,6 @@ class _GraphWriter:
         return name
 
     def _store(self, name: str, values: NDArray[Any]) -> None:
-        """Writes a tensor to the weights file, once."""
         if name not in self._initializers:
             kind = helper.np_dtype_to_tensor_dtype(values.dtype)
             tensor = TensorProto(name=name, data_type=kind, dims=values.shape)
@@ -420,7 +395,6 @@ class _GraphWriter:
             self._node("Cast", [stored], [name], to=TensorProto.FLOAT)
 
     def _constant(self, name: str, values: NDArray[Any]) -> None:
-        """Adds a small tensor to the graph itself."""
         kind = helper.np_dtype_to_tensor_dtype(values.dtype)
         self._initializers[name] = helper.make_tensor(name, kind, values.shape, values.tobytes(), raw=True)
 

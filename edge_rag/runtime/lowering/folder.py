@@ -39,13 +39,9 @@ def lower_folder(folder: Path) -> PagedGeometry:
         folder: A verified folder of the onnxruntime-genai builder: ``genai_config.json``, the graph and its weights; or
             a folder with the paged form only.
 
-    Returns:
-        The lowered model's sizes.
-
     Raises:
         ModelFolderInvalid: A file is missing or damaged; or the paged form has another format and the original is
             missing.
-        ModelNotLowerable: The graph has no paged form.
     """
     if not (folder / CONFIG_FILE).exists() and (folder / GEOMETRY_FILE).exists():
         return read_geometry(folder)

@@ -19,7 +19,6 @@ _BUILDER = "onnxruntime_genai.models.builder"
 
 
 def patch_builder() -> None:
-    """Patches the builder in this process."""
     import_module("onnxruntime_genai.models")  # makes `builders` importable, the name that the builder uses
     rotate_only_layers_with_positions(import_module("builders.smollm").SmolLM3Model)
     find_both_frequencies(import_module("builders.gemma").Gemma3Model)

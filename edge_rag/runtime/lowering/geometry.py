@@ -30,14 +30,7 @@ class PagedGeometry:
     """The sizes of a lowered model.
 
     Attributes:
-        layers: Attention layers, one array of pages each.
-        query_heads: Query heads of a layer.
-        kv_heads: Key and value heads of a layer.
-        head_size: Elements of a head.
-        page_tokens: Tokens a page holds.
-        vocabulary_size: Token ids are below this.
         max_context: Positions are below this, tokens.
-        end_tokens: Token ids that end a text.
     """
 
     layers: int
@@ -63,20 +56,11 @@ class PagedGeometry:
         return 2 * self.kv_heads * self.page_tokens * (self.head_size + _SCALE_BYTES) * kv.bits // 8
 
     def page_bytes(self, kv: KvPrecision = KvPrecision.INT8) -> int:
-        """Returns the bytes of one page, all layers together.
-
-        Raises:
-            ConfigurationError: The heads cannot be kept so.
-        """
+        """Returns the bytes of one page, all layers together."""
         return self.layers * self.layer_page_bytes(kv)
 
 
 def read_geometry(folder: Path) -> PagedGeometry:
-    """Reads the sizes of the lowered model in a folder; needs no memory for the model itself.
-
-    Raises:
-        ModelFolderInvalid: The folder holds no lowered model, or its description is damaged.
-    """
     return parse_geometry(read_description(folder), folder / GEOMETRY_FILE)
 
 
@@ -114,10 +98,6 @@ def read_json(path: Path) -> dict[str, Any]:
 def parse_geometry(description: dict[str, Any], path: Path) -> PagedGeometry:
     """Checks a description and returns its sizes.
 
-    Args:
-        description: Result of ``read_description``.
-        path: Its file, for error messages.
-
     Raises:
         ModelFolderInvalid: A size is missing or not a positive integer, or an end token is not in the vocabulary.
     """
@@ -141,7 +121,6 @@ def describe(geometry: PagedGeometry, lowered_from: dict[str, str]) -> str:
     """Renders the description's file.
 
     Args:
-        geometry: The sizes.
         lowered_from: SHA-256 of each source file, by name.
     """
     fields = asdict(geometry) | {"end_tokens": sorted(geometry.end_tokens)}

@@ -30,8 +30,6 @@ class RotaryTables:
     Attributes:
         cosine: Name of an initializer, float32 [positions, pairs].
         sine: Name of an initializer of the same shape.
-        positions: Positions in the tables.
-        pairs: Pairs of elements of a head that are rotated.
     """
 
     cosine: str
@@ -48,12 +46,6 @@ def rotary_tables(node: onnx.NodeProto, context_length: int, walk: GraphWalk, gr
     the context ends with it.
 
     A layer without positions gets tables that rotate one pair of elements by 0.
-
-    Args:
-        node: A ``GroupQueryAttention`` node.
-        context_length: Context length of the model.
-        walk: The graph's edges.
-        graph: The graph; may get initializers.
 
     Raises:
         ModelNotLowerable: The tables are computed in an unknown way.
@@ -178,9 +170,7 @@ class DecoderSizes:
     """Sizes that a graph does not contain; from its ``genai_config.json``.
 
     Attributes:
-        head_size: Elements of a head.
         context_length: Context length of the model, tokens.
-        end_tokens: Token ids that end a text.
         window: Tokens that a layer with a sliding window sees; None if the model has no such layers.
         windowed_layers: These layers; empty if the graph's converter did not know them.
     """
@@ -197,10 +187,6 @@ def lower(model: onnx.ModelProto, sizes: DecoderSizes) -> tuple[onnx.ModelProto,
 
     Args:
         model: The original, loaded without its external data; not changed.
-        sizes: Sizes that the graph does not contain.
-
-    Returns:
-        The paged graph and its geometry.
 
     Raises:
         ModelNotLowerable: The graph contains something without a paged form; names it.

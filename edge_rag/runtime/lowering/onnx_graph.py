@@ -12,7 +12,6 @@ from edge_rag.errors import ModelNotLowerable
 
 
 def attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    """Returns a node's attributes by name."""
     return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
 
 
@@ -32,18 +31,15 @@ class GraphWalk:
         return self._producers.get(name)
 
     def consumers(self, name: str) -> list[onnx.NodeProto]:
-        """Returns the nodes that read a value."""
         return self._consumers.get(name, [])
 
     def is_constant(self, name: str) -> bool:
-        """Whether a value is the same in every run."""
         if name in self._shapes:
             return True
         node = self._producers.get(name)
         return node is not None and all(self.is_constant(source) for source in node.input if source)
 
     def constant_integers(self, name: str) -> list[int]:
-        """Returns the elements of a value from a Constant node; empty for any other."""
         node = self._producers.get(name)
         if node is None or node.op_type != "Constant" or "value" not in attributes(node):
             return []
@@ -66,14 +62,12 @@ OPS_DOMAIN = "ai.edge_rag"
 
 
 def rename(names: Any, old: str, new: str) -> None:
-    """Replaces a value's name in a node's inputs or outputs."""
     for index, name in enumerate(names):
         if name == old:
             names[index] = new
 
 
 def replace(field: Any, values: Iterable[Any]) -> None:
-    """Replaces all elements of a repeated field."""
     kept = list(values)
     del field[:]
     field.extend(kept)

@@ -47,8 +47,6 @@ def reference_logits(
     """Returns the logits after each token of each text, float32 [tokens, vocabulary].
 
     Args:
-        description: The architecture.
-        weights: The original's weights.
         texts: Token ids, at least one each.
     """
     return ReferenceDecoder(description, weights).logits(texts)
@@ -60,8 +58,6 @@ def observe_inputs(
     """Runs a decoder on texts, without computing logits, and reports what its matrices are multiplied by.
 
     Args:
-        description: The architecture.
-        weights: The original's weights.
         texts: Token ids, at least one each.
         observe: Receives the inputs of all matrices, last those of the head.
     """
@@ -73,13 +69,7 @@ def _ignored(name: str, inputs: list[Floats]) -> None:
 
 
 class ReferenceDecoder:
-    """Runs a decoder on texts.
-
-    Args:
-        description: The architecture.
-        weights: The original's weights.
-        observe: Receives the inputs of its matrices.
-    """
+    """Runs a decoder on texts."""
 
     def __init__(
         self, description: DecoderDescription, weights: ReferenceWeights, observe: Observer = _ignored
@@ -162,7 +152,6 @@ class ReferenceDecoder:
         return result.reshape(tokens, -1)
 
     def _added(self, values: list[Floats], matrix: str, norm: str) -> list[Floats]:
-        """Returns what a layer adds to the residual stream."""
         found = self._description
         results = self._products(values, matrix)
         if found.output_norms:

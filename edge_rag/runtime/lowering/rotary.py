@@ -27,11 +27,7 @@ def yarn_frequencies(
     Peng et al., YaRN: Efficient Context Window Extension of Large Language Models, 2023.
 
     Args:
-        base: Base of the frequencies.
-        pairs: Rotated pairs of a head.
-        factor: Longer context divided by the trained one.
         trained: The trained context, tokens.
-        turns: Fewest and most turns between which the scaling fades.
     """
 
     def pair_of(count: float) -> float:
@@ -44,7 +40,6 @@ def yarn_frequencies(
 
 
 def yarn_magnitude(factor: float) -> float:
-    """Returns YaRN's factor of sine and cosine."""
     return 1 + 0.1 * math.log(factor)
 
 
@@ -52,11 +47,7 @@ def llama3_frequencies(base: float, pairs: int, factor: float, trained: int, tur
     """Scales as Llama 3.1 does: pairs of less than the fewest turns by the factor, those of more than the most not.
 
     Args:
-        base: Base of the frequencies.
-        pairs: Rotated pairs of a head.
-        factor: Longer context divided by the trained one.
         trained: The trained context, tokens.
-        turns: ``low_freq_factor`` and ``high_freq_factor``.
     """
     frequencies = rotary_frequencies(base, pairs)
     made = trained * frequencies / (2 * math.pi)

@@ -24,8 +24,6 @@ class OriginalDecoder:
     """Runs a decoder of the onnxruntime-genai builder on one sequence, with a growing KV cache. For one thread.
 
     Args:
-        session: The graph.
-        head_size: Elements of a head.
         rings: Tokens that a past input must hold from the start, by name; 0 for inputs not named.
     """
 
@@ -44,11 +42,6 @@ class OriginalDecoder:
 
     @classmethod
     def open(cls, graph: Path, head_size: int) -> OriginalDecoder:
-        """Opens a graph from a verified folder.
-
-        Raises:
-            ModelError: ONNX Runtime cannot open it, or it is not such a decoder.
-        """
         return cls(open_session(graph), head_size, _rings(graph))
 
     def feed(self, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -80,7 +73,6 @@ class OriginalDecoder:
 
 
 def _rings(graph: Path) -> dict[str, int]:
-    """Returns the windows of layers whose past is limited to them, by the names of their past inputs."""
     rings = {}
     for node in onnx.load(graph, load_external_data=False).graph.node:
         found = attributes(node)
@@ -109,15 +101,11 @@ def teacher_forced_logits(decoder: StepRunner, token_ids: NDArray[np.int64], pro
     """Runs a known text on the decoder's first pages.
 
     Args:
-        decoder: Has pages for the whole text.
         token_ids: int64 [n].
         prompt_tokens: Tokens of the prefill, at least 1 and at most n; each other token is a step of its own.
 
     Returns:
         float32 [n, vocabulary], the logits after each token.
-
-    Raises:
-        InferenceFailed: A step was refused or failed.
     """
     pages = -(-token_ids.size // decoder.page_tokens)
     table = np.arange(pages, dtype=np.int32)[None]

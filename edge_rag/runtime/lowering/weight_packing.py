@@ -47,13 +47,8 @@ class BlockFormat:
     """Size and precision of a quantized matrix.
 
     Attributes:
-        rows: K, the elements that are summed up.
-        columns: N, the elements of a result.
         bits: Bits of a weight, 4 or 8.
         block_size: Consecutive k of a column that share a scale, a multiple of 8; may be more than K.
-
-    Raises:
-        ValueError: A value is out of its range.
     """
 
     rows: int
@@ -67,22 +62,18 @@ class BlockFormat:
 
     @property
     def blocks(self) -> int:
-        """Scales of a column."""
         return -(-self.rows // self.block_size)
 
     @property
     def panels(self) -> int:
-        """Panels that hold the columns."""
         return -(-self.columns // PANEL_COLUMNS)
 
     @property
     def panel_bytes(self) -> int:
-        """Bytes of the weights of a panel."""
         return -(-self.rows // _STEP) * _STEP * PANEL_COLUMNS * self.bits // 8
 
     @property
     def default_zero_point(self) -> int:
-        """The zero point of a matrix that stores none."""
         return 1 << (self.bits - 1)
 
 
@@ -95,7 +86,6 @@ class QuantizedMatrix:
     ``minimum = minima * minimum_factors``, where a negative factor gives negative minima.
 
     Attributes:
-        form: Its size and precision.
         values: uint8 [K, N], each below ``2 ** bits``.
         scales: float32, float16 or uint8 [blocks, N].
         zero_points: uint8 [blocks, N], each below ``2 ** bits``, with float32 scales only; None without minima:
@@ -103,7 +93,6 @@ class QuantizedMatrix:
         minima: [blocks, N] of the type of the scales, or None.
         scale_factors: float32 [groups, N], with scales of type uint8 only; ``groups`` divides ``blocks``, and a group
             is as many consecutive blocks.
-        minimum_factors: The same for minima.
     """
 
     form: BlockFormat
@@ -116,7 +105,6 @@ class QuantizedMatrix:
 
     @property
     def layout(self) -> tuple[object, ...]:
-        """What two matrices must have in common to be columns of one."""
         form, factors = self.form, self.scale_factors
         groups = 0 if factors is None else factors.shape[0]
         kinds = (self.scales.dtype, self.zero_points is None, self.minima is None, groups)
@@ -128,7 +116,6 @@ class PackedMatrix:
     """A quantized matrix in the layout of the operators; attributes as those of ``QuantizedMatrix``.
 
     Attributes:
-        form: Its size and precision.
         weights: uint8 [panels, panel_bytes].
         scales: [panels, blocks, 16].
         zero_points: [panels, blocks, 16], or None.
@@ -147,7 +134,6 @@ class PackedMatrix:
 
     @property
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """What it is stored as, by the endings of the tensors' names."""
         kept = {name: getattr(self, field) for name, field in _FIELDS.items()}
         return {name: values for name, values in kept.items() if values is not None}
 
@@ -163,11 +149,7 @@ _INPUTS: Final = ("packed", "scales", "zero_points", "", "minima", *FACTORS)
 
 
 def operator_inputs(names: Mapping[str, str]) -> list[str]:
-    """Returns the inputs of the operators that hold a matrix, without empty ones at the end.
-
-    Args:
-        names: The names of its tensors by the names of ``PackedMatrix.tensors``.
-    """
+    """Returns the inputs of the operators that hold a matrix, without empty ones at the end."""
     inputs = [names.get(name, "") for name in _INPUTS]
     while not inputs[-1]:
         inputs.pop()
@@ -178,7 +160,6 @@ def packed_of_inputs(form: BlockFormat, inputs: Sequence[str], read: Callable[[s
     """Returns the matrix that an operator reads.
 
     Args:
-        form: Its size and precision.
         inputs: The operator's inputs after the first.
         read: Returns a tensor's values; factors may be bfloat16.
 
@@ -227,7 +208,6 @@ def quantize_to_lowest(weights: Floats, bits: int, block_size: int) -> Quantized
     Args:
         weights: float32 [K, N], finite.
         bits: 4 or 8.
-        block_size: See ``quantize``.
     """
     rows, columns = weights.shape
     form = BlockFormat(rows, columns, bits, block_size)
@@ -337,13 +317,9 @@ def pack_matmul_nbits(
     """Packs the weights of ONNX Runtime's ``MatMulNBits``, a few thousand columns at a time.
 
     Args:
-        form: The node's K, N, bits and block_size.
         weights: uint8, N * blocks * block_size * bits / 8 elements in any shape; the low half of a byte first.
         scales: float32, N * blocks elements in any shape.
         zero_points: uint8, N rows of blocks * bits / 8 elements rounded up, in any shape; None: the default.
-
-    Raises:
-        ValueError: The numbers of elements do not match the format.
     """
     packed = np.empty((form.panels, form.panel_bytes), np.uint8)
     by_panel = np.empty((form.panels, form.blocks, PANEL_COLUMNS), np.float32)
@@ -376,10 +352,6 @@ def matmul_nbits_columns(
 
 def alternate(gate: PackedMatrix, up: PackedMatrix) -> PackedMatrix:
     """Interleaves the panels of two matrices, as the gated product needs them.
-
-    Args:
-        gate: The matrix whose product goes through SiLU; its columns fill whole panels.
-        up: The matrix whose product is multiplied by it; of the same format, and with scales and minima stored alike.
 
     Raises:
         ValueError: The formats differ, or the columns do not fill whole panels.
@@ -476,20 +448,11 @@ class StoredTensors:
         return self._tensors.get(name)
 
     def files(self) -> list[Path]:
-        """Returns the files that hold external data, by name.
-
-        Raises:
-            ModelFolderInvalid: One is outside the folder.
-        """
         external = (tensor for tensor in self._tensors.values() if tensor.data_location == TensorProto.EXTERNAL)
         return sorted({self._folder / _location(tensor, self._folder) for tensor in external})
 
     def array(self, name: str) -> NDArray[Any]:
-        """Returns an initializer's values; those of external data are mapped from their file.
-
-        Raises:
-            ModelFolderInvalid: Its file is missing, too short or outside the folder.
-        """
+        """Returns an initializer's values; those of external data are mapped from their file."""
         tensor = self._tensors[name]
         if tensor.data_location != TensorProto.EXTERNAL:
             inline: NDArray[Any] = numpy_helper.to_array(tensor)
@@ -556,7 +519,6 @@ class WeightsFile:
         return offset, values.nbytes
 
     def store(self, tensor: TensorProto, values: NDArray[Any]) -> None:
-        """Writes a tensor's values and makes the tensor refer to them."""
         offset, length = self.append(values)
         tensor.ClearField("raw_data")
         tensor.ClearField("external_data")

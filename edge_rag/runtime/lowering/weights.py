@@ -42,9 +42,7 @@ class StoredMatrix:
     """A matrix as ``MatMulNBits`` stores it.
 
     Attributes:
-        form: Its size and precision.
         weights: Name of the initializer with the integers.
-        scales: Name of the initializer with the scales.
         zero_points: Name of the initializer with the zero points; empty if there is none.
     """
 
@@ -55,41 +53,28 @@ class StoredMatrix:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its tensors."""
         return tuple(filter(None, (self.weights, self.scales, self.zero_points)))
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """The source of a packed matrix: one stored matrix, or those of gate and up.
-
-    Attributes:
-        matrices: One, or two that alternate.
-    """
+    """The source of a packed matrix: one stored matrix, or those of gate and up."""
 
     matrices: tuple[StoredMatrix, ...]
 
     @property
     def names(self) -> dict[str, str]:
-        """The names of its tensors, by the names of ``PackedMatrix.tensors``."""
         name = "+".join(matrix.weights for matrix in self.matrices)
         points = ["zero_points"] if any(matrix.zero_points for matrix in self.matrices) else []
         return {kind: f"{name}.{kind}" for kind in ("packed", "scales", *points)}
 
     @property
     def attributes(self) -> dict[str, int]:
-        """The attributes K, N, bits and block_size of a node that reads it."""
         form = self.matrices[0].form
         columns = form.columns * len(self.matrices)
         return {"K": form.rows, "N": columns, "bits": form.bits, "block_size": form.block_size}
 
     def pack(self, stored: StoredTensors) -> PackedMatrix:
-        """Reads and packs the matrix.
-
-        Raises:
-            ModelFolderInvalid: Its weights are missing.
-            ValueError: Their number does not match the graph.
-        """
         packed = [pack_matmul_nbits(matrix.form, *_arrays(matrix, stored)) for matrix in self.matrices]
         return packed[0] if len(packed) == 1 else alternate(*packed)
 
@@ -113,8 +98,6 @@ def matrix_of_table(
 
     Args:
         node: The node; only ``Gather`` and ``GatherBlockQuantized`` are look-ups.
-        walk: The graph.
-        stored: Its weights.
         others: The matrices of the products; if one is equal, it is returned, so that there is one copy. A float32
             table is replaced only by the 8-bit matrix that was rounded from it.
     """
@@ -189,7 +172,6 @@ def _matrix(
 
 
 def _equal(one: StoredMatrix, other: StoredMatrix, stored: StoredTensors) -> bool:
-    """Whether two matrices of a graph hold the same values."""
     if one.form != other.form or len(one.names) != len(other.names):
         return False
     return all(
@@ -223,12 +205,6 @@ def lower_weights(model: onnx.ModelProto, stored: StoredTensors, file: WeightsFi
 
     Args:
         model: A paged graph, loaded without external data; changed in place.
-        stored: Its weights.
-        file: File for the weights.
-
-    Raises:
-        ModelFolderInvalid: Weights are missing.
-        ValueError: The number of weights does not match the graph.
     """
     graph = model.graph
     packings = _rewrite(graph, stored)
@@ -291,11 +267,7 @@ def _packed_node(
 def _gated(
     node: onnx.NodeProto, walk: GraphWalk, matrices: Mapping[str, StoredMatrix]
 ) -> tuple[str, tuple[StoredMatrix, StoredMatrix]] | None:
-    """Finds SiLU(x gate) * (x up) at its last node, where no other node reads an intermediate value.
-
-    Returns:
-        The name of x, and the matrices of gate and up.
-    """
+    """Finds SiLU(x gate) * (x up) at its last node, where no other node reads an intermediate value."""
     if node.op_type != "Mul":
         return None
     for activated, up in (node.input, node.input[::-1]):

@@ -61,13 +61,8 @@ def verify_model_folder(
     The check holds until the folder is written to; it must belong to the user that runs or installed the daemon.
 
     Args:
-        folder: The model folder.
         role: Required role of the model; None accepts any.
-        required: Files the caller is about to open.
         on_read: Called with the bytes of every block whose hash was computed.
-
-    Returns:
-        Its manifest.
 
     Raises:
         ModelFolderInvalid: The folder has no readable manifest; or a file is missing, truncated, altered, not listed, a
@@ -114,19 +109,7 @@ def write_manifest(
     """Describes the files of a folder in ``manifest.json``, which replaces an earlier one atomically.
 
     Args:
-        folder: The model folder, with all its files in place.
         name: Short name, lower case, for example ``minilm-l6``.
-        role: Role of the model.
-        licence: SPDX expression.
-        source: Origin of the weights, with revision or hash.
-        made_by: How the files were made.
-        parameters: Parameters for the code that opens the folder.
-
-    Returns:
-        The manifest, verified against the folder.
-
-    Raises:
-        ModelFolderInvalid: The description or the folder would not pass ``verify_model_folder``.
     """
     files = {path: _measure(folder, path) for path, _ in sorted(_plain_files(folder)) if path != MANIFEST_NAME}
     content = render_manifest(

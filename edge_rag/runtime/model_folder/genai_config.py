@@ -117,13 +117,8 @@ class GenaiDecoder:
     """The decoder of a ``genai_config.json``.
 
     Attributes:
-        graph: Name of its graph, a file of the same folder.
-        vocabulary_size: Token ids are below this.
         context_length: Positions are below this, tokens.
         end_tokens: Token ids that end a text; may be empty.
-        layers: Attention layers.
-        kv_heads: Key and value heads of a layer.
-        head_size: Elements of a head.
     """
 
     graph: str
@@ -142,9 +137,6 @@ class GenaiDecoder:
 
 def check_genai_config(content: bytes) -> GenaiDecoder:
     """Checks a ``genai_config.json``.
-
-    Args:
-        content: The file.
 
     Raises:
         ValueError: It contains something that is not allowed; names the key.

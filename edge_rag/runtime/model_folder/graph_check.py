@@ -40,7 +40,6 @@ def check_graph(content: bytes, sizes: Mapping[str, int]) -> None:
     """Checks an ONNX file.
 
     Args:
-        content: The file.
         sizes: Bytes of each file of its folder, by path; other files must not be referenced.
 
     Raises:
@@ -163,7 +162,6 @@ def _typed_elements(tensor: TensorProto) -> int:
 
 
 def external_files(content: bytes) -> frozenset[str]:
-    """Returns the files with the external weights of a checked graph."""
     model = onnx.ModelProto.FromString(content)
     return frozenset(
         entry.value for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "location"
@@ -187,7 +185,6 @@ def check_contents(sizes: Mapping[str, int], read: Callable[[str], bytes]) -> No
 
     Args:
         sizes: Bytes of each file, by path relative to the folder.
-        read: Returns a file's content.
 
     Raises:
         ValueError: Something is not allowed; names the file and the content.

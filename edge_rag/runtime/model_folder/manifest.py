@@ -49,12 +49,7 @@ class GeneratorForm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """Expected content of a file.
-
-    Attributes:
-        sha256: Lower-case hex digest.
-        bytes: Size.
-    """
+    """Expected content of a file."""
 
     sha256: str
     bytes: int
@@ -65,12 +60,6 @@ class ModelManifest:
     """A model folder's manifest.
 
     Attributes:
-        name: Short name of the model, for people.
-        role: Role of the model.
-        licence: SPDX expression of the weights' licence.
-        source: Origin of the weights, with revision or hash.
-        made_by: How the files were made from the source.
-        parameters: Parameters for the code that opens the folder, by name.
         files: Every file of the folder but the manifest, by path relative to it, with forward slashes.
     """
 
@@ -101,7 +90,6 @@ class ModelManifest:
 
     @property
     def form_name(self) -> str:
-        """How a generator runs, ``paged`` or ``serial``; empty for other roles and unknown forms."""
         try:
             return "" if self.form is None else self.form.value
         except ModelFolderInvalid:
@@ -109,7 +97,6 @@ class ModelManifest:
 
     @property
     def serial_reason(self) -> str:
-        """Why a generator has no paged form; empty where the manifest has no reason."""
         reason = self.parameters.get("why_serial", "")
         return reason[:_LONGEST_REASON] if isinstance(reason, str) else ""
 

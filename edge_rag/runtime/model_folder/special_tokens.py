@@ -26,9 +26,6 @@ def read_special_tokens_as_text(tokenizer: Tokenizer) -> None:
     special tokens among its pieces and takes them when they score best; a BPE model may have merges that end in one.
     Such texts are divided after their first character before the model sees them; offsets and ids stay as they are.
 
-    Args:
-        tokenizer: Must not be used elsewhere.
-
     Raises:
         ModelFolderInvalid: A special token of one character is a piece of the model, so that it cannot be divided.
     """

@@ -78,7 +78,6 @@ class FittedRows:
         return weights
 
     def part(self, outputs: slice | NDArray[Any]) -> FittedRows:
-        """Returns some of the outputs."""
         return FittedRows(*(getattr(self, name)[outputs] for name in FittedRows.__slots__))
 
     @property
@@ -134,7 +133,6 @@ def fit_rows(weights: Floats, moments: Floats | None = None) -> tuple[FittedRows
 
 
 def joined(parts: Sequence[FittedRows]) -> FittedRows:
-    """Returns the outputs of several parts as those of one."""
     if len(parts) == 1:
         return parts[0]
     return FittedRows(*(np.concatenate([getattr(part, name) for part in parts]) for name in FittedRows.__slots__))
@@ -252,10 +250,8 @@ class _Group:
     """Inputs whose rounding errors are compensated among each other.
 
     Attributes:
-        inputs: Which.
         blocks: The inputs of each of their blocks, the largest first, and blocks with the largest inputs first: what is
             rounded first can be made up for by most others.
-        moments: Their mean products.
         factor: The upper triangular Cholesky factor of the inverse of the damped moments, in the order of the blocks.
     """
 
@@ -283,7 +279,6 @@ def _groups(moments: Floats) -> list[_Group]:
 
 
 def _error(difference: Floats, chances: Floats, groups: list[_Group]) -> NDArray[np.float64]:
-    """Returns the mean squared error of each output's products."""
     if not groups:
         return (np.square(difference) @ chances).astype(np.float64)
     total = np.zeros(len(difference))
@@ -324,8 +319,6 @@ def _compensated(weights: Floats, plain: FittedRows, chances: Floats, groups: li
 
 
 def _replaced(rows: FittedRows, numbers: NDArray[np.int64], others: FittedRows) -> FittedRows:
-    """Returns the outputs with some of them replaced."""
-
     def of(name: str) -> NDArray[Any]:
         values: NDArray[Any] = getattr(rows, name).copy()
         values[numbers] = getattr(others, name)

@@ -53,8 +53,6 @@ class BalancedWeights:
     precision. Factors are equal within a pair, with which rotation commutes, and powers of two, which round nothing.
 
     Args:
-        weights: The original's.
-        description: Its decoder.
         factors: Of each layer's keys, float32 [key heads, head size]; all heads alike if there are head norms.
     """
 
@@ -64,11 +62,9 @@ class BalancedWeights:
         self._factors = factors
 
     def has(self, name: str) -> bool:
-        """Whether there is a matrix or vector of that name."""
         return self._weights.has(name)
 
     def shape(self, name: str) -> tuple[int, int]:
-        """Returns the outputs and inputs of a matrix."""
         return self._weights.shape(name)
 
     def rows(self, name: str, rows: NDArray[np.int64] | slice = slice(None)) -> Floats:
@@ -78,7 +74,6 @@ class BalancedWeights:
         return found if factors is None else found * factors[rows, None]
 
     def vector(self, name: str) -> Floats:
-        """Returns a vector."""
         found = self._weights.vector(name)
         norms = self._description.head_norms
         if norms != name.endswith("_norm"):
@@ -87,7 +82,6 @@ class BalancedWeights:
         return found if factors is None else found * factors[: found.size]
 
     def _of(self, name: str) -> Floats | None:
-        """Returns the factors of the outputs of a matrix."""
         number, _, part = name.partition(".")
         if part not in ("query", "key") or int(number) not in self._factors:
             return None
@@ -103,8 +97,6 @@ def key_factors(
     """Returns the factors that make the rotary pairs of each layer's keys equally large on texts.
 
     Args:
-        description: The decoder.
-        weights: Its weights.
         texts: Token ids, at least one each.
     """
     factors: dict[int, Floats] = {}
@@ -135,25 +127,14 @@ def _balanced(description: DecoderDescription, number: int, keys: list[Floats]) 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Matrices of the same precision.
-
-    Attributes:
-        names: Their names.
-        weights: Number of their weights.
-    """
+    """Matrices of the same precision."""
 
     names: tuple[str, ...]
     weights: int
 
 
 class FittedDecoder:
-    """A decoder's matrices in 4 bits, on the disk.
-
-    Args:
-        description: The decoder.
-        weights: Its weights.
-        folder: Where the matrices are kept; exists.
-    """
+    """A decoder's matrices in 4 bits, on the disk."""
 
     def __init__(self, description: DecoderDescription, weights: SourceWeights, folder: Path) -> None:
         self._description = description
@@ -166,7 +147,6 @@ class FittedDecoder:
 
     @property
     def units(self) -> list[Unit]:
-        """The matrices, by what has the same precision."""
         whole = ["embeddings", *(["head"] if self.weights.has("head") else [])]
         layers = range(len(self._description.layers))
         names: list[tuple[str, ...]] = [(name,) for name in whole]
@@ -181,10 +161,6 @@ class FittedDecoder:
 
         Args:
             texts: Token ids, at least one each.
-            report: Receives what is being done.
-
-        Raises:
-            ModelFolderInvalid: A tensor is damaged; names it.
         """
         layers = len(self._description.layers)
         if self.weights.has("head"):
@@ -220,7 +196,6 @@ class FittedDecoder:
         return self.frequent > 0 and name in _VOCABULARY and self.weights.has(name)
 
     def rows(self, name: str) -> FittedRows:
-        """Returns a fitted matrix."""
         with np.load(self._folder / f"{name}.npz", allow_pickle=False) as kept:
             return FittedRows(*(kept[field] for field in FittedRows.__slots__))
 
@@ -228,7 +203,6 @@ class FittedDecoder:
         """Fits a matrix and keeps it on the disk.
 
         Args:
-            name: Its name.
             moments: Mean products of pairs of its inputs; None: they are alike and independent.
         """
         outputs = self.weights.shape(name)[0]
@@ -253,7 +227,6 @@ class FittedDecoder:
 
 
 def _row_bits(inputs: int, *, wide: bool) -> int:
-    """Bits of an output of a matrix, with its scales, minima and factors."""
     blocks = -(-inputs // BLOCK)
     return inputs * 8 + blocks * 8 + 16 if wide else inputs * 4 + blocks * 16 + 32
 
@@ -279,7 +252,6 @@ class MixedWeights:
     """Implements ``DecoderWeights``: matrices in 4 bits as they were fitted, others rounded to 8.
 
     Args:
-        fitted: The decoder.
         wide: Names of the matrices of 8 bits.
     """
 
@@ -288,7 +260,6 @@ class MixedWeights:
         self._wide = wide
 
     def has(self, name: str) -> bool:
-        """Whether there is a matrix or vector of that name."""
         return self._fitted.weights.has(name)
 
     def matrix(self, name: str) -> QuantizedMatrix:
@@ -313,7 +284,6 @@ class MixedWeights:
         return beside(parts)
 
     def vector(self, name: str) -> Floats:
-        """Returns a vector."""
         return self._fitted.weights.vector(name)
 
     @property
@@ -363,14 +333,8 @@ def measured_costs(
     """Measures what the 4 bits of each kind of matrix cost, and shares it out among the layers by their errors.
 
     Args:
-        description: The decoder.
-        fitted: Its fitted matrices.
         texts: Token ids, at least one each.
         divergence: Returns how far logits on these texts are from the original's.
-        report: Receives what is being done.
-
-    Returns:
-        Estimated divergence by unit.
     """
     kinds: dict[tuple[str, ...], list[Unit]] = {}
     for unit in fitted.units:
@@ -391,7 +355,6 @@ def wide_units(units: list[Unit], costs: Mapping[tuple[str, ...], float], most: 
     """Chooses the matrices that get 8 bits: most divergence saved a byte first, until the rest costs little enough.
 
     Args:
-        units: All matrices.
         costs: Divergence by unit with 4 bits.
         most: Largest divergence of those that keep 4 bits.
 

@@ -30,15 +30,7 @@ _DIGITS: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class CompiledKey:
-    """What a compiled graph fits.
-
-    Attributes:
-        model: Identity of the model's files.
-        lowering: Version of the code that built the graphs.
-        compiler: Versions of ONNX Runtime, the provider's plugin and its compiler.
-        device: The device, or the target of a cross-compilation.
-        options: Options of the provider.
-    """
+    """What a compiled graph fits."""
 
     model: str
     lowering: str
@@ -57,27 +49,18 @@ class CompiledKey:
         }
 
     def digest(self) -> str:
-        """Returns a digest of the key, for file names."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
 class CompiledGraphs:
-    """The compiled graphs of one model for one provider. Used by one thread at a time.
-
-    Attributes:
-        folder: Their folder.
-    """
+    """The compiled graphs of one model for one provider. Used by one thread at a time."""
 
     def __init__(self, root: Path, name: str, key: CompiledKey) -> None:
         """Reads the cached graphs of a key.
 
         Args:
             root: Folder of all compiled graphs; created if missing.
-            name: Model and provider, as a file name.
             key: What the graphs must fit.
-
-        Raises:
-            StorageError: The folder cannot be created, or belongs to another user.
         """
         self.folder = root / f"{name}-{key.digest()}"
         self._name = name
@@ -112,11 +95,6 @@ class CompiledGraphs:
     def store(self, graph: str, content: bytes, values: Mapping[str, float]) -> Path:
         """Stores a graph, and then its record.
 
-        Args:
-            graph: Its name, a plain file name.
-            content: The graph.
-            values: Numbers needed to run the graphs; the same for all graphs of a key.
-
         Raises:
             StorageError: It could not be written; earlier content is unharmed.
         """
@@ -132,9 +110,6 @@ class CompiledGraphs:
 
     def remove_unverified(self) -> int:
         """Removes every file without a matching record, before the provider reads the folder itself.
-
-        Returns:
-            Number of graphs that remain.
 
         Raises:
             StorageError: A file could not be removed.
@@ -157,9 +132,6 @@ class CompiledGraphs:
 
     def record(self) -> int:
         """Records the files that the provider wrote into the folder.
-
-        Returns:
-            Number of files.
 
         Raises:
             StorageError: They could not be read, or the record could not be written.

@@ -48,7 +48,6 @@ def raise_gc_threshold() -> None:
 
 
 def trim_malloc() -> None:
-    """Collects garbage and returns free memory to the system."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

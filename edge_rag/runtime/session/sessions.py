@@ -50,8 +50,6 @@ class SessionTarget:
     """Where a session must run.
 
     Attributes:
-        provider: The execution provider.
-        options: Its options, as ONNX Runtime names them.
         whole: Whether every node must run there; otherwise at least one does, and the CPU may run the others.
     """
 
@@ -61,7 +59,6 @@ class SessionTarget:
 
     @property
     def spec(self) -> ProviderSpec:
-        """The provider's spec."""
         return SPECS[self.provider]
 
 
@@ -100,17 +97,10 @@ def open_session(
     """Opens a model on one execution provider.
 
     Args:
-        model: An ONNX file from a verified model folder, or a graph that was built in this process.
-        custom_ops: Custom-op library the graph needs.
         target: Where it must run.
-        weights: Folder of the weights that a graph from this process keeps in files.
-
-    Returns:
-        A session on the shared thread pool. Runs may be made from any thread.
 
     Raises:
         ModelError: The file is not a model this runtime can run; names the file.
-        ProviderUnavailable: The provider is missing, or does not take the graph; says why.
     """
     options, providers = _options(target)
     what = "the graph" if isinstance(model, bytes) else str(model)
@@ -136,9 +126,6 @@ def compile_graph(model: bytes, target: SessionTarget) -> bytes:
 
     Returns:
         A model that only this provider can open, without compiling it again.
-
-    Raises:
-        ProviderUnavailable: The provider is missing, or does not take the graph; says why.
     """
     options, _ = _options(target)
     try:
@@ -149,11 +136,7 @@ def compile_graph(model: bytes, target: SessionTarget) -> bytes:
 
 
 def plugin_library(target: SessionTarget) -> Path | None:
-    """Returns the library of a provider that is a plugin; None for providers built into ONNX Runtime.
-
-    Raises:
-        ProviderUnavailable: It is not installed, or not at the given path.
-    """
+    """Returns the library of a provider that is a plugin; None for providers built into ONNX Runtime."""
     plugin = target.spec.plugin
     if plugin is None:
         return None
@@ -175,11 +158,6 @@ def plugin_library(target: SessionTarget) -> Path | None:
 
 
 def check_installed(target: SessionTarget) -> None:
-    """Checks that a provider is installed, before anything is prepared for it; loads nothing.
-
-    Raises:
-        ProviderUnavailable: ONNX Runtime was built without it, or its plugin is missing; says what to install.
-    """
     spec = target.spec
     if plugin_library(target) is None and spec.ort_name not in ort.get_available_providers():
         requirement = spec.requirement or spec.distribution
@@ -187,11 +165,7 @@ def check_installed(target: SessionTarget) -> None:
 
 
 def compiler_identity(target: SessionTarget) -> str:
-    """Returns the versions of everything that takes part in compiling for a plugin, as far as they can be read.
-
-    Raises:
-        ProviderUnavailable: The plugin is not installed.
-    """
+    """Returns the versions of everything that takes part in compiling for a plugin, as far as they can be read."""
     plugin, library = target.spec.plugin, plugin_library(target)
     assert plugin is not None
     assert library is not None
@@ -209,11 +183,6 @@ def compiler_identity(target: SessionTarget) -> str:
 
 
 def device_identity(target: SessionTarget) -> str:
-    """Returns a text that differs between the devices that a plugin's sessions could run on.
-
-    Raises:
-        ProviderUnavailable: The plugin is missing, or found no device.
-    """
     library = plugin_library(target)
     assert library is not None
     return "; ".join(
@@ -223,14 +192,7 @@ def device_identity(target: SessionTarget) -> str:
 
 
 def check_assignment(session: ort.InferenceSession, target: SessionTarget) -> int:
-    """Checks which provider runs the nodes of a session.
-
-    Returns:
-        Number of nodes that run on the target.
-
-    Raises:
-        ProviderUnavailable: No node does; or not all do, where the target demands it.
-    """
+    """Checks which provider runs the nodes of a session."""
     name = target.spec.ort_name
     nodes: Counter[str] = Counter()
     elsewhere: Counter[str] = Counter()
@@ -247,13 +209,6 @@ def check_assignment(session: ort.InferenceSession, target: SessionTarget) -> in
 
 
 def provider_failure(error: Exception, target: SessionTarget, what: str) -> ProviderUnavailable:
-    """Translates an error of ONNX Runtime from opening or running a session.
-
-    Args:
-        error: The error.
-        target: Where the session was to run.
-        what: The graph, for people.
-    """
     if "fallback to CPU EP has been explicitly disabled" in str(error):
         return _unavailable(
             target, f"it does not take all of {what}; it may lack an operator, or support it only with fixed shapes"
@@ -310,7 +265,6 @@ class EncoderArena:
         return self._options
 
     def keep(self, keep: bool) -> None:
-        """Sets whether memory is kept, from the next run on."""
         if keep:
             self._options = None
             return

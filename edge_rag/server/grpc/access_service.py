@@ -9,24 +9,20 @@ from edge_rag.wire.admin import identity_to_message
 
 
 class AccessService(access_pb2_grpc.AccessServicer):
-    """Returns the caller's identity, and pairs new clients.
-
-    Args:
-        calls: Opens call contexts.
-    """
+    """Returns the caller's identity, and pairs new clients."""
 
     def __init__(self, calls: GrpcCalls) -> None:
         self._calls = calls
 
     @serves(WHO_AM_I)
-    async def WhoAmI(  # noqa: N802, D102 - named and described by the proto
+    async def WhoAmI(  # noqa: N802 - named and described by the proto
         self, request: access_pb2.WhoAmIRequest, context: ServicerContext
     ) -> access_pb2.WhoAmIResponse:
         async with self._calls.handle(context) as call:
             return identity_to_message(call.identity)
 
     @serves(PAIR)
-    async def Pair(  # noqa: N802, D102 - named and described by the proto
+    async def Pair(  # noqa: N802 - named and described by the proto
         self, request: access_pb2.PairRequest, context: ServicerContext
     ) -> access_pb2.PairResponse:
         async with self._calls.handle(context) as call:

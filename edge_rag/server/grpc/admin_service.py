@@ -16,24 +16,20 @@ from edge_rag.wire import status as status_messages
 
 
 class AdminService(admin_pb2_grpc.AdminServicer):
-    """Status, audit log, usage, models, indexes and backup, for operators.
-
-    Args:
-        calls: Opens call contexts.
-    """
+    """Status, audit log, usage, models, indexes and backup, for operators."""
 
     def __init__(self, calls: GrpcCalls) -> None:
         self._calls = calls
 
     @serves(status.GET_STATUS)
-    async def GetStatus(  # noqa: N802, D102 - named and described by the proto
+    async def GetStatus(  # noqa: N802 - named and described by the proto
         self, request: admin_pb2.GetStatusRequest, context: ServicerContext
     ) -> admin_pb2.GetStatusResponse:
         async with self._calls.handle(context) as call:
             return status_messages.status_to_message(await status.get_status(call))
 
     @serves(status.WATCH_STATUS)
-    async def WatchStatus(  # noqa: N802, D102 - named and described by the proto
+    async def WatchStatus(  # noqa: N802 - named and described by the proto
         self, request: admin_pb2.WatchStatusRequest, context: ServicerContext
     ) -> AsyncIterator[admin_pb2.WatchStatusResponse]:
         async with self._calls.handle(context) as call:
@@ -42,7 +38,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                     yield admin_pb2.WatchStatusResponse(status=status_messages.status_to_message(report))
 
     @serves(status.LIST_AUDIT_EVENTS)
-    async def ListAuditEvents(  # noqa: N802, D102 - named and described by the proto
+    async def ListAuditEvents(  # noqa: N802 - named and described by the proto
         self, request: admin_pb2.ListAuditEventsRequest, context: ServicerContext
     ) -> AsyncIterator[admin_pb2.ListAuditEventsResponse]:
         async with self._calls.handle(context) as call:
@@ -53,14 +49,14 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                         yield response
 
     @serves(status.GET_USAGE)
-    async def GetUsage(  # noqa: N802, D102 - named and described by the proto
+    async def GetUsage(  # noqa: N802 - named and described by the proto
         self, request: admin_pb2.GetUsageRequest, context: ServicerContext
     ) -> admin_pb2.GetUsageResponse:
         async with self._calls.handle(context) as call:
             return admin_messages.usage_to_message(status.usage(call))
 
     @serves(status.USE_MODEL)
-    async def UseModel(  # noqa: N802, D102 - named and described by the proto
+    async def UseModel(  # noqa: N802 - named and described by the proto
         self, request: admin_pb2.UseModelRequest, context: ServicerContext
     ) -> admin_pb2.UseModelResponse:
         async with self._calls.handle(context) as call:
@@ -68,7 +64,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             return admin_pb2.UseModelResponse(model=status_messages.model_to_message(model))
 
     @serves(collections.MOVE_INDEX)
-    async def MoveIndex(  # noqa: N802, D102 - named and described by the proto
+    async def MoveIndex(  # noqa: N802 - named and described by the proto
         self, request: admin_pb2.MoveIndexRequest, context: ServicerContext
     ) -> admin_pb2.MoveIndexResponse:
         async with self._calls.handle(context) as call:
@@ -76,7 +72,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             return admin_pb2.MoveIndexResponse(index=status_messages.index_to_message(moved))
 
     @serves(status.BACKUP)
-    async def Backup(  # noqa: N802, D102 - named and described by the proto
+    async def Backup(  # noqa: N802 - named and described by the proto
         self, request: admin_pb2.BackupRequest, context: ServicerContext
     ) -> AsyncIterator[admin_pb2.BackupResponse]:
         async with self._calls.handle(context) as call:

@@ -44,8 +44,6 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def serves(operation: Operation) -> Callable[[_Method], _Method]:
-    """Declares the operation of a servicer's method, which the interceptor admits its calls by."""
-
     def declare(method: _Method) -> _Method:
         cast(Any, method).operation = operation
         return method
@@ -58,9 +56,6 @@ class AdmittedCall:
     """What the interceptor knows of a call before its request is read.
 
     Attributes:
-        operation: What the caller wants.
-        credentials: The caller's credentials.
-        metadata: Metadata of the call.
         identity: The caller; None if it is not identified.
     """
 
@@ -75,11 +70,7 @@ ADMITTED: Final[ContextVar[AdmittedCall]] = ContextVar("admitted call")
 
 
 class GrpcCalls:
-    """Opens a call context for a gRPC call.
-
-    Args:
-        calls: The call context.
-    """
+    """Opens a call context for a gRPC call."""
 
     def __init__(self, calls: CallContext) -> None:
         self._calls = calls
@@ -89,12 +80,8 @@ class GrpcCalls:
         """Runs the body of a call that the interceptor admitted.
 
         Args:
-            context: The call.
             request_id: Id from the request message; empty for the one from the metadata, if any.
             question: The question that it asks, if it is one.
-
-        Raises:
-            CallFailed: The call is refused, or its body raised an error; the interceptor sends the status.
         """
         admitted = ADMITTED.get()
         request = CallRequest(
@@ -111,13 +98,11 @@ class GrpcCalls:
 
 
 def grpc_status(failed: CallFailed) -> GrpcStatus:
-    """Returns status, message and trailing metadata of a failed call."""
     trailers = ((REQUEST_ID, failed.request_id), *pushback(failed.retry_after_s))
     return _status(failed.code), failed.message, trailers
 
 
 def error_status(error: errors.EdgeRagError) -> GrpcStatus:
-    """Returns status, message and trailing metadata of an error outside a call context."""
     return STATUS[type(error)], str(error), pushback(retry_after_s(error))
 
 

@@ -10,17 +10,13 @@ from edge_rag.wire import collections as messages
 
 
 class CollectionsService(collections_pb2_grpc.CollectionsServicer):
-    """Creates, describes, changes and removes collections.
-
-    Args:
-        calls: Opens call contexts.
-    """
+    """Creates, describes, changes and removes collections."""
 
     def __init__(self, calls: GrpcCalls) -> None:
         self._calls = calls
 
     @serves(collections.CREATE_COLLECTION)
-    async def Create(  # noqa: N802, D102 - named and described by the proto
+    async def Create(  # noqa: N802 - named and described by the proto
         self, request: collections_pb2.CreateCollectionRequest, context: ServicerContext
     ) -> collections_pb2.CreateCollectionResponse:
         async with self._calls.handle(context) as call:
@@ -29,7 +25,7 @@ class CollectionsService(collections_pb2_grpc.CollectionsServicer):
             return collections_pb2.CreateCollectionResponse(collection=messages.collection_to_message(created))
 
     @serves(collections.GET_COLLECTION)
-    async def Get(  # noqa: N802, D102 - named and described by the proto
+    async def Get(  # noqa: N802 - named and described by the proto
         self, request: collections_pb2.GetCollectionRequest, context: ServicerContext
     ) -> collections_pb2.GetCollectionResponse:
         async with self._calls.handle(context) as call:
@@ -37,7 +33,7 @@ class CollectionsService(collections_pb2_grpc.CollectionsServicer):
             return collections_pb2.GetCollectionResponse(collection=messages.collection_to_message(found))
 
     @serves(collections.LIST_COLLECTIONS)
-    async def List(  # noqa: N802, D102 - named and described by the proto
+    async def List(  # noqa: N802 - named and described by the proto
         self, request: collections_pb2.ListCollectionsRequest, context: ServicerContext
     ) -> collections_pb2.ListCollectionsResponse:
         async with self._calls.handle(context) as call:
@@ -45,7 +41,7 @@ class CollectionsService(collections_pb2_grpc.CollectionsServicer):
             return collections_pb2.ListCollectionsResponse(collections=messages.collections_to_messages(found))
 
     @serves(collections.UPDATE_COLLECTION)
-    async def Update(  # noqa: N802, D102 - named and described by the proto
+    async def Update(  # noqa: N802 - named and described by the proto
         self, request: collections_pb2.UpdateCollectionRequest, context: ServicerContext
     ) -> collections_pb2.UpdateCollectionResponse:
         async with self._calls.handle(context) as call:
@@ -54,7 +50,7 @@ class CollectionsService(collections_pb2_grpc.CollectionsServicer):
             return collections_pb2.UpdateCollectionResponse(collection=messages.collection_to_message(updated))
 
     @serves(collections.DELETE_COLLECTION)
-    async def Delete(  # noqa: N802, D102 - named and described by the proto
+    async def Delete(  # noqa: N802 - named and described by the proto
         self, request: collections_pb2.DeleteCollectionRequest, context: ServicerContext
     ) -> collections_pb2.DeleteCollectionResponse:
         async with self._calls.handle(context) as call:

@@ -21,17 +21,13 @@ from edge_rag.wire.metadata import parse_metadata
 
 
 class DocumentsService(documents_pb2_grpc.DocumentsServicer):
-    """Ingests, reads and removes documents, directly or as jobs.
-
-    Args:
-        calls: Opens call contexts.
-    """
+    """Ingests, reads and removes documents, directly or as jobs."""
 
     def __init__(self, calls: GrpcCalls) -> None:
         self._calls = calls
 
     @serves(documents.INGEST)
-    async def Ingest(  # noqa: N802, D102 - named and described by the proto
+    async def Ingest(  # noqa: N802 - named and described by the proto
         self, request_iterator: AsyncIterator[documents_pb2.IngestRequest], context: ServicerContext
     ) -> documents_pb2.IngestResponse:
         async with self._calls.handle(context) as call:
@@ -49,7 +45,7 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
             return documents_pb2.IngestResponse(outcomes=taken)
 
     @serves(jobs.START_INGEST)
-    async def StartIngest(  # noqa: N802, D102 - named and described by the proto
+    async def StartIngest(  # noqa: N802 - named and described by the proto
         self, request_iterator: AsyncIterator[documents_pb2.IngestRequest], context: ServicerContext
     ) -> AsyncIterator[documents_pb2.StartIngestResponse]:
         async with self._calls.handle(context) as call:
@@ -59,7 +55,7 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
                     yield _start_response(event)
 
     @serves(jobs.WATCH_JOB)
-    async def WatchJob(  # noqa: N802, D102 - named and described by the proto
+    async def WatchJob(  # noqa: N802 - named and described by the proto
         self, request: documents_pb2.WatchJobRequest, context: ServicerContext
     ) -> AsyncIterator[documents_pb2.WatchJobResponse]:
         async with self._calls.handle(context) as call:
@@ -68,7 +64,7 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
                     yield job_messages.job_page_to_message(page)
 
     @serves(jobs.LIST_JOBS)
-    async def ListJobs(  # noqa: N802, D102 - named and described by the proto
+    async def ListJobs(  # noqa: N802 - named and described by the proto
         self, request: documents_pb2.ListJobsRequest, context: ServicerContext
     ) -> documents_pb2.ListJobsResponse:
         async with self._calls.handle(context) as call:
@@ -76,7 +72,7 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
             return documents_pb2.ListJobsResponse(jobs=fitting(map(job_messages.job_to_message, latest), size_of))
 
     @serves(jobs.CANCEL_JOB)
-    async def CancelJob(  # noqa: N802, D102 - named and described by the proto
+    async def CancelJob(  # noqa: N802 - named and described by the proto
         self, request: documents_pb2.CancelJobRequest, context: ServicerContext
     ) -> documents_pb2.CancelJobResponse:
         async with self._calls.handle(context) as call:
@@ -84,7 +80,7 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
             return documents_pb2.CancelJobResponse(job=job_messages.job_to_message(job))
 
     @serves(documents.GET_DOCUMENT)
-    async def Get(  # noqa: N802, D102 - named and described by the proto
+    async def Get(  # noqa: N802 - named and described by the proto
         self, request: documents_pb2.GetDocumentRequest, context: ServicerContext
     ) -> documents_pb2.GetDocumentResponse:
         async with self._calls.handle(context) as call:
@@ -97,7 +93,7 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
             )
 
     @serves(documents.LIST_DOCUMENTS)
-    async def List(  # noqa: N802, D102 - named and described by the proto
+    async def List(  # noqa: N802 - named and described by the proto
         self, request: documents_pb2.ListDocumentsRequest, context: ServicerContext
     ) -> documents_pb2.ListDocumentsResponse:
         async with self._calls.handle(context) as call:
@@ -109,7 +105,7 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
             return documents_pb2.ListDocumentsResponse(documents=sent, next_page_token=documents.page_token(last))
 
     @serves(documents.DELETE_DOCUMENT)
-    async def Delete(  # noqa: N802, D102 - named and described by the proto
+    async def Delete(  # noqa: N802 - named and described by the proto
         self, request: documents_pb2.DeleteDocumentRequest, context: ServicerContext
     ) -> documents_pb2.DeleteDocumentResponse:
         async with self._calls.handle(context) as call:

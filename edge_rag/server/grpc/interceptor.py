@@ -48,13 +48,7 @@ _DISPLACED_RETRY_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """A method of a service.
-
-    Attributes:
-        operation: What it does.
-        handler: Its handler.
-        function: The servicer's method.
-    """
+    """A method of a service."""
 
     operation: Operation
     handler: Handler
@@ -68,11 +62,7 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
     before its request is read, and ending one whose request never arrives.
 
     Args:
-        calls: Admits calls.
         slow_client_s: How long a client may leave a message unread, seconds.
-        message_bytes: Largest message received.
-        connections: Learns which connections are identified, and closes those of clients that do not read even the
-            status, or cancel too many calls.
     """
 
     def __init__(self, calls: CallContext, slow_client_s: float, message_bytes: int, connections: Connections) -> None:
@@ -82,7 +72,7 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
         self._connections = connections
         self._wrapped: dict[str, Handler] = {}
 
-    async def intercept_service(  # noqa: D102 - described by gRPC
+    async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
@@ -219,11 +209,7 @@ class _Displacing:
 
 
 class _Ending:
-    """Returns the slot of a call once its status is sent, and limits how long that takes.
-
-    Args:
-        admission: The slot.
-    """
+    """Returns the slot of a call once its status is sent, and limits how long that takes."""
 
     __slots__ = ("_release", "_timer")
 
@@ -236,7 +222,6 @@ class _Ending:
         self._timer = asyncio.get_running_loop().call_later(seconds, cut)
 
     def ended(self, _: asyncio.Task[None]) -> None:
-        """Takes the end of the call's task."""
         self._release()
         if self._timer is not None:
             self._timer.cancel()
@@ -255,7 +240,6 @@ def _set_status(context: ServicerContext, status: GrpcStatus) -> None:
 
 
 def _function(handler: Handler) -> Callable[[Any, ServicerContext], Any]:
-    """Returns the servicer's method."""
     if handler.request_streaming:
         function = handler.stream_stream if handler.response_streaming else handler.stream_unary
     else:

@@ -22,11 +22,7 @@ class CallMessages:
     all of it. An error of the decoder inside gRPC would end the call with the status UNKNOWN and a traceback.
 
     Args:
-        context: The call.
-        handler: Has the types of the messages.
-        budget: Memory for messages.
         account: Whose share of the budget they take; None if they need none.
-        message_bytes: Largest message received.
         silent_s: How long the client may take between two messages, seconds.
         slow_client_s: How long the client may leave a message unread, seconds.
     """
@@ -56,7 +52,6 @@ class CallMessages:
 
         Raises:
             CallTimeout: It took too long.
-            Overloaded: There is no memory for it.
             UndecodableMessage: It is not of the method's type.
         """
         await self._memory.reserve(self._message_bytes)
@@ -76,17 +71,10 @@ class CallMessages:
             raise UndecodableMessage from None
 
     async def requests(self) -> AsyncGenerator[Any, None]:
-        """Yields the messages of the client; see ``receive``."""
         while (message := await self.receive()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
             yield message
 
     async def send(self, response: Any) -> None:
-        """Sends a message.
-
-        Raises:
-            SlowConsumer: The client does not read what was sent before.
-            Overloaded: There is no memory for it.
-        """
         encode = self._handler.response_serializer
         data = response if encode is None else encode(response)
         del response  # while the message waits, its bytes are all that is kept
@@ -94,7 +82,6 @@ class CallMessages:
             await self._write(data)
 
     def close(self) -> None:
-        """Returns the memory of what was received."""
         self._memory.close()
 
     async def sent_first(self) -> None:

@@ -15,19 +15,14 @@ from edge_rag.wire.generation import chunk_to_message, load_to_message, parse_ge
 
 
 class GenerationService(generation_pb2_grpc.GenerationServicer):
-    """Generates answers about passages that a peer sends.
-
-    Args:
-        calls: Opens call contexts.
-        limits: Limits and defaults of requests.
-    """
+    """Generates answers about passages that a peer sends."""
 
     def __init__(self, calls: GrpcCalls, limits: RequestLimits) -> None:
         self._calls = calls
         self.limits = limits
 
     @serves(peers.GENERATE)
-    async def Generate(  # noqa: N802, D102 - named and described by the proto
+    async def Generate(  # noqa: N802 - named and described by the proto
         self, request: generation_pb2.GenerateRequest, context: ServicerContext
     ) -> AsyncIterator[generation_pb2.GenerateResponse]:
         async with self._calls.handle(context, request.request_id) as call:
@@ -41,19 +36,14 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
 
 
 class EncodingService(encoding_pb2_grpc.EncodingServicer):
-    """Embeds and reranks texts that a peer sends.
-
-    Args:
-        calls: Opens call contexts.
-        limits: Limits and defaults of requests.
-    """
+    """Embeds and reranks texts that a peer sends."""
 
     def __init__(self, calls: GrpcCalls, limits: RequestLimits) -> None:
         self._calls = calls
         self.limits = limits
 
     @serves(peers.DESCRIBE_ENCODERS)
-    async def DescribeEncoders(  # noqa: N802, D102 - named and described by the proto
+    async def DescribeEncoders(  # noqa: N802 - named and described by the proto
         self, request: encoding_pb2.DescribeEncodersRequest, context: ServicerContext
     ) -> encoding_pb2.DescribeEncodersResponse:
         async with self._calls.handle(context) as call:
@@ -63,7 +53,7 @@ class EncodingService(encoding_pb2_grpc.EncodingServicer):
             )
 
     @serves(peers.EMBED)
-    async def Embed(  # noqa: N802, D102 - named and described by the proto
+    async def Embed(  # noqa: N802 - named and described by the proto
         self, request: encoding_pb2.EmbedRequest, context: ServicerContext
     ) -> encoding_pb2.EmbedResponse:
         async with self._calls.handle(context, request.request_id) as call:
@@ -72,7 +62,7 @@ class EncodingService(encoding_pb2_grpc.EncodingServicer):
             return vectors_to_message(request.embedder, vectors.value, vectors.queue_s, vectors.compute_s)
 
     @serves(peers.RERANK)
-    async def Rerank(  # noqa: N802, D102 - named and described by the proto
+    async def Rerank(  # noqa: N802 - named and described by the proto
         self, request: encoding_pb2.RerankRequest, context: ServicerContext
     ) -> encoding_pb2.RerankResponse:
         async with self._calls.handle(context, request.request_id) as call:

@@ -13,19 +13,14 @@ from edge_rag.wire import requests as wire
 
 
 class RagService(rag_pb2_grpc.RagServicer):
-    """Answers and searches.
-
-    Args:
-        calls: Opens call contexts.
-        limits: Limits and defaults of requests.
-    """
+    """Answers and searches."""
 
     def __init__(self, calls: GrpcCalls, limits: RequestLimits) -> None:
         self._calls = calls
         self.limits = limits
 
     @serves(ASK)
-    async def Ask(  # noqa: N802, D102 - named and described by the proto
+    async def Ask(  # noqa: N802 - named and described by the proto
         self, request: rag_pb2.AskRequest, context: ServicerContext
     ) -> AsyncIterator[rag_pb2.AskResponse]:
         async with self._calls.handle(context, request.request_id, request.question) as call:
@@ -36,7 +31,7 @@ class RagService(rag_pb2_grpc.RagServicer):
                     yield messages.event_to_message(event)
 
     @serves(SEARCH)
-    async def Search(  # noqa: N802, D102 - named and described by the proto
+    async def Search(  # noqa: N802 - named and described by the proto
         self, request: rag_pb2.SearchRequest, context: ServicerContext
     ) -> rag_pb2.SearchResponse:
         async with self._calls.handle(context, request.request_id, request.query) as call:

@@ -62,9 +62,6 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     ``writes`` is a name of its own: it is not served where the library is in recovery mode. The library's servicer lets
     all watchers share a lock, aborts for unknown services, and lacks ``List``.
-
-    Args:
-        services: Full names of the services.
     """
 
     def __init__(self, services: tuple[str, ...]) -> None:
@@ -72,12 +69,6 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._changed = asyncio.Event()
 
     def set_all(self, state: health_pb2.HealthCheckResponse.ServingStatus.ValueType, *, but: str | None = None) -> None:
-        """Sets the status of all services, and reports it to watching clients.
-
-        Args:
-            state: The status.
-            but: Name of a service whose status stays as it is.
-        """
         self._states |= {service: state for service in self._states if service != but}
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -86,7 +77,6 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     async def Check(  # noqa: N802 - named by the proto
         self, request: health_pb2.HealthCheckRequest, context: ServicerContext
     ) -> health_pb2.HealthCheckResponse:
-        """Returns the status of a service."""
         if request.service not in self._states:
             raise NotFound("the service is not known")
         return health_pb2.HealthCheckResponse(status=self._states[request.service])
@@ -109,7 +99,6 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     async def List(  # noqa: N802 - named by the proto
         self, request: health_pb2.HealthListRequest, context: ServicerContext
     ) -> health_pb2.HealthListResponse:
-        """Returns the status of all services."""
         statuses = {name: health_pb2.HealthCheckResponse(status=state) for name, state in self._states.items()}
         return health_pb2.HealthListResponse(statuses=statuses)
 
@@ -121,7 +110,6 @@ class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc
     async def ServerReflectionInfo(  # noqa: N802 - named by the proto
         self, request_iterator: AsyncIterator[Any], context: ServicerContext
     ) -> AsyncIterator[Any]:
-        """Describes services and messages."""
         async with aclosing(super().ServerReflectionInfo(request_iterator, context)) as responses:
             async for response in responses:
                 yield response
@@ -145,12 +133,7 @@ class GrpcServer:
     """Serves the services, standard health checks and reflection.
 
     Args:
-        listeners: Listening addresses.
-        calls: The call context.
-        limits: Limits and defaults of requests.
         slow_client_s: How long a client may leave a message unread, seconds.
-        transport: Limits of messages and connections.
-        connections: The connections of all transports.
     """
 
     def __init__(
@@ -190,9 +173,6 @@ class GrpcServer:
 
         Returns:
             The bound addresses with their ports; the first is the main one.
-
-        Raises:
-            ConfigurationError: An address cannot be bound, or the certificate is unusable.
         """
         listeners = self._listeners
         bound = [self._bind(listeners.main, self._certificates)]
@@ -207,15 +187,9 @@ class GrpcServer:
         return tuple(bound)
 
     async def serving(self, *, writes: bool = True) -> None:
-        """Sets the health status SERVING.
-
-        Args:
-            writes: Whether the library can be changed; else the health status of ``writes`` stays NOT_SERVING.
-        """
         self._health.set_all(health_pb2.HealthCheckResponse.SERVING, but=None if writes else WRITES)
 
     async def draining(self) -> None:
-        """Sets the health status NOT_SERVING."""
         self._health.set_all(health_pb2.HealthCheckResponse.NOT_SERVING)
 
     async def stop(self, grace_s: float) -> None:
@@ -230,11 +204,7 @@ class GrpcServer:
         """Applies other limits to later requests, and other certificates to new connections.
 
         Args:
-            limits: Limits and defaults of requests.
             tls: The TLS options; ignored unless the server was started with TLS.
-
-        Raises:
-            ConfigurationError: The certificates are unusable; nothing changes.
         """
         if tls is not None and self._certificates is not None:
             self._certificates.replace(tls.files)
@@ -270,12 +240,6 @@ class GrpcServer:
 
 
 def _credentials(certificates: CertificateFiles) -> grpc.ServerCredentials:
-    """Returns credentials for a port: a handshake after a change of the files uses the new ones.
-
-    Raises:
-        ConfigurationError: The files are unusable.
-    """
-
     def reload() -> grpc.ServerCertificateConfiguration | None:
         changed = certificates.changed()
         return None if changed is None else _configuration(changed)

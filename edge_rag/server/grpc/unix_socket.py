@@ -24,14 +24,7 @@ _PRIVATE: Final = 0o177
 
 
 class UnixSocket:
-    """Holds the path of a Unix socket until it is released or the process ends.
-
-    Args:
-        path: The path.
-
-    Raises:
-        ConfigurationError: Another process listens there, something else lies there, or the folder cannot be used.
-    """
+    """Holds the path of a Unix socket until it is released or the process ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -58,11 +51,7 @@ class UnixSocket:
         """Has a server listen on the path.
 
         Args:
-            add_port: Binds an address.
             private: Whether only the owner of the socket may connect; otherwise the process's umask decides.
-
-        Raises:
-            RuntimeError: It could not be bound.
         """
         before = os.umask(_PRIVATE) if private else None
         try:
@@ -72,7 +61,6 @@ class UnixSocket:
                 os.umask(before)
 
     def release(self) -> None:
-        """Releases the path; the server that listened there has removed its socket. Idempotent."""
         if self._lock >= 0:
             self._lock_path.unlink(missing_ok=True)
             os.close(self._lock)

@@ -63,14 +63,7 @@ class HttpCalls:
     """Serves calls over HTTP by the call context that all transports share.
 
     Args:
-        calls: The call context.
-        limits: Bounds of requests and responses.
-        requests: Limits and defaults of what requests ask for.
-        connections: Learns which connections are identified and which calls are cancelled.
         console: The console; None if it is not served.
-
-    Attributes:
-        requests: As given; others apply to later requests.
     """
 
     def __init__(
@@ -88,14 +81,7 @@ class HttpCalls:
         self._console = console
 
     async def serve(self, route: AnyRoute, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves a request.
-
-        Args:
-            route: Its route.
-            scope: ASGI scope of the request.
-            receive: Receives the request.
-            send: Sends the response.
-        """
+        """Serves a request."""
         if scope["client"] is None:  # it closed the connection before its request was looked at
             return
         exchange = Exchange(scope, receive, send, self._limits, self.requests)
@@ -114,11 +100,7 @@ class HttpCalls:
             exchange.connection.abort()
 
     async def delay(self, peer: str) -> None:
-        """Counts a request without identity, and waits before it is refused if its network makes many.
-
-        Args:
-            peer: gRPC's name of the peer.
-        """
+        """Counts a request without identity, and waits before it is refused if its network makes many."""
         if self._connections.call_refused(peer):
             await asyncio.sleep(REFUSAL_DELAY_S)
 

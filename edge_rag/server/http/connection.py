@@ -39,14 +39,7 @@ _BEFORE_RESPONSE: Final = (h11.IDLE, h11.SEND_RESPONSE)
 
 
 class RequestParser(h11.Connection):
-    """h11's parser, without what it forgives.
-
-    Args:
-        head_bytes: Largest head of a request.
-
-    Attributes:
-        refusal: Why a request was refused, for the client.
-    """
+    """h11's parser, without what it forgives."""
 
     def __init__(self, head_bytes: int) -> None:
         super().__init__(h11.SERVER, head_bytes)

@@ -120,7 +120,6 @@ class Representation:
 
     @classmethod
     def of(cls, body: bytes, media_type: str, headers: Mapping[str, str]) -> Representation:
-        """Returns the representation of a file."""
         tag = f'"{hashlib.sha256(body).hexdigest()[:_HASH_DIGITS]}"'
         return cls(body, gzip.compress(body, 9, mtime=0), media_type, headers, tag)
 
@@ -133,9 +132,6 @@ class Console:
         page: The page: HTML with placeholders. ``{{style}}`` is the basic style sheet, ``{{base}}`` where the files
             are, ``{{lang}}`` the language, ``{{version}}`` the daemon's version, ``{{t:section.key}}`` a text,
             ``{{modules:folder}}`` links that have a browser load the modules of a folder early.
-
-    Raises:
-        ConfigurationError: A placeholder or a media type is not known.
     """
 
     def __init__(self, files: Mapping[str, bytes], page: str) -> None:
@@ -194,11 +190,7 @@ class Console:
         return self._files.get(path)
 
     async def answer(self, exchange: Exchange) -> None:
-        """Answers a request of one of the routes.
-
-        Raises:
-            SlowConsumer: The client does not read the response.
-        """
+        """Answers a request of one of the routes."""
         exchange.ignore_body()
         if "hash" not in exchange.path:
             found: Representation | None = self.page(exchange.headers.get("accept-language", ""))
@@ -222,7 +214,6 @@ def preferred_language(accepted: str, available: tuple[str, ...]) -> str:
     """Returns the language that a header ``Accept-Language`` prefers (RFC 9110, section 12.5.4).
 
     Args:
-        accepted: The header.
         available: ISO 639-1 codes.
 
     Returns:
@@ -240,7 +231,6 @@ def preferred_language(accepted: str, available: tuple[str, ...]) -> str:
 
 
 def accepts_gzip(accepted: str) -> bool:
-    """Returns whether a header ``Accept-Encoding`` accepts gzip."""
     for each in accepted.lower().split(","):
         coding, *parameters = (part.strip() for part in each.split(";"))
         if coding == "gzip":
@@ -249,7 +239,6 @@ def accepts_gzip(accepted: str) -> bool:
 
 
 def _preloads(files: Mapping[str, bytes], base: str) -> dict[str, str]:
-    """Returns, by ``modules:FOLDER``, links to a folder's modules, which are loaded after what has no low priority."""
     links: dict[str, str] = {}
     for path in sorted(files):
         if path.endswith(".js"):

@@ -31,13 +31,9 @@ _OTHER_SITES: Final = ("cross-site", "same-site")
 class BrowserSession:
     """The session of a browser: a cookie that holds its token. The box keeps nothing of it.
 
-    Args:
-        cookies: The headers ``Cookie`` of the request.
-
     Attributes:
         token: The token; None without a session.
         is_paired: Whether the token was made for this browser alone, by a pairing code.
-        headers: Headers of the response.
     """
 
     def __init__(self, cookies: Sequence[str]) -> None:
@@ -58,7 +54,6 @@ class BrowserSession:
         self._set((_PAIRED if is_paired else "") + token, max(0, min(left_s, SESSION_S)))
 
     def end(self) -> None:
-        """Ends the session."""
         self._set("", 0)
 
     def _set(self, value: str, seconds: int) -> None:
@@ -84,7 +79,6 @@ class TrustedProxies:
 
         Args:
             host: Address of the other end of the connection; an IPv4 address may be mapped (``::ffff:192.0.2.7``).
-            headers: Headers of the request.
         """
         names = headers.getlist(self.header) if self.networks else []
         if not any(names):
@@ -100,10 +94,7 @@ def is_of_another_site(method: str, headers: Mapping[str, str], has_cookie: bool
     """Returns whether a page of another site may have made a request, to which the browser added who the user is.
 
     Args:
-        method: HTTP method.
         headers: Headers of the request; ``Origin`` is the box's own where there is one.
-        has_cookie: Whether the cookie says who the user is. Browsers, which alone have it, send ``Origin`` with each
-            request that changes anything.
     """
     changes = method not in _SAFE_METHODS
     if headers.get("sec-fetch-site") in _OTHER_SITES and (changes or headers.get("sec-fetch-mode") != "navigate"):

@@ -154,7 +154,6 @@ def _url(base_url: str, document_id: str, path: str, query: dict[str, Any]) -> s
 
 
 def _document(exchange: Exchange) -> tuple[str, str]:
-    """Returns the document, by id or by name, and its collection."""
     name = parse_document_name("document", exchange.path["document"])
     return name, parse_collection(exchange.query.get("collection", ""))
 

@@ -123,24 +123,7 @@ class Connection(Protocol):
 
 
 class Exchange:
-    """A request and its response.
-
-    Args:
-        scope: ASGI scope of the request.
-        receive: Receives the request.
-        send: Sends the response.
-        limits: Bounds.
-        requests: Limits and defaults of what a request asks for.
-
-    Attributes:
-        requests: As given.
-        headers: Headers of the request.
-        query: Parameters of the query string.
-        path: Parameters of the path, by name.
-        body: The body, once ``read`` has returned.
-        parsed: What ``HttpRoute.operation_of`` made of the body, for the rest of its route.
-        session: The session of the browser.
-    """
+    """A request and its response."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: HttpLimits, requests: RequestLimits) -> None:
         self.requests = requests
@@ -166,7 +149,6 @@ class Exchange:
 
     @property
     def connection(self) -> Connection:
-        """The connection."""
         connection: Connection = self._scope["state"]["connection"]
         return connection
 
@@ -182,7 +164,6 @@ class Exchange:
 
     @property
     def request_id(self) -> str:
-        """Id that the client chose; empty for none."""
         chosen: str = self.headers.get("x-request-id", "")
         return chosen
 
@@ -245,7 +226,6 @@ class Exchange:
         Raises:
             InvalidRequest: It is too large, or not JSON by its media type.
             CallTimeout: It takes too long.
-            Overloaded: There is no memory for it.
         """
         self.memory = memory
         length = self.headers.get("content-length")
@@ -276,11 +256,6 @@ class Exchange:
         memory.received(len(body))
 
     async def begin_stream(self, memory: CallMemory) -> None:
-        """Prepares ``pieces``; ``memory`` holds what they take.
-
-        Raises:
-            Overloaded: There is no memory for them.
-        """
         self.memory = memory
         self._discarded = _DISCARDED_STREAM_BYTES, _DISCARD_STREAM_S
         if self._has_body:
@@ -293,11 +268,7 @@ class Exchange:
 
         What has come of a body that does not end is yielded, too. If its client is gone, the call is cancelled.
 
-        Args:
-            most_bytes: Largest body.
-
         Raises:
-            DocumentTooLarge: It is larger.
             CallTimeout: It comes too slowly.
         """
         length = self.headers.get("content-length", "")
@@ -333,7 +304,6 @@ class Exchange:
         self._end_of_body()
 
     async def until_gone(self) -> None:
-        """Returns when the client has closed the connection."""
         await self._watched.wait()
         while not self._is_gone:
             self._is_gone = (await self._receive())["type"] == "http.disconnect"
@@ -348,12 +318,6 @@ class Exchange:
         self._watched.set()
 
     async def respond(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> None:
-        """Sends a whole response.
-
-        Raises:
-            SlowConsumer: The client does not read it.
-            Overloaded: There is no memory for it.
-        """
         if self.memory is None:
             await self._respond(status, body, media_type, headers)
             return
@@ -372,14 +336,12 @@ class Exchange:
         await self.finish()
 
     async def respond_json(self, call: Call, value: Mapping[str, Any], status: int = 200) -> None:
-        """Sends a JSON object as a whole response; errors as for ``respond``."""
         await self.respond(status, json.dumps(value, ensure_ascii=False).encode(), JSON, id_header(call))
 
     async def start_events(self, call: Call, failure: Callable[[Mapping[str, Any]], bytes] | None = None) -> None:
         """Sends the head of a stream of events; ``event_line`` makes each of them.
 
         Args:
-            call: The call.
             failure: Returns the end of a stream whose call fails, of its ``error_object``; None for a line with that.
         """
         self._failure = failure or self._failure
@@ -403,30 +365,18 @@ class Exchange:
         await self._write({"type": "http.response.start", "status": status, "headers": head})
 
     async def write(self, data: bytes) -> None:
-        """Sends a part of the body, once the client has read most of what was sent before.
-
-        Raises:
-            SlowConsumer: The client does not read.
-        """
         await self._write({"type": "http.response.body", "body": data, "more_body": True})
 
     async def write_all(self, data: bytes) -> None:
-        """Sends a larger part of the body, piece by piece; errors as for ``write``."""
         for begin in range(0, len(data), _PIECE_BYTES):
             await self.write(data[begin : begin + _PIECE_BYTES])
 
     async def finish(self) -> None:
-        """Ends the response."""
         self.finished = True
         await self._write({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def fail(self, failed: CallFailed, status: int, value: Mapping[str, Any]) -> None:
         """Sends the failure of a call: as a response, or within a stream that has begun, as the end of it.
-
-        Args:
-            failed: The failure.
-            status: HTTP status of the response.
-            value: JSON of the response.
 
         Raises:
             SlowConsumer: The client does not read it, or a part of a response that is no stream of events was sent,
@@ -499,12 +449,10 @@ _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9
 
 
 def http_status(failed: CallFailed) -> int:
-    """Returns the HTTP status of a failed call."""
     return _STATUS_OF_REASON.get(failed.reason) or HTTP_STATUS[failed.code]
 
 
 def error_object(failed: CallFailed) -> dict[str, Any]:
-    """Returns a failed call as OpenAI's clients read errors."""
     status = http_status(failed)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     code = re.sub(r"(?<!^)(?=[A-Z])", "_", failed.reason).lower() or failed.code.name.lower()
@@ -512,12 +460,10 @@ def error_object(failed: CallFailed) -> dict[str, Any]:
 
 
 def openai_failure(exchange: Exchange, failed: CallFailed) -> tuple[int, dict[str, Any]]:
-    """Returns the status and the body that tell a failure as OpenAI's clients read it."""
     return http_status(failed), {"error": error_object(failed)}
 
 
 def error_headers(failed: CallFailed) -> dict[str, str]:
-    """Returns the headers of a failed call: its id, and whether and when to retry."""
     headers = {"x-request-id": failed.request_id, "x-should-retry": str(failed.code in _RETRIED).lower()}
     if failed.retry_after_s is not None:
         headers["retry-after-ms"] = str(round(failed.retry_after_s * 1000))
@@ -527,7 +473,6 @@ def error_headers(failed: CallFailed) -> dict[str, str]:
 
 
 def id_header(call: Call) -> dict[str, str]:
-    """Returns the header that tells a call's id."""
     return {"x-request-id": call.request_id}
 
 

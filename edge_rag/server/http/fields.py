@@ -49,8 +49,6 @@ def typed(value: Mapping[str, Any], name: str, kind: type[_T], prefix: str = "")
     """Returns a field; None if it is absent or null. A whole number is a float too, and a boolean is no number.
 
     Args:
-        value: The object.
-        name: Name of the field.
         kind: ``str``, ``bool``, ``int``, ``float``, ``dict`` or ``list``.
         prefix: Name of the object in errors; empty for the body.
 

@@ -59,7 +59,6 @@ class McpEndpoint:
         self._running: dict[_Key, Callable[[], None]] = {}
 
     def route(self) -> HttpRoute:
-        """Returns its route."""
         return HttpRoute("POST", "/mcp", MCP, self._serve, _question, operation_of=_operation, failure=_failure)
 
     async def _serve(self, call: Call, exchange: Exchange) -> None:

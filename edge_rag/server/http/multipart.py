@@ -49,15 +49,7 @@ class _PartEnd:
 
 
 class MultipartForm:
-    """A form that is being received.
-
-    Args:
-        content_type: Header of the request.
-        body: Its body in pieces.
-
-    Raises:
-        InvalidRequest: The header does not announce a form.
-    """
+    """A form that is being received."""
 
     def __init__(self, content_type: str, body: AsyncGenerator[bytes, None]) -> None:
         media_type, options = parse_options_header(content_type)
@@ -106,11 +98,7 @@ class MultipartForm:
                         raise InvalidRequest(event.name[:256], "is not supported; leave it out")
 
     async def content(self) -> AsyncIterator[bytes]:
-        """Yields the bytes of the part at hand.
-
-        Raises:
-            InvalidRequest: The body is not a form, or ends within the part.
-        """
+        """Yields the bytes of the part at hand."""
         while self._in_part:
             event = await self._next()
             if isinstance(event, bytes):
@@ -122,9 +110,6 @@ class MultipartForm:
 
     async def text(self, name: str) -> str:
         """Returns the bytes of the part at hand as text.
-
-        Args:
-            name: Name of the field in errors.
 
         Raises:
             InvalidRequest: It is too long or not UTF-8, or the body is not a form.

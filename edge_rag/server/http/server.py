@@ -60,11 +60,6 @@ class HttpServer:
     """Serves the routes.
 
     Args:
-        listener: Listening address and its TLS.
-        calls: The call context.
-        requests: Limits and defaults of requests.
-        limits: Bounds of requests and responses.
-        connections: The connections of all transports.
         most_connections: Connections accepted at once; for the last one, the oldest without an authenticated call is
             closed.
         console: The console; None if it is not served.
@@ -207,11 +202,7 @@ class HttpServer:
         """Applies other limits to later requests, and other certificates to new connections.
 
         Args:
-            limits: Limits and defaults of requests.
             tls: The TLS options; ignored unless the server was started with TLS.
-
-        Raises:
-            ConfigurationError: The certificates are unusable; nothing changes.
         """
         if tls is not None and self._certificates is not None:
             self._certificates.replace(tls.files)
@@ -286,11 +277,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _server_context(certificates: CertificateFiles) -> ssl.SSLContext:
-    """Returns a TLS context of which each handshake uses the present certificates.
-
-    Raises:
-        ConfigurationError: The certificates are unusable.
-    """
+    """Returns a TLS context of which each handshake uses the present certificates."""
     SSLProtocol.max_size = _TLS_READ_BYTES
     current = _context(certificates.first())
 

@@ -69,7 +69,6 @@ async def create_upload(call: Call, exchange: Exchange) -> None:
 
 
 async def get_upload(call: Call, exchange: Exchange) -> None:
-    """Tells how far an upload is; whoever sends it now is ended."""
     if await _check_version(call, exchange):
         file = await files.settle(call, exchange.path["upload"])
         await _respond(call, exchange, 200, file, {"upload-length": str(file.about.size_bytes)})
@@ -92,14 +91,12 @@ async def continue_upload(call: Call, exchange: Exchange) -> None:
 
 
 async def delete_upload(call: Call, exchange: Exchange) -> None:
-    """Ends an upload and deletes what came of it, and the document if one was made of it."""
     if await _check_version(call, exchange):
         await files.delete(call, exchange.path["upload"])
         await exchange.respond_empty(204, {**_VERSION_HEADER, **id_header(call)})
 
 
 async def _respond(call: Call, exchange: Exchange, status: int, file: StoredFile, headers: Mapping[str, str]) -> None:
-    """Responds with the state of an upload; one that is complete becomes a document where its sender wants it."""
     attached = await files.ingest_where_wanted(call, file)
     state = {**_VERSION_HEADER, **id_header(call), "upload-offset": str(file.offset), "edge-rag-file": file.file_id}
     if file.expires_at is not None:

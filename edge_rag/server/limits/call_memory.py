@@ -27,9 +27,7 @@ class CallMemory:
     keeps that memory: otherwise a stream that sends would wait for those that do not.
 
     Args:
-        budget: Memory for messages.
         account: Whose share of the budget they take; None if they need none.
-        streaming: Whether the request is a stream of messages.
     """
 
     def __init__(self, budget: MessageBudget, account: str | None, streaming: bool = False) -> None:
@@ -40,11 +38,7 @@ class CallMemory:
         self._held = 0  # bytes reserved for what is or was received
 
     async def reserve(self, most_bytes: int) -> None:
-        """Reserves memory for a message that is to be received, unless that is held.
-
-        Raises:
-            Overloaded: There is no memory for it.
-        """
+        """Reserves memory for a message that is to be received, unless that is held."""
         if self._account is not None and not self._held:
             self._held = await self._budget.reserve(self._account, most_bytes, _MEMORY_WAIT_S, stream=self._streaming)
 
@@ -55,11 +49,7 @@ class CallMemory:
 
     @asynccontextmanager
     async def sending(self, size: int) -> AsyncIterator[None]:
-        """Holds memory for a message while it is sent.
-
-        Raises:
-            Overloaded: There is no memory for it.
-        """
+        """Holds memory for a message while it is sent."""
         if self._answers is None or size <= _SMALL_BYTES:
             yield
             return
@@ -73,7 +63,6 @@ class CallMemory:
             self._budget.release(self._answers, reserved)
 
     def close(self) -> None:
-        """Returns the memory of what was received."""
         self._shrink(0)
 
     def _shrink(self, size: int) -> None:

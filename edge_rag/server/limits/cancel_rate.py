@@ -15,7 +15,6 @@ class CancelLimits:
 
     Attributes:
         per_s: Calls that a network may cancel per second, on average.
-        burst: Calls that it may cancel at once.
     """
 
     per_s: float
@@ -60,13 +59,7 @@ class CancelRateLimiter:
         self._accounts: dict[str, _Account] = {}
 
     def cancelled(self, network: str, connection: str = "", limits: CancelLimits = KNOWN) -> bool:
-        """Counts a cancelled call; returns whether the network is over its limit.
-
-        Args:
-            network: The network.
-            connection: Name of the connection.
-            limits: The network's limits.
-        """
+        """Counts a cancelled call; returns whether the network is over its limit."""
         now = self._clock()
         account = self._accounts.pop(network, None) or _Account(0.0, now)
         account.used = max(0.0, account.used - (now - account.at) * limits.per_s)
@@ -83,11 +76,9 @@ class CancelRateLimiter:
         return account.used > limits.burst
 
     def is_offender(self, network: str, connection: str) -> bool:
-        """Returns whether a connection is to blame for many of its network's recent cancellations."""
         account = self._accounts.get(network)
         return account is not None and account.by_connection[connection] >= _ABUSIVE
 
     def is_abusive(self, network: str, limits: CancelLimits = KNOWN) -> bool:
-        """Returns whether the network's next call is likely to be cancelled too."""
         account = self._accounts.get(network)
         return account is not None and account.used - (self._clock() - account.at) * limits.per_s > _ABUSIVE

@@ -55,23 +55,16 @@ class ConnectionLimits:
 
     @property
     def unidentified(self) -> int:
-        """Connections that may be unidentified."""
         return max(1, self.total // _STRANGERS_SHARE)
 
     @property
     def identified(self) -> int:
-        """Connections that may be identified."""
         return self.total - self.total // _RESERVED_SHARE
 
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """What exceeds the limits.
-
-    Attributes:
-        connections: Connections to close.
-        banned: Networks that are banned from now on.
-    """
+    """What exceeds the limits."""
 
     connections: frozenset[Connection] = frozenset()
     banned: frozenset[str] = frozenset()
@@ -100,7 +93,6 @@ class ConnectionTable:
     """The connections there are. Used from one event loop.
 
     Args:
-        limits: The limits.
         clock: Monotonic seconds.
         is_local: Whether an address is one of this host; such connections count for their own address only, and are
             never banned.
@@ -122,21 +114,17 @@ class ConnectionTable:
         self._closed: dict[str, tuple[float, float]] = {}
 
     def __len__(self) -> int:
-        """Connections in the table."""
         return len(self._entries)
 
     @property
     def banned(self) -> tuple[str, ...]:
-        """Banned networks; the latest is the last."""
         return tuple(self._banned)
 
     @property
     def unidentified(self) -> int:
-        """Unidentified connections from other hosts."""
         return sum(1 for each in self._entries.values() if not each.identified and not each.local)
 
     def identified(self, connection: Connection) -> None:
-        """Notes that a call of a connection was authenticated."""
         entry = self._entries.get(connection) or self._add(connection)
         entry.identified = True
         self._known.pop(entry.network, None)
@@ -145,12 +133,10 @@ class ConnectionTable:
             del self._known[next(iter(self._known))]
 
     def is_identified(self, connection: Connection) -> bool:
-        """Whether a call of a connection was authenticated."""
         entry = self._entries.get(connection)
         return entry is not None and entry.identified
 
     def is_known(self, network: str) -> bool:
-        """Whether an authenticated call came from a network recently."""
         known_at = self._known.get(network)
         return known_at is not None and self._clock() - known_at <= KNOWN_S
 
@@ -166,7 +152,6 @@ class ConnectionTable:
         return True
 
     def lift_expired_bans(self) -> bool:
-        """Ends bans that have expired; returns whether there were any."""
         now = self._clock()
         over = [network for network, until in self._banned.items() if until <= now]
         for network in over:
@@ -174,12 +159,7 @@ class ConnectionTable:
         return bool(over)
 
     def update(self, present: Collection[Connection], seen_at: float) -> Excess:
-        """Takes over what connections there are; returns what exceeds the limits. That is forgotten as if closed.
-
-        Args:
-            present: The open connections.
-            seen_at: When looking for them began, by the clock; connections that were identified later are kept.
-        """
+        """Takes over what connections there are; returns what exceeds the limits. That is forgotten as if closed."""
         there = present if isinstance(present, (set, frozenset)) else set(present)
         for gone in [c for c, each in self._entries.items() if c not in there and each.seen_at < seen_at]:
             del self._entries[gone]
@@ -244,13 +224,11 @@ class ConnectionTable:
         return excess
 
     def _rank(self, there: _Members, begin: int) -> tuple[int, int]:
-        """Returns the rank of a network whose connections from ``begin`` on are open; the least loses one first."""
         oldest = there.unidentified[begin]
         reserve = _KNOWN_RESERVE if self.is_known(oldest.network) else 0
         return -max(0, len(there.unidentified) - begin - reserve), oldest.order
 
     def _count_closed(self, entry: _Entry) -> bool:
-        """Counts a closed connection; returns whether its network is banned for it."""
         if entry.identified:
             return False
         now = self._clock()

@@ -53,9 +53,7 @@ class Connections:
     """The connections of this process's servers. Used from one event loop.
 
     Args:
-        limits: Numbers of connections.
         clock: Monotonic seconds.
-        is_local: Whether an address is one of this host.
     """
 
     def __init__(
@@ -78,27 +76,15 @@ class Connections:
         self._reported_at = -_REPORT_S
 
     def add_ports(self, ports: Iterable[int], server: str = GRPC) -> None:
-        """Adds ports on which a server of this process listens."""
         self._sockets.add_ports(dict.fromkeys(ports, server))
 
     def identified(self, peer: str, server: str = GRPC) -> None:
-        """Notes that a call was authenticated: its connection need not make room for those of strangers.
-
-        Args:
-            peer: gRPC's name of the peer.
-            server: The server that it called.
-        """
+        """Notes that a call was authenticated: its connection need not make room for those of strangers."""
         connection = _connection(peer, server)
         if connection is not None:
             self._table.identified(connection)
 
     def is_identified(self, peer: str, server: str = GRPC) -> bool:
-        """Returns whether a call of a connection was authenticated.
-
-        Args:
-            peer: gRPC's name of the peer.
-            server: The server that it called.
-        """
         connection = _connection(peer, server)
         return connection is not None and self._table.is_identified(connection)
 
@@ -123,7 +109,6 @@ class Connections:
                 due_at = now + (_BUSY_S if excess or self._table.unidentified >= _MANY else _QUIET_S)
 
     def close_excess(self) -> int:
-        """Closes connections that exceed the limits; returns how many."""
         now = self._clock()
         excess = self._update(self._sockets.connections(), now)
         self._sockets.shut(excess)
@@ -147,25 +132,16 @@ class Connections:
         self._unreported, self._reported_at = 0, self._clock()
 
     def is_cancelling(self, peer: str) -> bool:
-        """Returns whether the next call of a peer's network is likely to be cancelled."""
         network = network_of_peer(peer)
         return self._cancels.is_abusive(network, self._cancel_limits(peer, network))
 
     def call_refused(self, peer: str) -> bool:
-        """Counts a call that was refused without an identity; returns whether its answer is to be delayed.
-
-        Args:
-            peer: gRPC's name of the peer.
-        """
+        """Counts a call that was refused without an identity; returns whether its answer is to be delayed."""
         network = network_of_peer(peer)
         return self._refusals.cancelled(network, limits=self._cancel_limits(peer, network))
 
     def page_requested(self, peer: str) -> bool:
-        """Counts a request for a file of the console without identity; returns whether its answer is to be delayed.
-
-        Args:
-            peer: gRPC's name of the peer.
-        """
+        """Counts a request for a file of the console without identity; returns whether its answer is to be delayed."""
         return self._pages.cancelled(network_of_peer(peer), limits=_PAGES)
 
     def call_cancelled(self, peer: str, server: str = GRPC) -> None:
@@ -173,10 +149,6 @@ class Connections:
 
         A network from which no authenticated call came recently is banned. Of a known network, of which a stranger may
         be the neighbour of a client, only the connection that cancels is closed. The same holds for this host.
-
-        Args:
-            peer: gRPC's name of the peer.
-            server: The server that it called.
         """
         network = network_of_peer(peer)
         name = f"{server} {peer}"
@@ -193,11 +165,6 @@ class Connections:
 
     def ban(self, peer: str, reason: str, server: str = GRPC) -> bool:
         """Closes all connections of a peer's network and accepts none from it for ``BAN_S``, unless it is known.
-
-        Args:
-            peer: gRPC's name of the peer.
-            reason: For the log.
-            server: The server that it called.
 
         Returns:
             Whether the network is banned now. This host, known networks and link-local addresses never are.
@@ -217,7 +184,6 @@ class Connections:
         return True
 
     def lift_expired_bans(self) -> None:
-        """Accepts connections again from networks whose ban has expired."""
         if self._table.lift_expired_bans():
             self._apply_bans()
 
@@ -233,13 +199,6 @@ class Connections:
             )
 
     def cut(self, peer: str, reason: str, server: str = GRPC) -> None:
-        """Closes the connection of a peer; does nothing for a Unix socket.
-
-        Args:
-            peer: gRPC's name of the peer.
-            reason: For the log.
-            server: The server that it called.
-        """
         target = _connection(peer, server)
         if target is None or target in self._cut:
             return

@@ -26,7 +26,6 @@ _NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
 def count_open_files() -> int:
-    """Returns how many files are open in this process."""
     return len(_open_files())
 
 
@@ -42,7 +41,6 @@ class OpenSockets:
         self._listening: list[tuple[int, int]] = []  # number and inode
 
     def add_ports(self, ports: Mapping[int, str]) -> None:
-        """Adds ports on which a server listens, with the server."""
         self._ports, self._seen, self._listening = self._ports | dict(ports), {}, []
 
     def connections(self) -> list[Connection]:

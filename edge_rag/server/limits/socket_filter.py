@@ -83,11 +83,7 @@ def attach_filter(listening: socket.socket, banned: Sequence[Network]) -> None:
     """Makes a listening socket accept connections from all but these networks.
 
     Args:
-        listening: The socket.
         banned: As for ``build_program``; empty to accept all.
-
-    Raises:
-        OSError: The kernel refuses.
     """
     code = build_program(banned)
     buffer = ctypes.create_string_buffer(code, len(code))

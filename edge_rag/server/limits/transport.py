@@ -44,10 +44,7 @@ class TransportLimits:
     """Limits of messages and connections. gRPC enforces all but the numbers of connections.
 
     Attributes:
-        message_bytes: Largest message received.
-        metadata_bytes: Size of a call's metadata, keys and values.
         streams: Concurrent calls of one connection; clients queue further ones (HTTP/2).
-        connections: Concurrent connections from other hosts.
         connections_per_address: Concurrent connections from one network: an IPv4 address or the /64 of an IPv6 address.
         keepalive_s: Idle time after which the server pings a connection, seconds.
         keepalive_timeout_s: Time after which a connection without a reply to the ping is closed, seconds.
@@ -116,9 +113,6 @@ def raise_file_limit(connections: int) -> int:
     """Raises the process's limit of open files for that many connections, as far as the system allows.
 
     Logs a warning if the limit stays too low; connections beyond it wait until others are closed.
-
-    Returns:
-        The limit in force.
     """
     needed = connections + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -13,7 +13,6 @@ def checked(name: str, schema: Mapping[str, Any], value: object) -> Any:
     """Returns an argument's value, or its default where there is none.
 
     Args:
-        name: Its name, for errors.
         schema: Its schema: of an integer, of a string, or of an array of objects whose properties are such.
         value: What was given; None for nothing.
 

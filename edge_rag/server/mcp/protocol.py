@@ -81,7 +81,6 @@ class ProtocolError(Exception):
         self.data = data
 
     def response(self) -> dict[str, Any]:
-        """Returns the response that reports it."""
         return error_response(self.request_id, self.code, self.message, self.data)
 
 
@@ -117,18 +116,15 @@ class ToolCall:
     progress_token: Token | None
 
     def response(self, value: Mapping[str, Any], text: str) -> dict[str, Any]:
-        """Returns the response with a result, which is also there as text."""
         result = {"content": [{"type": "text", "text": text}], "structuredContent": value, "isError": False}
         return _response(self.request_id, self.modern, result)
 
     def failure(self, message: str) -> dict[str, Any]:
-        """Returns the response with an error that whoever called the tool can read."""
         return _response(
             self.request_id, self.modern, {"content": [{"type": "text", "text": message}], "isError": True}
         )
 
     def progress(self, amount: int, message: str) -> dict[str, Any]:
-        """Returns a notification of its progress."""
         params = {"progressToken": self.progress_token, "progress": amount, "message": message}
         return {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
 
@@ -155,7 +151,6 @@ def read(data: bytes, headers: Iterable[tuple[str, str]] | None = None) -> Messa
     """Returns what a message asks for.
 
     Args:
-        data: The message.
         headers: Headers of the HTTP request that carries it, names in lower case; None without HTTP.
 
     Raises:
@@ -194,7 +189,6 @@ def read(data: bytes, headers: Iterable[tuple[str, str]] | None = None) -> Messa
 
 
 def error_response(request_id: Token | None, code: int, message: str, data: Any = None) -> dict[str, Any]:
-    """Returns the response that reports an error."""
     error = {"code": code, "message": message} | ({} if data is None else {"data": data})
     return {"jsonrpc": "2.0", "id": request_id, "error": error}
 
@@ -282,7 +276,6 @@ def _check_modern(
 
 
 def _routing(headers: Iterable[tuple[str, str]], request_id: Token) -> dict[str, str]:
-    """Returns the headers that repeat fields of the message, each of which may be there once."""
     found: dict[str, str] = {}
     for name, value in headers:
         if name in (VERSION_HEADER, _METHOD_HEADER, _NAME_HEADER):

@@ -35,13 +35,11 @@ class RemoteBox:
         self._base_url = base_url
 
     def url(self, collection: str, document_id: str, start: int, end: int, page: int | None = None) -> str:
-        """Returns where a range of a document can be looked up."""
         if not self._base_url:
             return local_url(collection, document_id, start, end)
         return document_url(self._base_url.rstrip("/"), document_id, collection, start, end, page)
 
     async def search(self, collection: str, query: str, limit: int, condition: Filter | None) -> Hits:
-        """Returns passages, best first."""
         await self._find_http()
         reply = await self._client.search(query, SearchOptions(collection=collection, limit=limit, filter=condition))
         return Hits(reply.hits, reply.did_you_mean)
@@ -62,18 +60,15 @@ class RemoteBox:
             yield _parts(events)
 
     async def document(self, collection: str, document: str, start: int, end: int) -> tuple[DocumentInfo, str]:
-        """Returns a document and a range of its text."""
         await self._find_http()
         stored = await self._client.document(document, collection=collection, start=start, end=end)
         return stored.info, stored.text
 
     async def documents(self, collection: str, cursor: str, size: int) -> tuple[Sequence[DocumentInfo], str]:
-        """Returns a page of documents and the cursor of the next one."""
         await self._find_http()
         return await self._client.document_page(collection=collection, cursor=cursor, size=size)
 
     async def collections(self) -> Sequence[CollectionInfo]:
-        """Returns the collections that exist for the caller."""
         return await self._client.collections()
 
     async def _find_http(self) -> None:
@@ -88,7 +83,6 @@ class RemoteBox:
 
 
 def _is_reachable(url: str, address: str) -> bool:
-    """Whether a URL by which the daemon at an address names itself leads to it from this host, too."""
     host = urlsplit(url).hostname or ""
     if host in ("", "0.0.0.0", "::"):
         return False

@@ -62,11 +62,6 @@ class Tool:
     run: _Run
 
     async def call(self, box: Box, given: Mapping[str, Any], report: Report | None) -> dict[str, Any]:
-        """Runs it with arguments that a caller gave.
-
-        Raises:
-            InvalidRequest: Names the argument that is not usable.
-        """
         return await self.run(box, self.checked(given), report)
 
     def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,12 +96,10 @@ class Tool:
 
 
 def document_key(collection: str, document_id: str) -> str:
-    """Returns the id by which tools name a document; ``fetch`` takes it back."""
     return f"{collection}/{document_id}"
 
 
 def local_url(collection: str, document_id: str, start: int, end: int) -> str:
-    """Returns the name of a range of a document where no HTTP server shows it."""
     return f"edge-rag://{collection}/{document_id}?start={start}&end={end}"
 
 

@@ -39,9 +39,7 @@ class TextVectors:
     """Vectors of texts.
 
     Attributes:
-        model: Name of the embedder.
         vectors: float32 [texts, dimension], each row of length 1.
-        tokens: Tokens that the embedder read.
     """
 
     model: str
@@ -54,9 +52,7 @@ class RelevantTexts:
     """Texts in the order of their relevance.
 
     Attributes:
-        model: Name of the reranker.
         ranked: Index of each text and its relevance, 0 to 1, the best first.
-        tokens: Tokens of question and texts, each counted once.
     """
 
     model: str
@@ -70,17 +66,10 @@ async def embed(
     """Embeds texts as documents' passages are embedded, or as questions; the caller's quota is charged.
 
     Args:
-        call: The call.
-        texts: The texts.
-        questions: Whether they are questions rather than passages: some embedders read a prefix with each.
         dimension: Length of a vector that the caller expects, if it expects one.
-        field: Name that the caller knows the texts by.
 
     Raises:
         InvalidRequest: A text or their number is out of bounds, or vectors have another dimension.
-        Overloaded: Too many requests wait.
-        DeadlineExceeded: The deadline passed.
-        InferenceFailed: The model failed.
     """
     encoders = call.backend.encoders
     _check_texts(field, texts, MAX_EMBEDDED_CHARACTERS)
@@ -101,18 +90,7 @@ async def rerank(
     without one, the mean over the question's tokens of the best cosine with a token of the text (max-sim), from 0 on.
 
     Args:
-        call: The call.
-        question: The question.
-        texts: The texts.
         limit: Most texts to return, at least 1; None for all.
-        limits: Bounds.
-        field: Name that the caller knows the texts by.
-
-    Raises:
-        InvalidRequest: The question, a text or their number is out of bounds.
-        Overloaded: Too many requests wait.
-        DeadlineExceeded: The deadline passed.
-        InferenceFailed: A model failed.
     """
     encoders = call.backend.encoders
     asked = parse_text("query", question, limits.question_characters)

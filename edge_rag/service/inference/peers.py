@@ -50,12 +50,7 @@ async def generate(
     """Generates an answer for a peer; yields the load first, then the coalesced chunks and the end.
 
     Args:
-        call: The call.
-        request: The peer's request.
         vocabulary: Identity of the peer's vocabulary: tokens are sent if it is this box's, text otherwise.
-
-    Raises:
-        EdgeRagError: The request was refused or failed.
     """
     generator = call.backend.generator
     chunks = EventBuffer[ChunkEvent](asyncio.get_running_loop(), _EVENT_BUFFER)
@@ -130,20 +125,7 @@ async def coalesced(
 
 
 async def embed(call: Call, embedder: str, texts: tuple[str, ...], questions: bool) -> Timed[NDArray[np.float32]]:
-    """Embeds a peer's texts: float32 [texts, dimension], each row of length 1.
-
-    Args:
-        call: The call.
-        embedder: Identity of the embedder that the peer expects.
-        texts: The texts.
-        questions: Whether they are questions rather than passages.
-
-    Raises:
-        ConfigurationError: This box has another embedder.
-        Overloaded: Too many requests wait.
-        DeadlineExceeded: The deadline passed.
-        InferenceFailed: The model failed.
-    """
+    """Embeds a peer's texts: float32 [texts, dimension], each row of length 1."""
     encoders = call.backend.encoders
     _check_identity("embedder", embedder, encoders.embedder)
     caller = RequestContext(call.request_id, call.identity.name, deadline=call.deadline)
@@ -152,19 +134,6 @@ async def embed(call: Call, embedder: str, texts: tuple[str, ...], questions: bo
 
 
 async def rerank(call: Call, reranker: str, request: RerankRequest) -> Timed[Reranked]:
-    """Orders a peer's passages.
-
-    Args:
-        call: The call.
-        reranker: Identity of the reranker that the peer expects.
-        request: The peer's question and passages.
-
-    Raises:
-        ConfigurationError: This box has another reranker.
-        Overloaded: Too many requests wait.
-        DeadlineExceeded: The deadline passed.
-        InferenceFailed: A model failed.
-    """
     encoders = call.backend.encoders
     _check_identity("reranker", reranker, encoders.reranker)
     async with call.charged([request.question, *(model_text(hit.passage) for hit in request.retrieved.hits)]):

@@ -39,7 +39,6 @@ class FeedbackStore:
     """Feedback of a data directory. May be used from any thread; every change is durable on return.
 
     Args:
-        database: Holds it.
         now: The time, UTC.
     """
 
@@ -48,13 +47,7 @@ class FeedbackStore:
         self._now = now
 
     def give(self, client: str, new: NewFeedback) -> Feedback:
-        """Stores feedback; it replaces what the client said of the same request. The oldest makes room.
-
-        Raises:
-            CollectionNotFound: Its collection does not exist.
-            StorageFull: No space is left on the disk.
-            StorageError: The data directory failed.
-        """
+        """Stores feedback; it replaces what the client said of the same request. The oldest makes room."""
         now_ms = int(self._now().timestamp() * 1000)
         texts = (new.note, new.question, new.answer)
         size = sum(len(text.encode()) for text in texts)
@@ -74,7 +67,6 @@ class FeedbackStore:
 
         Args:
             after: Id of the last feedback of the page before; None for the first page.
-            limit: Most feedback.
             rating: Only feedback with this rating; None for all.
         """
         with self._database.reading() as connection:
@@ -87,7 +79,6 @@ class FeedbackStore:
         return tuple(map(_feedback, rows))
 
     def counts(self) -> dict[Rating, int]:
-        """Returns the number of feedback by rating."""
         with self._database.reading() as connection:
             rows = connection.execute("SELECT rating, count(*) FROM feedback GROUP BY rating").fetchall()
         return {Rating(rating): number for rating, number in rows}

@@ -41,15 +41,7 @@ Value = int | float | str | bytes | None
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header of a database file.
-
-    Attributes:
-        page_bytes: Size of a page.
-        reserved_bytes: Bytes at the end of each page that SQLite leaves to extensions.
-        pages: Number of pages.
-        schema: ``PRAGMA user_version``.
-        application: ``PRAGMA application_id``.
-    """
+    """The header of a database file."""
 
     page_bytes: int
     reserved_bytes: int
@@ -95,7 +87,6 @@ def checksum(data: bytes, order: str = "<u4", start: tuple[int, int] = (0, 0)) -
     Args:
         data: A multiple of eight bytes.
         order: How words are stored: ``<u4`` or ``>u4``.
-        start: The sums to continue.
     """
     words = np.frombuffer(data, dtype=order).astype(np.uint32)
     first, second, (a, b, c, d) = _weights(len(words), order)
@@ -192,7 +183,6 @@ class Row:
     """A row of a table.
 
     Attributes:
-        number: Its ``rowid``.
         types: Type of each column: ``n`` null, ``i`` integer, ``r`` real, ``t`` text, ``b`` blob.
         values: Values of the first columns; less than there are types where a page that the row continues on is
             damaged.
@@ -204,7 +194,6 @@ class Row:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every column could be read."""
         return len(self.values) == len(self.types)
 
 
@@ -217,14 +206,7 @@ class PageReader:
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens the files.
-
-        Args:
-            path: The database; no connection to it is open.
-
-        Raises:
-            OSError: A file cannot be read.
-        """
+        """Opens the files."""
         self._file = path.open("rb")
         try:
             self._log_file: BinaryIO = path.with_name(f"{path.name}-wal").open("rb")
@@ -248,7 +230,6 @@ class PageReader:
         self.count = log.size or (in_file if header is None else header.pages or in_file)
 
     def close(self) -> None:
-        """Closes the files."""
         self._file.close()
         self._log_file.close()
 
@@ -288,7 +269,6 @@ class PageReader:
                     yield number
 
     def _whole(self, first: int, count: int) -> list[bool]:
-        """Returns whether pages of the file are whole, for up to ``count``; empty where pages have no checksums."""
         if not self._has_checksums:
             return []
         self._file.seek((first - 1) * self._page_bytes)
@@ -311,12 +291,7 @@ class PageReader:
                 yield from self._rows_of(number, page)
 
     def entries(self, root: int, depth: int = 0) -> Iterator[tuple[Value, ...]]:
-        """Yields the entries of an index in order, without those that only a damaged page leads to.
-
-        Args:
-            root: Number of the page at the root.
-            depth: How far below the real root this is.
-        """
+        """Yields the entries of an index in order, without those that only a damaged page leads to."""
         page = self.page(root)
         if page is None or depth > _MAX_DEPTH or page[_start(root)] not in (_INDEX_LEAF, _INDEX_INTERIOR):
             return

@@ -61,9 +61,6 @@ class RepairedDocument:
     """What became of one document.
 
     Attributes:
-        collection: Name of its collection.
-        name: Its name.
-        origin: Where it comes from.
         detail: More about it; may be empty.
     """
 
@@ -79,10 +76,6 @@ class Repair:
 
     Attributes:
         problem: What is damaged; None if nothing is, and then nothing is done.
-        pages: Number of pages of the database.
-        damaged_pages: How many of them are damaged or missing.
-        documents: Every document that is known of.
-        unknown_spool_files: Bytes of queued documents whose names are lost.
         kept_in: Folder with the damaged files; None if nothing was done.
     """
 
@@ -94,16 +87,11 @@ class Repair:
     kept_in: Path | None = None
 
     def count(self, origin: Origin) -> int:
-        """Returns the number of documents from somewhere."""
         return sum(document.origin is origin for document in self.documents)
 
 
 def diagnose(directory: Path) -> str | None:
-    """Returns what is damaged of a library; None if nothing is. Reads every page and index.
-
-    Raises:
-        StorageError: The files belong to another program or a newer version, or cannot be read.
-    """
+    """Returns what is damaged of a library; None if nothing is. Reads every page and index."""
     database = directory / DATABASE
     try:
         require_whole_log(database)
@@ -116,13 +104,7 @@ def diagnose(directory: Path) -> str | None:
 
 
 class LibraryRepair:
-    """One repair: prepared beside the damaged library, and put in place on demand. A context manager.
-
-    Args:
-        directory: The data directory; no daemon may hold it.
-        backup: A backup to take lost documents from.
-        source: A folder with source files, named as the documents.
-    """
+    """One repair: prepared beside the damaged library, and put in place on demand. A context manager."""
 
     def __init__(self, directory: Path, backup: Path | None = None, source: Path | None = None) -> None:
         self._directory = directory
@@ -143,7 +125,6 @@ class LibraryRepair:
         """Makes the new library beside the damaged one, and returns what it has.
 
         Raises:
-            BackupInvalid: The backup is damaged, or a newer edge-rag wrote it.
             StorageError: The library belongs to another program or a newer version, or the disk failed or is full.
         """
         problem = diagnose(self._directory)
@@ -186,7 +167,6 @@ class LibraryRepair:
         )
 
     def _restore_originals(self, connection: apsw.Connection) -> None:
-        """Takes originals that are missing or damaged from the backup; documents whose is in neither have none."""
         originals = connection.execute("SELECT DISTINCT sha256, size_bytes FROM documents WHERE original").fetchall()
         (self._scratch / ORIGINALS).mkdir(mode=0o700)
         for name in damaged_originals(self._directory / ORIGINALS, originals):
@@ -358,7 +338,6 @@ def _rows(backup: apsw.Connection, table: str, document: int) -> list[_Row]:
 
 
 def _insert(connection: apsw.Connection, table: str, row: _Row) -> int:
-    """Writes a row under a new number and returns that."""
     given = {name: value for name, value in row.items() if f"{name}s" != table}
     connection.execute(
         f"INSERT INTO {table} ({', '.join(given)}) VALUES ({', '.join('?' * len(given))})", tuple(given.values())

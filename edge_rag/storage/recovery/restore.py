@@ -33,17 +33,11 @@ def restore(archive: Path, directory: Path, replace: bool) -> Manifest:
     keep in a shared Milvus must not be mixed.
 
     Args:
-        archive: The backup.
         directory: The data directory; created if it does not exist.
-        replace: Whether existing documents may be replaced.
-
-    Returns:
-        The backup's manifest.
 
     Raises:
         BackupInvalid: It is not a complete backup, or a newer edge-rag wrote it; nothing was changed.
         ConfigurationError: There are documents, and ``replace`` is not set.
-        DataDirectoryInUse: A daemon holds the directory.
         StorageError: The disk failed or is full; the old documents are still there.
     """
     if not archive.is_file():
@@ -75,15 +69,10 @@ def try_restore(archive: Path, scratch: Path) -> Manifest:
     """Restores a backup into a folder and checks every file and the whole database, as ``restore`` does.
 
     Args:
-        archive: The backup.
         scratch: An empty folder, which gets the files.
-
-    Returns:
-        The backup's manifest.
 
     Raises:
         BackupInvalid: It is not a complete backup, or a newer edge-rag wrote it.
-        OSError: A file could not be read or written.
     """
     load_page_checksums()
     manifest = unpack(archive, scratch)

@@ -80,9 +80,6 @@ class SavedDocument:
     """What became of one document.
 
     Attributes:
-        collection: Name of its collection.
-        name: Its name.
-        outcome: What became of it.
         detail: How it was rebuilt; empty for others.
     """
 
@@ -94,28 +91,16 @@ class SavedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
-    """What was saved.
-
-    Attributes:
-        pages: Number of pages of the database.
-        damaged: Those that are damaged or missing.
-        documents: Every document that is known of, by collection and name.
-    """
+    """What was saved."""
 
     pages: int
     damaged: tuple[int, ...]
     documents: tuple[SavedDocument, ...]
 
     def of(self, outcome: Outcome) -> tuple[SavedDocument, ...]:
-        """Returns the documents with an outcome."""
         return tuple(document for document in self.documents if document.outcome is outcome)
 
     def damage(self, problem: str) -> LibraryDamage:
-        """Returns what the status reports.
-
-        Args:
-            problem: What is damaged.
-        """
         lost, rebuilt = self.of(Outcome.LOST), self.of(Outcome.REBUILT)
         names = tuple(f"{each.collection}/{each.name}" for each in lost)
         return LibraryDamage(problem, len(self.of(Outcome.KEPT)), len(rebuilt), len(lost), names[:_NAMED])
@@ -125,13 +110,7 @@ def salvage(source: Path, target: Path) -> Salvage:
     """Saves what is whole of a damaged database; changes nothing of it.
 
     Args:
-        source: The damaged database; no connection to it is open.
         target: The new database; must not exist.
-
-    Raises:
-        StorageFull: There is no space for the new database.
-        StorageError: The disk failed.
-        OSError: The damaged files cannot be read.
     """
     with PageReader(source) as reader, closing(Database(target)) as database, database.writing() as connection:
         connection.pragma("defer_foreign_keys", True)
@@ -143,8 +122,6 @@ class OpenLibrary:
     """The database of a data directory, or what could be saved of it.
 
     Attributes:
-        path: Folder of the database and of what is derived from it.
-        database: The database.
         damage: What is damaged; None if nothing is.
     """
 
@@ -157,14 +134,6 @@ def open_library(path: Path, on_progress: Progress | None = None) -> OpenLibrary
     """Opens the database of a data directory. Of a damaged one what is whole is saved into a folder and opened there.
 
     The damaged files are not changed. Queued documents stay where they are and are not stored until a repair.
-
-    Args:
-        path: The data directory; locked by the caller.
-        on_progress: As in ``migrate``.
-
-    Raises:
-        StorageCorrupt: It is damaged, and no document could be saved.
-        StorageError: It cannot be opened, or another program or a newer version wrote it.
     """
     scratch = path / RECOVERY
     shutil.rmtree(scratch, ignore_errors=True)
@@ -255,7 +224,6 @@ class _Salvage:
         self._connection.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", values)
 
     def _entries(self, index: str, width: int) -> Iterator[tuple[Any, ...]]:
-        """Yields what an index says of rows that may be lost."""
         if index in self._roots:
             yield from (entry for entry in self._reader.entries(self._roots[index]) if len(entry) == width)
 
@@ -365,7 +333,6 @@ class _Salvage:
             )
 
     def _derive(self) -> None:
-        """Fills the tables that follow from others."""
         documents = self._connection.execute("SELECT document, collection, metadata FROM documents").fetchall()
         for document, collection, metadata in documents:
             with suppress(ValueError):

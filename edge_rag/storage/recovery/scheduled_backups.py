@@ -86,7 +86,6 @@ class ScheduledBackups:
         )
 
     def _due(self, schedule: Schedule, now: datetime) -> datetime:
-        """Returns when the next one is to be made; in the past if it is due."""
         newest = self._newest()
         # The first does not wait: a box that is off at night would never make it. A clock that was set back must not
         # stop backups for years.
@@ -134,19 +133,11 @@ def make_verified(
     """Makes a backup on the box and restores it into a scratch folder; only then it gets its name.
 
     Args:
-        stored: Where it is kept.
         chunks: Its bytes.
-        size_bytes: About how large it will be. While it is made, a copy of the database lies beside it, and then what
-            was restored from it.
         pause: Lets others work after a chunk; is given how long it took, seconds.
-        is_cancelled: Whether it is to stop.
 
     Raises:
-        RequestCancelled: It was cancelled; nothing is left of it.
-        NotReady: Another backup is in progress.
         StorageFull: There is no room for it; nothing was deleted.
-        BackupInvalid: It could not be restored; the older ones stay.
-        StorageError: The stored data is damaged, or the disk failed.
     """
     needed, free = 2 * size_bytes + FULL_DISK_BYTES, shutil.disk_usage(stored.disk).free
     if free < needed:

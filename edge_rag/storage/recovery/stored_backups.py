@@ -45,7 +45,6 @@ class StoredBackups:
 
     Args:
         folder: The folder; created with the first backup.
-        keep: Most backups; one more replaces the oldest. Each is as large as all documents with their vectors.
         clock: Wall clock, UTC.
     """
 
@@ -65,7 +64,6 @@ class StoredBackups:
 
     @property
     def disk(self) -> Path:
-        """A folder that exists on the disk of the backups."""
         return self._folder if self._folder.exists() else self._folder.parent
 
     def store(
@@ -84,8 +82,6 @@ class StoredBackups:
 
         Raises:
             RequestCancelled: It was cancelled; nothing is left of it.
-            StorageFull: There is no space for it.
-            StorageError: The disk failed.
         """
         first = next(chunks, b"")  # from here on no other backup is in progress
         partial = self._folder / _PARTIAL
@@ -168,13 +164,11 @@ class StoredBackups:
             self.delete(old.name)
 
     def _clean(self) -> None:
-        """Deletes what an unfinished backup has left."""
         with suppress(OSError):
             (self._folder / _PARTIAL).unlink(missing_ok=True)
         shutil.rmtree(self._folder / _SCRATCH, ignore_errors=True)
 
     def _newest_time(self) -> datetime:
-        """Returns the time of a new backup: now, but always after the others, also if the clock was set back."""
         now = self._clock().replace(microsecond=0)
         kept = self.list()
         return max(now, kept[0].created_at + timedelta(seconds=1)) if kept else now

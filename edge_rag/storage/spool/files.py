@@ -30,8 +30,6 @@ class SpooledContent:
     """The bytes of a document in a file; implements ``Content``.
 
     Attributes:
-        path: The file.
-        size_bytes: Its size.
         sha256: SHA-256 of its bytes, lower-case hex.
     """
 
@@ -61,7 +59,6 @@ class IncomingFile:
     """A document that is being received; see ``Spool.receive``. May be used from any thread.
 
     Args:
-        spool: Its spool.
         path: Its file, which the first ``write`` creates.
         claim: Its claim to the spool's bytes.
 
@@ -81,24 +78,14 @@ class IncomingFile:
         self.granted: Future[None] = Future()
 
     def write(self, piece: bytes) -> None:
-        """Writes the next bytes.
-
-        Raises:
-            StorageFull: No space is left on the disk.
-            StorageError: The disk failed, or the document was discarded.
-        """
+        """Writes the next bytes."""
         with self._lock, writing_to(self._path):
             self._open().write(piece)
             self._digest.update(piece)
             self._size += len(piece)
 
     def finish(self) -> SpooledContent:
-        """Ends the document. It is on disk but not durable; see ``Spool.commit``.
-
-        Raises:
-            StorageFull: No space is left on the disk.
-            StorageError: The disk failed, or the document was discarded.
-        """
+        """Ends the document. It is on disk but not durable; see ``Spool.commit``."""
         with self._lock:
             with writing_to(self._path):
                 self._open().close()
@@ -150,16 +137,11 @@ class Spool:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of all documents that were granted."""
         with self._lock:
             return self._shares.used_bytes
 
     def receive(self, owner: str, size_bytes: int) -> IncomingFile:
         """Begins a document, which ``IncomingFile.discard`` must end unless it is committed.
-
-        Args:
-            owner: Who uploads it.
-            size_bytes: Its size, or the largest that it may have.
 
         Returns:
             The file. ``granted`` is done when its owner's share has room for it; it raises NotReady if the daemon
@@ -182,7 +164,6 @@ class Spool:
 
         Raises:
             StorageFull: There is no room for them now, or the disk is full.
-            StorageError: The disk failed.
         """
         incoming = self.receive(owner, len(content))
         try:
@@ -205,7 +186,6 @@ class Spool:
 
         Raises:
             StorageCorrupt: The file is missing.
-            StorageError: The disk failed.
         """
         name = secrets.token_hex(16) + _PARTIAL
         with self._lock:
@@ -224,11 +204,7 @@ class Spool:
     def commit(self, content: SpooledContent) -> str:
         """Makes a received document durable; from then on it stays until ``discard``.
 
-        Returns:
-            The name to open it by.
-
         Raises:
-            StorageFull: No space is left on the disk.
             StorageError: The disk failed, or the document was discarded.
         """
         partial = content.path
@@ -256,7 +232,6 @@ class Spool:
         return SpooledContent(self._folder / name, size_bytes, sha256)
 
     def discard(self, *names: str) -> None:
-        """Deletes committed documents, or does so after the last ``pinned`` block."""
         with self._lock:
             if self._pins:
                 self._discarded.update(names)
@@ -269,7 +244,6 @@ class Spool:
         self._remove(path.name)
 
     def shrink(self, claim: Claim, size_bytes: int) -> None:
-        """Lowers the claim of a received document to its size."""
         with self._lock:
             granted = self._shares.shrink(claim, size_bytes)
         self._announce(granted)
@@ -290,7 +264,6 @@ class Spool:
                 self._remove(path.name)
 
     def drain(self) -> None:
-        """Refuses documents that wait for room, now and later; those that are being received go on."""
         with self._lock:
             self._draining = True
             waiting = tuple(self._incoming.values())
@@ -362,12 +335,7 @@ def _has_further_names(path: Path) -> bool:
 
 
 def sync(path: Path, flags: int) -> None:
-    """Waits until a file or folder is on the disk.
-
-    Args:
-        path: Its path.
-        flags: Flags to open it with.
-    """
+    """Waits until a file or folder is on the disk."""
     file = os.open(path, flags)
     try:
         os.fsync(file)

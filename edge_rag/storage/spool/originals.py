@@ -34,21 +34,11 @@ class OriginalFile:
     """The bytes of a stored document, open for reading: they stay readable if the document is removed meanwhile.
 
     Args:
-        path: The file.
-        size_bytes: Its size.
         sha256: SHA-256 of its bytes, lower-case hex.
-
-    Attributes:
-        size_bytes: As given.
     """
 
     def __init__(self, path: Path, size_bytes: int, sha256: str) -> None:
-        """Opens and verifies it.
-
-        Raises:
-            StorageCorrupt: It is missing or damaged.
-            StorageError: It cannot be read.
-        """
+        """Opens and verifies it."""
         self.size_bytes = size_bytes
         try:
             self._file = path.open("rb")
@@ -93,11 +83,7 @@ class Originals:
 
     Args:
         folder: Created if it does not exist.
-        database: Holds the documents.
         keep: Whether bytes of documents are kept that are stored from now on.
-
-    Attributes:
-        keep: As given.
     """
 
     def __init__(self, folder: Path, database: Database, keep: bool) -> None:
@@ -119,10 +105,6 @@ class Originals:
 
         Args:
             content: Bytes that ``add`` will be given; None for none.
-
-        Raises:
-            StorageFull: No space is left on the disk.
-            StorageError: The disk failed.
         """
         if self.keep and isinstance(content, SpooledContent):
             with writing_to(content.path):
@@ -139,13 +121,6 @@ class Originals:
         """Keeps the bytes of a document, durably; call it in a ``changing`` block, before the row is committed.
 
         The file that they arrived in gets a second name, so nothing is copied where the file system has hard links.
-
-        Returns:
-            Whether they are kept.
-
-        Raises:
-            StorageFull: No space is left on the disk.
-            StorageError: The disk failed.
         """
         if not self.keep or content is None:
             return False
@@ -233,7 +208,6 @@ def damaged_originals(folder: Path, rows: Iterable[tuple[str, int]]) -> tuple[st
     """Returns the SHA-256 of originals that are missing or damaged; reads every byte.
 
     Args:
-        folder: Their folder.
         rows: SHA-256 and size of every original that documents refer to.
     """
     damaged: list[str] = []

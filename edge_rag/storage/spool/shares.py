@@ -18,7 +18,6 @@ class Claim:
     """Bytes of the spool that a document needs.
 
     Attributes:
-        owner: Who uploads it.
         size_bytes: Its size; at least the smallest that a file takes on disk.
     """
 
@@ -38,9 +37,6 @@ class SpoolShares:
 
     Claims that wait are granted in order of what their owners hold, the least first, then of arrival. No claim
     overtakes one whose owner holds nothing; large documents are therefore not starved by small ones.
-
-    Args:
-        capacity_bytes: Bytes to divide.
     """
 
     def __init__(self, capacity_bytes: int) -> None:
@@ -51,7 +47,6 @@ class SpoolShares:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of all granted claims."""
         return self._held.total()
 
     def held_bytes(self, owner: str) -> int:
@@ -64,12 +59,10 @@ class SpoolShares:
         self._held[claim.owner] += claim.size_bytes
 
     def request(self, claim: Claim) -> list[Claim]:
-        """Queues a claim; returns the claims that are granted now."""
         self._waiting.append(claim)
         return self._grant()
 
     def release(self, claim: Claim) -> list[Claim]:
-        """Gives a claim up, whether it was granted or waits; returns the claims that are granted now."""
         if claim in self._granted:
             self._granted.remove(claim)
             self._hold(claim.owner, -claim.size_bytes)
@@ -78,7 +71,6 @@ class SpoolShares:
         return self._grant()
 
     def shrink(self, claim: Claim, size_bytes: int) -> list[Claim]:
-        """Lowers a granted claim to what its document has; returns the claims that are granted now."""
         surplus = claim.size_bytes - max(_LEAST_BYTES, size_bytes)
         if claim not in self._granted or surplus <= 0:
             return []

@@ -49,7 +49,6 @@ class AttachmentPage:
 
     Attributes:
         after: Id after which the page begins; None for the beginning.
-        limit: Most attachments.
         newest_first: Whether the newest comes first.
         states: Only those in one of these states; all if empty.
         job_id: Only those of this job; None for all.
@@ -66,7 +65,6 @@ class AttachmentStore:
     """Reads and ends attachments; jobs make them (``storage.jobs.attach``). May be used from any thread.
 
     Args:
-        database: Holds them.
         spool: Holds the bytes of queued documents.
     """
 
@@ -114,7 +112,6 @@ class AttachmentStore:
         """Returns number and bytes of a collection's attachments by state.
 
         Args:
-            collection: The collection.
             job_id: Only those of this job; None for all.
         """
         with self._database.reading() as connection:
@@ -126,7 +123,6 @@ class AttachmentStore:
         return {JobDocumentState(state): (number, size) for state, number, size in rows}
 
     def of_file(self, file_id: str) -> tuple[str, ...]:
-        """Returns the collections that a file is attached to, by name."""
         with self._database.reading() as connection:
             rows = connection.execute(
                 "SELECT collection FROM attachments WHERE file = ? ORDER BY collection", (file_id,)
@@ -147,8 +143,6 @@ class AttachmentStore:
         """Returns a name under which a file does not replace a document of other bytes.
 
         Args:
-            collection: Where it is to be stored.
-            file_id: Its id.
             name: Its own name, returned if it is free or stands for the same bytes.
             sha256: SHA-256 of its bytes, lower-case hex.
         """
@@ -166,11 +160,7 @@ class AttachmentStore:
         return f"{name[: len(name) - len(path.suffix)]}"[: 1024 - len(mark) - len(path.suffix)] + mark + path.suffix
 
     def end(self, collection: str, file_id: str) -> DocumentId | None:
-        """Ends an attachment; a document that waits to be stored will not be.
-
-        Returns:
-            The stored document that it was and no other file is, for its deletion.
-        """
+        """Ends an attachment; a document that waits to be stored will not be."""
         spooled: str | None = None
         with self._database.writing() as connection:
             row = connection.execute(

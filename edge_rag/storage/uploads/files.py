@@ -55,11 +55,7 @@ _log = structlog.get_logger(__name__)
 
 
 class FileWriter:
-    """A file that is being received; see ``FileStore.writer``. May be used from any thread.
-
-    Attributes:
-        offset: Bytes received.
-    """
+    """A file that is being received; see ``FileStore.writer``. May be used from any thread."""
 
     def __init__(
         self, store: FileStore, file_id: FileId, file: io.BufferedWriter, offset: int, most: int, whole: bool
@@ -78,8 +74,6 @@ class FileWriter:
         """Writes the next bytes.
 
         Raises:
-            StorageFull: No space is left on the disk.
-            StorageError: The disk failed.
             OffsetMismatch: The file would be larger than announced, or another sender of it has taken this one's place.
         """
         with self._lock:
@@ -94,15 +88,7 @@ class FileWriter:
                     self._sync()
 
     def end(self, *, verified: bool = False) -> int:
-        """Ends the reception; returns the offset, up to which the bytes are on disk. Idempotent.
-
-        Args:
-            verified: Whether to keep a piece of which all or nothing is to be kept.
-
-        Raises:
-            StorageFull: No space is left on the disk; the file goes on from its last recorded offset.
-            StorageError: The disk failed.
-        """
+        """Ends the reception; returns the offset, up to which the bytes are on disk. Idempotent."""
         with self._lock:
             if not self._ended:
                 self._ended = True
@@ -129,13 +115,11 @@ class FileStore:
 
     Args:
         folder: For their bytes; created if it does not exist.
-        database: For what is known of them.
         spool: Gets further names for the bytes of files that become documents.
         capacity_bytes: Most bytes of all files together.
         now_ms: Unix milliseconds.
 
     Attributes:
-        folder: As given.
         naming: Held while the name of a document is chosen and accepted, so that no two files get one name.
     """
 
@@ -186,12 +170,10 @@ class FileStore:
         """Begins a file.
 
         Args:
-            new: What is known of it.
             most_bytes: Largest size that it may have if it is not known.
 
         Raises:
             StorageFull: There are too many files, of this owner or in all, or too many bytes; or the disk is full.
-            StorageError: The disk failed.
         """
         now = self._now_ms()
         reserved = max(_LEAST_BYTES, most_bytes if new.size_bytes is None else new.size_bytes)
@@ -238,15 +220,9 @@ class FileStore:
     def writer(self, file_id: FileId, offset: int, *, whole: bool = False) -> FileWriter:
         """Goes on with a file; whoever sent it before is ended.
 
-        Args:
-            file_id: The file.
-            offset: Where the next piece begins.
-            whole: Whether all of the piece or nothing is to be kept; see ``FileWriter.end``.
-
         Raises:
             FileNotFound: It does not exist.
             OffsetMismatch: It ends elsewhere, or is complete.
-            StorageError: The disk failed.
         """
         self.settle(file_id)
         with self._lock:
@@ -272,12 +248,6 @@ class FileStore:
         return writer
 
     def settle(self, file_id: FileId) -> StoredFile:
-        """Ends whoever sends a file now, and returns it.
-
-        Raises:
-            FileNotFound: It does not exist.
-            StorageError: The disk failed.
-        """
         with self._lock:
             writer = self._writers.get(file_id)
         if writer is not None:
@@ -288,12 +258,10 @@ class FileStore:
         """Ends the reception of a file that has all its bytes, and completes it.
 
         Args:
-            file_id: The file.
             purpose: What its sender wants it for, if that was said after its bytes; None for what was said before.
             kept_s: How long its bytes are kept; None for what was said before.
 
         Raises:
-            FileNotFound: It does not exist.
             FileIncomplete: Bytes are missing.
             StorageError: The disk failed.
         """
@@ -351,8 +319,6 @@ class FileStore:
         Args:
             owner: Only those of this owner; None for all.
             purpose: Only those of this purpose; None for all.
-            after: Only those that follow this one.
-            limit: Most files.
             newest_first: Whether the newest comes first.
         """
         beyond, order = ("<", "DESC") if newest_first else (">", "ASC")
@@ -378,12 +344,7 @@ class FileStore:
         return SpooledContent(self.folder / file.file_id, file.offset, file.sha256)
 
     def link(self, file: StoredFile) -> SpooledContent:
-        """Receives the bytes of a complete file into the spool, for a job to accept; nothing is copied.
-
-        Raises:
-            FileIncomplete: It is not complete, or its bytes are not kept any more.
-            StorageError: The disk failed.
-        """
+        """Receives the bytes of a complete file into the spool, for a job to accept; nothing is copied."""
         return self._spool.link(self.content(file))
 
     def unlink(self, content: SpooledContent) -> None:
@@ -391,11 +352,7 @@ class FileStore:
         self._spool.abandon(content.path)
 
     def delete(self, file_id: FileId) -> None:
-        """Removes a file and what is recorded of its documents, which stay. Does nothing if it does not exist.
-
-        Raises:
-            StorageError: The disk failed.
-        """
+        """Removes a file and what is recorded of its documents, which stay. Does nothing if it does not exist."""
         with self._lock:
             writer = self._writers.pop(file_id, None)
         if writer is not None:
@@ -434,7 +391,6 @@ class FileStore:
                 writer.end()
 
     def record(self, file_id: FileId, offset: int) -> None:
-        """Records how much of a file is on disk; its time to be completed begins anew."""
         with self._database.writing() as connection:
             connection.execute(
                 "UPDATE files SET offset = ?, expires_ms = ? WHERE id = ?",
@@ -442,7 +398,6 @@ class FileStore:
             )
 
     def ended(self, file_id: FileId, writer: FileWriter) -> None:
-        """Forgets a writer that has ended."""
         with self._lock:
             if self._writers.get(file_id) is writer:
                 del self._writers[file_id]
@@ -505,7 +460,6 @@ class FileStore:
 
 
 def _release(connection: apsw.Connection, file_id: str) -> None:
-    """Removes a file, but for its record if it is a document."""
     connection.execute(
         f"UPDATE files SET state = ?, expires_ms = NULL WHERE id = ? AND state = 'complete' AND {_LIVE}",
         (FileState.RELEASED.value, file_id),

@@ -24,13 +24,6 @@ def held_terms(
 ) -> tuple[tuple[ChunkTerm, ...], int]:
     """Looks the terms of a chunk up in the index.
 
-    Args:
-        connection: In a transaction.
-        collection: Row id of the collection.
-        chunk: Id of the chunk.
-        text: Its text.
-        context: The headings above it, as they are stored.
-
     Returns:
         The terms, those of the headings first, and how many more than ``MAX_CHUNK_TERMS`` there are.
     """

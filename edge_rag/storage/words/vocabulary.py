@@ -36,8 +36,6 @@ def count_words(connection: apsw.Connection, collection: int, document: int) -> 
     """Adds the words of a document that was written.
 
     Args:
-        connection: In the transaction that wrote it.
-        collection: Row id of its collection.
         document: Its row id.
     """
     counts = _counted(connection, document)
@@ -48,8 +46,6 @@ def discount_words(connection: apsw.Connection, collection: int, document: int) 
     """Takes the words of a document away that is about to be removed.
 
     Args:
-        connection: In the transaction that removes it; the document and its chunks are still there.
-        collection: Row id of its collection.
         document: Its row id.
     """
     counts = _counted(connection, document)

@@ -14,12 +14,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 
 
 class Metrics:
-    """What the daemon counts of calls and documents.
-
-    Args:
-        registry: Where the metrics are registered; one ``Metrics`` a registry.
-        latencies: Keeps the percentiles.
-    """
+    """What the daemon counts of calls and documents."""
 
     def __init__(self, registry: CollectorRegistry, latencies: Latencies) -> None:
         self._registry = registry
@@ -77,7 +72,6 @@ class Metrics:
         self.generation_tokens.inc(finished.usage.generated_tokens)
 
     def ingested(self, outcome: IngestOutcome) -> None:
-        """Counts a document."""
         self.documents.labels(outcome.status.value).inc()
 
     def serve(self, port: int) -> None:

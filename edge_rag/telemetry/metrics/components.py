@@ -33,9 +33,6 @@ class BoardMetrics:
 
     Args:
         activity: Busy times of the last seconds.
-        temperatures: Reads the thermal zones.
-        throttling: Returns the throttling state.
-        memory: Returns the memory pressure.
     """
 
     def __init__(
@@ -116,12 +113,7 @@ class BoardMetrics:
 
 
 class AlertMetrics:
-    """A Prometheus collector of what is wrong on the box.
-
-    Args:
-        alerts: Returns the alerts.
-        free_bytes: Returns the free space of the data directory's disk.
-    """
+    """A Prometheus collector of what is wrong on the box."""
 
     def __init__(self, alerts: Callable[[], Sequence[Alert]], free_bytes: Callable[[], int]) -> None:
         self._alerts = alerts
@@ -172,7 +164,6 @@ class TokenVectorMetrics:
 
     Args:
         sources: Returns where those of the passages came from.
-        use: Returns what their file holds.
     """
 
     def __init__(self, sources: Callable[[], PassageSources], use: Callable[[], TokenVectorUse]) -> None:
@@ -198,11 +189,7 @@ class TokenVectorMetrics:
 
 
 class OffloadMetrics:
-    """A Prometheus collector of the remotes' state.
-
-    Args:
-        remotes: Returns the state of each remote.
-    """
+    """A Prometheus collector of the remotes' state."""
 
     def __init__(self, remotes: Callable[[], tuple[RemoteInUse, ...]]) -> None:
         self._remotes = remotes
@@ -244,11 +231,7 @@ class OffloadMetrics:
 
 
 class PlacementMetrics:
-    """A Prometheus collector of the present values.
-
-    Args:
-        models: Returns the model of each role.
-    """
+    """A Prometheus collector of the present values."""
 
     def __init__(self, models: Callable[[], Sequence[ModelInUse]]) -> None:
         self._models = models
@@ -268,11 +251,7 @@ class PlacementMetrics:
 
 
 class StageMetrics:
-    """A Prometheus collector of the present values.
-
-    Args:
-        stages: Returns a snapshot of each stage.
-    """
+    """A Prometheus collector of the present values."""
 
     def __init__(self, stages: Callable[[], Sequence[StageSnapshot]]) -> None:
         self._stages = stages

@@ -19,11 +19,7 @@ _TOKENS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 class EngineMetrics:
-    """Counts steps, requests and audit events.
-
-    Args:
-        registry: Where the metrics are registered.
-    """
+    """Counts steps, requests and audit events."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -92,23 +88,15 @@ class EngineMetrics:
             self.token_gap.observe(gap)
 
     def on_request(self, report: RequestReport) -> None:
-        """Counts a finished request."""
         if report.per_token_s is not None:
             self.per_token.observe(report.per_token_s)
 
     def record(self, event: AuditEvent) -> None:
-        """Counts an audit event. Reasons are fixed texts of the program, so the number of label values is small."""
         self.audit_events.labels(event.kind.value).inc()
         if event.kind is AuditEventKind.PREEMPTED:
             self.preemptions.labels(event.reason).inc()
 
     def read_from(self, engine: Callable[[], EngineStats], lines_dropped: Callable[[], int]) -> None:
-        """Registers the values that are read at each scrape.
-
-        Args:
-            engine: Returns the engine's present state.
-            lines_dropped: Returns how many lines of the audit file were lost.
-        """
         self._registry.register(_Present(engine, lines_dropped))
 
 

@@ -107,11 +107,7 @@ def pair(
 
 
 def _require_served(settings: Settings, known: ServerIdentity) -> None:
-    """Checks that a daemon running at the settings' address serves the certificate that the code will contain.
-
-    Raises:
-        AccessError: It serves another one.
-    """
+    """Checks that a daemon running at the settings' address serves the certificate that the code will contain."""
     from edge_rag.client import ClientError
     from edge_rag.client.pairing import peer_certificate
     from edge_rag.errors import AccessError
@@ -132,13 +128,6 @@ def _require_served(settings: Settings, known: ServerIdentity) -> None:
 
 
 def _sign_in_url(settings: Settings, address: str, code: str) -> str:
-    """Returns the URL that opens the console on another machine and signs in; empty if none does.
-
-    Args:
-        settings: Checked settings.
-        address: Address for the client, HOST:PORT.
-        code: The code.
-    """
     from edge_rag.bootstrap.network import is_unspecified
     from edge_rag.core.address import sign_in_url
 

@@ -103,7 +103,6 @@ def client(name: str, directory: Path, config: Path | None, data_dir: Path | Non
 
 
 def own_names() -> list[str]:
-    """Returns this machine's names and addresses."""
     from edge_rag.bootstrap.network import interface_addresses
 
     host = socket.gethostname()

@@ -151,11 +151,7 @@ def revoke(name: str, config: Path | None, data_dir: Path | None, as_json: bool)
 
 
 def identity_of(name: str, roles: str, collections: str | None, priority_max: str, quota: str | None) -> Identity:
-    """Returns the identity that the options describe.
-
-    Raises:
-        click.BadParameter: An option is invalid.
-    """
+    """Returns the identity that the options describe."""
     from edge_rag.access.tokens import checked_identity
 
     try:

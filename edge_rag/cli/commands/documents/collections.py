@@ -149,11 +149,7 @@ class _SettingsOptions:
 
     @classmethod
     def parse(cls, given: dict[str, Any]) -> _SettingsOptions:
-        """Converts click's parameters.
-
-        Raises:
-            click.UsageError: Options exclude each other, or a boost is invalid.
-        """
+        """Converts click's parameters."""
         boosts = tuple(_parse_boost(pair, factor) for pair, factor in given["boosts"])
         offload = None if given["offload"] is None else OffloadRule(given["offload"])
         labels = dict(_parse_label(pair) for pair in given["labels"])
@@ -188,11 +184,7 @@ class _SettingsOptions:
         return {field for field, is_given in given.items() if is_given}
 
     def applied_to(self, before: CollectionSettings) -> CollectionSettings:
-        """Returns ``before`` with the options applied.
-
-        Raises:
-            click.UsageError: A recency option is given without a half-life.
-        """
+        """Returns ``before`` with the options applied."""
         fusion = before.fusion
         return CollectionSettings(
             description=before.description if self.description is None else self.description,

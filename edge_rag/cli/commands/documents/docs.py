@@ -93,7 +93,6 @@ def show_document(
 
 
 def _show_place(text: str, place: int) -> None:
-    """Prints a text with the line at a place highlighted on a terminal, else begun with an arrow."""
     if place >= len(text):
         raise click.ClickException("the document's text ends before that character")
     first = text.rfind("\n", 0, place) + 1

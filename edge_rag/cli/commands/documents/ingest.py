@@ -119,7 +119,6 @@ def ingest(
 
 
 def on_terminal() -> bool:
-    """Whether somebody reads questions and can answer."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -150,7 +149,6 @@ def _list(
 
 
 def _described(files: Sequence[FoundFile]) -> str:
-    """Formats how many files there are, how large, and of which kinds, the most frequent first."""
     from rich.filesize import decimal
 
     kinds = Counter(file.path.suffix.lower() or "without an ending" for file in files).most_common()
@@ -168,7 +166,6 @@ class _Rejections:
         self._counts: Counter[str] = Counter()
 
     def names(self, entry: JobEntry) -> bool:
-        """Whether a file is to be named."""
         if entry.state is not JobDocumentState.REJECTED:
             return True
         self._counts[entry.reason] += 1
@@ -185,8 +182,6 @@ class _ProgressView:
     """Shows a line per finished file and, on a terminal, a progress bar.
 
     Args:
-        files: The uploaded files.
-        as_json: Whether standard output is reserved for JSON.
         quiet: Whether only rejected files are shown.
     """
 
@@ -212,7 +207,6 @@ class _ProgressView:
         self._bar = self.progress.add_task("", total=sum(self._sizes.values()), files="")
 
     def show_result(self, entry: JobEntry) -> None:
-        """Shows the result of a file."""
         self._done += entry.name in self._sizes
         self._stored += self._sizes.get(entry.name, 0)
         if self._as_json or (self._quiet and not _failed(entry.state)) or not self._rejections.names(entry):
@@ -220,7 +214,6 @@ class _ProgressView:
         self._print(printable(_line(entry)))
 
     def show_others(self) -> None:
-        """Shows how many files were rejected for the same reasons as those before."""
         for line in () if self._as_json else self._rejections.others():
             self._print(line)
 
@@ -245,7 +238,6 @@ class _ProgressView:
         self.progress.update(self._bar, completed=self._stored, files=f"{self._done}/{len(self._sizes)} files")
 
     def note(self, text: str) -> None:
-        """Prints a line on standard error."""
         self.progress.console.print(printable(text))
 
 
@@ -349,7 +341,6 @@ def _finished(report: Report) -> Iterable[JobEntry]:
 
 
 def _reported_states(counts: Iterable[JobDocumentState | Unrecognized]) -> Iterator[JobDocumentState | Unrecognized]:
-    """Yields the states that a report always counts, and unrecognized ones."""
     yield from _FINAL
     yield from (state for state in counts if isinstance(state, Unrecognized))
 

@@ -106,13 +106,11 @@ def _counts(job: Job) -> str:
 
 
 def _state(job: Job) -> str:
-    """Returns the state for people: a job of which nothing is stored while it waits for others is queued."""
     begun = any(state is not JobDocumentState.QUEUED for state in job.documents)
     return "queued" if job.state is JobState.RUNNING and job.documents_ahead and not begun else job.state.value
 
 
 def forecast_text(job: Job) -> str:
-    """Formats what is stored before a job and the time it is expected to take; empty if neither is known."""
     parts = []
     if job.documents_ahead:
         parts.append(f"behind {counted(job.documents_ahead, 'document')} of other jobs")

@@ -114,16 +114,7 @@ def watch(
 
 
 class _FolderSync:
-    """One folder and the state of its files.
-
-    Args:
-        client: The daemon.
-        root: The folder.
-        collection: The target collection.
-        max_bytes: Maximum size of a file.
-        state_path: The state file.
-        as_json: Whether events are printed as JSON lines.
-    """
+    """One folder and the state of its files."""
 
     def __init__(
         self, client: Client, root: Path, collection: str, max_bytes: int, state_path: Path, as_json: bool
@@ -140,11 +131,9 @@ class _FolderSync:
 
     @property
     def failures(self) -> dict[str, str]:
-        """Reasons by the name of the file."""
         return {name: each.reason for name, each in sorted(self._synced.items()) if each.status is SyncStatus.FAILED}
 
     def save(self) -> None:
-        """Writes the state file."""
         write_state(self._state_path, self._synced)
 
     def print_failures(self) -> ExitCode:

@@ -166,7 +166,6 @@ class ProgressView:
             self._bar.stop()
 
     def begin(self, step: str, total_bytes: int | None = None) -> None:
-        """Starts the next step."""
         if self._bar is None:
             self._console.print(printable(step), style="dim")
             return
@@ -175,11 +174,9 @@ class ProgressView:
         self._task = self._bar.add_task(printable(step), total=total_bytes, detail="")
 
     def advance(self, done_bytes: int) -> None:
-        """Advances the bar."""
         if self._bar is not None and self._task is not None:
             self._bar.advance(self._task, done_bytes)
 
     def detail(self, line: str) -> None:
-        """Shows the last output line of a subprocess."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, detail=printable(line)[:_LONGEST_DETAIL])

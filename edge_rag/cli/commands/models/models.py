@@ -300,7 +300,6 @@ def calibrate(
 
 
 def _models_in_use(settings: Settings) -> frozenset[str]:
-    """Returns the models that the settings name or a running daemon has loaded."""
     from edge_rag.model_store.store import explicit_model, store_of
     from edge_rag.runtime.model_folder.manifest import ModelRole
 

@@ -106,7 +106,6 @@ def recommend(
 
 
 def is_slow(speed: ExpectedSpeed | None) -> bool:
-    """Whether a language model writes more slowly than people read."""
     return speed is not None and speed.one < _READING_TOKENS_PER_S
 
 
@@ -156,7 +155,6 @@ def _table(
 
 
 def _command(entry: CatalogEntry | EncoderEntry) -> str:
-    """Returns the command that adds a model, or selects one that comes along."""
     if entry.role != "generator" and entry.comes_along:
         return f"edge-rag models use {entry.role} {entry.name}"
     name = "" if entry.source == entry.name else f" --name {entry.name}"

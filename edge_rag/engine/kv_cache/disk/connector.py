@@ -24,7 +24,6 @@ class DiskConnector(EngineExtension):
 
     Args:
         tier: Reads and writes pages; None without a disk tier.
-        pool: Where loaded pages go.
     """
 
     def __init__(self, tier: PageTier | None, pool: BlockPool) -> None:
@@ -38,21 +37,14 @@ class DiskConnector(EngineExtension):
         return None if self._tier is None else self._tier.stats
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Starts the tier's threads.
-
-        Args:
-            wake: Wakes the engine when pages were read.
-        """
         if self._tier is not None:
             self._tier.start(wake)
 
     def close(self) -> None:
-        """Stops the tier's threads."""
         if self._tier is not None:
             self._tier.close()
 
     def flush(self) -> None:
-        """Writes the most used pages of the cache to disk; when the engine ends."""
         if self._tier is not None:
             self._tier.flush(self._pool.findable, _FLUSH_S)
 
@@ -91,13 +83,11 @@ class DiskConnector(EngineExtension):
         return ready
 
     def end_step(self, plan: StepPlan, run_s: float) -> Sequence[ActiveRequest]:
-        """Measures how fast prompts are computed, which decides whether reading pages is worth it."""
         if self._tier is not None and plan.tokens - plan.decodes > plan.decodes:
             self._tier.observe_compute(plan.tokens, run_s)
         return ()
 
     def remove(self, request: ActiveRequest) -> None:
-        """Drops a request that is over."""
         self._held.pop(request.sequence.id, None)
 
     def _load(self, trust_domain: str, tokens: Sequence[int], keys: list[PageKey]) -> PageLoad | None:

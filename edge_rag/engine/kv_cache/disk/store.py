@@ -50,13 +50,7 @@ class PageFileInvalid(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PageName:
-    """Identity of a page.
-
-    Attributes:
-        identity: Of the model, the layout of its pages and the data directory.
-        trust_domain: Key of its trust domain and epoch.
-        key: Its key in the prefix cache.
-    """
+    """Identity of a page."""
 
     identity: bytes
     trust_domain: str
@@ -69,7 +63,6 @@ class StoredPage:
 
     Attributes:
         content: Its bytes.
-        uses: Times it had been used when it was written.
     """
 
     content: memoryview
@@ -89,11 +82,6 @@ def encode_page(name: PageName, content: bytes, uses: int) -> bytes:
 
 def decode_page(name: PageName, data: bytes, page_bytes: int) -> StoredPage:
     """Verifies a page's file and returns the page.
-
-    Args:
-        name: Expected page.
-        data: The file.
-        page_bytes: Bytes of a page.
 
     Raises:
         PageFileInvalid: It is not that page.
@@ -131,12 +119,7 @@ class PageStore:
     Args:
         folder: Folder of the files; created if absent, used by nothing else.
         identity: Differs wherever equal tokens give other bytes. Pages of another identity are removed.
-        page_bytes: Bytes of a page.
         budget_bytes: Most bytes of all files.
-        epochs: Current epoch of each collection; pages of others are removed.
-
-    Raises:
-        OSError: The folder cannot be used, or its old pages cannot be removed.
     """
 
     def __init__(
@@ -154,20 +137,16 @@ class PageStore:
 
     @property
     def identity(self) -> bytes:
-        """Identity of its pages."""
         return self._identity
 
     def __len__(self) -> int:
-        """Number of pages."""
         return len(self._files)
 
     @property
     def capacity(self) -> int:
-        """Most pages that fit into the budget."""
         return self._capacity
 
     def touch(self, trust_domain: str, key: PageKey) -> bool:
-        """Marks a page as just used; returns whether it exists."""
         entry = self._entry(trust_domain, key)
         with self._changing:
             if entry is None or entry not in self._files:
@@ -176,12 +155,10 @@ class PageStore:
             return True
 
     def has(self, trust_domain: str, key: PageKey) -> bool:
-        """Whether a page is listed; its file may be missing or damaged."""
         entry = self._entry(trust_domain, key)
         return entry is not None and entry in self._files
 
     def has_ended(self, trust_domain: str) -> bool:
-        """Whether a trust domain's epoch has ended."""
         entry = self._entry(trust_domain, PageKey(b""))
         return entry is not None and self._is_over(entry)
 
@@ -213,11 +190,7 @@ class PageStore:
         return True
 
     def read(self, trust_domain: str, key: PageKey) -> StoredPage | None:
-        """Reads a page; None if it does not exist.
-
-        Raises:
-            PageFileInvalid: The file is not the page; it is removed.
-        """
+        """Reads a page; None if it does not exist."""
         entry = self._entry(trust_domain, key)
         if entry is None or entry not in self._files or self._is_over(entry):
             return None
@@ -243,11 +216,7 @@ class PageStore:
         return page
 
     def forget(self, collection: str, epoch: int) -> None:
-        """Removes the pages of a collection's epochs before this one; no more of them are written or read.
-
-        Raises:
-            OSError: Some files could not be removed.
-        """
+        """Removes the pages of a collection's epochs before this one; no more of them are written or read."""
         name = _collection_name(collection)
         with self._changing:
             self._epochs[name] = max(epoch, self._epochs.get(name, 0))
@@ -258,7 +227,6 @@ class PageStore:
                 shutil.rmtree(self._root / folder)
 
     def discard(self) -> None:
-        """Removes all pages; no more are written."""
         with self._changing:
             self._capacity = 0
             self._files.clear()
@@ -304,7 +272,6 @@ def _collection_name(collection: str) -> str:
 
 
 def _files_in(folder: Path) -> Iterator[tuple[str, int]]:
-    """Yields name and time of last use of the page files in a folder; removes anything else."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

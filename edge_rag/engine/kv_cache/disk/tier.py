@@ -31,7 +31,6 @@ class PageLoad:
     """Pages that are being read.
 
     Attributes:
-        trust_domain: Key of their trust domain and epoch.
         keys: Keys of a sequence's first pages, up to the last one that is read.
         first: Index of the first one that is read.
         until: When requests stop waiting for it, seconds.
@@ -53,9 +52,7 @@ def should_read_pages(read_s: float | None, compute_s: float | None, pages: int,
     Args:
         read_s: Time to read a page, seconds; None if not measured.
         compute_s: Time to compute a prompt token, seconds; None if not measured.
-        pages: Pages to read.
         ahead: Pages in the read queue before them.
-        page_tokens: Tokens a page holds.
     """
     if read_s is None or compute_s is None:
         return True
@@ -95,8 +92,6 @@ class PageTier:
     """Moves pages between the cache and the disk.
 
     Args:
-        pages: The pages in memory.
-        failed: Called once with a message when the disk failed and is no longer used.
         clock: Monotonic seconds, the engine's.
         should_read: Whether to read pages or to compute them; None for ``should_read_pages``.
         min_hold_s: Shortest time after which a request stops waiting for pages, seconds.
@@ -141,11 +136,6 @@ class PageTier:
         self._store = store
 
     def start(self, on_loaded: Callable[[], None]) -> None:
-        """Starts the threads.
-
-        Args:
-            on_loaded: Called when a load is done, on the reader's thread.
-        """
         self._on_loaded = on_loaded
         for thread in self._threads:
             thread.start()
@@ -176,15 +166,12 @@ class PageTier:
                 self._write(store, page, self._pages.read_page(page.page))
 
     def observe_compute(self, tokens: int, seconds: float) -> None:
-        """Measures a step that computed mostly prompts."""
         self._compute_s = _average(self._compute_s, seconds / tokens)
 
     def load(self, pool: BlockPool, trust_domain: str, tokens: Sequence[int], keys: list[PageKey]) -> PageLoad | None:
         """Starts reading the pages of a sequence's beginning that the disk has and the cache has not.
 
         Args:
-            pool: The cache.
-            trust_domain: Key of the sequence's trust domain and epoch.
             tokens: Its tokens.
             keys: Keys of its first pages, as far as known; extended as far as needed.
 
@@ -250,7 +237,6 @@ class PageTier:
                 thread.join()
 
     def discard(self) -> None:
-        """Stops using the disk and removes its pages."""
         self._off = True
         if self._store is not None:
             self._store.discard()

@@ -56,9 +56,6 @@ def parse_docx(content: bytes, unpacked: UnpackedBytes) -> ParsedDocument:
 
     Text boxes precede the paragraph they are anchored in. Page headers and footers, comments, and deleted or hidden
     text are left out. A Word file has no pages until it is printed, so page numbers are None.
-
-    Raises:
-        BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or exceeds the limit.
     """
     container = Container(content, unpacked)
     main = main_part(container) or "word/document.xml"
@@ -210,7 +207,6 @@ class _Notes:
 
     @property
     def found(self) -> dict[str, list[str]]:
-        """The notes."""
         return {note: ["".join(parts) for parts in paragraphs] for note, paragraphs in self._paragraphs.items()}
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
@@ -278,7 +274,6 @@ def _level(attributes: Mapping[str, str]) -> int:
 
 
 def _level_named(name: str) -> int | None:
-    """Returns the heading level of a built-in style name; Word stores these names in English in every language."""
     words = name.lower().split()
     if words == ["title"]:
         return 1

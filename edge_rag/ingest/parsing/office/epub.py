@@ -25,7 +25,6 @@ def parse_epub(content: bytes, unpacked: UnpackedBytes) -> ParsedDocument:
     """Reads the chapters in the spine; one without a heading gets its entry in the table of contents as heading.
 
     Raises:
-        BrokenDocument, DocumentTooLarge: The file cannot be read, or exceeds the limit.
         EncryptedDocument: Its text is encrypted.
     """
     container = Container(content, unpacked)

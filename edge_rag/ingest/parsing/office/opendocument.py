@@ -26,9 +26,6 @@ def parse_opendocument(content: bytes, unpacked: UnpackedBytes, max_pages: int) 
 
     In a presentation a slide is a page; a text document has no pages until it is printed. Deleted text of tracked
     changes and comments are left out.
-
-    Raises:
-        BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or exceeds a limit.
     """
     container = Container(content, unpacked)
     if _MANIFEST in container and b"encryption-data" in container.read(_MANIFEST):
@@ -42,11 +39,7 @@ def parse_opendocument(content: bytes, unpacked: UnpackedBytes, max_pages: int) 
 
 
 def opendocument_properties(container: Container) -> dict[str, MetadataValue]:
-    """Returns the properties of an OpenDocument file as metadata.
-
-    Raises:
-        BrokenDocument: They cannot be read.
-    """
+    """Returns the properties of an OpenDocument file as metadata."""
     stored_properties = read_properties(container, _META)
     author = stored_properties.get("meta:initial-creator") or stored_properties.get("dc:creator", "")
     created, modified = (
@@ -150,7 +143,6 @@ def _number(text: str, limit: int) -> int:
 
 
 def opendocument_zip_kind(media_type: str) -> ZipKind:
-    """Returns how the container of an OpenDocument format, or of its template, is recognized."""
     return ZipKind(media_types=(media_type, f"{media_type}-template"))
 
 

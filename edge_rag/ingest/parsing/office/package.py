@@ -46,10 +46,6 @@ class Container:
     """The parts of a package by name. Nothing is unpacked to disk, and containers inside parts are not opened.
 
     Unpacked bytes are counted while parts are read, so a part whose stated size is too small cannot exceed the limit.
-
-    Raises:
-        BrokenDocument: It is not a ZIP file, or a damaged one.
-        DocumentTooLarge: It has too many parts.
     """
 
     def __init__(self, content: bytes, unpacked: UnpackedBytes) -> None:
@@ -71,13 +67,6 @@ class Container:
         return tuple(self._parts)
 
     def read(self, name: str) -> bytes:
-        """Returns a part.
-
-        Raises:
-            BrokenDocument: It is missing or damaged.
-            EncryptedDocument: It needs a password.
-            DocumentTooLarge: The unpacked parts exceed the limit.
-        """
         with self.open(name) as part:
             return part.read()
 
@@ -96,11 +85,7 @@ class Container:
             raise BrokenDocument(f"its part {name!r} is damaged") from error
 
     def check_unpacked_size(self) -> None:
-        """Unpacks every part once and discards it: for readers that do not count unpacked bytes.
-
-        Raises:
-            BrokenDocument, EncryptedDocument, DocumentTooLarge: As ``read``.
-        """
+        """Unpacks every part once and discards it: for readers that do not count unpacked bytes."""
         for name, info in self._parts.items():
             if not info.is_dir():
                 with self.open(name) as part:
@@ -186,8 +171,6 @@ def read_xml(part: IO[bytes], name: str, handler: XmlHandler) -> None:
 
     Args:
         part: The bytes.
-        name: Name of the part, for errors.
-        handler: Receives the events.
 
     Raises:
         BrokenDocument: It is not well-formed, declares entities, or is nested too deeply.
@@ -239,12 +222,7 @@ _MOST_PROPERTY_CHARACTERS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A relation of one part to another.
-
-    Attributes:
-        kind: Last component of the relation's type, for example ``slide``.
-        target: Name of the other part.
-    """
+    """A relation of one part to another."""
 
     kind: str
     target: str
@@ -268,11 +246,7 @@ class _Relations:
 
 
 def relations_of(container: Container, part: str) -> dict[str, Relation]:
-    """Returns the internal relations of a part by id; those of the package itself if ``part`` is empty.
-
-    Raises:
-        BrokenDocument: They cannot be read.
-    """
+    """Returns the internal relations of a part by id; those of the package itself if ``part`` is empty."""
     folder, _, file = part.rpartition("/")
     name = f"{folder}/_rels/{file}.rels".lstrip("/")
     if name not in container:
@@ -284,7 +258,6 @@ def relations_of(container: Container, part: str) -> dict[str, Relation]:
 
 
 def main_part(container: Container) -> str:
-    """Returns the name of the main part, or an empty text."""
     relations = relations_of(container, "").values()
     return next((relation.target for relation in relations if relation.kind == "officeDocument"), "")
 
@@ -306,22 +279,12 @@ class _Properties:
 
 
 def office_properties(container: Container) -> dict[str, MetadataValue]:
-    """Returns the properties of an Office Open XML file as metadata.
-
-    Raises:
-        BrokenDocument: They cannot be read.
-    """
     stored = read_properties(container, _CORE_PROPERTIES)
     created, modified = (iso_moment(stored.get(f"dcterms:{name}", "")) for name in ("created", "modified"))
     return properties(stored.get("dc:title", ""), stored.get("dc:creator", ""), created, modified)
 
 
 def read_properties(container: Container, part: str) -> dict[str, str]:
-    """Returns the texts of a part by XML name, for example ``dc:title``; empty if there is no such part.
-
-    Raises:
-        BrokenDocument: It cannot be read.
-    """
     if part not in container:
         return {}
     found = _Properties()

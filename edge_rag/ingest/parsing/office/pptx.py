@@ -19,9 +19,6 @@ def parse_pptx(content: bytes, unpacked: UnpackedBytes, max_pages: int) -> Parse
     """Reads the slides in presentation order, each once, followed by its notes.
 
     Slide numbers, dates and footers are left out, as are pictures, charts and diagrams.
-
-    Raises:
-        BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or exceeds a limit.
     """
     container = Container(content, unpacked)
     main = main_part(container) or "ppt/presentation.xml"

@@ -24,8 +24,6 @@ def parse_spreadsheet(content: bytes, unpacked: UnpackedBytes, is_container: boo
 
     Args:
         content: The bytes.
-        unpacked: Bytes unpacked so far.
-        is_container: Whether it is a ZIP file, as all formats but XLS are.
 
     Raises:
         BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or exceeds the limit.

@@ -51,14 +51,8 @@ def document_boxes(
     """Returns the boxes of a page, and of the pages nearest to it as far as ``MAX_CHARACTERS`` go.
 
     Args:
-        document: The document.
-        parsed: What was made of it.
-        placed: Its blocks with their lines.
         scans: Words of the pages that were read by OCR, by 1-based page.
         page: 1-based page number.
-
-    Raises:
-        BrokenDocument: PDFium cannot read a page.
     """
     chosen = _nearest(placed, page)
     found = {number: bytearray() for number in sorted(chosen)}
@@ -115,12 +109,7 @@ def _sources(
 
 
 class _Page:
-    """The characters of a page, before they are a text, and where they are.
-
-    Attributes:
-        characters: As PDFium lists them, or the words of OCR behind one another.
-        size: Width and height of the page as it is shown, points.
-    """
+    """The characters of a page, before they are a text, and where they are."""
 
     def __init__(
         self, document: pypdfium2.PdfDocument, number: int, scan: Sequence[Word] | None, opened: ExitStack
@@ -190,7 +179,6 @@ def align(units: Sequence[Unit], text: str, dropped: int) -> list[int | None]:
 
     Args:
         units: The characters that the block was made of, in order.
-        text: Its text.
         dropped: Visible characters at the beginning that are not in the text.
 
     Returns:
@@ -231,7 +219,6 @@ def _may_be_missing(unit: Unit, part: str) -> bool:
 
 
 def _code_points(text: str, first: int) -> Iterator[tuple[int, str]]:
-    """Yields code points with the position of their first unit; halves of surrogate pairs are joined."""
     at = 0
     while at < len(text):
         pair = text[at : at + 2]

@@ -20,10 +20,7 @@ def draw_page(document: pypdfium2.PdfDocument, index: int, width: int, marks: Se
     """Draws a page as it is shown, on white.
 
     Args:
-        document: The document.
         index: 0-based page number.
-        width: Width of the picture, pixels.
-        marks: Boxes that are marked in yellow, as with a text marker.
 
     Raises:
         BrokenDocument: PDFium cannot draw it.
@@ -58,7 +55,6 @@ def draw_page(document: pypdfium2.PdfDocument, index: int, width: int, marks: Se
 
 
 def _mark(pixels: bytearray, width: int, height: int, box: RelativeBox) -> None:
-    """Colours a box, as if by a marker: white becomes yellow, and black stays black."""
     left, top, right, bottom = box
     first, past = left * width // BOX_SCALE, -(-right * width // BOX_SCALE)
     for row in range(top * height // BOX_SCALE, min(height, -(-bottom * height // BOX_SCALE))):

@@ -11,10 +11,6 @@ class TextElement:
 
     Attributes:
         cells: Its text; several only for the row of a ruled table.
-        left: Left edge.
-        right: Right edge.
-        bottom: Lower edge.
-        top: Upper edge.
         size: Type size, above 0.
         line: Number of the line that it was drawn in; increases in drawing order.
         position: Position in drawing order; unique on the page.
@@ -43,9 +39,7 @@ class Edge:
 
     Attributes:
         at: Its y if it is horizontal, else its x.
-        start: Start along the other axis.
         end: End along the other axis, at or after ``start``.
-        is_horizontal: Whether it is horizontal.
     """
 
     at: float

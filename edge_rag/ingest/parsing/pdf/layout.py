@@ -45,12 +45,7 @@ class Line:
     """A line of text on a page; lengths in points, y upwards.
 
     Attributes:
-        cells: Its text, split at wide gaps; usually one.
-        left: Left edge.
-        right: Right edge.
-        bottom: Lower edge.
         size: Type size, above 0.
-        margin: Right edge of its column.
         characters: Ranges of the page's characters that its cells hold, in order.
     """
 
@@ -68,7 +63,6 @@ class PlacedBlock:
     """A block and the lines that it was made of.
 
     Attributes:
-        block: The block.
         lines: Its lines in order, each with its 1-based page.
         dropped: Visible characters at its beginning that are not in its text: a bullet or a number.
     """
@@ -232,7 +226,6 @@ def _as_running_line(page: Sequence[Line], position: int, pitch: float) -> str:
 
 
 def _pitch(pages: Sequence[Sequence[Line]], body: float) -> float:
-    """Returns the typical distance between lines, points."""
     pitches = [
         upper.bottom - lower.bottom
         for page in pages

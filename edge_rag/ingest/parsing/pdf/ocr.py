@@ -65,8 +65,6 @@ class Scan:
 
     Attributes:
         width: Pixels per row.
-        height: Rows.
-        dots_per_inch: Resolution.
         grey: One byte per pixel, 0 for black, row by row from the top.
     """
 
@@ -77,11 +75,7 @@ class Scan:
 
 
 class TesseractOcr:
-    """Recognizes scanned pages with Tesseract. May be called from any thread.
-
-    Args:
-        languages: Tesseract's names joined by ``+``, for example ``deu+eng``; or ``AUTO``.
-    """
+    """Recognizes scanned pages with Tesseract. May be called from any thread."""
 
     def __init__(self, languages: str) -> None:
         self._languages = languages
@@ -118,7 +112,6 @@ class TesseractOcr:
         )
 
     def installed(self) -> tuple[str, ...]:
-        """Returns the languages that Tesseract had at the last call of ``problem``, by name."""
         return tuple(sorted(self._installed - _NOT_LANGUAGES))
 
     def languages(self) -> tuple[str, ...]:
@@ -146,7 +139,6 @@ class TesseractOcr:
         return self._run(program, [*arguments, "-c", "tessedit_create_tsv=1"], picture, _PAGE_SECONDS)
 
     def close(self) -> None:
-        """Stops the running OCR; later pages get no words."""
         with self._lock:
             self._ended = True
             if self._running is not None:
@@ -187,7 +179,6 @@ class TesseractOcr:
 
 
 def _readable(program: str) -> list[str]:
-    """Returns the files and folders that Tesseract may read."""
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     own = (program, os.path.realpath(program), os.environ.get("TESSDATA_PREFIX", ""))
     return [path for path in (*_SYSTEM_FOLDERS, *own, *libraries) if path]
@@ -222,12 +213,6 @@ class Word:
     """A word of a scanned page; lengths in pixels.
 
     Attributes:
-        paragraph: Block and paragraph that it is in.
-        line: Line of that.
-        left: Left edge.
-        right: Right edge.
-        height: Height.
-        text: The word.
         first: Position of its first character among those of all words.
         box: Where it is on the page; None if it has no extent.
     """
@@ -247,10 +232,6 @@ def recognized_lines(words: Sequence[Word], size: float) -> list[Line]:
 
     Positions are not those on the page; they only keep the lines of a paragraph close together, because type sizes of a
     scan are too uncertain to detect headings.
-
-    Args:
-        words: The words, as ``recognized_words`` returns them.
-        size: Type size of the lines.
     """
     lines: list[Line] = []
     bottom = 0.0
@@ -265,12 +246,7 @@ def recognized_lines(words: Sequence[Word], size: float) -> list[Line]:
 
 
 def recognized_words(table: bytes, scan: Scan) -> list[Word]:
-    """Returns the words of a page, in Tesseract's order.
-
-    Args:
-        table: Tesseract's TSV.
-        scan: The page that was recognized.
-    """
+    """Returns the words of a page, in Tesseract's order."""
     words: list[Word] = []
     first = 0
     rows = csv.DictReader(
@@ -295,7 +271,6 @@ def recognized_words(table: bytes, scan: Scan) -> list[Word]:
 
 
 def _cells(words: list[Word]) -> Iterator[str]:
-    """Splits a line, of any direction, at wide gaps."""
     wide = _CELL_GAP_HEIGHTS * max(word.height for word in words)
     cell = words[0].text
     for before, word in pairwise(words):

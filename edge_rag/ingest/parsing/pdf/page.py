@@ -32,7 +32,6 @@ def read_page(document: pypdfium2.PdfDocument, index: int) -> list[Line]:
     """Reads a page. Text in other directions than most of the page follows at the end, one direction after another.
 
     Args:
-        document: The document.
         index: 0-based page number.
 
     Raises:

@@ -38,14 +38,6 @@ def parse_pdf(content: bytes, limits: ParsingLimits, recognizer: Recognizer) -> 
 
     Args:
         content: The bytes.
-        limits: Limits on pages and on the pixels of a scan.
-        recognizer: Reads scanned pages.
-
-    Raises:
-        EncryptedDocument: It needs a password.
-        BrokenDocument: PDFium cannot read it, or one of its pages.
-        DocumentTooLarge: It has too many pages.
-        EmptyDocument: It holds no text, or is a scan and OCR is not installed; the reason says what to do.
     """
     with open_pdf(content) as document:
         return _parse(document, limits, recognizer)[0]
@@ -56,12 +48,7 @@ def pdf_boxes(content: bytes, limits: ParsingLimits, recognizer: Recognizer, pag
 
     Args:
         content: The bytes.
-        limits: Limits on pages and on the pixels of a scan.
-        recognizer: Reads scanned pages.
         page: 1-based page number; other pages may come along.
-
-    Raises:
-        DocumentRejected: As for ``parse_pdf``; or it has no such page.
     """
     few = replace(limits, max_scanned_pages=min(limits.max_scanned_pages, MAX_RECOGNIZED_PAGES))
     with open_pdf(content) as document:
@@ -71,11 +58,6 @@ def pdf_boxes(content: bytes, limits: ParsingLimits, recognizer: Recognizer, pag
 
 
 def pdf_picture(content: bytes, page: int, width: int, marks: Sequence[RelativeBox]) -> Picture:
-    """Draws a page of a PDF; see ``draw_page``.
-
-    Raises:
-        DocumentRejected: It cannot be read or drawn, or has no such page.
-    """
     with open_pdf(content) as document:
         _require_page(document, page)
         return draw_page(document, page - 1, width, marks)

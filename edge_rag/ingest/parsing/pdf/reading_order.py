@@ -66,8 +66,6 @@ class ColumnGap:
     """A white rectangle between elements.
 
     Attributes:
-        low: Left edge.
-        high: Right edge.
         first: Index of its first band.
         last: Index of its last band.
     """
@@ -133,13 +131,7 @@ def column_gaps(region: Sequence[Band]) -> list[ColumnGap]:
 
 
 def judge(region: Sequence[Band], gap: ColumnGap, edges: Sequence[Edge]) -> GapKind:
-    """Decides what a gap separates.
-
-    Args:
-        region: The bands it was found in.
-        gap: One of their gaps.
-        edges: Lines drawn on the page.
-    """
+    """Decides what a gap separates."""
     inside = region[gap.first : gap.last + 1]
     left = _Side.of([element for band in inside for element in band.elements if element.right <= gap.low])
     right = _Side.of([element for band in inside for element in band.elements if element.left >= gap.high])
@@ -211,7 +203,6 @@ class _Side:
 
 
 def _facing(left: _Side, right: _Side) -> float:
-    """Returns the share of lines on the side with fewer lines that are level with a line of the other side."""
     few, many = sorted((left, right), key=lambda side: len(side.baselines))
     level = 0
     for baseline in few.baselines:
@@ -269,7 +260,6 @@ def reading_order(elements: Sequence[TextElement], edges: Sequence[Edge]) -> lis
 
     Args:
         elements: In drawing order.
-        edges: Lines drawn on the page.
     """
     if not elements:
         return []
@@ -285,12 +275,7 @@ def reading_order(elements: Sequence[TextElement], edges: Sequence[Edge]) -> lis
 
 
 class _RegionReader:
-    """Cuts the regions of one page.
-
-    Args:
-        edges: Lines drawn on it.
-        right_to_left: Whether columns and cells are read from right to left.
-    """
+    """Cuts the regions of one page."""
 
     def __init__(self, edges: Sequence[Edge], right_to_left: bool) -> None:
         self._edges = edges
@@ -298,7 +283,6 @@ class _RegionReader:
         self._elements_left = _LOOKUPS_PER_ELEMENT * MAX_ELEMENTS
 
     def margin(self, elements: Sequence[TextElement]) -> float:
-        """Returns the edge of a column at which its lines end."""
         if self._right_to_left:
             return min(element.left for element in elements)
         return max(element.right for element in elements)
@@ -416,6 +400,5 @@ def _body_range(region: Sequence[Band]) -> tuple[int, int]:
 
 
 def _right_to_left(elements: Sequence[TextElement]) -> bool:
-    """Whether most letters are of right-to-left scripts."""
     text = "".join(cell for element in elements[:_SAMPLED_ELEMENTS] for cell in element.cells)
     return 2 * len(RIGHT_TO_LEFT_LETTERS.findall(text)) > sum(map(str.isalpha, text))

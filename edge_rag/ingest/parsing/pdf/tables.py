@@ -35,7 +35,6 @@ def gather_ruled_rows(elements: Sequence[TextElement], edges: Sequence[Edge]) ->
 
     Args:
         elements: All elements of a page, in drawing order.
-        edges: Lines drawn on the page.
     """
     rows = sorted(_rows(edges), key=lambda row: row.bottom)
     if not rows:

@@ -82,12 +82,8 @@ def confine(limits: Mapping[int, int], readable: Sequence[str] | None = None) ->
     """Drops every right that the kernel lets a process drop, for good.
 
     Args:
-        limits: Resource limits by number; one that is lower already stays.
         readable: Files and folders that may still be read and executed, so that another program can be executed; None
             for a process that will open nothing more.
-
-    Returns:
-        Protections that are not in force.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     in_force = set()
@@ -150,7 +146,6 @@ def _allow_reading(libc: ctypes.CDLL, ruleset: int, path: str) -> None:
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> bool:
-    """Empties all sets of capabilities: the bounding set first, which takes a capability to change."""
     for capability in count():
         if libc.prctl(_DROP_FROM_BOUNDING_SET, capability, 0, 0, 0) != 0:
             break

@@ -63,7 +63,6 @@ _REJECTIONS: Mapping[str, type[DocumentRejected]] = {
 
 
 def write_message(stream: IO[bytes], body: bytes) -> None:
-    """Writes one length-prefixed message."""
     stream.write(len(body).to_bytes(_LENGTH_BYTES, "little"))
     stream.write(body)
     stream.flush()
@@ -73,7 +72,6 @@ def read_message(stream: IO[bytes], limit: int) -> bytes | None:
     """Reads one message.
 
     Args:
-        stream: Source.
         limit: Longest message, bytes.
 
     Returns:
@@ -93,7 +91,6 @@ def read_message(stream: IO[bytes], limit: int) -> bytes | None:
 
 
 def encode_ready(media_types: Collection[str], missing: Collection[Protection]) -> bytes:
-    """Encodes the first message of a process: media types that its answers may have, protections that it lacks."""
     return json.dumps({"media_types": sorted(media_types), "missing": list(missing)}).encode()
 
 
@@ -128,17 +125,14 @@ def encode_parsed(media_type: str, parsed: ParsedDocument) -> bytes:
 
 
 def encode_rejection(error: DocumentRejected) -> bytes:
-    """Encodes the answer for a rejected document."""
     return _ANSWER + json.dumps({"rejected": type(error).__name__, "reason": str(error)[:_LONGEST_REASON]}).encode()
 
 
 def encode_scan(scan: Scan) -> bytes:
-    """Encodes the request to recognize a scanned page."""
     return _SCAN + _SCAN_SIZES.pack(scan.width, scan.height, scan.dots_per_inch) + scan.grey
 
 
 def encode_picture(picture: Picture) -> bytes:
-    """Encodes the answer for a page that was drawn."""
     return _PICTURE + _PICTURE_SIZES.pack(picture.width, picture.height) + picture.pixels
 
 
@@ -147,10 +141,8 @@ def decode_picture(body: bytes, width: int) -> Picture:
 
     Args:
         body: The message without the token.
-        width: Width that was asked for.
 
     Raises:
-        DocumentRejected: The page could not be drawn.
         ValueError: The answer is no picture of that width.
     """
     _raise_rejection(body)
@@ -175,7 +167,6 @@ def decode_boxes(body: bytes, limits: ParsingLimits) -> DocumentBoxes:
     """Decodes an answer for boxes of characters.
 
     Raises:
-        DocumentRejected: The document could not be read.
         ValueError: The answer is not one that ``encode_boxes`` could have made.
     """
     _raise_rejection(body)
@@ -246,13 +237,8 @@ def decode_answer(body: bytes, limits: ParsingLimits, media_types: Collection[st
     Args:
         body: The message without the token.
         limits: Limits that the document must keep.
-        media_types: Media types that the process announced.
-
-    Returns:
-        The document's media type and the document.
 
     Raises:
-        DocumentRejected: The parser process rejected the document.
         ValueError: The answer is not one that ``encode_parsed`` or ``encode_rejection`` could have made.
     """
     answer = _raise_rejection(body)
@@ -265,12 +251,7 @@ def decode_answer(body: bytes, limits: ParsingLimits, media_types: Collection[st
 
 
 def _raise_rejection(body: bytes) -> dict[str, Any]:
-    """Returns the JSON of an answer; empty if it is of another kind.
-
-    Raises:
-        DocumentRejected: The process rejected the document.
-        ValueError: The answer is not one that the process could have made.
-    """
+    """Returns the JSON of an answer; empty if it is of another kind."""
     if not body.startswith(_ANSWER):
         return {}
     try:

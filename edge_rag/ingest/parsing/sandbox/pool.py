@@ -14,7 +14,6 @@ class ParserPool:
 
     Args:
         make: Makes a parser, whose process starts with its first document.
-        size: Most parsers at once.
     """
 
     def __init__(self, make: Callable[[], ParserProcess], size: int) -> None:
@@ -26,11 +25,7 @@ class ParserPool:
 
     @contextmanager
     def acquire(self, collection: str) -> Iterator[ParserProcess]:
-        """Holds a parser for the block; waits while all are in use. One that was killed in it is not used again.
-
-        Args:
-            collection: Collection of the document; a parser that has read others of it is preferred.
-        """
+        """Holds a parser for the block; waits while all are in use. One that was killed in it is not used again."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._used) < self._size)
             same = [parser for parser in self._free if parser.collection == collection]
@@ -54,7 +49,6 @@ class ParserPool:
                 self._changed.notify()
 
     def close(self) -> None:
-        """Ends all processes; documents being read are rejected."""
         with self._changed:
             parsers = (*self._free, *self._used)
         for parser in parsers:

@@ -61,10 +61,6 @@ class ParserProcess:
     The process is a new interpreter, never a fork. It is started for the first document and kept for the next ones of
     the same collection; another collection gets a new process. The process may start no other program, so the daemon
     runs OCR of scanned pages for it. The daemon also sets its limit of processor time, for each document by its size.
-
-    Args:
-        limits: What reading one document may cost.
-        languages: Languages of scanned pages, as ``TesseractOcr`` takes them.
     """
 
     def __init__(self, limits: ParsingLimits, languages: str = AUTO) -> None:
@@ -83,16 +79,11 @@ class ParserProcess:
 
     @property
     def collection(self) -> str:
-        """Collection of the documents that the running process has read; empty before the first one."""
         return self._collection
 
     @property
     def missing(self) -> tuple[Protection, ...]:
-        """Protections that this host does not give the process; starts it if none was started yet.
-
-        Raises:
-            DocumentRejected: The process could not be started.
-        """
+        """Protections that this host does not give the process; starts it if none was started yet."""
         with self._lock:
             if self._missing is None:
                 self._running(self._collection)
@@ -108,13 +99,8 @@ class ParserProcess:
         """Reads a document; returns its media type and the document.
 
         Args:
-            name: Name of the document.
             media_type: What the client states, or empty.
             content: The bytes.
-            collection: Collection that it is for.
-
-        Raises:
-            DocumentRejected: It cannot be read, or reading it reached a limit or ended the process.
         """
         request = {"task": "text", "name": name, "media_type": media_type}
         return self._ask(
@@ -129,12 +115,7 @@ class ParserProcess:
         Args:
             content: The bytes.
             page: 1-based page number.
-            width: Width of the picture, pixels.
             marks: Boxes that are marked, at most ``MAX_MARKS``.
-            collection: Collection that it is in.
-
-        Raises:
-            DocumentRejected: It cannot be read or drawn, or that reached a limit or ended the process.
         """
         request = {"task": "picture", "page": page, "width": width, "marks": list(marks[:MAX_MARKS])}
         return self._ask(request, content, collection, lambda body: decode_picture(body, width))
@@ -145,10 +126,6 @@ class ParserProcess:
         Args:
             content: The bytes.
             page: 1-based page number.
-            collection: Collection that it is in.
-
-        Raises:
-            DocumentRejected: It cannot be read, or reading it reached a limit or ended the process.
         """
         request = {"task": "boxes", "page": page}
         return self._ask(request, content, collection, lambda body: decode_boxes(body, self._limits))
@@ -177,7 +154,6 @@ class ParserProcess:
 
     @property
     def killed(self) -> bool:
-        """Whether ``kill`` was called; it reads no further document then."""
         return self._killed.is_set()
 
     def kill(self) -> None:
@@ -189,7 +165,6 @@ class ParserProcess:
             process.kill()
 
     def close(self) -> None:
-        """Ends the process; a document being read is rejected."""
         self.kill()
         with self._lock:
             self._stop()
@@ -349,7 +324,6 @@ def _receive(process: subprocess.Popen[bytes], limit: int) -> bytes | None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process. One that is already ending keeps its own exit status."""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with contextlib.suppress(BrokenPipeError):

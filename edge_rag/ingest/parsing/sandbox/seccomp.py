@@ -56,13 +56,7 @@ _SET_MODE_FILTER = 1
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A processor architecture with its table of system calls.
-
-    Attributes:
-        audit: Its value of ``AUDIT_ARCH_*``.
-        column: Index of its numbers in ``CALLS``.
-        seccomp: Number of the call that installs a filter.
-    """
+    """A processor architecture with its table of system calls."""
 
     audit: int
     column: int
@@ -202,10 +196,6 @@ def parser_filter(architecture: Architecture, process: int) -> list[Instruction]
 
     Memory never becomes executable and is never that of a file, no thread or process is started, and signals reach this
     process only.
-
-    Args:
-        architecture: The running one.
-        process: Id of the process.
     """
     rules: dict[str, Sequence[Instruction]] = {
         name: [(RETURN, 0, 0, ALLOW)]
@@ -232,10 +222,6 @@ def program_filter(architecture: Architecture, process: int) -> list[Instruction
 
     Refused are changes of the mode, owner, times and attributes of files, signals, sockets, shared memory, namespaces,
     other processes' memory, keys, and interfaces that only administration needs.
-
-    Args:
-        architecture: The running one.
-        process: Id of the process, which execve keeps.
     """
     allowed_anywhere = {
         *("brk", "clock_getres", "clock_gettime", "close", "exit", "exit_group", "futex", "getpid", "getrandom"),
@@ -253,7 +239,6 @@ def program_filter(architecture: Architecture, process: int) -> list[Instruction
 
 
 def install(libc: ctypes.CDLL, architecture: Architecture, program: Sequence[Instruction]) -> bool:
-    """Installs a filter for good; no privileges are needed after ``no_new_privs``. Returns whether it is in force."""
     code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HP", len(program), ctypes.addressof(buffer))

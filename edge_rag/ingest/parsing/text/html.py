@@ -43,9 +43,6 @@ def parse_html(content: bytes) -> ParsedDocument:
     """Reads a page: title, headings, paragraphs, list items, table rows and preformatted text.
 
     Scripts, styles, navigation, forms and elements with the attribute ``hidden`` are left out.
-
-    Raises:
-        UnsupportedFormat: The bytes are not text.
     """
     source = decode_text(content, declared_encoding(content))
     builder = DocumentBuilder()
@@ -203,7 +200,6 @@ _HTML_OPENING = re.compile(
 
 
 def _is_html(content: bytes) -> bool:
-    """Whether the first tag or document type is HTML's."""
     return _HTML_OPENING.match(content[:4096]) is not None
 
 

@@ -46,10 +46,6 @@ def parse_mail(content: bytes, read_attachment: AttachmentReader) -> ParsedDocum
 
     Args:
         content: The bytes.
-        read_attachment: Parses an attachment.
-
-    Raises:
-        BrokenDocument: It is nested too deeply or has too many parts.
     """
     builder = DocumentBuilder()
     message = message_from_bytes(content, policy=_POLICY)
@@ -59,11 +55,7 @@ def parse_mail(content: bytes, read_attachment: AttachmentReader) -> ParsedDocum
 
 
 def parse_mailbox(content: bytes, read_attachment: AttachmentReader) -> ParsedDocument:
-    """Reads a mailbox: its messages in order, each like ``parse_mail``.
-
-    Raises:
-        BrokenDocument: A message is nested too deeply or has too many parts.
-    """
+    """Reads a mailbox: its messages in order, each like ``parse_mail``."""
     builder = DocumentBuilder()
     for raw in _messages(content):
         _add_message(builder, message_from_bytes(raw, policy=_POLICY), read_attachment, 1)
@@ -149,7 +141,6 @@ def _text(part: Message) -> str:
 
 
 def _inner(part: Message) -> list[Message]:
-    """Returns the parts of a multipart or message; none for text or data."""
     payload = part.get_payload() if part.is_multipart() else []
     return [inner for inner in payload if isinstance(inner, Message)] if isinstance(payload, list) else []
 
@@ -173,7 +164,6 @@ def _field(message: Message, name: str) -> str:
 
 
 def _decoded(value: str) -> str:
-    """Decodes the encoded words of a header field; returns the field unchanged if they are invalid."""
     try:
         return str(make_header(decode_header(value[: 4 * _LONGEST_FIELD])))
     except (HeaderParseError, MessageError, ValueError, LookupError, TypeError):

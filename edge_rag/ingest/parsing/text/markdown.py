@@ -49,9 +49,6 @@ def take_front_matter(source: str) -> tuple[dict[str, MetadataValue], str]:
     Keys become lower case with ``_`` for spaces. Empty values are left out. Content between the fences that is not a
     YAML map is text, because a fence is also a Markdown rule.
 
-    Args:
-        source: The text, with ``\\n`` as line break.
-
     Returns:
         Metadata of the front matter, empty without one, and the rest of the text.
 
@@ -144,10 +141,6 @@ def parse_markdown(content: bytes) -> ParsedDocument:
     """Reads headings, paragraphs, list items, table rows and code; inline markup is removed.
 
     The title in the front matter is the title of the document.
-
-    Raises:
-        UnsupportedFormat: The bytes are not text.
-        BrokenDocument: The front matter is invalid.
     """
     whole = decode_text(content).replace("\r\n", "\n")
     metadata, source = take_front_matter(whole)
@@ -209,7 +202,6 @@ def _lines(token: Token, line: int | None) -> list[tuple[int, int]]:
     at = length = 0
 
     def pass_to(position: int) -> int:
-        """Returns the line of a position of the source; text that follows is at the end of the plain text so far."""
         nonlocal at, line
         assert line is not None
         line, at = line + source.count("\n", at, position), position

@@ -41,9 +41,6 @@ def decode_text(content: bytes, declared: str | None = None) -> str:
     Args:
         content: The bytes.
         declared: Name of the encoding that the document declares, if any.
-
-    Raises:
-        UnsupportedFormat: The bytes are not text in any encoding.
     """
     for mark, encoding in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
@@ -106,9 +103,6 @@ def parse_plain(content: bytes) -> ParsedDocument:
     Hard-wrapped lines of a paragraph are joined. If the lines of a paragraph were ended deliberately, are set in
     columns or all start with a number or a label (a log, an address, a table of readings), each line is an item, so
     that separate entries do not become one sentence.
-
-    Raises:
-        UnsupportedFormat: The bytes are not text.
     """
     builder, source = DocumentBuilder(), decode_text(content)
     add_plain(builder, source, line_numbers(source))
@@ -119,8 +113,6 @@ def add_plain(builder: DocumentBuilder, source: str, numbers: Sequence[int] = ()
     """Appends the blocks of a text, like ``parse_plain``.
 
     Args:
-        builder: Receives the blocks.
-        source: The text.
         numbers: The line of the document that each line of the normalized text is on; none if they cannot be told.
     """
     lines = normalize(source).split("\n")
@@ -231,12 +223,6 @@ _LONGEST_CELL = 1 << 20
 
 
 def parse_delimited(content: bytes) -> ParsedDocument:
-    """Reads rows with any common separator and encoding, both detected from the text.
-
-    Raises:
-        UnsupportedFormat: The bytes are not text.
-        BrokenDocument: A cell is too long, for example because a quotation mark is not closed.
-    """
     text = decode_text(content).replace("\r\n", "\n").replace("\r", "\n")
     builder = DocumentBuilder()
     csv.field_size_limit(_LONGEST_CELL)
@@ -246,7 +232,6 @@ def parse_delimited(content: bytes) -> ParsedDocument:
 
 
 def find_separator(text: str) -> str:
-    """Returns the separator that splits the first rows most evenly; a comma if none does."""
     lines = text[:_SAMPLED_CHARACTERS].split("\n")
     sample = "\n".join(lines[: min(_SAMPLED_LINES, max(1, len(lines) - 1))])
     return max(_SEPARATORS, key=lambda separator: _evenness(sample, separator))

@@ -32,9 +32,6 @@ def step_inputs(step: PackedStep) -> dict[str, NDArray[Any]]:
     The operator derives the slots of tokens from the lengths, so the tokens of a sequence must be contiguous. Bounds in
     ``attention_metadata`` are exact; with them a device need not read the lengths.
 
-    Args:
-        step: A step that ``check_step`` accepted.
-
     Returns:
         By name: input_ids int64 [T], cumulative_sequence_lengths int32 [S+1], past_sequence_lengths int32 [S],
             block_table int32 [S, max_pages], attention_metadata int32 [3] (most new tokens of a sequence, most tokens
@@ -65,19 +62,7 @@ def step_inputs(step: PackedStep) -> dict[str, NDArray[Any]]:
 
 
 class DevicePages:
-    """INT8 keys and values of a model in device memory, in pages, allocated once. Used by one thread at a time.
-
-    Args:
-        geometry: The model's sizes.
-        pages: Number of pages.
-        device: Kind of the device's memory, as ONNX Runtime names it: ``cuda``, or ``cpu``.
-        number: Which device of the kind.
-        target: Where page copies run.
-
-    Raises:
-        ModelError: They do not fit in the device's memory.
-        ProviderUnavailable: The provider is missing.
-    """
+    """INT8 keys and values of a model in device memory, in pages, allocated once. Used by one thread at a time."""
 
     def __init__(self, geometry: PagedGeometry, pages: int, device: str, number: int, target: SessionTarget) -> None:
         shape = (pages, geometry.page_tokens, geometry.kv_heads, geometry.head_size)
@@ -96,11 +81,9 @@ class DevicePages:
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of one page, all layers together."""
         return len(self.caches) * self._bytes
 
     def bind(self, binding: ort.IOBinding) -> None:
-        """Makes a session read and write the caches in place."""
         for name, cache in self.caches.items():
             binding.bind_ortvalue_input(name, cache)
 
@@ -136,14 +119,11 @@ class CudaDecoder(PagedModel):
         """Opens the CUDA form in a verified folder and allocates its pages.
 
         Args:
-            folder: Holds ``cuda.onnx``, its weights, ``cuda.json`` and ``kv_scales.json``.
             pages: Number of pages, at least 1.
             options: Options of the CUDA provider, among them ``device_id``, ``gpu_mem_limit`` (bytes of the arena
                 of weights and intermediate values; pages are separate) and ``arena_extend_strategy``.
 
         Raises:
-            ModelFolderInvalid: The form is damaged, or was made from other files than those in the folder.
-            ModelError: The pages do not fit in the GPU's memory.
             ProviderUnavailable: The provider or the GPU is missing; the folder holds no CUDA form; or the provider does
                 not take all of the graph.
         """
@@ -165,7 +145,6 @@ class CudaDecoder(PagedModel):
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of one page in GPU memory, all layers together."""
         return self._memory.page_bytes
 
     def run(self, step: PackedStep) -> NDArray[np.float32]:

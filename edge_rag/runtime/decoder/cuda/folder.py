@@ -44,15 +44,8 @@ def write_cuda_form(folder: Path, target: Path, scales: KvScales, made: Mapping[
     The form is ``cuda.onnx``, ``cuda.onnx.data`` and ``cuda.json``, the scales are ``kv_scales.json``. The folder's
     manifest is not updated.
 
-    Args:
-        folder: A folder with a paged model.
-        target: Where the files are written: the same folder, or a staging folder.
-        scales: Scales of its keys and values.
-        made: How they were made, for people.
-
     Raises:
         ModelFolderInvalid: A file is missing or damaged.
-        ModelNotLowerable: The graph has no CUDA form.
     """
     geometry = read_geometry(folder)
     path = folder / GRAPH_FILE
@@ -79,7 +72,6 @@ def write_cuda_form(folder: Path, target: Path, scales: KvScales, made: Mapping[
 
 
 def has_cuda_form(folder: Path) -> bool:
-    """Whether a model folder holds a CUDA form, of any format."""
     return (folder / CUDA_DESCRIPTION_FILE).exists()
 
 

@@ -37,7 +37,6 @@ class KvScales:
 
     Attributes:
         keys: float32 [layers, kv_heads, head_size], finite and above 0; for rotated keys.
-        values: The same for values.
     """
 
     keys: Scales
@@ -49,7 +48,6 @@ def scales_of(largest_keys: Scales, largest_values: Scales, margin: float) -> Kv
 
     Args:
         largest_keys: float32 [layers, kv_heads, head_size].
-        largest_values: The same.
         margin: Factor by which unseen magnitudes may exceed them without clipping, at least 1.
     """
 
@@ -63,12 +61,6 @@ def scales_of(largest_keys: Scales, largest_values: Scales, margin: float) -> Kv
 
 
 def render_scales(scales: KvScales, made: Mapping[str, JsonValue]) -> str:
-    """Returns the text of a scale file.
-
-    Args:
-        scales: The scales.
-        made: How they were made, for people.
-    """
     lists = {
         "k_scales": [layer.reshape(-1).tolist() for layer in scales.keys],
         "v_scales": [layer.reshape(-1).tolist() for layer in scales.values],
@@ -78,10 +70,6 @@ def render_scales(scales: KvScales, made: Mapping[str, JsonValue]) -> str:
 
 def read_scales(path: Path, geometry: PagedGeometry) -> KvScales:
     """Reads a scale file.
-
-    Args:
-        path: The file.
-        geometry: Sizes of the model.
 
     Raises:
         ModelFolderInvalid: It is missing, damaged, or for a model of other sizes; names the file and the problem.
@@ -127,7 +115,6 @@ class ObservedKv:
 
     Attributes:
         keys: float32 [layers, kv_heads, head_size].
-        values: The same for values.
         tokens: Number of observed tokens.
     """
 
@@ -144,9 +131,6 @@ class ObservedKv:
 
         Args:
             token_ids: int64 [n], at most what the decoder's pages and the model's context hold.
-
-        Raises:
-            InferenceFailed: The model could not be run.
         """
         teacher_forced_logits(self._decoder, token_ids, token_ids.size)
         geometry = self._geometry

@@ -52,7 +52,6 @@ class OriginalMatrix:
     """A matrix [K, N] as ``MatMulNBits`` stores it.
 
     Attributes:
-        form: Its size and precision.
         weights: uint8 [N, blocks, block_size * bits / 8], the low half of a byte first.
         scales: float16 [N, blocks].
         zero_points: uint8 [N, blocks * bits / 8 rounded up], or None for the default.
@@ -71,15 +70,9 @@ def lower_for_cuda(
 
     Args:
         model: A paged graph, loaded without external data; changed in place.
-        stored: Its weights.
-        geometry: Its sizes.
-        scales: Scales of its keys and values.
-        file: File for the weights.
 
     Raises:
-        ModelFolderInvalid: Weights are missing.
         ModelNotLowerable: It contains something without a CUDA form; names it.
-        ValueError: The number of weights does not match the graph.
     """
     if geometry.head_size % _HEAD_STEP:
         raise ModelNotLowerable(f"heads of {geometry.head_size} elements have no form for cuda")
@@ -192,7 +185,6 @@ class _Rewriting:
         return name
 
     def _matrix(self, node: onnx.NodeProto) -> tuple[OriginalMatrix, list[str]]:
-        """Returns the matrix of a node and the names of its tensors; a matrix that two nodes share is stored once."""
         name = node.input[1]
         if name not in self._matrices:
             original = original_matrix(self._packed(node))
@@ -275,13 +267,7 @@ def read_packed(node: onnx.NodeProto, inputs: Sequence[str], stored: StoredTenso
     """Reads the matrix of a ``QuantizedMatMul`` or ``QuantizedRows``.
 
     Args:
-        node: The node, with size and precision.
         inputs: The node's inputs after the first.
-        stored: The weights.
-
-    Raises:
-        ModelFolderInvalid: Weights are missing.
-        ValueError: Their number does not match the node.
     """
     found = attributes(node)
     form = BlockFormat(found["K"], found["N"], found["bits"], found["block_size"])

@@ -60,12 +60,7 @@ _USUAL_LENGTH: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class EngineIdentity:
-    """What a compiled engine fits, beside its model.
-
-    Attributes:
-        libraries: Versions of driver and libraries.
-        device: The GPU.
-    """
+    """What a compiled engine fits, beside its model."""
 
     libraries: str
     device: str
@@ -76,11 +71,7 @@ class GpuTarget:
     """Where an encoder runs.
 
     Attributes:
-        provider: A provider of padded graphs; CPU runs the same graph on the cores.
         precision: FP16 or FP32.
-        options: Options of the provider, as ONNX Runtime names them.
-        identity: What an engine fits that a built-in provider compiles; a plugin reports its own.
-        compiled: Folder of everything that was compiled.
     """
 
     provider: Provider
@@ -95,11 +86,7 @@ class ShapeReady:
     """An encoder has run texts of one length.
 
     Attributes:
-        model: Name of the model.
-        provider: Where it runs.
-        tokens: The length.
         number: Number of the length, from 1.
-        total: Number of lengths.
         compiled: Whether an engine was built now; False where it was cached, or where the provider builds none.
     """
 
@@ -113,12 +100,7 @@ class ShapeReady:
 
 @dataclass(frozen=True, slots=True)
 class EngineBuildStarted:
-    """The build of an engine has started, which takes minutes.
-
-    Attributes:
-        model: Name of the model.
-        provider: Where it will run.
-    """
+    """The build of an engine has started, which takes minutes."""
 
     model: str
     provider: Provider
@@ -136,15 +118,10 @@ def open_text_encoder_on_gpu(folder: Path, target: GpuTarget, on_progress: OnPro
     """Opens a model folder of the role ``embedder``; see ``TextEncoder.open``.
 
     Args:
-        folder: The model folder.
-        target: Where it runs.
         on_progress: Called when an engine's build starts, and for each length after its first run.
 
     Raises:
         ModelFolderInvalid: The folder does not match its manifest, or has another kind of model.
-        ProviderUnavailable: The provider is missing, does not take the graph, has too little memory for it, or computes
-            values that are not finite; or the model has no form for it.
-        StorageError: Compiled graphs cannot be stored.
     """
     check_installed(SessionTarget(target.provider, target.options))
     manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=(_MODEL, _TOKENIZER))
@@ -170,7 +147,6 @@ def open_pair_encoder_on_gpu(folder: Path, target: GpuTarget, on_progress: OnPro
 
 
 def rows_of(length: int) -> int:
-    """Returns how many texts a rectangle of a length holds."""
     return max(1, _RUN_TOKENS // length)
 
 
@@ -179,7 +155,6 @@ class Rectangle:
     """A padded batch.
 
     Attributes:
-        length: Tokens that each text is padded to.
         texts: Numbers of the texts, at least one and no more than ``rows_of(length)``.
     """
 
@@ -192,7 +167,6 @@ def plan_rectangles(texts: Sequence[int], lengths: Sequence[int]) -> list[Rectan
 
     Args:
         texts: Tokens of each text, none more than the last length.
-        lengths: The available lengths, ascending.
     """
     by_length: dict[int, list[int]] = {length: [] for length in lengths}
     for number, tokens in enumerate(texts):
@@ -222,9 +196,7 @@ class PaddedRunner:
         """Runs texts; yields each text's number and its row of each output, padding included.
 
         Args:
-            outputs: Names of the outputs.
             ids: Token ids of each text, at least one and no more than the last length.
-            types: Token types, as many.
         """
         for rectangle in plan_rectangles([len(each) for each in ids], self.lengths):
             inputs = self._inputs(rectangle, ids, types)
@@ -255,19 +227,16 @@ class PaddedTextGraph:
         self._dimension = dimension
 
     def sentence_vectors(self, texts: Sequence[Sequence[int]]) -> Floats:
-        """Runs the texts, a rectangle at a time."""
         vectors = np.empty((len(texts), self._dimension), np.float32)
         for number, (vector,) in self._run([SENTENCE_VECTORS], texts):
             vectors[number] = vector
         return vectors
 
     def token_vectors(self, texts: Sequence[Sequence[int]]) -> list[Floats]:
-        """Runs the texts, a rectangle at a time."""
         made = dict(self._run([TOKEN_VECTORS], texts))
         return [made[number][0][: len(ids)] for number, ids in enumerate(texts)]
 
     def all_vectors(self, texts: Sequence[Sequence[int]]) -> tuple[Floats, list[Floats]]:
-        """Runs the texts, a rectangle at a time."""
         made = dict(self._run([SENTENCE_VECTORS, TOKEN_VECTORS], texts))
         sentences = np.array([made[number][0] for number in range(len(texts))], np.float32)
         tokens = [made[number][1][: len(ids)] for number, ids in enumerate(texts)]
@@ -287,7 +256,6 @@ class PaddedPairGraph:
         self._runs = runs
 
     def score(self, sequences: Sequence[TokenizedText]) -> Floats:
-        """Scores the pairs, a rectangle at a time."""
         scores = np.empty(len(sequences), np.float32)
         ids, types = [pair.ids for pair in sequences], [pair.type_ids for pair in sequences]
         for number, (score,) in self._runs.run(["scores"], ids, types):

@@ -46,11 +46,7 @@ def padded_graph(parts: BertParts, precision: Precision) -> onnx.ModelProto:
     cross-encoder ``scores`` [texts, 1].
 
     Args:
-        parts: The network.
         precision: FP16 or FP32, for weights and activations; pooling and norms are computed in FP32.
-
-    Raises:
-        KeyError: Another precision.
     """
     graph = _Graph(_ELEMENTS[precision])
     for name in graph_inputs(parts):
@@ -129,12 +125,7 @@ def _layer(graph: _Graph, parts: BertParts, layer: Layer, name: str, rows: str, 
 
 @dataclass(slots=True)
 class _Graph:
-    """Collects nodes and constants; methods return the name of the value they add.
-
-    Attributes:
-        element: Type of weights and activations.
-        inputs: Inputs of the graph.
-    """
+    """Collects nodes and constants; methods return the name of the value they add."""
 
     element: int
     inputs: list[onnx.ValueInfoProto] = field(default_factory=list)

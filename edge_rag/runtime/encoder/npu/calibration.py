@@ -70,7 +70,6 @@ class Calibration:
     """Ranges for quantization.
 
     Attributes:
-        ranges: Range of each activation, widened for other texts.
         mask: Bias added to the attention scores of padding, negative.
     """
 
@@ -85,8 +84,6 @@ def padded_inputs(vectors: NDArray[np.float32], tokens: int, mask: float) -> dic
 
     Args:
         vectors: float32 [length, hidden]; length is 1 to ``tokens``.
-        tokens: Length of the graph.
-        mask: Attention bias of padding.
     """
     length = len(vectors)
     embedded = np.empty((tokens, vectors.shape[1]), np.float32)
@@ -104,11 +101,7 @@ def calibrate(parts: BertParts, texts: Iterable[TokenizedText]) -> Calibration:
     zero to three digits, so that two machines whose sums differ in the last bit build the same graph.
 
     Args:
-        parts: The network.
         texts: Texts to run, at least one.
-
-    Raises:
-        ModelError: The graph cannot be run in fp32.
     """
     graph = fixed_graph(parts, CALIBRATION_TOKENS, None)
     watched = onnx.ModelProto()

@@ -52,10 +52,7 @@ class GraphReady:
     """One of a model's graphs can be run.
 
     Attributes:
-        model: Name of the model.
-        tokens: Length of the graph.
         number: Number of the graph, from 1.
-        total: Number of graphs.
         compiled: Whether it was compiled now; False where it was cached.
     """
 
@@ -74,16 +71,8 @@ def open_text_encoder_on_npu(
 ) -> TextEncoder:
     """Opens a model folder of the role ``embedder``; see ``TextEncoder.open``.
 
-    Args:
-        folder: The model folder.
-        options: Options of the QNN provider.
-        cache: Folder of compiled graphs.
-        on_progress: Called for each graph.
-
     Raises:
         ModelFolderInvalid: The folder does not match its manifest, or has another kind of model.
-        ProviderUnavailable: The NPU or its plugin is missing, or the model has no form for it.
-        StorageError: Compiled graphs cannot be stored.
     """
     manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=(_MODEL, _TOKENIZER))
     tokenizer = _tokenizer(folder, manifest)
@@ -119,9 +108,6 @@ def npu_target(options: Mapping[str, str]) -> SessionTarget:
 
     Args:
         options: Options of the QNN provider; without a backend, the plugin's own is used.
-
-    Raises:
-        ProviderUnavailable: The plugin or its backend is missing.
     """
     library = plugin_library(SessionTarget(Provider.QNN, options))
     request = GraphRequest(Precision.A16W8, shapes={}, bytes=0, cache=None, plugin=library)
@@ -187,14 +173,7 @@ def _key(manifest: ModelManifest, target: SessionTarget) -> CompiledKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedGraphs:
-    """The opened graphs of an encoder. May be run from any thread; the processor runs one text at a time.
-
-    Attributes:
-        tables: Embedding tables.
-        mask: Attention bias of padding.
-        sessions: A session by length.
-        turn: Held during a run.
-    """
+    """The opened graphs of an encoder. May be run from any thread; the processor runs one text at a time."""
 
     tables: TokenTables
     mask: float
@@ -206,7 +185,6 @@ class FixedGraphs:
 
         Args:
             ids: Token ids, at least one and at most the longest graph's.
-            types: Token types, as many.
         """
         length = min(length for length in self.sessions if length >= len(ids))
         vectors = self.tables.look_up(np.array(ids, np.int64), np.array(types, np.int64))
@@ -224,15 +202,12 @@ class FixedTextGraph:
         self._pooling = pooling
 
     def sentence_vectors(self, texts: Sequence[Sequence[int]]) -> Floats:
-        """Runs one text after the other."""
         return self._pooled([self._hidden(ids) for ids in texts])
 
     def token_vectors(self, texts: Sequence[Sequence[int]]) -> list[Floats]:
-        """Runs one text after the other."""
         return [_unit(self._hidden(ids)) for ids in texts]
 
     def all_vectors(self, texts: Sequence[Sequence[int]]) -> tuple[Floats, list[Floats]]:
-        """Runs one text after the other."""
         hidden = [self._hidden(ids) for ids in texts]
         return self._pooled(hidden), [_unit(rows) for rows in hidden]
 
@@ -254,7 +229,6 @@ class FixedPairs:
         self._graphs = graphs
 
     def score(self, sequences: Sequence[TokenizedText]) -> Floats:
-        """Runs one pair after the other."""
         return np.array([self._graphs.run(pair.ids, pair.type_ids)[0, 0] for pair in sequences], np.float32)
 
     def keep_memory(self, keep: bool) -> None:

@@ -56,19 +56,16 @@ class Scale:
 
     @property
     def extent(self) -> Range:
-        """Least and largest value it can represent."""
         step = float(self.step)
         return -int(self.zero) * step, (_LEVELS - int(self.zero)) * step
 
     @staticmethod
     def over(extent: Range) -> Scale:
-        """Returns the finest scale that holds a range."""
         low, high = min(extent[0], 0.0), max(extent[1], 0.0)
         return Scale.with_step(extent, max((high - low) / _LEVELS, _SMALLEST_SCALE))
 
     @staticmethod
     def with_step(extent: Range, step: float) -> Scale:
-        """Returns the scale with a given step, which must be coarse enough for the range."""
         return Scale(np.float32(step), np.uint16(min(round(-min(extent[0], 0.0) / step), _LEVELS)))
 
 
@@ -94,7 +91,6 @@ class QdqBuilder:
         return self._rounded(name)
 
     def add(self, operator: str, inputs: list[str], name: str, **attributes: Any) -> str:
-        """Adds a node with one output, an activation."""
         self._nodes.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
         return self._rounded(name)
 
@@ -182,8 +178,6 @@ class QdqBuilder:
         """Builds a model from the nodes, with a float32 output.
 
         Args:
-            output: Value that a method returned.
-            as_name: Name of the output.
             shape: Its shape.
         """
         for node in self._nodes:
@@ -248,7 +242,6 @@ class FixedGraph:
         model: Inputs ``embedded`` float32 [tokens, hidden] and ``bias`` float32 [1, 1, tokens], added to the attention
             scores of each key; output ``hidden`` float32 [tokens, hidden] of an embedder, or ``score`` float32 [1, 1]
             of a cross-encoder.
-        activations: Names of all activations.
         scores: Names of attention scores before the bias, first layer first.
         masked: Names of attention scores after it, in the same order.
     """
@@ -263,8 +256,6 @@ def fixed_graph(parts: BertParts, tokens: int, ranges: Mapping[str, Range] | Non
     """Builds an encoder's graph for texts of up to ``tokens`` tokens.
 
     Args:
-        parts: The network.
-        tokens: Length that a text is padded to.
         ranges: Range of every activation; None builds the graph in fp32.
     """
     graph = QdqBuilder(ranges)

@@ -47,9 +47,6 @@ class Accelerator:
 
     Attributes:
         name: Name in device profiles and in JSON output, for example ``intel-npu``.
-        label: Name in advice, for example ``the NPU``.
-        nodes: Glob patterns of its device files, below ``/dev``.
-        present: Whether it is there with its driver.
         node: Device file that a process needs access to; None where the driver alone decides.
         pci_vendor: Vendor id of display cards, which may be plugged in without a driver; None for built-in hardware.
         card: Such a card, in advice; empty for built-in hardware.
@@ -69,7 +66,6 @@ class Plugin:
     """The library of a provider that is not part of ONNX Runtime itself.
 
     Attributes:
-        module: Python module that returns the library's path from ``get_library_path``.
         sdk_version: Attribute of the module's build information with the version of the vendor's SDK; None without one.
         backend_option: Option of the provider with the path of a second library; None without one.
     """
@@ -88,7 +84,6 @@ class FolderCache:
 
     Attributes:
         libraries: Driver libraries whose versions count, without suffix.
-        distributions: Python distributions whose versions count.
     """
 
     libraries: tuple[str, ...] = ()
@@ -115,9 +110,6 @@ class GraphRequest:
     """A graph that is to be opened on a provider.
 
     Attributes:
-        precision: Number format it computes in.
-        bytes: Size of the graph with its weights.
-        shapes: Shapes of each input that has free dimensions, by the input's name.
         cache: Folder for what the provider compiles; None where nothing is kept.
         plugin: The provider's library; None for providers that are built into ONNX Runtime.
     """
@@ -130,7 +122,6 @@ class GraphRequest:
 
 
 def as_given(options: Mapping[str, str], _: GraphRequest) -> dict[str, str]:
-    """Returns the options of the device profile unchanged."""
     return dict(options)
 
 
@@ -139,23 +130,11 @@ class ProviderSpec:
     """One execution provider.
 
     Attributes:
-        provider: Which one.
-        ort_name: Its name in ONNX Runtime.
-        distribution: Python distribution to install for it.
         requirement: All there is to install, where that is more than the distribution; else empty.
         device: What it computes on, in metrics: ``cpu``, ``gpu``, ``npu``, or its own name where that varies.
         device_kinds: Kinds of devices it runs on, preferred first.
-        form: Form of encoder graphs it runs.
-        encoder_precisions: Precisions that encoders can have on it.
         decoder_precisions: Precisions that generators can have on it; empty where generators do not run on it.
-        accelerators: Hardware it needs, any one of these.
         libraries: Driver libraries it needs, without suffix, for example ``libcudart``.
-        probed_libraries: Further libraries whose versions are reported.
-        library_folders: Glob patterns of folders, below the root, that hold such libraries.
-        library_modules: Python packages that hold such libraries.
-        distributions: Further Python distributions whose versions are reported.
-        simulated_on: Machines (``platform.machine``) on which a simulator takes the accelerator's place.
-        advised: Whether an unused accelerator is a reason to advise installing it.
         plugin: Its library; None where it is built into ONNX Runtime.
         session_options: Returns the options of a session out of the device profile's, which win except where noted.
         cache: How it keeps what it compiles; None where it does not.

@@ -57,12 +57,10 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The text so far."""
         return "".join(self._texts)
 
     @property
     def end(self) -> Finished:
-        """The last event, which must have been taken."""
         assert self.finished is not None, "the answer has not ended"
         return self.finished
 
@@ -125,11 +123,9 @@ class Answer:
         return list(found.values())
 
     def document_id(self, citation: Citation) -> str:
-        """Returns the id of the cited document."""
         return self.passages[citation.passage].passage.document_id
 
     def _place(self, passage: Passage) -> dict[str, Any]:
-        """Returns where a passage is, under no name of OpenAI's API or Open WebUI: those are shown as sources."""
         where = passage.document_id, self.collection, passage.start, passage.end, passage.page
         return {
             "document_id": passage.document_id,
@@ -147,7 +143,6 @@ class Answer:
         return {"document_id": found.document_id, **encode(nearest), "url": document_url(self.base_url, *where)}
 
     def _conflict(self, conflict: NumberConflict) -> dict[str, Any]:
-        """Returns a contradicted number, under no name that is shown as a source."""
         found = self.passages[conflict.passage].passage
         where = found.document_id, self.collection, conflict.start, conflict.end, conflict.page
         return {"document_id": found.document_id, **encode(conflict), "url": document_url(self.base_url, *where)}
@@ -205,15 +200,7 @@ class AnswerWriter(Protocol):
 async def send_answer(
     call: Call, exchange: Exchange, request: Query | CompletionRequest, stream: bool, writer: AnswerWriter
 ) -> None:
-    """Answers a question or continues a conversation, whole or as a stream that begins with the first event.
-
-    Args:
-        call: The call.
-        exchange: Its request and response.
-        request: The question or the conversation.
-        stream: Whether the answer is streamed.
-        writer: Writes it.
-    """
+    """Answers a question or continues a conversation, whole or as a stream that begins with the first event."""
     async with ask(call, request) if isinstance(request, Query) else complete(call, request) as events:
         async for event in events:
             written = list(writer.events(event))

@@ -80,7 +80,6 @@ _TEXT_TYPES: Final = ("text",)
 
 
 async def chat(call: Call, exchange: Exchange) -> None:
-    """Answers a question, whole or as a stream that begins with the first event of the answer."""
     body = parse_json(exchange.body)
     request = parse_chat(body, caller_of(call, exchange))
     writer = ChatWriter(request, int(time.time()), exchange.base_url)
@@ -107,7 +106,6 @@ class ChatRequest:
 
 
 def question_of(data: bytes) -> str:
-    """Returns the question of a request's body; empty if it has none that can be read."""
     try:
         return last_question(parse_json(data).get("messages"), "messages", _TEXT_TYPES)
     except InvalidRequest:
@@ -115,12 +113,7 @@ def question_of(data: bytes) -> str:
 
 
 def parse_chat(body: Mapping[str, Any], caller: Caller) -> ChatRequest:
-    """Returns the legal request that a body stands for.
-
-    Raises:
-        InvalidRequest: Names the first unusable field.
-        NotFound: The model is neither a collection nor the language model.
-    """
+    """Returns the legal request that a body stands for."""
     check_supported(body, _READ, _NEUTRAL)
     model = parse_model(body)
     stream = bool(typed(body, "stream", bool))
@@ -224,11 +217,9 @@ class ChatWriter:
                     yield {**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(event.usage)}
 
     def line(self, event: Mapping[str, Any]) -> bytes:
-        """Returns a chunk as it is sent."""
         return event_line(event)
 
     def failed(self, error: Mapping[str, Any]) -> bytes:
-        """Returns the last line of a stream whose call failed."""
         return event_line({"error": error})
 
     def whole(self) -> dict[str, Any]:

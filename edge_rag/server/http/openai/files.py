@@ -75,12 +75,10 @@ async def list_files(call: Call, exchange: Exchange) -> None:
 
 
 async def get_file(call: Call, exchange: Exchange) -> None:
-    """Returns a file."""
     await exchange.respond_json(call, file_object(await files.get(call, exchange.path["file"])))
 
 
 async def delete_file(call: Call, exchange: Exchange) -> None:
-    """Deletes a file and the documents that were made of it."""
     file_id = exchange.path["file"]
     await files.delete(call, file_id)
     await exchange.respond_json(call, {"id": file_id, "object": "file", "deleted": True})

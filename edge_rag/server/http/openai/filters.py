@@ -65,10 +65,6 @@ _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,6}
 def parse_attributes(value: object, field: str = "attributes") -> dict[str, MetadataValue]:
     """Returns the legal metadata that attributes stand for; none for null.
 
-    Args:
-        value: Any JSON value.
-        field: Name of the field it is the value of.
-
     Raises:
         InvalidRequest: Names the first unusable key.
     """
@@ -88,7 +84,6 @@ def parse_attributes(value: object, field: str = "attributes") -> dict[str, Meta
 
 
 def attributes_of(metadata: Metadata) -> dict[str, str | float | bool]:
-    """Returns metadata as attributes; whole numbers as integers."""
     return {key: _attribute(value) for key, value in metadata.items()}
 
 
@@ -105,15 +100,7 @@ def _attribute(value: MetadataValue) -> str | float | bool:
 
 
 def parse_filters(value: object, field: str = "filters") -> Filter | None:
-    """Returns the legal filter that a comparison or compound filter of OpenAI's API stands for; None for null.
-
-    Args:
-        value: Any JSON value.
-        field: Name of the field it is the value of.
-
-    Raises:
-        InvalidRequest: Names the first unusable part by its path, for example ``filters.filters[1].value``.
-    """
+    """Returns the legal filter that a comparison or compound filter of OpenAI's API stands for; None for null."""
     return None if value is None else _Translation().filter(field, value, 1)
 
 

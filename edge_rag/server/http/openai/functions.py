@@ -24,7 +24,6 @@ def parse_functions(body: Mapping[str, Any], within: str = "") -> tuple[tuple[Fu
     """Returns the functions that the model may call, and whether it must call one.
 
     Args:
-        body: The body, with ``tools`` and ``tool_choice``.
         within: Name of the object of a tool that describes the function; empty if the tool does.
 
     Raises:
@@ -89,12 +88,6 @@ def call_message(call: object, field: str) -> dict[str, str]:
 
 def result_message(called: Sequence[tuple[str, str]], call_id: object, output: str, field: str) -> dict[str, str]:
     """Returns the result of an earlier call as a message of the user.
-
-    Args:
-        called: Id and name of each earlier call.
-        call_id: Id of the call.
-        output: Its result.
-        field: Name of the id's field in errors.
 
     Raises:
         InvalidRequest: There was no such call.

@@ -17,7 +17,6 @@ MODEL_PREFIX: Final = "edge-rag/"
 
 
 async def list_models(call: Call, exchange: Exchange) -> None:
-    """Lists the collections that exist for the caller, and the language model if there is one."""
     models = [_collection(info) for info in await collections.list_visible(call)]
     alone = language_model(call)
     if alone is not None:
@@ -26,7 +25,6 @@ async def list_models(call: Call, exchange: Exchange) -> None:
 
 
 async def get_model(call: Call, exchange: Exchange) -> None:
-    """Returns a collection, or the language model, as a model."""
     name = exchange.path["model"]
     if name == language_model(call):
         await exchange.respond_json(call, _model(name))

@@ -43,8 +43,6 @@ def parse_page(
     """Returns the page that a query string asks for.
 
     Args:
-        query: Parameters by name.
-        others: Names of further parameters of the list.
         default_limit: Entries of a page where the client does not say.
 
     Raises:
@@ -68,9 +66,7 @@ async def read_page(
     """Returns a page, and whether there are more entries in its direction.
 
     Args:
-        request: The page.
         read: Returns up to so many entries that follow a cursor (None for the beginning), the newest first if so.
-        id_of: Returns the id of an entry.
     """
     backwards = request.before is not None and request.after is None
     cursor = request.before if backwards else request.after
@@ -97,11 +93,5 @@ def following(entries: Sequence[_T], cursor: str | None, limit: int, id_of: Call
 
 
 def page_object(entries: Sequence[Mapping[str, Any]], has_more: bool) -> dict[str, Any]:
-    """Returns a page as clients read it.
-
-    Args:
-        entries: Objects with an ``id``.
-        has_more: Whether more of them follow.
-    """
     first, last = (entries[0]["id"], entries[-1]["id"]) if entries else (None, None)
     return {"object": "list", "data": list(entries), "first_id": first, "last_id": last, "has_more": has_more}

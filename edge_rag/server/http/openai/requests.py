@@ -76,9 +76,6 @@ def check_supported(
     """Checks that the fields that are not read ask for nothing.
 
     Args:
-        body: The object.
-        read: Names of the fields that are read or need not be.
-        neutral: Values that ask for nothing, by name of the field; null is one for each.
         prefix: Name of the object in errors; empty for the body.
 
     Raises:
@@ -109,16 +106,6 @@ def parse_model(body: Mapping[str, Any]) -> str:
 
 
 def last_question(messages: object, field: str, text_types: Collection[str]) -> str:
-    """Returns the text of the last one of some messages, which is the question.
-
-    Args:
-        messages: Messages of a request.
-        field: Name of their field.
-        text_types: Types of the parts of a message that are text.
-
-    Raises:
-        InvalidRequest: Names the first unusable message.
-    """
     checked = _messages(messages, field)
     last = len(checked) - 1
     return text_of(f"{field}[{last}].content", checked[last].get("content"), text_types)
@@ -133,13 +120,7 @@ def earlier_turns(
     Messages of one role that follow each other are one. System messages, and what is no text, are not read.
 
     Args:
-        messages: Messages of a request.
-        field: Name of their field.
-        text_types: Types of the parts of a message that are text.
         question_characters: Longest question, characters.
-
-    Raises:
-        InvalidRequest: Names the first message without a known role.
     """
     found: list[Turn] = []
     for message in _messages(messages, field)[:-1]:
@@ -163,12 +144,6 @@ def _readable(content: object, text_types: Collection[str]) -> str:
 
 def parse_conversation(messages: object, field: str, text_types: Collection[str], system: str = "") -> Conversation:
     """Returns the conversation that some messages are; those of one role that follow each other are one.
-
-    Args:
-        messages: Messages of a request.
-        field: Name of their field.
-        text_types: Types of the parts of a message that are text.
-        system: What precedes the system messages.
 
     Raises:
         InvalidRequest: Names the first unusable message.
@@ -199,7 +174,6 @@ def parse_conversation(messages: object, field: str, text_types: Collection[str]
 
 
 def _messages(messages: object, field: str) -> list[dict[str, Any]]:
-    """Returns messages with known roles, the last one the user's."""
     if not isinstance(messages, list) or not messages:
         raise InvalidRequest(field, "must be an array of at least one message")
     bounded_int(field, len(messages), 1, _MOST_MESSAGES)
@@ -213,11 +187,6 @@ def _messages(messages: object, field: str) -> list[dict[str, Any]]:
 
 def text_of(field: str, value: object, text_types: Collection[str]) -> str:
     """Returns the text of a message's content.
-
-    Args:
-        field: Name of its field.
-        value: A text, or parts.
-        text_types: Types of parts that are text.
 
     Raises:
         InvalidRequest: It is or has something else.
@@ -240,11 +209,7 @@ def parse_sampling(body: Mapping[str, Any], max_tokens: int | None) -> Sampling:
     """Returns how tokens are chosen.
 
     Args:
-        body: The body.
         max_tokens: Most tokens of the answer, whose field each interface names otherwise; None for the default.
-
-    Raises:
-        InvalidRequest: Names the first unusable field.
     """
     named = {
         "max_tokens": max_tokens,
@@ -273,8 +238,6 @@ def parse_format(wanted: Mapping[str, Any] | None, name: str, schema_in: str = "
     """Returns the format of an answer; None for any text.
 
     Args:
-        wanted: The object that tells it.
-        name: Name of the object in errors.
         schema_in: Name of the object within that holds the schema; empty if it is a field of ``wanted``.
 
     Raises:
@@ -322,19 +285,7 @@ class Wanted:
 def parse_query(
     body: Mapping[str, Any], question: tuple[str, str], model: str, wanted: Wanted, caller: Caller
 ) -> Query:
-    """Returns the query to the collection that a model stands for.
-
-    Args:
-        body: The body, for the extension.
-        question: Name of the question's field, and the question.
-        model: The model.
-        wanted: What else the request asks for.
-        caller: Who asks.
-
-    Raises:
-        InvalidRequest: Names the first unusable field.
-        NotFound: The model is not a collection.
-    """
+    """Returns the query to the collection that a model stands for."""
     limits, form = caller.limits, wanted.format
     extension = typed(body, EXTENSION, dict) or {}
     check_names(extension, _READ_EXTENSION, EXTENSION)
@@ -378,12 +329,6 @@ def parse_completion(
 ) -> CompletionRequest:
     """Returns the request to continue a conversation.
 
-    Args:
-        body: The body, for the extension.
-        conversation: The conversation.
-        wanted: What else the request asks for.
-        caller: Who asks.
-
     Raises:
         InvalidRequest: Names the first unusable field.
     """
@@ -418,6 +363,5 @@ def _priority(extension: Mapping[str, Any], caller: Caller) -> Priority:
 
 
 def caller_of(call: Call, exchange: Exchange) -> Caller:
-    """Returns who asks by a call."""
     model, sources = language_model(call), exchange.open_webui_sources
     return Caller(call.request_id, call.identity, call.deadline, exchange.requests, model, sources)

@@ -88,7 +88,6 @@ _RANKERS: Final = (None, "auto", "default-2024-11-15")
 
 
 async def create_response(call: Call, exchange: Exchange) -> None:
-    """Answers a question, whole or as a stream that begins with the first event of the answer."""
     request = parse_response(parse_json(exchange.body), caller_of(call, exchange))
     writer = ResponseWriter(request, int(time.time()), exchange.base_url)
     await send_answer(call, exchange, request.query, request.stream, writer)
@@ -112,7 +111,6 @@ class ResponseRequest:
 
 
 def response_question_of(data: bytes) -> str:
-    """Returns the question of a request's body; empty if it has none that can be read."""
     try:
         return last_question(_messages(parse_json(data), True), "input", _TEXT_TYPES)
     except InvalidRequest:
@@ -120,12 +118,7 @@ def response_question_of(data: bytes) -> str:
 
 
 def parse_response(body: Mapping[str, Any], caller: Caller) -> ResponseRequest:
-    """Returns the legal request that a body stands for.
-
-    Raises:
-        InvalidRequest: Names the first unusable field.
-        NotFound: The model is neither a collection nor the language model.
-    """
+    """Returns the legal request that a body stands for."""
     check_supported(body, _READ, _NEUTRAL)
     model = parse_model(body)
     reasoning = typed(body, "reasoning", dict) or {}
@@ -182,7 +175,6 @@ def _include(body: Mapping[str, Any]) -> list[str]:
 
 
 def _shown_function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a function tool with all fields that Open Responses wants."""
     return {"description": None, "parameters": None, "strict": True, **tool}
 
 
@@ -295,15 +287,9 @@ class ResponseWriter:
         }
 
     def line(self, event: Mapping[str, Any]) -> bytes:
-        """Returns an event as it is sent."""
         return event_line(event, event["type"])
 
     def failed(self, error: Mapping[str, Any]) -> bytes:
-        """Returns the end of a stream whose call failed.
-
-        Args:
-            error: The failure, as ``exchange.error_object`` tells it.
-        """
         code = "rate_limit_exceeded" if error["type"] == "rate_limit_error" else "server_error"
         output = [*self._searches(), self._message("incomplete")]
         resource = self._resource("failed", output)
@@ -363,7 +349,6 @@ class ResponseWriter:
 
     @property
     def _place(self) -> int:
-        """Index of the message in the output."""
         return 0 if self._question is None else 1
 
     def _resource(self, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
@@ -434,7 +419,6 @@ class ResponseWriter:
         }
 
     def _item(self, status: str) -> dict[str, Any]:
-        """Returns the call of a function, or else the message."""
         call = self._answer.call
         if call is None:
             return self._message(status)

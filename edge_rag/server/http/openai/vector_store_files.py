@@ -50,7 +50,6 @@ _CODES: Final[Mapping[RejectionCause | None, str]] = {
 
 
 async def attach_file(call: Call, exchange: Exchange) -> None:
-    """Makes a document of a file."""
     store = store_of(exchange)
     body = parse_json(exchange.body)
     check_supported(body, _ATTACHED, {})
@@ -60,13 +59,11 @@ async def attach_file(call: Call, exchange: Exchange) -> None:
 
 
 async def list_files(call: Call, exchange: Exchange) -> None:
-    """Lists the files of a collection and its other documents."""
     await collections.get(call, store_of(exchange))
     await _respond_files(call, exchange, None)
 
 
 async def get_file(call: Call, exchange: Exchange) -> None:
-    """Returns what became of a file in a collection."""
     await _respond_file(call, exchange, await files.file_state(call, store_of(exchange), exchange.path["file"]))
 
 
@@ -82,7 +79,6 @@ async def update_file(call: Call, exchange: Exchange) -> None:
 
 
 async def detach_file(call: Call, exchange: Exchange) -> None:
-    """Removes the document of a file from a collection; the file stays."""
     file_id = exchange.path["file"]
     await files.detach(call, store_of(exchange), file_id)
     await exchange.respond_json(call, {"id": file_id, "object": "vector_store.file.deleted", "deleted": True})
@@ -127,7 +123,6 @@ async def attach_batch(call: Call, exchange: Exchange) -> None:
 
 
 async def get_batch(call: Call, exchange: Exchange) -> None:
-    """Returns what became of the files of a batch."""
     await _respond_batch(call, exchange, _batch_of(exchange))
 
 
@@ -141,18 +136,12 @@ async def cancel_batch(call: Call, exchange: Exchange) -> None:
 
 
 async def list_batch(call: Call, exchange: Exchange) -> None:
-    """Lists the files of a batch."""
     batch = _batch_of(exchange)
     await files.attached_counts(call, store_of(exchange), batch)
     await _respond_files(call, exchange, batch)
 
 
 def store_of(exchange: Exchange) -> str:
-    """Returns the collection that a request's path names.
-
-    Raises:
-        InvalidRequest: It names none.
-    """
     return parse_collection_name(exchange.path["store"], "vector_store_id")
 
 
@@ -198,7 +187,6 @@ def parse_chunking(body: Mapping[str, Any], prefix: str = "") -> int | None:
     """Returns the size of chunks that a chunking strategy wants, tokens; None for the default.
 
     Args:
-        body: The object that has the field.
         prefix: Its name in errors; empty for the body.
 
     Raises:
@@ -242,7 +230,6 @@ def file_object(found: Attachment) -> dict[str, Any]:
 
 
 def batch_status(counts: Mapping[JobDocumentState, tuple[int, int]]) -> str:
-    """Returns the status of a batch: cancelled if it was before all files were stored, failed if all were rejected."""
     if JobDocumentState.QUEUED in counts:
         return "in_progress"
     if JobDocumentState.CANCELLED in counts:
@@ -289,7 +276,6 @@ async def _respond_batch(call: Call, exchange: Exchange, batch: JobId) -> None:
 
 
 async def _respond_pollable(call: Call, exchange: Exchange, value: Mapping[str, Any], waiting: JobId | None) -> None:
-    """Responds with an object, and when to ask for it again if it waits for a job."""
     headers = id_header(call)
     if waiting is not None:
         headers["openai-poll-after-ms"] = str(await _poll_after_ms(call, waiting))
@@ -305,11 +291,7 @@ async def _poll_after_ms(call: Call, job: JobId) -> int:
 
 
 async def _check_chunking(call: Call, store: str, body: Mapping[str, Any], prefix: str = "") -> None:
-    """Checks that chunks of the size that a file is to be cut into are those of the collection.
-
-    Raises:
-        InvalidRequest: They are not.
-    """
+    """Checks that chunks of the size that a file is to be cut into are those of the collection."""
     wanted = parse_chunking(body, prefix)
     if wanted is None:
         return

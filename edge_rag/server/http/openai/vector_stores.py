@@ -77,7 +77,6 @@ async def list_stores(call: Call, exchange: Exchange) -> None:
 
 
 async def get_store(call: Call, exchange: Exchange) -> None:
-    """Returns a collection."""
     await _respond_store(call, exchange, await collections.get(call, store_of(exchange)))
 
 
@@ -97,7 +96,6 @@ async def update_store(call: Call, exchange: Exchange) -> None:
 
 
 async def delete_store(call: Call, exchange: Exchange) -> None:
-    """Deletes a collection with its documents."""
     info = await collections.delete(call, store_of(exchange))
     await exchange.respond_json(call, {"id": info.name, "object": "vector_store.deleted", "deleted": True})
 
@@ -138,7 +136,6 @@ async def search_store(call: Call, exchange: Exchange) -> None:
 
 
 def query_of(data: bytes) -> str:
-    """Returns the question in the body of a search; empty if it has none that can be read."""
     try:
         return _query(parse_json(data))
     except InvalidRequest:
@@ -154,12 +151,7 @@ async def _store_object(call: Call, info: CollectionInfo) -> dict[str, Any]:
 
 
 def store_object(info: CollectionInfo, counts: Mapping[str, int]) -> dict[str, Any]:
-    """Returns a collection as a vector store.
-
-    Args:
-        info: The collection.
-        counts: Its files by status; see ``count_files``.
-    """
+    """Returns a collection as a vector store."""
     created = info.created_at or _OLDEST
     return {
         "id": info.name,
