@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from edge_rag.engine.command_queue import DrainRate
+from edge_rag.core.limits.drain_rate import DrainRate
 from edge_rag.errors import Overloaded
 
 _SHARE: Final = 3
