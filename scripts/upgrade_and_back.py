@@ -4,10 +4,9 @@
 
 The commit's own code (c9adc14 without one) runs a daemon over the sample documents and answers a question. As
 `scripts/install-service` does, its command line then makes the backup; it is stopped, and this checkout serves its data
-directory: it has to have the documents with their texts, and to cite what was cited (it may cite more). Settings of
-that time are checked: each key that has another name now has to be named with it. Then the backup is restored by the
-commit's code, which serves it and has to hold and answer what it did. Both run in this environment, so the commit must
-run with its libraries.
+directory: it has to have the documents with their texts, and to cite what was cited (it may cite more). Then the backup
+is restored by the commit's code, which serves it and has to hold and answer what it did. Both run in this environment,
+so the commit must run with its libraries.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from edge_rag.config.renamed import REMOVED, RENAMED
 from tests.fixtures.makers.make_old_data import ROOT, checked_out
 
 COMMIT: Final = "c9adc14"
@@ -48,18 +46,18 @@ class Box:
     data: Path
     address: str = ""
 
-    def run(self, *arguments: str, code: int = 0) -> str:
+    def run(self, *arguments: str) -> str:
         """Runs a command; returns what it prints.
 
         Raises:
-            SystemExit: Its exit code is another one.
+            SystemExit: It fails.
         """
         environment = os.environ | {"PYTHONPATH": str(self.code), "EDGE_RAG_SERVER": self.address}
         command = [sys.executable, "-P", "-m", "edge_rag.cli.main", *arguments]
         done = subprocess.run(command, cwd=self.code, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode != code:
-            raise SystemExit(f"{' '.join(arguments)} ended with {done.returncode}, not {code}: {done.stderr}")
-        return done.stdout + done.stderr if code else done.stdout
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr}")
+        return done.stdout
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.run(*arguments, "--json"))
@@ -96,22 +94,6 @@ class Box:
         return told["answer"], [(each["document"], each["start"], each["end"]) for each in told["citations"]]
 
 
-def check_settings(commit: Path, box: Box, file: Path) -> list[str]:
-    """Has this checkout check the settings that a commit documents; returns the keys with another name now.
-
-    Raises:
-        SystemExit: The check does not name one of them, or its successor.
-    """
-    documented = re.sub(r"(?m)^# ?(?=[a-z_]+ = )", "", (commit / "deploy" / "edge-rag.toml").read_text())
-    file.write_text(documented)
-    told = box.run("config", "check", "--config", str(file), code=2)
-    keys = [key for key in (*RENAMED, *REMOVED) if re.search(rf"(?m)^{key.split('.')[-1]} = ", documented)]
-    missing = [key for key in keys if key not in told or RENAMED.get(key, "") not in told]
-    if missing:
-        raise SystemExit(f"the check of the old settings does not name {missing}: {told}")
-    return keys
-
-
 def circle(commit: str) -> None:
     """Goes there and back.
 
@@ -128,8 +110,6 @@ def circle(commit: str) -> None:
                 documents, answer = box.held(), box.answer()
                 box.run("backup", str(backup))
             print(f"{commit}: {len(documents)} documents; {answer[0]!r} {answer[1]}", flush=True)
-            keys = check_settings(checkout, new, folder / "edge-rag.toml")
-            print(f"its settings: named with what they are now: {', '.join(keys)}", flush=True)
             with new.serving() as box:
                 held, (_, cited) = box.held(), box.answer()
             if held != documents or not set(answer[1]) <= set(cited):

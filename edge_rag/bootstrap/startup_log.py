@@ -6,10 +6,10 @@ from typing import Final
 
 import structlog
 
-from edge_rag.config.renamed import REMOVED_GENERATORS
 from edge_rag.core.monitoring.status import ModelInUse
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.profile import ProfileChoice
+from edge_rag.model_store.store import REMOVED_GENERATORS
 
 _MIB: Final = 1 << 20
 

@@ -276,8 +276,7 @@ def _document_parser() -> Check:
 
 
 def _models(settings: Settings) -> Iterator[Check]:
-    from edge_rag.config.renamed import REMOVED_GENERATORS
-    from edge_rag.model_store.store import ignored_model, model_of, store_of
+    from edge_rag.model_store.store import REMOVED_GENERATORS, ignored_model, model_of, store_of
     from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 
     store = store_of(settings)

@@ -16,7 +16,6 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from edge_rag.config.offload import OffloadSettings
 from edge_rag.config.paths import default_data_directory
-from edge_rag.config.renamed import reject_renamed_keys, reject_renamed_variables
 from edge_rag.config.sections import (
     AccessSettings,
     AuditSettings,
@@ -128,8 +127,6 @@ def load_settings(
     if text is None:
         text = _read(config_file) if config_file is not None else ""
     values = _parse_toml(config_file, text)
-    reject_renamed_keys(str(config_file), values)
-    reject_renamed_variables(os.environ, _PREFIX, _DELIMITER)
     if unknown := unknown_variables(os.environ, _PREFIX, _DELIMITER, Settings):
         raise ConfigurationError(f"environment: {'; '.join(unknown)}")
 

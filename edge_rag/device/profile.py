@@ -272,20 +272,9 @@ def parse_profile(name: str, source: str, text: str) -> DeviceProfile:
 
 def _toml(source: str, text: str) -> dict[str, Any]:
     try:
-        values = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{source}: not a TOML file: {error}") from error
-    _reject_renamed_keys(source, values)
-    return values
-
-
-def _reject_renamed_keys(source: str, values: Mapping[str, Any], path: str = "") -> None:
-    for key, value in values.items():
-        if key == "when_unmet":
-            successor = 'is now on_unavailable, and its value "step-down" is now "fallback"'
-            raise ConfigurationError(f"{source}: {path}{key} {successor}")
-        if isinstance(value, Mapping):
-            _reject_renamed_keys(source, value, f"{path}{key}.")
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

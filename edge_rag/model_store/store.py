@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
-from typing import IO, Any
+from typing import IO, Any, Final
 
-from edge_rag.config.renamed import REMOVED_GENERATORS
 from edge_rag.config.settings import Settings
 from edge_rag.core.atomic_file import replace_file
 from edge_rag.core.ids import is_newer
@@ -26,6 +25,14 @@ _CHOICES_FILE = "choices.json"
 _FORMAT = 2
 _WITHOUT_DIGEST = 1
 _MAX_BYTES = 1 << 16
+
+REMOVED_GENERATORS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "quoter": "quotes need no language model; the modes cite and free do: add one with "
+        "`edge-rag models add smollm2-135m` and select it with `edge-rag models use generator NAME`, or remove the name"
+    }
+)
+"""Generators that came along with an earlier release, with what to do. A box that still names one starts without."""
 
 
 def read_choices(store: Path) -> Mapping[ModelRole, str]:

@@ -31,7 +31,7 @@ _SETTINGS_NOTE: Final = """\
 `edge-rag serve --config FILE` reads a TOML file. Environment variables override the file: `EDGE_RAG_` and the key in
 upper case, with `__` between section and key, for example `EDGE_RAG_GENERATOR__MAX_SLOTS`. Command line options
 override both. `deploy/edge-rag.toml` is an annotated file with every key. Keys marked with *reload* change on SIGHUP
-(`systemctl reload edge-rag`); all others need a restart. [Renamed](renamed.md) lists old keys.
+(`systemctl reload edge-rag`); all others need a restart.
 """
 _METRICS_NOTE: Final = """\
 `metrics.port` serves them to Prometheus on loopback. Ratios are 0 to 1, times are seconds, counters end in `_total`.

@@ -20,12 +20,6 @@ X86 = (files("edge_rag.device") / "profiles" / "cpu-x86.toml").read_text(encodin
         ('providers = ["cpu"]', 'providers = ["cpu", "cpu"]', r"mine\.toml: stages\.embedder: .*names one twice"),
         ("resume_celsius = 80", "resume_celsius = 90", r"mine\.toml: thermal: .*must be below"),
         ('on_unavailable = "stop"', 'on_unavailable = "guess"', r"mine\.toml: on_unavailable: .*'fallback'"),
-        ('on_unavailable = "stop"', 'when_unmet = "stop"', r"^mine\.toml: when_unmet is now on_unavailable"),
-        (
-            'providers = ["cpu"]',
-            'providers = ["cpu"]\nwhen_unmet = "step-down"',
-            r"^mine\.toml: stages\.embedder\.when_unmet is now on_unavailable, .*\"fallback\"",
-        ),
         ("rank = 100", "rank = 0", r"mine\.toml: recognize\.0\.rank: "),
         ('machines = ["x86_64", "AMD64"]', "", r"mine\.toml: recognize\.0: .*must name"),
         ("title = ", "title ", r"mine\.toml: not a TOML file"),

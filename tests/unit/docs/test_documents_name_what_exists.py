@@ -13,10 +13,9 @@ from edge_rag.config.settings import Settings
 from scripts.generate_docs.registry import registry
 
 ROOT = Path(__file__).parents[3]
-RENAMED = "docs/reference/renamed.md"
 PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 DOCUMENTS = [*PAGES, "models/README.md", "scripts/bench/README.md"]
-PRESENT = [document for document in DOCUMENTS if document not in (RENAMED, "CHANGELOG.md")]
+PRESENT = [document for document in DOCUMENTS if document != "CHANGELOG.md"]
 GUIDES = [document for document in PRESENT if not document.startswith("scripts/")]
 """Benchmarks have names like settings."""
 PATH = re.compile(
