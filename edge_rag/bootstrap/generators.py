@@ -18,7 +18,7 @@ from edge_rag.config.settings import Settings
 from edge_rag.config.stages import GeneratorSettings
 from edge_rag.core.monitoring.status import ModelInUse
 from edge_rag.core.placement import ModelStage, Provider
-from edge_rag.core.query import ContextPruning, KvPrecision
+from edge_rag.core.query import KvPrecision
 from edge_rag.device.placing import device_name, place
 from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile, ProviderChoice
@@ -252,7 +252,6 @@ class GeneratorFactory:
                 prompt,
                 PassageArranger(settings.passage_order, self._popularity),
                 PassageReuse(runner.page_tokens, settings.passage_recompute_tokens) if paged else None,
-                prunes=settings.context_pruning is ContextPruning.AUTO and not settings.prefetch,
             ),
         )
         model = ModelInUse(name, plan.detail, placement)

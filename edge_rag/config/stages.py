@@ -10,7 +10,6 @@ from edge_rag.config.sections import DirectoryPath, Section
 from edge_rag.core.answer import UnsupportedText
 from edge_rag.core.query import (
     AnswerMode,
-    ContextPruning,
     KvPrecision,
     PassageOrder,
     PromptProfileName,
@@ -109,12 +108,6 @@ class GeneratorSettings(Section):
         default=PassageOrder.DOCUMENT,
         description="Order of passages in the prompt: `document` sorts by position, so that prompts share "
         "prefixes; `hot` puts frequently used passages first; `rank` puts the best first.",
-    )
-    context_pruning: ContextPruning = Field(
-        default=ContextPruning.OFF,
-        description="`auto` leaves sentences that carry nothing for the question out of the prompts of modes cite and "
-        "free, except from passages whose KV other prompts share; with `prefetch` nothing is left out. `off` puts "
-        "whole passages in.",
     )
     target_tpot_ms: float | None = Field(
         default=None,

@@ -292,16 +292,6 @@ class PassageOrder(Enum):
     RANK = "rank"
 
 
-class ContextPruning(Enum):
-    """Whether sentences of passages that carry nothing for the question are left out of prompts.
-
-    AUTO: where no KV that prompts share is lost. OFF: nowhere.
-    """
-
-    AUTO = "auto"
-    OFF = "off"
-
-
 class KvReuse(Enum):
     """Which KV of other prompts a prompt reuses.
 

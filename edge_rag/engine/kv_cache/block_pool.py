@@ -22,7 +22,7 @@ from edge_rag.engine.sequence import SequenceId
 
 HALF_LIFE_POOLS: Final = 8.0
 """Half-life of a use, in uses of as many pages as the pool has. A short one forgets frequent pages, a long one keeps
-pages that are no longer used; ``python -m scripts.bench.engine.page_reuse`` compares."""
+pages that are no longer used."""
 
 
 class PagesExhausted(RuntimeError):

@@ -2,7 +2,7 @@
 
 A prefix cache saves what a prompt has in common with earlier ones up to the first difference. Ranks differ from
 question to question, so passages in the order of rank rarely share a prefix. With 500 passages of 256 tokens, four per
-prompt drawn by a Zipf law and a cache of 2,048 pages (``scripts.bench.engine.page_reuse``), the cache holds 21% of all
+prompt drawn by a Zipf law and a cache of 2,048 pages (a simulation), the cache holds 21% of all
 prompt tokens in the order of ranks, 27% in the order of the documents and 41% with the most popular passage first,
 which is as good as knowing the law. Keeping the best passage at the end, next to the question, gives 33%.
 
@@ -115,10 +115,6 @@ class PassagePopularity:
             ranks = [self._ranks.get(key.chunk, inf) for key in keys]
         return tuple(sorted(range(len(keys)), key=lambda index: (ranks[index], keys[index])))
 
-    def lists(self, key: PassageKey) -> bool:
-        with self._lock:
-            return key.chunk in self._ranks
-
     def state(self) -> PopularityState:
         with self._lock:
             now = self._questions / self._half_life
@@ -147,10 +143,6 @@ class PassageArranger:
 
     def record(self, passages: Iterable[Passage]) -> None:
         self._popularity.record(map(_key, passages))
-
-    def is_popular(self, passage: Passage) -> bool:
-        """Whether other prompts are likely to have a passage, too; changes as rarely as the order."""
-        return self._popularity.lists(_key(passage))
 
     def arrange(self, passages: Sequence[Passage]) -> tuple[int, ...]:
         """Returns the indices of ranked passages in the order of the prompt."""

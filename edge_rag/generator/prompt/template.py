@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, chain, takewhile
+from itertools import accumulate, chain
 
 from edge_rag.analysis.languages import language_of
 from edge_rag.core.generation import GenerationRequest
@@ -20,7 +20,6 @@ from edge_rag.generator.messages import AUTO, Message, message
 from edge_rag.generator.prompt.history import history_budget, left_out, messages
 from edge_rag.generator.prompt.passage_order import PassageArranger
 from edge_rag.generator.prompt.profiles import CHAT, PromptProfile, TraceFormat
-from edge_rag.generator.prompt.pruning import pruned
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 
 
@@ -167,7 +166,6 @@ class PromptEncoder:
 
     Args:
         reuse: How the KV of passages is copied; None if the model does not support it.
-        prunes: Whether sentences without evidence are left out of prompts, see ``pruning.py``.
     """
 
     def __init__(
@@ -176,13 +174,11 @@ class PromptEncoder:
         settings: PromptSettings,
         arranger: PassageArranger,
         reuse: PassageReuse | None,
-        prunes: bool = False,
     ) -> None:
         self._tokenizer = tokenizer
         self._settings = settings
         self._arranger = arranger
         self._reuse = reuse
-        self._prunes = prunes
         self._system_tokens = {
             profile.name: len(tokenizer.encode_chat(profile.system, profile.lay_out([], "")))
             for profile in {CHAT.name: CHAT, settings.profile.name: settings.profile}.values()
@@ -205,7 +201,7 @@ class PromptEncoder:
         profile = self._settings.profile if written and not as_chat else CHAT
         answer = request.sampling.max_tokens + (profile.trace.tokens if profile.trace else 0)
         budget = capacity - answer
-        texts = self._texts(request, profile, as_given)
+        texts = [ranked.passage.text for ranked in request.passages]
         lengths = [len(ids) for ids in self._rendered(profile, texts)]
         room = budget - self._system_tokens[profile.name] - len(self._tokenizer.encode(request.question))
         history, history_tokens = self._history(request, profile, budget)
@@ -227,21 +223,6 @@ class PromptEncoder:
                 continue
             # Lengths of parts need not add up exactly to the length of the whole.
             kept -= 1
-
-    def _texts(self, request: GenerationRequest, profile: PromptProfile, as_given: bool) -> list[str]:
-        """Returns the texts of the passages, best first, without what is pruned.
-
-        Whole are those whose KV other prompts reuse: all where passages are computed alone, else the popular ones that
-        the prompt begins with. Behind text that is pruned for this question nothing is found again. Only text in the
-        layout of ``CHAT`` was measured.
-        """
-        copied = self._reuse is not None and request.kv_reuse is KvReuse.PASSAGE
-        if not self._prunes or copied or profile is not CHAT or request.format is not None:
-            return [ranked.passage.text for ranked in request.passages]
-        passages = request.passages
-        order = range(len(passages)) if as_given else self._numbering(request, passages)
-        popular = takewhile(lambda index: self._arranger.is_popular(passages[index].passage), order)
-        return [each.text for each in pruned(passages, tuple(popular))]
 
     def _history(self, request: GenerationRequest, profile: PromptProfile, budget: int) -> tuple[tuple[str, ...], int]:
         """Returns the messages of the earlier turns that the prompt has, and about how many tokens they are."""
