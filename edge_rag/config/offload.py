@@ -81,8 +81,7 @@ class OffloadSettings(Section):
 
     mode: OffloadMode = Field(
         default=OffloadMode.NEVER,
-        description="`never`; `overflow` uses remotes when this host would miss a deadline; `prefer-remote` "
-        "always; `race` runs both.",
+        description="`never`; `overflow` uses remotes when this host would miss a deadline; `prefer-remote` always.",
     )
     remotes: tuple[RemoteSettings, ...] = Field(
         default_factory=tuple, max_length=32, description="The remotes, one table each."

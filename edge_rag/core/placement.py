@@ -106,14 +106,12 @@ class OffloadMode(Enum):
     """When other machines compute.
 
     NEVER: never. OVERFLOW: when this box would miss a request's deadline or is throttled; documents are embedded on
-        both sides. PREFER_REMOTE: whenever a machine is available. RACE: interactive requests start on both sides and
-        the first one to produce text continues; other requests as OVERFLOW.
+        both sides. PREFER_REMOTE: whenever a machine is available.
     """
 
     NEVER = "never"
     OVERFLOW = "overflow"
     PREFER_REMOTE = "prefer-remote"
-    RACE = "race"
 
 
 class OffloadUse(Enum):

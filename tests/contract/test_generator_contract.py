@@ -103,7 +103,6 @@ def borrowing(remote: Callable[[], AbstractContextManager[Remote]], mode: Offloa
         pytest.param(engine_over(SMALL, paged, SchedulerLimits(4, 96, 16)), id="engine, small model"),
         pytest.param(offloading(TINY), id="remote edge-rag, same model"),
         pytest.param(offloading(SMALL), id="remote edge-rag, another model"),
-        pytest.param(offloading(TINY, OffloadMode.RACE), id="raced with another edge-rag"),
         pytest.param(asking_a_server(), id="remote OpenAI-compatible server, another model"),
     ]
 )

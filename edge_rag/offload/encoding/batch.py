@@ -1,8 +1,7 @@
 """A batch of requests, each encoded locally or on a remote. Every request gets a result, also if remotes fail.
 
 REMOTE   a remote does it ── failure or timeout ──────> the local encoder does it
-                          ── slower than usual ───────> the local encoder does it as well
-BOTH     the first result is taken
+                          ── slower than usual ───────> the local encoder does it as well, the first result is taken
 """
 
 from __future__ import annotations

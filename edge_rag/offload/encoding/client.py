@@ -328,7 +328,6 @@ class EncoderOffload:
             mode=self._mode,
             rule=request.rule,
             sendable=request.sendable,
-            priority=request.context.priority,
             within_s=_within_s(request, now),
             texts=request.texts,
             ahead=ahead,

@@ -10,7 +10,6 @@ from enum import Enum
 from typing import Final
 
 from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
-from edge_rag.core.query import Priority
 from edge_rag.offload.generation.routing import SAFETY, AffinityCandidate, Place, RoutingDecision, affinity
 from edge_rag.offload.generation.timeouts import MIN_SHARE, UNKNOWN_SHARE
 from edge_rag.offload.generation.timeouts import SAFETY as RESERVE
@@ -63,7 +62,6 @@ class EncoderRoutingInputs:
 
     Attributes:
         sendable: Whether it is not empty and within the limits of a request.
-        priority: Scheduling class of the request; None for background work.
         within_s: Time that this work may take, seconds; None without a deadline.
         ahead: Texts that the local encoder does before.
         timeout_s: Longest time of a call, seconds.
@@ -73,7 +71,6 @@ class EncoderRoutingInputs:
     mode: OffloadMode
     rule: OffloadRule
     sendable: bool
-    priority: Priority | None
     within_s: float | None
     texts: int
     ahead: int
@@ -198,11 +195,8 @@ def _foreground(inputs: EncoderRoutingInputs, usable: list[EncoderInputs]) -> Ro
         if _in_time(remote.latency.expected_s(inputs.texts), inputs.within_s, unknown=True)
     )
     local_s = inputs.local.expected_s(inputs.ahead + inputs.texts)
-    match inputs.mode:
-        case OffloadMode.PREFER_REMOTE if timely:
-            return RoutingDecision(Place.REMOTE, timely, "the mode prefers remotes")
-        case OffloadMode.RACE if timely and inputs.priority in (Priority.INTERACTIVE, None):
-            return RoutingDecision(Place.BOTH, timely, "the request is interactive and the mode is race")
+    if inputs.mode is OffloadMode.PREFER_REMOTE and timely:
+        return RoutingDecision(Place.REMOTE, timely, "the mode prefers remotes")
     if inputs.constrained and timely:
         return RoutingDecision(Place.REMOTE, timely, "this box is throttled or on battery")
     if _in_time(local_s, inputs.within_s, unknown=inputs.ahead == 0):

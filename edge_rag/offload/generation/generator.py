@@ -140,7 +140,6 @@ class OffloadingGenerator:
             mode=self._limits.mode,
             rule=request.offload,
             can_redact=self.context.can_redact,
-            priority=request.priority,
             deadline_in_s=None if request.deadline is None else request.deadline - now,
             prompt_tokens=prompt_tokens,
             documents=documents_key(ranked.passage.document_id for ranked in request.passages),

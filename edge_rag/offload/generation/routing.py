@@ -17,7 +17,6 @@ from enum import Enum
 from typing import Final
 
 from edge_rag.core.placement import OffloadMode, OffloadRule
-from edge_rag.core.query import Priority
 from edge_rag.offload.remotes.latency_model import Estimate
 
 BOUND: Final = 1.25
@@ -104,7 +103,6 @@ class RoutingInputs:
     mode: OffloadMode
     rule: OffloadRule
     can_redact: bool
-    priority: Priority
     deadline_in_s: float | None
     prompt_tokens: int
     documents: bytes
@@ -148,15 +146,11 @@ def choose(inputs: RoutingInputs) -> RoutingDecision:
     names = affinity(inputs.documents, [remote.candidate for remote in usable])
     by_name = {remote.candidate.name: remote for remote in usable}
     timely = tuple(name for name in names if _in_time(by_name[name].estimate, inputs.deadline_in_s, unknown=True))
-    match inputs.mode:
-        case OffloadMode.PREFER_REMOTE:
-            if timely:
-                return RoutingDecision(Place.REMOTE, timely, "the mode prefers remotes")
-            return _fastest(inputs, [by_name[name] for name in names], "no remote would meet the deadline")
-        case OffloadMode.RACE if inputs.priority is Priority.INTERACTIVE and timely:
-            return RoutingDecision(Place.BOTH, timely, "the request is interactive and the mode is race")
-        case _:
-            return _overflow(inputs, timely, [by_name[name] for name in names])
+    if inputs.mode is OffloadMode.OVERFLOW:
+        return _overflow(inputs, timely, [by_name[name] for name in names])
+    if timely:
+        return RoutingDecision(Place.REMOTE, timely, "the mode prefers remotes")
+    return _fastest(inputs, [by_name[name] for name in names], "no remote would meet the deadline")
 
 
 def numbers(inputs: RoutingInputs) -> dict[str, float]:

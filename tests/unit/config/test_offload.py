@@ -64,7 +64,7 @@ def test_duplicate_remote_names_and_a_mode_without_remotes_are_rejected(tmp_path
     with pytest.raises(ConfigurationError, match="the same name"):
         loaded(tmp_path, 'address = "127.0.0.1:1"\n[[offload.remotes]]\nname = "a"\naddress = "127.0.0.1:2"')
     file = tmp_path / "none.toml"
-    file.write_text('[offload]\nmode = "race"\n')
+    file.write_text('[offload]\nmode = "overflow"\n')
     with pytest.raises(ConfigurationError, match="requires remotes"):
         load_settings(file)
 

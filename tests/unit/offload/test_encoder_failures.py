@@ -30,7 +30,6 @@ from edge_rag.core.placement import OffloadMode, OffloadRule
 from edge_rag.core.query import Priority, Question, RequestContext
 from edge_rag.errors import InferenceFailed
 from edge_rag.offload.encoding.client import EncoderModels
-from edge_rag.offload.encoding.encoders import OffloadingEmbedding
 from edge_rag.offload.encoding.routing import EncoderWork
 from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.tls_trust import Trust
@@ -58,8 +57,7 @@ pytestmark = pytest.mark.daemon
 TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 2
 TEXTS = tuple(f"Pump {number} is greased every {number} hours." for number in range(150))
 RANKED = tuple(ask(question, limit=2 + number % 3) for number, question in enumerate(QUESTIONS[:3]))
-MODES = (OffloadMode.PREFER_REMOTE, OffloadMode.RACE)
-BULK_MODES = (OffloadMode.PREFER_REMOTE, OffloadMode.OVERFLOW)
+MODES = (OffloadMode.PREFER_REMOTE, OffloadMode.OVERFLOW)
 
 
 @pytest.fixture(scope="module")
@@ -101,12 +99,11 @@ def short_context(seconds: float = 20.0, priority: Priority | None = Priority.IN
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("reply", EMBEDDING)
 def test_a_faulty_remote_never_costs_a_vector(
-    stack: ExitStack, local: TextEncoder, vectors: NDArray[np.float32], reply: str, mode: OffloadMode
+    stack: ExitStack, local: TextEncoder, vectors: NDArray[np.float32], reply: str
 ) -> None:
-    box, remote = box_with_remote(stack, local, EMBEDDING[reply], mode)
+    box, remote = box_with_remote(stack, local, EMBEDDING[reply])
     for _ in range(TIMES):
         np.testing.assert_array_equal(
             box.questions(QUESTIONS, context=short_context()), local.embed_questions(QUESTIONS)
@@ -118,20 +115,17 @@ def test_a_faulty_remote_never_costs_a_vector(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("reply", RANKING)
-def test_a_faulty_remote_never_costs_a_rank(
-    stack: ExitStack, local: TextEncoder, reply: str, mode: OffloadMode
-) -> None:
+def test_a_faulty_remote_never_costs_a_rank(stack: ExitStack, local: TextEncoder, reply: str) -> None:
     expected = MaxSimReranker(local).rerank(RANKED)
-    box, remote = box_with_remote(stack, local, RANKING[reply], mode)
+    box, remote = box_with_remote(stack, local, RANKING[reply])
     for _ in range(TIMES):
         assert box.rank(RANKED, context=short_context()) == expected
     assert remote.texts()
     assert box.states["m0"].reranked == 0
 
 
-@pytest.mark.parametrize("mode", BULK_MODES)
+@pytest.mark.parametrize("mode", MODES)
 def test_valid_vectors_of_another_model_are_never_stored(
     stack: ExitStack, local: TextEncoder, vectors: NDArray[np.float32], mode: OffloadMode
 ) -> None:
@@ -364,44 +358,6 @@ def test_reembedding_offloads_only_allowed_collections(stack: ExitStack, local: 
             assert hit.dense_score == pytest.approx(float(one @ other), abs=1e-5)
     remote_texts = [text for each in remote.texts() for text in encoding_pb2.EmbedRequest.FromString(each).texts]
     assert remote_texts == ["The allowed pump is greased every hour.", "Which pump?"]
-
-
-class BlockedEmbedder:
-    """An embedder of questions that waits until it is let go."""
-
-    def __init__(self, local: TextEncoder) -> None:
-        self._own = local
-        self.started, self.release = threading.Event(), threading.Event()
-        self._concurrent = self.questions = 0
-        self.max_concurrent = 0
-
-    def embed(self, questions: Sequence[str]) -> NDArray[np.float32]:
-        self.questions += len(questions)
-        self._concurrent += 1
-        self.max_concurrent = max(self.max_concurrent, self._concurrent)
-        self.started.set()
-        assert self.release.wait(30)
-        self._concurrent -= 1
-        return self._own.embed_questions(questions)
-
-
-def test_in_a_race_the_first_result_counts_and_local_work_is_never_concurrent(
-    stack: ExitStack, local: TextEncoder
-) -> None:
-    box, _ = box_with_remote(stack, local, correct_replies(local), OffloadMode.RACE, timeout_s=60)
-    local_embed = BlockedEmbedder(local)
-    racing = OffloadingEmbedding(box.offload, local_embed.embed, 8)
-    stack.callback(racing.close)
-    stack.callback(local_embed.release.set)
-    received_texts = [Question(QUESTIONS[0], OffloadRule.ALLOWED, short_context())]
-    for _ in range(2):
-        np.testing.assert_array_equal(racing.questions(received_texts), local.embed_questions(QUESTIONS[:1]))
-    assert local_embed.started.wait(30)
-    assert local_embed.questions == 1, "queued local work was cancelled"
-    local_embed.release.set()
-    kept = [Question(QUESTIONS[1], OffloadRule.NEVER, short_context())]
-    np.testing.assert_array_equal(racing.questions(kept), local.embed_questions(QUESTIONS[1:2]))
-    assert local_embed.max_concurrent == 1
 
 
 async def flush_loop() -> None:

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.placement import OffloadMode, OffloadRule
-from edge_rag.core.query import Priority
 from edge_rag.offload.encoding.routing import (
     EncoderInputs,
     EncoderRoutingInputs,
@@ -40,7 +39,6 @@ INPUTS = EncoderRoutingInputs(
     mode=OffloadMode.OVERFLOW,
     rule=OffloadRule.ALLOWED,
     sendable=True,
-    priority=Priority.INTERACTIVE,
     within_s=1.0,
     texts=20,
     ahead=0,
@@ -51,7 +49,7 @@ INPUTS = EncoderRoutingInputs(
     remotes=(remote(latency(0.001, 0.01)),),
 )
 SLOW = latency(0.1)
-BACKGROUND = replace(INPUTS, work=EncoderWork.PASSAGES, texts=1000, within_s=None, priority=None, local=SLOW)
+BACKGROUND = replace(INPUTS, work=EncoderWork.PASSAGES, texts=1000, within_s=None, local=SLOW)
 
 LOCAL, REMOTE, BOTH = Place.LOCAL, Place.REMOTE, Place.BOTH
 
@@ -73,9 +71,6 @@ LOCAL, REMOTE, BOTH = Place.LOCAL, Place.REMOTE, Place.BOTH
         (replace(INPUTS, mode=OffloadMode.PREFER_REMOTE), REMOTE),
         (replace(INPUTS, mode=OffloadMode.PREFER_REMOTE, remotes=(remote(),)), REMOTE),
         (replace(INPUTS, mode=OffloadMode.PREFER_REMOTE, remotes=(remote(latency(1.0)),)), LOCAL),
-        (replace(INPUTS, mode=OffloadMode.RACE), BOTH),
-        (replace(INPUTS, mode=OffloadMode.RACE, priority=Priority.BATCH), LOCAL),
-        (replace(INPUTS, mode=OffloadMode.RACE, remotes=(remote(allowed=False),)), LOCAL),
         (replace(INPUTS, mode=OffloadMode.PREFER_REMOTE, sendable=False), LOCAL),
         (BACKGROUND, BOTH),
         (replace(BACKGROUND, local=UNKNOWN), BOTH),
@@ -112,7 +107,6 @@ def any_inputs(draw: st.DrawFn) -> EncoderRoutingInputs:
         mode=draw(st.sampled_from(OffloadMode)),
         rule=draw(st.sampled_from(OffloadRule)),
         sendable=draw(st.booleans()),
-        priority=draw(st.none() | st.sampled_from(Priority)),
         within_s=draw(st.none() | st.floats(0.001, 1000)),
         texts=draw(st.integers(1, 5000)),
         ahead=draw(st.integers(0, 100)),

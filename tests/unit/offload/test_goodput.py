@@ -10,7 +10,6 @@ from itertools import count
 import pytest
 
 from edge_rag.core.placement import OffloadMode, OffloadRule
-from edge_rag.core.query import Priority
 from edge_rag.offload.generation.routing import AffinityCandidate, Place, RemoteInputs, RoutingInputs, choose
 from edge_rag.offload.remotes.latency_model import LatencyModel, Sample
 
@@ -44,7 +43,6 @@ def goodput(
             mode=mode,
             rule=OffloadRule.ALLOWED,
             can_redact=False,
-            priority=Priority.INTERACTIVE,
             deadline_in_s=deadline_s,
             prompt_tokens=PROMPT,
             documents=b"",

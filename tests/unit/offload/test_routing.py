@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.placement import OffloadMode, OffloadRule
-from edge_rag.core.query import Priority
 from edge_rag.offload.generation.routing import (
     BOUND,
     AffinityCandidate,
@@ -35,7 +34,6 @@ INPUTS = RoutingInputs(
     mode=OffloadMode.OVERFLOW,
     rule=OffloadRule.ALLOWED,
     can_redact=False,
-    priority=Priority.INTERACTIVE,
     deadline_in_s=10.0,
     prompt_tokens=300,
     documents=b"d",
@@ -45,7 +43,7 @@ INPUTS = RoutingInputs(
     remotes=(remote(),),
 )
 
-LOCAL, REMOTE, BOTH = Place.LOCAL, Place.REMOTE, Place.BOTH
+LOCAL, REMOTE = Place.LOCAL, Place.REMOTE
 LATE = Estimate(5.0, 20.0, 0.1)
 
 
@@ -70,9 +68,6 @@ LATE = Estimate(5.0, 20.0, 0.1)
         (replace(INPUTS, local=LATE, rule=OffloadRule.REDACTED, can_redact=True), REMOTE),
         (replace(INPUTS, mode=OffloadMode.PREFER_REMOTE), REMOTE),
         (replace(INPUTS, mode=OffloadMode.PREFER_REMOTE, remotes=(remote(finish=30.0),)), LOCAL),
-        (replace(INPUTS, mode=OffloadMode.RACE), BOTH),
-        (replace(INPUTS, mode=OffloadMode.RACE, priority=Priority.NORMAL), LOCAL),
-        (replace(INPUTS, mode=OffloadMode.RACE, priority=Priority.NORMAL, local=LATE), REMOTE),
         (replace(INPUTS, mode=OffloadMode.NEVER, local=LATE), LOCAL),
     ],
 )
@@ -100,7 +95,6 @@ every = st.builds(
     st.sampled_from(OffloadMode),
     st.sampled_from(OffloadRule),
     st.booleans(),
-    st.sampled_from(Priority),
     st.none() | st.floats(0.001, 1000),
     st.integers(1, 9999),
     st.binary(max_size=8),
