@@ -23,7 +23,6 @@ from edge_rag.config.stages import MilvusSettings
 from edge_rag.core.monitoring.resources import MemoryPressureState, PassageSources, Throttling
 from edge_rag.core.monitoring.schedule import Schedule
 from edge_rag.core.monitoring.status import ModelInUse, RemoteInUse, StoredBackup
-from edge_rag.core.query import QueryRewriting
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile, ProfileChoice
@@ -297,7 +296,6 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
             busy=track_activity,
             prefetch=generator.prefetch if settings.generator.prefetch or settings.generator.kv_disk_mib else None,
             surroundings=directory.surroundings,
-            rewrite=generator.complete if settings.retriever.query_rewriting is QueryRewriting.MODEL else None,
         )
         built.callback(pipeline.close)
         encoder_service = EncoderService(

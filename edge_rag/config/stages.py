@@ -13,7 +13,6 @@ from edge_rag.core.query import (
     KvPrecision,
     PassageOrder,
     PromptProfileName,
-    QueryRewriting,
     SchedulingPreset,
 )
 
@@ -56,11 +55,6 @@ class RetrieverSettings(Section):
         le=1_048_576,
         description="Disk space for token vectors of passages, which the reranker compares, in the data directory, "
         "MiB: about 18 KB a passage. Unset: a sixteenth of the free space, at most 1,024; 0 turns it off.",
-    )
-    query_rewriting: QueryRewriting = Field(
-        default=QueryRewriting.RULES,
-        description="What makes a follow-up question stand alone: `rules`, or `model` for the box's language model as "
-        "well, whose wording is searched for besides. It is asked before each search with earlier turns.",
     )
     milvus: MilvusSettings = Field(default_factory=MilvusSettings)
 

@@ -140,7 +140,6 @@ class RetrievalRequest:
         explain: Whether hits carry similarity scores.
         context: The request that it is part of.
         turns: Earlier turns of the conversation, oldest first.
-        rewritten: The question as a language model wrote it to stand alone over the turns; None if none did.
     """
 
     question: str
@@ -150,7 +149,6 @@ class RetrievalRequest:
     explain: bool = False
     context: RequestContext = NO_CONTEXT
     turns: tuple[Turn, ...] = ()
-    rewritten: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,6 @@ class Wordings:
     Attributes:
         asked: The question as it was asked.
         standalone: The question with what it leaves to the turns before it; None if it leaves nothing to them.
-        by_rules: The same as rules write it, where a language model wrote ``standalone``.
         corrected: ``standalone``, or else ``asked``, with its words spelled as the collection spells them; None if
             nothing is misspelled.
         substituted: The most complete of these with phrases that the collection does not have replaced by synonyms that
@@ -144,7 +143,6 @@ class Wordings:
     corrected: str | None = None
     substituted: str | None = None
     expanded: tuple[str, ...] = ()
-    by_rules: str | None = None
 
     @property
     def main(self) -> str:
@@ -154,7 +152,7 @@ class Wordings:
     @property
     def distinct(self) -> tuple[str, ...]:
         """All wordings, the one as asked first, each once."""
-        given = (self.asked, self.by_rules, self.standalone, self.corrected, self.substituted, *self.expanded)
+        given = (self.asked, self.standalone, self.corrected, self.substituted, *self.expanded)
         return tuple(dict.fromkeys(text for text in given if text is not None))
 
 
@@ -264,17 +262,6 @@ class Question:
     text: str
     rule: OffloadRule
     context: RequestContext
-
-
-class QueryRewriting(Enum):
-    """What makes a question stand alone over the turns before it.
-
-    RULES: rules over the turns. MODEL: the language model of the box as well, if there is one; what it writes is
-        searched for besides.
-    """
-
-    RULES = "rules"
-    MODEL = "model"
 
 
 class PassageOrder(Enum):

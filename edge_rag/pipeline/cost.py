@@ -69,7 +69,7 @@ def _kind(request: RetrievalRequest) -> tuple[str, bool]:
 
 
 def _expected(request: RetrievalRequest) -> float:
-    return 1.0 + bool(request.turns) + (request.rewritten is not None)
+    return 1.0 + bool(request.turns)
 
 
 def rerank_cost(request: RerankRequest, unread_characters: int | None = None) -> float:

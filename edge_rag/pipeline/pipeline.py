@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from edge_rag.core.answer import (
     AnswerEvent,
@@ -17,8 +17,6 @@ from edge_rag.core.answer import (
     NearestPassage,
     PassagesFound,
     StageTime,
-    TextDelta,
-    Usage,
 )
 from edge_rag.core.generation import CompletionRequest, Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.monitoring.status import StageSnapshot
@@ -34,9 +32,8 @@ from edge_rag.core.passage import (
     relevances,
 )
 from edge_rag.core.ports import AuditSink
-from edge_rag.core.query import AnswerMode, Query, RequestContext, SearchQuery, Turn
+from edge_rag.core.query import AnswerMode, Query, RequestContext, SearchQuery
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, Overloaded, SlowConsumer
-from edge_rag.generator.prompt.rewriting import rewriting_request, rewritten_question
 from edge_rag.pipeline.cost import (
     RERANK_BATCH,
     RERANK_STEP,
@@ -54,11 +51,6 @@ from edge_rag.telemetry.tracing import UNTRACED, AttributeValue, CallTrace, time
 
 In = TypeVar("In")
 Out = TypeVar("Out")
-
-Complete = Callable[[CompletionRequest, Callable[[GenerationEvent], None]], GenerationHandle]
-
-REWRITING_S: Final = 10.0
-"""Longest that a language model may take to rewrite a question, waiting included, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +75,9 @@ class _Shared:
 
     Attributes:
         reason: Why the request is cancelled; None for the caller's own decision.
-        rewriting: What the language model used to rewrite the question; None if it did not.
     """
 
     reason: EdgeRagError | None = None
-    rewriting: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +95,6 @@ class SearchResult:
             it leaves nothing to them.
         did_you_mean: The question with misspelled words as the documents spell them, which was searched for as well;
             None if nothing is misspelled.
-        rewriting: What the language model used to rewrite the question; None if it did not.
     """
 
     passages: tuple[RankedPassage, ...]
@@ -115,20 +104,6 @@ class SearchResult:
     relevances: tuple[float, ...] = ()
     standalone_question: str | None = None
     did_you_mean: str | None = None
-    rewriting: Usage | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Rewriting:
-    """What a language model made of a question.
-
-    Attributes:
-        text: The question as it stands alone; None if it is not to be searched for.
-    """
-
-    text: str | None
-    usage: Usage
-    stage: StageTime
 
 
 class AnswerStream:
@@ -138,11 +113,6 @@ class AnswerStream:
         self._task = task
         self._events = events
         self._shared = shared
-
-    @property
-    def rewriting(self) -> Usage | None:
-        """What the language model used to rewrite the question; None if it did not, or not yet."""
-        return self._shared.rewriting
 
     def cancel(self, reason: EdgeRagError | None = None) -> None:
         """Ends the request in whichever stage it is; idempotent.
@@ -173,8 +143,6 @@ class Pipeline:
         ingest_yield: Counts the questions in flight; None for a private count.
         busy: Returns a context manager that is entered while the named stage computes a batch.
         prefetch: Called with the likely generation request while the reranker computes; on another thread.
-        rewrite: Continues a conversation by the language model of this box, called on another thread; None if it does
-            not rewrite questions.
     """
 
     def __init__(
@@ -189,9 +157,7 @@ class Pipeline:
         busy: Callable[[str], AbstractContextManager[None]] = lambda stage: nullcontext(),
         prefetch: Callable[[GenerationRequest], None] | None = None,
         surroundings: Callable[[Passage], Surroundings | None] = lambda passage: None,
-        rewrite: Complete | None = None,
     ) -> None:
-        self._rewrite = rewrite
         self._prefetch = prefetch
         self._surroundings = surroundings
         self._ingest_yield = ingest_yield or IngestYield(clock)
@@ -258,21 +224,12 @@ class Pipeline:
     async def _search(self, query: SearchQuery, trace: CallTrace) -> SearchResult:
         candidates = max(query.limit, self._candidates)
         context = RequestContext(query.request_id, query.client, query.priority, query.deadline, query.collection)
-        rewriting = await self._rewritten(query.query, query.turns, context, trace)
         request = RetrievalRequest(
-            query.query,
-            query.collection,
-            candidates,
-            query.filter,
-            query.explain,
-            context,
-            query.turns,
-            rewriting.text if rewriting else None,
+            query.query, query.collection, candidates, query.filter, query.explain, context, query.turns
         )
         retrieved = await self._retrieve(request, trace)
-        wordings = (*_other_wordings(retrieved.value), rewriting.usage if rewriting else None)
-        stages = [rewriting.stage] if rewriting else []
-        stages.append(StageTime("retriever", retrieved.queue_s, retrieved.compute_s))
+        wordings = _other_wordings(retrieved.value)
+        stages = [StageTime("retriever", retrieved.queue_s, retrieved.compute_s)]
         if not query.rerank:
             found = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.limit])
             best = retrieved.value.best_score
@@ -313,8 +270,6 @@ class Pipeline:
     ) -> None:
         started = self._clock()
         context = RequestContext(query.request_id, query.client, query.priority, query.deadline, query.collection)
-        rewriting = await self._rewritten(query.question, query.turns, context, trace, shared)
-        shared.rewriting = rewriting.usage if rewriting else None
         with self._recorder.failures(query, "retriever"):
             retrieval = RetrievalRequest(
                 query.question,
@@ -323,7 +278,6 @@ class Pipeline:
                 query.filter,
                 context=context,
                 turns=query.turns,
-                rewritten=rewriting.text if rewriting else None,
             )
             retrieved = await self._retrieve(retrieval, trace)
         self._recorder.completed(query, "retriever", retrieved)
@@ -351,7 +305,6 @@ class Pipeline:
             span.note(_span_attributes(generated))
         first_token_s = None if generated.first_token_s is None else before_generator + generated.first_token_s
         stages = (
-            *([rewriting.stage] if rewriting else []),
             StageTime("retriever", retrieved.queue_s, retrieved.compute_s),
             StageTime("reranker", ranked.queue_s, ranked.compute_s),
             StageTime("generator", generated.queue_s, generated.compute_s),
@@ -362,41 +315,6 @@ class Pipeline:
             nearest = nearest_passages(request.question, retrieved.value.term_weights, ranked.value, judged)
         reason, usage, given = generated.reason, generated.usage, generated.prompt_passages
         events.put(Finished(reason, usage, stages, first_token_s, nearest, given, generated.conflicts))
-
-    async def _rewritten(
-        self,
-        question: str,
-        turns: tuple[Turn, ...],
-        context: RequestContext,
-        trace: CallTrace,
-        shared: _Shared | None = None,
-    ) -> _Rewriting | None:
-        """Returns what the language model makes of a follow-up; None if it is not asked, or fails or takes too long.
-
-        It may take half of the time that the request has, and at most ``REWRITING_S``.
-        """
-        if self._rewrite is None or not turns:
-            return None
-        now = self._clock()
-        left = REWRITING_S if context.deadline is None else min(REWRITING_S, (context.deadline - now) / 2)
-        context = replace(context, deadline=now + left)
-        request = rewriting_request(question, turns, context)
-        events = EventBuffer[AnswerEvent](asyncio.get_running_loop(), 4 * request.sampling.max_tokens)
-        submit = partial(self._rewrite, request)
-        try:
-            with trace.stage("rewriter") as span:
-                async with asyncio.timeout(left):
-                    generated = await self._generate(submit, context, events, shared or _Shared())
-                span.note(_span_attributes(generated))
-        except (EdgeRagError, TimeoutError):
-            return None
-        events.end()
-        text = ""
-        while (event := await events.get()) is not None:
-            text += event.text if isinstance(event, TextDelta) else ""
-        whole = generated.reason is FinishReason.STOP
-        written = rewritten_question(text, question, turns) if whole else None
-        return _Rewriting(written, generated.usage, StageTime("rewriter", generated.queue_s, generated.compute_s))
 
     def _submit(self, request: GenerationRequest, listener: Callable[[GenerationEvent], None]) -> GenerationHandle:
         if request.mode is AnswerMode.QUOTE:

@@ -128,7 +128,7 @@ class HybridRetriever:
             rough_weights = partial(self._bm25.rough_weights, collection.number)
             words = CollectionWords(collection.number, self._vocabularies, self._bm25, self._embedder)
             synonyms = read_synonyms(collection.settings.synonyms)
-            wordings = compose(request.question, request.turns, rough_weights, words, synonyms, request.rewritten)
+            wordings = compose(request.question, request.turns, rough_weights, words, synonyms)
             read = []
             for wording in wordings.distinct:
                 text = excerpt(wording, rough_weights, self._embedder.count_tokens)

@@ -105,8 +105,6 @@ async def search(call: Call, query: SearchQuery) -> SearchResult:
     read = [*_texts(query.turns), query.query]
     async with call.charged(read):
         found = await call.backend.pipeline.search(query, call.trace)
-        if found.rewriting is not None:
-            call.charge_usage(found.rewriting)
         read += (model_text(passage) for passage in found.candidates)
         return found
 
@@ -142,8 +140,7 @@ class _Answer:
         """Yields the events.
 
         An answer is charged the tokens of the model. One that does not finish, or that was quoted without a model, is
-        charged the earlier turns, the question, the passages and the text sent. What the model used to rewrite the
-        question is charged besides.
+        charged the earlier turns, the question, the passages and the text sent.
 
         Raises:
             AnswerTruncated: It was cut, and is to come to its end.
@@ -158,8 +155,6 @@ class _Answer:
                         if self._to_its_end and event.reason is FinishReason.LENGTH:
                             raise AnswerTruncated(event.usage.generated_tokens)
                     case PassagesFound():
-                        if self.stream.rewriting is not None:
-                            self._call.charge_usage(self.stream.rewriting)
                         self._charged_texts += (model_text(ranked.passage) for ranked in event.passages)
                         self._documents = [ranked.passage.document_id for ranked in event.passages]
                     case TextDelta():

@@ -16,7 +16,6 @@ def compose(
     weigh: Callable[[str], Mapping[str, float]],
     lexicon: Lexicon,
     synonyms: Synonyms,
-    rewritten: str | None = None,
 ) -> Wordings:
     """Returns the wordings of a question.
 
@@ -24,12 +23,9 @@ def compose(
         turns: Earlier turns of the conversation, oldest first.
         weigh: Returns the inverse document frequency of those terms of a text that the collection has, see
             ``Bm25Index.rough_weights``.
-        rewritten: The question as a language model wrote it to stand alone; None if none did.
     """
-    by_rules = standalone(question, turns, weigh) if turns else None
-    by_rules = None if by_rules == question else by_rules
-    alone = rewritten or by_rules
+    alone = standalone(question, turns, weigh) if turns else None
+    alone = None if alone == question else alone
     spelled = corrected(alone or question, lexicon, synonyms.words)
     expansion = expand(spelled or alone or question, synonyms, lexicon)
-    by_rules = by_rules if rewritten else None
-    return Wordings(question, alone, spelled, expansion.substituted, expansion.expanded, by_rules)
+    return Wordings(question, alone, spelled, expansion.substituted, expansion.expanded)

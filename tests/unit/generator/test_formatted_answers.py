@@ -14,17 +14,16 @@ import jsonschema
 import pytest
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.core.generation import Generated, GenerationRequest
+from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
-from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex, RequestContext, Sampling, Turn
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex, Sampling
 from edge_rag.core.text import sentence_spans
 from edge_rag.engine.engine import EngineSettings
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import InvalidRequest
 from edge_rag.generator.constraints.grammar import GrammarBudget
 from edge_rag.generator.generator import AnswerGenerator
-from edge_rag.generator.prompt.rewriting import MAX_TOKENS, rewriting_request
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from tests.support.generators import RecordedAnswer, generator_over
 from tests.unit.generator.constraints.json_schemas import random_schema
@@ -250,25 +249,3 @@ def test_an_unusable_format_is_refused_before_anything_runs(tiny: AnswerGenerato
     with pytest.raises(InvalidRequest, match=r"json_schema: .*colour"):
         tiny.submit(request, RecordedAnswer())
     assert tiny.stats().steps == steps
-
-
-def test_a_model_of_random_weights_rewrites_a_question_in_one_line_with_numbers_of_the_conversation_alone(
-    tiny: AnswerGenerator,
-) -> None:
-    turns = (Turn("How often is P-101 greased?", "Every 2,000 hours with 15.5 g."), Turn("And M/7?", "Never."))
-    answers = []
-    for seed in range(12):
-        request = rewriting_request("How much does it take?", turns, RequestContext(RequestId("r"), "test"))
-        sampling = replace(request.sampling, temperature=1.0, seed=seed)
-        answers.append(RecordedAnswer())
-        tiny.complete(replace(request, sampling=sampling), answers[-1])
-
-    for answer in answers:
-        ended = answer.wait().events[-1]
-        assert isinstance(ended, Generated)
-        assert ended.usage.generated_tokens <= MAX_TOKENS
-        assert not re.search(r"[\n\r]", answer.text)
-        rest = answer.text
-        for code in ("P-101", "2,000", "15.5", "M/7"):
-            rest = rest.replace(code, "")
-        assert not re.search(r"\d", rest), answer.text
