@@ -16,9 +16,7 @@ EdgeRagError
 │   ├── TokenNotFound
 │   └── ValueMissing        documents have no value for required fields of an extracted answer
 ├── CollectionExists        a collection of that name exists
-├── FileIncomplete          a file was not sent whole
-├── ChecksumMismatch        a piece of a file has another checksum than announced
-├── OffsetMismatch          a piece of a file does not begin where the file ends
+├── FileIncomplete          the bytes of a file are not kept any more
 ├── JobClosed               the job was cancelled and accepts no documents
 ├── RequestTooLarge         larger than this device can ever hold; refused at admission
 ├── Unauthenticated         no credentials, or unknown ones
@@ -193,23 +191,7 @@ class FeedbackNotFound(NotFound):
 
 
 class FileIncomplete(EdgeRagError):
-    """A file is needed whole and has not arrived yet, or its bytes are not kept any more."""
-
-
-class OffsetMismatch(EdgeRagError):
-    """A piece of a file does not begin where the file ends.
-
-    Args:
-        offset: Where it ends: bytes that are on disk.
-    """
-
-    def __init__(self, offset: int) -> None:
-        super().__init__(f"the file ends at byte {offset:,}; send the piece that begins there")
-        self.offset = offset
-
-
-class ChecksumMismatch(EdgeRagError):
-    """A piece of a file has another checksum than was announced; nothing of it is kept."""
+    """A file is needed whose bytes are not kept any more."""
 
 
 class ModelNotFound(NotFound):

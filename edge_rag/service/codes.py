@@ -51,8 +51,6 @@ CODES: Final[dict[type[errors.EdgeRagError], Code]] = {
     errors.ConfirmationNeeded: Code.FAILED_PRECONDITION,
     errors.JobClosed: Code.FAILED_PRECONDITION,
     errors.FileIncomplete: Code.FAILED_PRECONDITION,
-    errors.OffsetMismatch: Code.ABORTED,
-    errors.ChecksumMismatch: Code.INVALID_ARGUMENT,
     errors.RequestTooLarge: Code.FAILED_PRECONDITION,
     errors.Overloaded: Code.RESOURCE_EXHAUSTED,
     errors.QuotaExceeded: Code.RESOURCE_EXHAUSTED,

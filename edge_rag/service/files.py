@@ -1,4 +1,4 @@
-"""Files: bytes that are sent in one step, whole or in pieces, and become documents of collections in another.
+"""Files: bytes that are sent in one step, and become documents of collections in another.
 
 A file belongs to the identity that sends it, which sees it, as does an admin. Its document is seen by whoever sees the
 collection. A document that came another way is a file too, whose id is the document's id.
@@ -7,7 +7,6 @@ collection. A document that came another way is a file too, whose id is the docu
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -22,7 +21,6 @@ from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.identity import Role
 from edge_rag.core.ids import DocumentId
 from edge_rag.errors import (
-    ChecksumMismatch,
     CollectionNotFound,
     DocumentNotFound,
     DocumentTooLarge,
@@ -38,9 +36,9 @@ from edge_rag.pipeline.ports import OriginalContent
 from edge_rag.service import documents
 from edge_rag.service.call import Call, Operation
 from edge_rag.storage.uploads.attachments import AttachmentPage
+from edge_rag.storage.uploads.files import IncomingFile
 
 CREATE_FILE: Final = Operation("CreateFile", Role.WRITER, long=True)
-SEND_FILE: Final = Operation("SendFile", Role.WRITER, long=True)
 GET_FILE: Final = Operation("GetFile", Role.READER, other_role=Role.WRITER)
 LIST_FILES: Final = Operation("ListFiles", Role.READER, other_role=Role.WRITER)
 READ_FILE: Final = Operation("ReadFile", Role.READER, long=True, other_role=Role.WRITER)
@@ -68,80 +66,24 @@ class SameName(Enum):
     KEEP = "keep"
 
 
-async def create(call: Call, new: NewFile) -> StoredFile:
-    if new.collection:
-        call.check_collection(new.collection)
-    most = call.backend.document_bytes
-    if new.size_bytes is not None and new.size_bytes > most:
-        raise _too_large(f"{new.size_bytes:,} bytes", most)
-    return await call.run(call.backend.files.create, replace(new, owner=call.identity.name), most)
-
-
-@dataclass(frozen=True, slots=True)
-class Checksum:
-    """The checksum of a piece."""
-
-    algorithm: str
-    digest: bytes
-
-
-CHECKSUMS: Final = ("sha256", "sha1")
-"""Algorithms by which pieces can be checked."""
-
-
-async def receive(
-    call: Call, file_id: str, offset: int, pieces: AsyncIterator[bytes], checksum: Checksum | None = None
-) -> StoredFile:
-    """Goes on with a file of the caller; completes it with its last byte, if its size was announced.
-
-    What came before an error is kept, and the sender may go on from there; with a checksum all or nothing is kept. A
-    request that goes on with the same file ends this one.
-
-    Args:
-        offset: Where the first piece begins.
-        pieces: The next bytes.
-        checksum: That of all of them; None if they are not to be checked.
+async def receive(call: Call, name: str, media_type: str, pieces: AsyncIterator[bytes]) -> IncomingFile:
+    """Receives the bytes of a file; pair it with ``IncomingFile.finish`` or ``discard``.
 
     Raises:
-        ChecksumMismatch: The bytes have another checksum.
+        DocumentTooLarge: There are more bytes than a document may have.
     """
-    await _own(call, file_id)
-    files, name = call.backend.files, FileId(file_id)
-    writer = await asyncio.to_thread(files.writer, name, offset, whole=checksum is not None)
-    digest = hashlib.new("sha256" if checksum is None else checksum.algorithm, usedforsecurity=False)
+    most = call.backend.document_bytes
+    new = NewFile(call.identity.name, name, media_type)
+    incoming = await call.run(call.backend.files.receive, new, most)
     try:
         async for piece in pieces:
-            if writer.offset + len(piece) > call.backend.document_bytes:
-                raise _too_large("more", call.backend.document_bytes)
-            if checksum is not None:
-                digest.update(piece)
-            await asyncio.to_thread(writer.write, piece)
-        if checksum is not None and digest.digest() != checksum.digest:
-            raise ChecksumMismatch(f"the {checksum.algorithm} of the piece is another one; send it again")
-        await asyncio.to_thread(partial(writer.end, verified=True))
+            if incoming.size_bytes + len(piece) > most:
+                raise DocumentTooLarge(f"the file has more, at most {most:,} bytes are allowed (ingest.document_mib)")
+            await asyncio.to_thread(incoming.write, piece)
     except BaseException:
-        with suppress(StorageError):
-            await asyncio.shield(asyncio.to_thread(writer.end))
+        await asyncio.shield(asyncio.to_thread(incoming.discard))
         raise
-    stored = await asyncio.to_thread(files.get, name)
-    return await finish(call, file_id) if stored.offset == stored.about.size_bytes else stored
-
-
-async def finish(call: Call, file_id: str, purpose: str | None = None, kept_s: int | None = None) -> StoredFile:
-    """Completes a file of the caller: all its bytes have come.
-
-    Args:
-        purpose: What it is for, if that was said after its bytes; None for what was said before.
-        kept_s: How long its bytes are kept, seconds; None for what was said before.
-    """
-    await _own(call, file_id)
-    return await asyncio.to_thread(call.backend.files.finish, FileId(file_id), purpose, kept_s)
-
-
-async def settle(call: Call, file_id: str) -> StoredFile:
-    """Returns a file of the caller; a request that sends it now is ended, so that its offset stays."""
-    await _own(call, file_id)
-    return await asyncio.to_thread(call.backend.files.settle, FileId(file_id))
+    return incoming
 
 
 async def get(call: Call, file_id: str) -> StoredFile | DocumentInfo:
@@ -186,22 +128,6 @@ async def read(call: Call, file: StoredFile | DocumentInfo) -> AsyncGenerator[by
             yield piece
     finally:
         opened.close()
-
-
-async def ingest_where_wanted(call: Call, file: StoredFile) -> Attachment | None:
-    """Makes a document of a complete file in the collection that was named when it was begun, unless that was done.
-
-    Returns:
-        What became of it there; None if it is not complete or no collection was named.
-    """
-    collection = file.about.collection
-    if not collection or file.state is FileState.RECEIVING:
-        return None
-    with suppress(FileNotFound):
-        return await file_state(call, collection, file.file_id)
-    wanted = FileToAttach(file.file_id, file.about.metadata)
-    _, (attached,) = await attach(call, collection, (wanted,), SameName.REPLACE)
-    return attached
 
 
 async def delete(call: Call, file_id: str) -> None:
@@ -410,7 +336,3 @@ async def _end_attachment(call: Call, collection: str, file_id: str) -> None:
 async def _delete_document(call: Call, collection: str, document: DocumentId) -> None:
     with suppress(DocumentNotFound, CollectionNotFound):  # somebody else has deleted it meanwhile
         await call.run(call.backend.library.delete, collection, document)
-
-
-def _too_large(size: str, most: int) -> DocumentTooLarge:
-    return DocumentTooLarge(f"the file has {size}, at most {most:,} bytes are allowed (ingest.document_mib)")

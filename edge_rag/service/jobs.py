@@ -10,7 +10,8 @@ from typing import Final
 from edge_rag.core.documents.document import IngestOutcome, Upload
 from edge_rag.core.documents.jobs import Job, JobDocument, JobId, JobPage
 from edge_rag.core.identity import Role
-from edge_rag.errors import JobNotFound
+from edge_rag.errors import DocumentTooLarge, JobNotFound
+from edge_rag.pipeline.ingest import Ingest
 from edge_rag.service.call import Call, Operation
 from edge_rag.service.documents import Uploads
 
@@ -36,6 +37,29 @@ async def start_ingest(call: Call, uploads: Uploads) -> AsyncGenerator[Job | Job
     finally:
         # Also if the client disconnects: the accepted documents are stored, and the job ends with the last one.
         await asyncio.shield(asyncio.to_thread(jobs.finish_uploads, job.job_id))
+
+
+async def queue(call: Call, uploads: Uploads) -> Job:
+    """Creates a job for the one document of ``uploads``; returns it when the document is accepted.
+
+    Raises:
+        DocumentTooLarge: It is rejected.
+    """
+    jobs = call.backend.ingest
+    async with aclosing(uploads):
+        upload = await anext(uploads)
+        if not isinstance(upload, Upload):
+            raise DocumentTooLarge(f"{upload.name}: {upload.reason}")
+        return await asyncio.shield(asyncio.to_thread(_accept_one, jobs, call.identity.name, upload))
+
+
+def _accept_one(jobs: Ingest, owner: str, upload: Upload) -> Job:
+    job = jobs.start(owner)
+    try:
+        jobs.accept(job.job_id, upload)
+    finally:
+        job = jobs.finish_uploads(job.job_id)
+    return job
 
 
 async def watch(call: Call, job_id: JobId, cursor: int) -> AsyncGenerator[JobPage, None]:

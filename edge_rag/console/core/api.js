@@ -50,6 +50,30 @@ export async function request(method, path, { body = null, signal, headers } = {
   throw failed;
 }
 
+/** Sends a file, and resolves to JSON; `onSent` is called with the number of bytes that have left the browser. */
+export async function put(path, file, { signal, onSent }) {
+  const { promise, resolve, reject } = Promise.withResolvers();
+  const sending = new XMLHttpRequest(); // fetch does not report progress
+  const fail = () => reject(signal.aborted ? signal.reason : new ApiError(0, { message: path }));
+  const end = () => {
+    const { status, statusText, response } = sending;
+    if (status < 300) return void resolve(response);
+    const headers = { get: (name) => sending.getResponseHeader(name) };
+    reject(new ApiError(status, response?.error ?? { message: statusText }, headers));
+    if (status === 401) refused();
+  };
+  const abort = () => sending.abort();
+  sending.open('PUT', path);
+  sending.responseType = 'json';
+  sending.setRequestHeader('accept', 'application/json');
+  sending.setRequestHeader('content-type', 'application/octet-stream'); // the box looks what it is
+  sending.upload.onprogress = ({ loaded }) => onSent(loaded);
+  Object.assign(sending, { onload: end, onerror: fail, onabort: fail, ontimeout: fail });
+  signal.addEventListener('abort', abort);
+  sending.send(file);
+  return promise.finally(() => signal.removeEventListener('abort', abort));
+}
+
 /**
  * Yields events `{event, data, id}`; throws one named `error`. With `after`, the id of the last event seen or 0, a lost
  * connection is opened again from there until `signal` is aborted.

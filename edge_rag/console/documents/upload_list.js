@@ -1,6 +1,6 @@
 /** Uploads in the documents view: buttons, an area to drop files on, and the list of what is on its way. */
 
-import { attempt, badge, button, iconButton, notice, progress } from '../core/controls.js';
+import { attempt, badge, button, iconButton, progress } from '../core/controls.js';
 import { h, patch, replace, untrusted, visible } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { bytes, duration, t } from '../core/text.js';
@@ -9,7 +9,7 @@ import { cancel, clear, enqueue, explained, hasEnded, isSending, onUploads, uplo
 const MOST_ROWS = 60;
 const MOST_FILES = 10_000; // of one choice
 const HIDDEN = /(^|\/)(\.|Thumbs\.db$)/;
-const ORDER = ['failed', 'rejected', 'missing', 'reading', 'sending', 'pausing', 'waiting', 'stored'];
+const ORDER = ['failed', 'rejected', 'reading', 'sending', 'pausing', 'waiting', 'stored'];
 
 /** Returns a button that has files chosen and gives them to `on` as `[{file, name}]`. */
 export function picker(text, { on, kind = '', ...attributes }) {
@@ -69,18 +69,13 @@ export function uploadList(signal) {
 }
 
 function uploadRow(item) {
-  const { id, state, work, sent, about: { name, size, lastModified } } = item;
+  const { id, state, work, sent, about: { name, size } } = item;
   const stop = () => attempt(() => cancel(item));
-  const again = ([given]) => {
-    if (given?.file.size === size && given.file.lastModified === lastModified) enqueue(item, given.file);
-    else if (given) notice(t('documents.other_file'), { kind: 'error' });
-  };
   const read = work?.chunks ? work.chunks_done / work.chunks : null;
   const share = work ? read : sent / Math.max(1, size);
   return h('li', { data: { id } },
     h('div.upload-name', untrusted(name), ' ', h('span.hint', bytes(size))),
     h('div.row',
-      state === 'missing' && picker(t('documents.choose_again'), { on: again }),
       state === 'failed' && button(t('controls.retry'), { on: () => enqueue(item) }),
       !hasEnded(item) && iconButton(t('documents.cancel', { name: visible(name) }), 'close', { on: stop })),
     (work || isSending(item)) && progress(share, t('documents.progress_of', { name: visible(name) })),

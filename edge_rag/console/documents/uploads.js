@@ -1,7 +1,7 @@
 /**
  * Files on their way into collections, also when the view is left: sent two at a time, then read by the box. Each has its
- * `state` (missing, waiting, sending, pausing, reading, stored, rejected or failed), what it is (`about`, see tus.js), its
- * `file`, which is null after a reload, and how many bytes the box has (`sent`); then the `job` that reads it and what that
+ * `state` (waiting, sending, pausing, reading, stored, rejected or failed), what it is (`about`, see send_file.js), its
+ * `file` and how many bytes were sent (`sent`); then the `job` that reads it and what that
  * does now (`work`); at last a `reason`, the `code` of a failure, or the id of the `document`.
  */
 
@@ -10,11 +10,11 @@ import { notice } from '../core/controls.js';
 import { announce, h, replace, visible } from '../core/dom.js';
 import { href } from '../core/router.js';
 import { t } from '../core/text.js';
-import { discard, sendFile, unfinished } from './tus.js';
+import { sendFile } from './send_file.js';
 
 const AT_ONCE = 2;
 const POLL_MS = 1000;
-const NEW = { file: null, state: 'missing', sent: 0, job: null, work: null, reason: '', code: '', document: null };
+const NEW = { state: 'waiting', sent: 0, job: null, work: null, reason: '', code: '', document: null };
 
 /** All uploads but those that were stored as a whole. */
 export const uploads = [];
@@ -41,31 +41,29 @@ export function onUploads(listener, signal) {
   signal.addEventListener('abort', () => listeners.delete(listener));
 }
 
-/** Adds files, as `[{file, name}]`, to a collection; one that was begun before goes on where it was. */
+/** Adds files, as `[{file, name}]`, to a collection, except those that are on their way into it. */
 export function add(files, collection) {
-  const underway = new Map(uploads.filter((each) => !hasEnded(each)).map((each) => [JSON.stringify(each.about), each]));
+  const underway = new Set(uploads.filter((each) => !hasEnded(each)).map((each) => JSON.stringify(each.about)));
   for (const { file, name } of files) {
     const about = { collection, name: name.normalize('NFC'), size: file.size, lastModified: file.lastModified };
-    const item = underway.get(JSON.stringify(about)) ?? fresh(about);
-    if (item.file === null) enqueue(item, file);
+    if (!underway.has(JSON.stringify(about))) enqueue(fresh(about, file));
   }
 }
 
-/** Sends an upload that has failed, or whose file was chosen again. */
-export function enqueue(item, file = item.file) {
-  Object.assign(item, NEW, { file, state: 'waiting' });
+/** Sends an upload, also one that has failed. */
+export function enqueue(item) {
+  Object.assign(item, NEW);
   batch.push(item);
   next();
 }
 
-/** Ends an upload that is on its way; what the box has of it is deleted. */
+/** Ends an upload that is on its way. */
 export async function cancel(item) {
   const { job } = item;
   remove(item);
   item.controller?.abort();
   next();
   if (job) await send('POST', `/api/v1/jobs/${job.id}/cancel`);
-  else await discard(item.about);
 }
 
 /** Takes ended uploads off the list. */
@@ -74,9 +72,9 @@ export function clear() {
   changed();
 }
 
-function fresh(about) {
+function fresh(about, file) {
   ids += 1;
-  const item = { ...NEW, id: ids, about };
+  const item = { ...NEW, id: ids, about, file };
   uploads.push(item);
   return item;
 }
@@ -101,8 +99,8 @@ async function begin(item) {
     changed();
   };
   try {
-    const id = await sendFile(item.file, item.about, { signal, on });
-    Object.assign(item, { state: 'reading', job: { id } });
+    const job = await sendFile(item.file, item.about, { signal, on });
+    Object.assign(item, { state: 'reading', job });
     watch();
   } catch (error) {
     if (!signal.aborted) end(item, 'failed', error.message, error.code);
@@ -167,7 +165,7 @@ function settle(item, { state, reason, document_id: document }) {
   } else if (state !== 'queued') end(item, 'failed', reason, state);
 }
 
-const CODES = ['document_too_large', 'storage_full', 'file_changed', 'forgotten', 'superseded', 'cancelled'];
+const CODES = ['document_too_large', 'storage_full', 'file_changed', 'cut_off', 'forgotten', 'superseded', 'cancelled'];
 const CAUSES = {
   password: /password|encrypted/i,
   empty: /empty|no text/i,
@@ -203,5 +201,3 @@ function showBackground() {
 addEventListener('beforeunload', (event) => {
   if (uploads.some(isSending)) event.preventDefault();
 });
-
-unfinished().forEach(fresh);

@@ -15,21 +15,16 @@ from edge_rag.core.ids import DocumentId
 FileId = NewType("FileId", str)
 """``file-`` and 24 lower-case hex digits; ids sort by age."""
 
-UNFINISHED_S: Final = 24 * 3600
-"""How long a file may stay without a further byte before it is complete, seconds."""
-
 KEPT_S: Final = 7 * 24 * 3600
 """How long the bytes of a complete file are kept unless its sender says otherwise, seconds."""
 
 
 class FileState(Enum):
-    """State of a file.
+    """State of a file that was received whole.
 
-    RECEIVING: It has the bytes up to its offset. COMPLETE: It has all bytes. RELEASED: Its bytes were deleted after a
-    document was made of them.
+    COMPLETE: It has its bytes. RELEASED: Its bytes were deleted after a document was made of them.
     """
 
-    RECEIVING = "receiving"
     COMPLETE = "complete"
     RELEASED = "released"
 
@@ -42,21 +37,11 @@ class NewFile:
         owner: Name of the identity that sends it.
         name: Its name, as that of a document.
         media_type: Media type stated by the client; empty for detection.
-        purpose: What its sender wants it for, as OpenAI's API names it.
-        size_bytes: Its size; None if it is known at the end only.
-        kept_s: How long its bytes are kept once it is complete, seconds.
-        collection: Where it becomes a document once it is complete; empty for nowhere.
-        metadata: Metadata of that document.
     """
 
     owner: str
     name: str
     media_type: str
-    purpose: str
-    size_bytes: int | None
-    kept_s: int = KEPT_S
-    collection: str = ""
-    metadata: Metadata = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +50,12 @@ class StoredFile:
 
     Attributes:
         file_id: Id.
-        about: What was said of it; ``size_bytes`` is its size once it is complete.
+        about: What was known of it before its bytes.
+        purpose: What its sender wants it for, as OpenAI's API names it.
+        kept_s: How long its bytes are kept, seconds.
         state: State.
-        offset: Bytes that are on disk, also after a loss of power.
-        sha256: SHA-256 of the bytes of a complete file, lower-case hex; empty before.
+        size_bytes: Number of its bytes.
+        sha256: SHA-256 of its bytes, lower-case hex.
         created_at: When it was begun, UTC.
         expires_at: When its bytes are deleted, UTC; None once they are. A file that no document was made of goes with
             its bytes.
@@ -76,8 +63,10 @@ class StoredFile:
 
     file_id: FileId
     about: NewFile
+    purpose: str
+    kept_s: int
     state: FileState
-    offset: int
+    size_bytes: int
     sha256: str
     created_at: datetime
     expires_at: datetime | None

@@ -70,8 +70,8 @@ HTTP_STATUS: Final[Mapping[Code, int]] = {
 _WITHOUT_LENGTH: Final = (204, 304)
 """Statuses of responses that have no body, and no length of one."""
 
-_STATUS_OF_REASON: Final[Mapping[str, int]] = {"DocumentTooLarge": 413, "ChecksumMismatch": 460}
-"""The HTTP status of errors for which there is one of their own; 460 is that of the tus protocol."""
+_STATUS_OF_REASON: Final[Mapping[str, int]] = {"DocumentTooLarge": 413}
+"""The HTTP status of errors for which there is one of their own."""
 
 _TYPES: Final[Mapping[int, str]] = {
     401: "authentication_error",
@@ -294,10 +294,7 @@ class Exchange:
             if piece:
                 yield bytes(piece)
             if slow:
-                raise CallTimeout(
-                    f"less than {STREAMED_BYTES:,} bytes of the body arrived within {BODY_S:g} s; what came is kept "
-                    "where an upload can be resumed"
-                )
+                raise CallTimeout(f"less than {STREAMED_BYTES:,} bytes of the body arrived within {BODY_S:g} s")
             if self._is_gone:
                 self._watched.set()
                 await asyncio.Event().wait()  # until the call is cancelled

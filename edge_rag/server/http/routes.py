@@ -16,13 +16,6 @@ from edge_rag.server.http.openai.files import create_file, delete_file, get_cont
 from edge_rag.server.http.openai.models import get_model, list_models
 from edge_rag.server.http.openai.responses import create_response, response_question_of
 from edge_rag.server.http.probes import PROBES
-from edge_rag.server.http.uploads import (
-    continue_upload,
-    create_upload,
-    delete_upload,
-    describe_uploads,
-    get_upload,
-)
 from edge_rag.service import collections, documents, files, jobs, pages
 from edge_rag.service.ask import ASK, SEARCH
 from edge_rag.service.inference import encoding
@@ -42,11 +35,6 @@ ROUTES: Final[tuple[AnyRoute, ...]] = (
     HttpRoute("GET", "/v1/files/{file}", files.GET_FILE, get_file),
     HttpRoute("DELETE", "/v1/files/{file}", files.DELETE_FILE, delete_file),
     HttpRoute("GET", "/v1/files/{file}/content", files.READ_FILE, get_content),
-    HttpRoute("OPTIONS", "/api/v1/uploads", files.GET_FILE, describe_uploads),
-    HttpRoute("POST", "/api/v1/uploads", files.CREATE_FILE, create_upload, streams=True),
-    HttpRoute("HEAD", "/api/v1/uploads/{upload}", files.SEND_FILE, get_upload),
-    HttpRoute("PATCH", "/api/v1/uploads/{upload}", files.SEND_FILE, continue_upload, streams=True),
-    HttpRoute("DELETE", "/api/v1/uploads/{upload}", files.DELETE_FILE, delete_upload),
     HttpRoute("GET", "/v1/vector_stores", collections.LIST_COLLECTIONS, vector_stores.list_stores),
     HttpRoute("POST", "/v1/vector_stores", collections.CREATE_COLLECTION, vector_stores.create_store),
     HttpRoute("GET", _STORE, collections.GET_COLLECTION, vector_stores.get_store),

@@ -74,7 +74,7 @@ async def add(call: Call, new: NewModel) -> ModelJob:
     Raises:
         InvalidRequest: Source, file or name cannot be used.
         FileNotFound: The file does not exist for the caller.
-        FileIncomplete: The file was not sent whole.
+        FileIncomplete: The bytes of the file are not kept any more.
         ConfigurationError: A trusted key, or the catalogue, cannot be read.
         NotReady: Another model is being added or verified.
     """

@@ -1,8 +1,8 @@
 """Files that clients send: their bytes in a folder, what is known of them in SQLite.
 
-A file is received at its offset, which is recorded only after the bytes before it are synced. After a crash it is cut
-to that offset, and its sender goes on from there. When a document is to be made of it, the spool gets a further name
-for the same bytes (a hard link), so that nothing is copied and the file may go first.
+A file is complete once its bytes are synced and its record says so; a crash before that leaves nothing of it. When a
+document is to be made of it, the spool gets a further name for the same bytes (a hard link), so that nothing is copied
+and the file may go first.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from typing import Any, Final
 import apsw
 import structlog
 
-from edge_rag.core.documents.files import UNFINISHED_S, FileId, FileState, NewFile, StoredFile
-from edge_rag.core.documents.metadata import decode_metadata, encode_metadata
+from edge_rag.core.documents.files import FileId, FileState, NewFile, StoredFile
 from edge_rag.core.limits.fair_share import FREE_SHARE
-from edge_rag.errors import FileIncomplete, FileNotFound, OffsetMismatch, StorageError, StorageFull
+from edge_rag.errors import FileIncomplete, FileNotFound, StorageError, StorageFull
 from edge_rag.storage.database import Database
 from edge_rag.storage.spool.files import Spool, SpooledContent, writing_to
-
-SYNC_BYTES: Final = 8 << 20
-"""Bytes after which a file that is being received is synced and its offset recorded: what a crash may cost."""
 
 MAX_FILES: Final = 65_536
 """Files whose bytes are kept, of all owners; one may have three times as many as are free."""
 
 _LEAST_BYTES: Final = 4096
+_RECEIVED_S: Final = 24 * 3600
+"""How long a file may take to arrive before its record goes, seconds; calls end much sooner."""
+
 _LATEST_SWEEP_S: Final = 3600.0
 
-_COLUMNS: Final = (
-    "id, owner, name, media_type, purpose, size_bytes, kept_s, collection, metadata, state, offset, sha256, "
-    "created_ms, expires_ms"
-)
+_COLUMNS: Final = "id, owner, name, media_type, purpose, kept_s, state, size_bytes, sha256, created_ms, expires_ms"
+
+_RECEIVING: Final = "receiving"
+"""State of a file that is being received; it has a record, so that its bytes count, and exists for nobody."""
+
 _HELD: Final = f"state <> '{FileState.RELEASED.value}'"
 """Files whose bytes are kept."""
 
@@ -54,60 +54,42 @@ _LIVE: Final = (
 _log = structlog.get_logger(__name__)
 
 
-class FileWriter:
-    """A file that is being received; see ``FileStore.writer``. May be used from any thread."""
+class IncomingFile:
+    """A file that is being received; see ``FileStore.receive``. May be used from any thread."""
 
-    def __init__(
-        self, store: FileStore, file_id: FileId, file: io.BufferedWriter, offset: int, most: int, whole: bool
-    ) -> None:
-        self.offset = offset
+    def __init__(self, store: FileStore, file_id: FileId, file: io.BufferedWriter) -> None:
+        self.size_bytes = 0
         self._store = store
         self._file_id = file_id
         self._file = file
-        self._synced = offset
-        self._most = most
-        self._whole = whole
-        self._lock = threading.Lock()
-        self._ended = False
+        self._sha256 = hashlib.sha256()
 
     def write(self, piece: bytes) -> None:
-        """Writes the next bytes.
+        with writing_to(self._store.folder / self._file_id):
+            self._file.write(piece)
+        self._sha256.update(piece)
+        self.size_bytes += len(piece)
+
+    def finish(self, purpose: str, kept_s: int) -> StoredFile:
+        """Completes the file.
+
+        Args:
+            purpose: What its sender wants it for, as OpenAI's API names it.
+            kept_s: How long its bytes are kept, seconds.
 
         Raises:
-            OffsetMismatch: The file would be larger than announced, or another sender of it has taken this one's place.
+            StorageError: The disk failed.
         """
-        with self._lock:
-            if self._ended:
-                raise OffsetMismatch(self._synced)
-            if self.offset + len(piece) > self._most:
-                raise OffsetMismatch(self._most)
-            with writing_to(self._store.folder / self._file_id):
-                self._file.write(piece)
-                self.offset += len(piece)
-                if not self._whole and self.offset - self._synced >= SYNC_BYTES:
-                    self._sync()
-
-    def end(self, *, verified: bool = False) -> int:
-        """Ends the reception; returns the offset, up to which the bytes are on disk. Idempotent."""
-        with self._lock:
-            if not self._ended:
-                self._ended = True
-                try:
-                    with writing_to(self._store.folder / self._file_id):
-                        if verified or not self._whole:
-                            self._sync()
-                finally:
-                    with suppress(OSError):
-                        self._file.close()
-                    self._store.ended(self._file_id, self)
-            return self._synced
-
-    def _sync(self) -> None:
-        self._file.flush()
-        if self.offset > self._synced:
+        with writing_to(self._store.folder / self._file_id):
+            self._file.flush()
             os.fsync(self._file.fileno())
-            self._store.record(self._file_id, self.offset)
-            self._synced = self.offset
+            self._file.close()
+        return self._store.complete(self._file_id, self.size_bytes, self._sha256.hexdigest(), purpose, kept_s)
+
+    def discard(self) -> None:
+        with suppress(OSError):
+            self._file.close()
+        self._store.delete(self._file_id)
 
 
 class FileStore:
@@ -142,22 +124,19 @@ class FileStore:
         self._capacity_bytes = capacity_bytes
         self._now_ms = now_ms
         self._lock = threading.Lock()
-        self._writers: dict[FileId, FileWriter] = {}
         self._timer: threading.Timer | None = None
         self._closed = False
 
     def recover(self) -> None:
-        """Cuts files to their recorded offsets, and removes bytes without a record and records without bytes."""
+        """Removes files that were not received whole, bytes without a record and records without bytes."""
         with self._database.writing() as connection:
-            rows = connection.execute(f"SELECT id, offset FROM files WHERE {_HELD}").fetchall()
-            for file_id, offset in rows:
+            connection.execute("DELETE FROM files WHERE state = ?", (_RECEIVING,))
+            rows = connection.execute(f"SELECT id, size_bytes FROM files WHERE {_HELD}").fetchall()
+            for file_id, size_bytes in rows:
                 path = self.folder / file_id
-                size = path.stat().st_size if path.is_file() else 0
-                if size < offset or not path.is_file():
+                if not path.is_file() or path.stat().st_size < size_bytes:
                     _log.warning("the bytes of a file are missing; it has to be sent again", file=file_id)
                     _release(connection, file_id)
-                elif size > offset:
-                    os.truncate(path, offset)
             connection.execute(f"DELETE FROM files WHERE state = '{FileState.RELEASED.value}' AND NOT {_LIVE}")
             connection.execute("DELETE FROM attachments WHERE state <> 'queued' AND file NOT IN (SELECT id FROM files)")
             kept = {name for (name,) in connection.execute(f"SELECT id FROM files WHERE {_HELD}").fetchall()}
@@ -166,17 +145,14 @@ class FileStore:
                 path.unlink(missing_ok=True)
         self.sweep()
 
-    def create(self, new: NewFile, most_bytes: int) -> StoredFile:
-        """Begins a file.
-
-        Args:
-            most_bytes: Largest size that it may have if it is not known.
+    def receive(self, new: NewFile, most_bytes: int) -> IncomingFile:
+        """Begins a file of at most ``most_bytes``; pair it with ``IncomingFile.finish`` or ``discard``.
 
         Raises:
             StorageFull: There are too many files, of this owner or in all, or too many bytes; or the disk is full.
         """
         now = self._now_ms()
-        reserved = max(_LEAST_BYTES, most_bytes if new.size_bytes is None else new.size_bytes)
+        reserved = max(_LEAST_BYTES, most_bytes)
         file_id = FileId(f"file-{now:012x}{secrets.token_hex(6)}")
         self.sweep()
         while not self._fits(new.owner, reserved):
@@ -187,109 +163,48 @@ class FileStore:
                 )
         path = self.folder / file_id
         with writing_to(path):
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            _sync_folder(self.folder)
+            file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
         try:
+            with writing_to(path):
+                _sync_folder(self.folder)
             with self._database.writing() as connection:
                 connection.execute(
-                    "INSERT INTO files (id, owner, name, media_type, purpose, size_bytes, kept_s, collection, "
-                    "metadata, state, offset, reserved_bytes, sha256, created_ms, expires_ms) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, '', ?, ?)",
+                    "INSERT INTO files (id, owner, name, media_type, purpose, kept_s, collection, metadata, state, "
+                    "offset, reserved_bytes, sha256, created_ms, expires_ms) "
+                    "VALUES (?, ?, ?, ?, '', 0, '', '{}', ?, 0, ?, '', ?, ?)",
                     (
                         file_id,
                         new.owner,
                         new.name,
                         new.media_type,
-                        new.purpose,
-                        new.size_bytes,
-                        new.kept_s,
-                        new.collection,
-                        encode_metadata(new.metadata),
-                        FileState.RECEIVING.value,
+                        _RECEIVING,
                         reserved,
                         now,
-                        now + UNFINISHED_S * 1000,
+                        now + _RECEIVED_S * 1000,
                     ),
                 )
         except BaseException:
+            file.close()
             path.unlink(missing_ok=True)
             raise
         self._arm()
-        return self.get(file_id)
+        return IncomingFile(self, file_id, file)
 
-    def writer(self, file_id: FileId, offset: int, *, whole: bool = False) -> FileWriter:
-        """Goes on with a file; whoever sent it before is ended.
-
-        Raises:
-            FileNotFound: It does not exist.
-            OffsetMismatch: It ends elsewhere, or is complete.
-        """
-        self.settle(file_id)
-        with self._lock:
-            taken = self._writers.get(file_id)
-            if taken is not None:  # since it was settled
-                raise OffsetMismatch(taken.offset)
-            with self._database.reading() as connection:
-                row = connection.execute(
-                    "SELECT state, offset, reserved_bytes, size_bytes FROM files WHERE id = ?", (file_id,)
-                ).fetchone()
-            if row is None:
-                raise FileNotFound(file_id)
-            state, at, reserved, size_bytes = row
-            if offset != at or state != FileState.RECEIVING.value:
-                raise OffsetMismatch(at)
-            path = self.folder / file_id
-            with writing_to(path):
-                os.truncate(path, at)  # a piece that failed may have left bytes behind the offset
-                file = path.open("ab")
-            most = reserved if size_bytes is None else size_bytes
-            writer = FileWriter(self, file_id, file, at, most, whole)
-            self._writers[file_id] = writer
-        return writer
-
-    def settle(self, file_id: FileId) -> StoredFile:
-        with self._lock:
-            writer = self._writers.get(file_id)
-        if writer is not None:
-            writer.end()
-        return self.get(file_id)
-
-    def finish(self, file_id: FileId, purpose: str | None = None, kept_s: int | None = None) -> StoredFile:
-        """Ends the reception of a file that has all its bytes, and completes it.
-
-        Args:
-            purpose: What its sender wants it for, if that was said after its bytes; None for what was said before.
-            kept_s: How long its bytes are kept; None for what was said before.
-
-        Raises:
-            FileIncomplete: Bytes are missing.
-            StorageError: The disk failed.
-        """
-        found = self.settle(file_id)
-        size = found.about.size_bytes
-        if found.state is not FileState.RECEIVING:
-            return found
-        if size is not None and found.offset != size:
-            raise FileIncomplete(f"file {file_id} has {found.offset:,} of {size:,} bytes")
-        path = self.folder / file_id
-        try:
-            with path.open("rb") as file:
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise StorageError(f"{path} could not be read: {error.strerror}") from error
-        about = found.about
-        kept = about.kept_s if kept_s is None else kept_s
+    def complete(self, file_id: FileId, size_bytes: int, sha256: str, purpose: str, kept_s: int) -> StoredFile:
+        """Records a file whose bytes are synced."""
         with self._database.writing() as connection:
             connection.execute(
-                "UPDATE files SET state = ?, size_bytes = offset, reserved_bytes = max(offset, ?), sha256 = ?, "
-                "purpose = ?, kept_s = ?, expires_ms = ? WHERE id = ?",
+                "UPDATE files SET state = ?, size_bytes = ?, offset = ?, reserved_bytes = ?, sha256 = ?, purpose = ?, "
+                "kept_s = ?, expires_ms = ? WHERE id = ?",
                 (
                     FileState.COMPLETE.value,
-                    _LEAST_BYTES,
+                    size_bytes,
+                    size_bytes,
+                    max(size_bytes, _LEAST_BYTES),
                     sha256,
-                    about.purpose if purpose is None else purpose,
-                    kept,
-                    self._now_ms() + 1000 * kept,
+                    purpose,
+                    kept_s,
+                    self._now_ms() + 1000 * kept_s,
                     file_id,
                 ),
             )
@@ -304,8 +219,9 @@ class FileStore:
         """
         with self._database.reading() as connection:
             row = connection.execute(
-                f"SELECT {_COLUMNS} FROM files WHERE id = ? AND (expires_ms IS NULL OR expires_ms > ? OR {_LIVE})",
-                (file_id, self._now_ms()),
+                f"SELECT {_COLUMNS} FROM files WHERE id = ? AND state <> ? AND (expires_ms IS NULL OR expires_ms > ? "
+                f"OR {_LIVE})",
+                (file_id, _RECEIVING, self._now_ms()),
             ).fetchone()
         if row is None:
             raise FileNotFound(file_id)
@@ -335,13 +251,11 @@ class FileStore:
         """Returns the bytes of a complete file, not read yet.
 
         Raises:
-            FileIncomplete: It is not complete, or its bytes are not kept any more.
+            FileIncomplete: Its bytes are not kept any more.
         """
-        if file.state is FileState.RECEIVING:
-            raise FileIncomplete(f"file {file.file_id} has not arrived completely; it ends at byte {file.offset:,}")
         if file.state is FileState.RELEASED:
             raise FileIncomplete(f"the bytes of file {file.file_id} are not kept any more; send it again")
-        return SpooledContent(self.folder / file.file_id, file.offset, file.sha256)
+        return SpooledContent(self.folder / file.file_id, file.size_bytes, file.sha256)
 
     def link(self, file: StoredFile) -> SpooledContent:
         """Receives the bytes of a complete file into the spool, for a job to accept; nothing is copied."""
@@ -353,11 +267,6 @@ class FileStore:
 
     def delete(self, file_id: FileId) -> None:
         """Removes a file and what is recorded of its documents, which stay. Does nothing if it does not exist."""
-        with self._lock:
-            writer = self._writers.pop(file_id, None)
-        if writer is not None:
-            with suppress(StorageError):
-                writer.end()
 
         def remove(connection: apsw.Connection) -> None:
             connection.execute("DELETE FROM attachments WHERE file = ?", (file_id,))
@@ -373,34 +282,15 @@ class FileStore:
                 "SELECT id FROM files WHERE expires_ms IS NOT NULL AND expires_ms <= ?", (self._now_ms(),)
             ).fetchall()
         for (file_id,) in expired:
-            with self._lock:
-                receiving = file_id in self._writers
-            if not receiving:
-                self._expire(FileId(file_id))
+            self._expire(FileId(file_id))
         self._arm()
 
     def close(self) -> None:
-        """Ends the receptions and the timer; idempotent."""
+        """Ends the timer; idempotent."""
         with self._lock:
             self._closed = True
-            writers = tuple(self._writers.values())
             if self._timer is not None:
                 self._timer.cancel()
-        for writer in writers:
-            with suppress(StorageError):
-                writer.end()
-
-    def record(self, file_id: FileId, offset: int) -> None:
-        with self._database.writing() as connection:
-            connection.execute(
-                "UPDATE files SET offset = ?, expires_ms = ? WHERE id = ?",
-                (offset, self._now_ms() + UNFINISHED_S * 1000, file_id),
-            )
-
-    def ended(self, file_id: FileId, writer: FileWriter) -> None:
-        with self._lock:
-            if self._writers.get(file_id) is writer:
-                del self._writers[file_id]
 
     def _fits(self, owner: str, size_bytes: int) -> bool:
         """Whether an owner may have one more file: dynamic thresholds (Choudhury and Hahne), as in ``SpoolShares``."""
@@ -470,13 +360,14 @@ def _release(connection: apsw.Connection, file_id: str) -> None:
 
 
 def _file(row: Sequence[Any]) -> StoredFile:
-    file_id, owner, name, media_type, purpose, size_bytes, kept_s, collection, metadata, *rest = row
-    state, offset, sha256, created_ms, expires_ms = rest
+    file_id, owner, name, media_type, purpose, kept_s, state, size_bytes, sha256, created_ms, expires_ms = row
     return StoredFile(
         FileId(file_id),
-        NewFile(owner, name, media_type, purpose, size_bytes, kept_s, collection, decode_metadata(metadata)),
+        NewFile(owner, name, media_type),
+        purpose,
+        kept_s,
         FileState(state),
-        offset,
+        size_bytes,
         sha256,
         _moment(created_ms),
         None if expires_ms is None else _moment(expires_ms),

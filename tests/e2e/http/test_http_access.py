@@ -102,11 +102,6 @@ ROWS = {
     ("GET", "/v1/files/{file}"): Row(READERS | WRITERS, 404),
     ("DELETE", "/v1/files/{file}"): Row(WRITERS, 404),
     ("GET", "/v1/files/{file}/content"): Row(READERS | WRITERS, 404),
-    ("OPTIONS", "/api/v1/uploads"): Row(READERS | WRITERS, 204),
-    ("POST", "/api/v1/uploads"): Row(WRITERS, 412),
-    ("HEAD", "/api/v1/uploads/{upload}"): Row(WRITERS, 412),
-    ("PATCH", "/api/v1/uploads/{upload}"): Row(WRITERS, 412),
-    ("DELETE", "/api/v1/uploads/{upload}"): Row(WRITERS, 412),
     ("POST", "/v1/vector_stores/{store}/files"): Row(WRITERS, 400, body={}),
     ("GET", "/v1/vector_stores/{store}/files"): Row(READERS | WRITERS),
     ("GET", "/v1/vector_stores/{store}/files/{file}"): Row(READERS | WRITERS, 404),
@@ -134,6 +129,9 @@ ROWS = {
     ("GET", "/api/v1/collections/{collection}/documents"): Row(READERS),
     ("GET", "/api/v1/collections/{collection}/documents/{document:path}"): Row(READERS),
     ("PUT", "/api/v1/collections/{collection}/documents/{document:path}"): Row(
+        WRITERS, 400, parameters={"document": "x" * 1025}
+    ),
+    ("PUT", "/api/v1/collections/{collection}/queue/{document:path}"): Row(
         WRITERS, 400, parameters={"document": "x" * 1025}
     ),
     ("DELETE", "/api/v1/collections/{collection}/documents/{document:path}"): Row(

@@ -11,18 +11,15 @@ from typing import Any, cast
 import pytest
 
 from edge_rag.core.documents.document import Upload
-from edge_rag.core.documents.files import Attachment, FileState, NewFile, StoredFile
+from edge_rag.core.documents.files import KEPT_S, Attachment, FileState, StoredFile
 from edge_rag.core.documents.jobs import JobDocumentState, JobState
 from edge_rag.core.identity import Identity, Role
 from edge_rag.errors import (
-    ChecksumMismatch,
     CollectionNotFound,
     DocumentTooLarge,
-    FileIncomplete,
     FileNotFound,
     InvalidRequest,
     JobNotFound,
-    OffsetMismatch,
 )
 from edge_rag.pipeline.ingest import Ingest, IngestObserver
 from edge_rag.pipeline.ingest_policy import IngestLimits
@@ -30,7 +27,7 @@ from edge_rag.pipeline.yield_to_queries import IngestYield
 from edge_rag.retriever.open_directory import OpenDirectory
 from edge_rag.service import files
 from edge_rag.service.call import Call
-from edge_rag.service.files import Checksum, FileToAttach, SameName
+from edge_rag.service.files import FileToAttach, SameName
 from edge_rag.storage.uploads.attachments import AttachmentPage
 from tests.unit.conftest import Opener, ingest
 
@@ -65,11 +62,9 @@ class Box:
         made: Any = SimpleNamespace(backend=backend, identity=identity, run=asyncio.to_thread, check_collection=check)
         return cast(Call, made)
 
-    async def send(self, content: bytes, name: str = "pump.txt", identity: Identity = ADA, **about: Any) -> StoredFile:
-        call = self.call(identity)
-        new = replace(NewFile("", name, "text/plain", "assistants", len(content)), **about)
-        created = await files.create(call, new)
-        return await files.receive(call, created.file_id, 0, pieces(content))
+    async def send(self, content: bytes, name: str = "pump.txt", identity: Identity = ADA) -> StoredFile:
+        incoming = await files.receive(self.call(identity), name, "text/plain", pieces(content))
+        return incoming.finish("assistants", KEPT_S)
 
     async def attach(
         self, *sent: StoredFile, same_name: SameName = SameName.KEEP, collection: str = "a"
@@ -102,7 +97,7 @@ def box(open_directory: Opener) -> Iterator[Box]:
 
 async def test_a_file_becomes_a_document_with_its_metadata(box: Box) -> None:
     sent = await box.send(PUMP)
-    assert (sent.state, sent.offset) == (FileState.COMPLETE, len(PUMP))
+    assert (sent.state, sent.size_bytes) == (FileState.COMPLETE, len(PUMP))
 
     (attached,) = await box.attach(sent)
 
@@ -194,9 +189,7 @@ async def test_a_file_is_its_owners_and_its_document_everybodys_who_sees_the_col
     admin = box.call(Identity("root", frozenset({Role.ADMIN})))
     uses: list[Callable[[Call], Awaitable[object]]] = [
         lambda call: files.get(call, sent.file_id),
-        lambda call: files.settle(call, sent.file_id),
         lambda call: files.delete(call, sent.file_id),
-        lambda call: files.receive(call, sent.file_id, 0, pieces(b"x")),
         lambda call: files.attach(call, "a", [FileToAttach(sent.file_id, {})], SameName.KEEP),
     ]
     for use in uses:
@@ -235,39 +228,17 @@ async def test_a_file_whose_bytes_are_not_kept_is_read_and_attached_from_its_doc
 async def test_what_cannot_be_attached_is_refused_before_anything_is(box: Box) -> None:
     whole = await box.send(PUMP)
     call = box.call()
-    begun = await files.create(call, NewFile("", "b", "", "assistants", 100))
     for wanted, error in (
         ([], InvalidRequest),
         ([whole.file_id, "file-none"], FileNotFound),
-        ([whole.file_id, begun.file_id], FileIncomplete),
+        ([whole.file_id] * 501, InvalidRequest),
     ):
         with pytest.raises(error):
             await files.attach(call, "a", [FileToAttach(each, {}) for each in wanted], SameName.KEEP)
     assert box.directory.library.collections() == {}
 
 
-async def test_a_piece_is_checked_and_bounded(box: Box) -> None:
-    call = box.call()
+async def test_a_file_is_bounded_and_leaves_nothing_when_it_is_refused(box: Box) -> None:
     with pytest.raises(DocumentTooLarge, match=r"ingest\.document_mib"):
-        await files.create(call, NewFile("", "b", "", "assistants", (1 << 20) + 1))
-    created = await files.create(call, NewFile("", "b", "", "assistants", None))
-    with pytest.raises(ChecksumMismatch):
-        await files.receive(call, created.file_id, 0, pieces(b"abc"), Checksum("sha1", b"no"))
-    assert (await files.settle(call, created.file_id)).offset == 0
-    with pytest.raises(DocumentTooLarge):
-        await files.receive(call, created.file_id, 0, pieces(b"x" * (1 << 19), b"x" * (1 << 20)))
-    assert (await files.settle(call, created.file_id)).offset == 1 << 19
-    with pytest.raises(OffsetMismatch):
-        await files.receive(call, created.file_id, 0, pieces(b"x"))
-
-
-async def test_an_upload_for_a_collection_becomes_its_document_once(box: Box) -> None:
-    sent = await box.send(PUMP, collection="a", metadata={"site": "north"})
-    first = await files.ingest_where_wanted(box.call(), sent)
-    assert first is not None
-    async for _ in box.ingest.follow(first.job_id, 0):
-        pass
-    again = await files.ingest_where_wanted(box.call(), sent)
-    assert again is not None
-    assert (again.job_id, again.state) == (first.job_id, JobDocumentState.ADDED)
-    assert await files.ingest_where_wanted(box.call(), await box.send(PUMP)) is None
+        await files.receive(box.call(), "b", "", pieces(b"x" * (1 << 19), b"x" * (1 << 20)))
+    assert list(box.directory.files.folder.iterdir()) == []

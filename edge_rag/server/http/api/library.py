@@ -23,7 +23,8 @@ from edge_rag.core.monitoring.status import IndexInUse
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.api.decode import Between, Changes, Collection, Condition, Document, Legal, decoded_filter
 from edge_rag.server.http.api.endpoints import MAX_RESPONSE_BYTES, fitting, size_of
-from edge_rag.service import collections, documents
+from edge_rag.server.http.api.operation import OneJob
+from edge_rag.service import collections, documents, jobs
 from edge_rag.service.call import Call
 from edge_rag.service.documents import UploadEnd, UploadHeader, UploadPart
 
@@ -314,18 +315,31 @@ async def put_document(
     """Stores a document under its name, and returns when it can be found.
 
     The body is the document as it is; a document of that name is replaced. `Content-Type` is its media type, which is
-    detected if it is left out. Many documents are better sent as files or as a job.
+    detected if it is left out. Many documents are better sent as jobs: see `queue_document`.
     """
 
-    async def parts() -> AsyncGenerator[UploadPart, None]:
-        yield UploadHeader(request.collection, request.document, media_type, {})
-        async for piece in content:
-            yield piece
-        yield UploadEnd()
-
-    uploads = documents.receive(call, parts())
+    uploads = documents.receive(call, _parts(request, content, media_type))
     async with aclosing(documents.ingest(call, uploads)) as outcomes:
         return await anext(outcomes)
+
+
+async def queue_document(
+    call: Call, request: DocumentRequest, content: AsyncIterator[bytes], media_type: str
+) -> OneJob:
+    """Stores a document under its name as a job, and returns the job when the document has arrived.
+
+    The body is that of `put_document`. The job goes on without the client.
+    """
+    return OneJob(await jobs.queue(call, documents.receive(call, _parts(request, content, media_type))))
+
+
+async def _parts(
+    request: DocumentRequest, content: AsyncIterator[bytes], media_type: str
+) -> AsyncGenerator[UploadPart, None]:
+    yield UploadHeader(request.collection, request.document, media_type, {})
+    async for piece in content:
+        yield piece
+    yield UploadEnd()
 
 
 async def delete_document(call: Call, request: DocumentRequest) -> DeletedDocument:

@@ -70,7 +70,7 @@ class AddModelRequest:
     Attributes:
         source: Name of a model of the catalogue, `hf:owner/name`, or `ollama:name`. Folders and files of the box are
             added with the command line.
-        file: Id of a GGUF file that was sent to `/v1/files` or `/api/v1/uploads`.
+        file: Id of a GGUF file that was sent to `/v1/files`.
         name: Its name on the box; that of the source by default.
         precision: Precision of converted weights; the smallest form that passes by default.
         role: Refuse a model of another role.

@@ -83,6 +83,12 @@ ENDPOINTS: Final = (
         library.put_document,
     ),
     Endpoint(
+        "PUT",
+        f"{PREFIX}/collections/{{collection}}/queue/{{document:path}}",
+        jobs.START_INGEST,
+        library.queue_document,
+    ),
+    Endpoint(
         "DELETE",
         f"{PREFIX}/collections/{{collection}}/documents/{{document:path}}",
         documents.DELETE_DOCUMENT,

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from edge_rag.core.documents.document import DocumentInfo
-from edge_rag.core.documents.files import KEPT_S, FileId, NewFile, StoredFile
+from edge_rag.core.documents.files import KEPT_S, StoredFile
 from edge_rag.core.limits.request_fields import parse_document_name
 from edge_rag.errors import EdgeRagError, InvalidRequest
 from edge_rag.server.http.exchange import Exchange, id_header
@@ -17,6 +17,7 @@ from edge_rag.server.http.multipart import MAX_FRAME_BYTES, MultipartForm
 from edge_rag.server.http.openai.pages import page_object, parse_page, read_page
 from edge_rag.service import files
 from edge_rag.service.call import Call
+from edge_rag.storage.uploads.files import IncomingFile
 
 PURPOSES: Final = ("assistants", "user_data")
 """What a file may be for; both mean the same here."""
@@ -35,28 +36,26 @@ async def create_file(call: Call, exchange: Exchange) -> None:
     most = call.backend.document_bytes + MAX_FRAME_BYTES
     form = MultipartForm(exchange.headers.get("content-type", ""), exchange.pieces(most))
     fields: dict[str, str] = {}
-    file_id: FileId | None = None
+    incoming: IncomingFile | None = None
     try:
         async with aclosing(form.parts()) as parts:
             async for part in parts:
-                if part.name in fields or (part.name == "file" and file_id is not None):
+                if part.name in fields or (part.name == "file" and incoming is not None):
                     raise InvalidRequest(part.name, "is there twice")
                 if part.name == "file":
                     name = parse_document_name("file", part.file_name or "")
-                    new = NewFile("", name, part.media_type, PURPOSES[0], None)
-                    file_id = (await files.create(call, new)).file_id
-                    await files.receive(call, file_id, 0, form.content())
+                    incoming = await files.receive(call, name, part.media_type, form.content())
                 elif part.name in _FIELDS:
                     fields[part.name] = await form.text(part.name)
                 else:
                     raise InvalidRequest(part.name[:256], "is not supported; leave it out")
-        if file_id is None:
+        if incoming is None:
             raise InvalidRequest("file", "is missing")
-        stored = await files.finish(call, file_id, _purpose(fields), _kept_s(fields))
+        stored = await asyncio.to_thread(incoming.finish, _purpose(fields), _kept_s(fields))
     except BaseException:
-        if file_id is not None:  # a form cannot be resumed
+        if incoming is not None:
             with suppress(EdgeRagError):
-                await asyncio.shield(files.delete(call, file_id))
+                await asyncio.shield(asyncio.to_thread(incoming.discard))
         raise
     await exchange.respond_json(call, file_object(stored))
 
@@ -87,9 +86,9 @@ async def delete_file(call: Call, exchange: Exchange) -> None:
 async def get_content(call: Call, exchange: Exchange) -> None:
     """Returns the bytes of a file."""
     found = await files.get(call, exchange.path["file"])
-    name, size = (found.name, found.size_bytes) if isinstance(found, DocumentInfo) else (found.about.name, found.offset)
+    name = found.name if isinstance(found, DocumentInfo) else found.about.name
     headers = {
-        "content-length": str(size),
+        "content-length": str(found.size_bytes),
         "content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
         **id_header(call),
     }
@@ -105,15 +104,15 @@ async def get_content(call: Call, exchange: Exchange) -> None:
 def file_object(file: StoredFile | DocumentInfo) -> dict[str, Any]:
     """Returns a file as OpenAI's clients read it."""
     if isinstance(file, DocumentInfo):
-        size, name, created, expires = file.size_bytes, file.name, file.ingested_at, None
+        name, created, expires = file.name, file.ingested_at, None
         file_id, purpose = str(file.document_id), PURPOSES[0]
     else:
-        size, name, created, expires = file.offset, file.about.name, file.created_at, file.expires_at
-        file_id, purpose = file.file_id, file.about.purpose
+        name, created, expires = file.about.name, file.created_at, file.expires_at
+        file_id, purpose = file.file_id, file.purpose
     return {
         "id": file_id,
         "object": "file",
-        "bytes": size,
+        "bytes": file.size_bytes,
         "created_at": int(created.timestamp()),
         "expires_at": None if expires is None else int(expires.timestamp()),
         "filename": name,

@@ -181,16 +181,16 @@ def test_a_large_file_takes_no_memory_of_its_size(http_daemon: RunningDaemon) ->
 
 def test_the_examples_of_the_guide_run(small: RunningDaemon, tmp_path: Path) -> None:
     guide = (ROOT / "docs" / "guide" / "http.md").read_text(encoding="utf-8")
-    section = guide.partition("## Files and uploads")[2].partition("\n## ")[0]
+    section = guide.partition("## Files")[2].partition("\n## ")[0]
     examples = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    assert len(examples) == 2
+    assert len(examples) == 1
     (tmp_path / "manual.pdf").write_bytes(TEXT)
     client = 'from openai import OpenAI\nclient = OpenAI(base_url="http://127.0.0.1:7480/v1", api_key="any")\n'
     program = (client + "".join(examples)).replace("http://127.0.0.1:7480", small.http)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("file-")
-    assert len(stored_files(small)) == 2
+    assert len(stored_files(small)) == 1
     for file in stored_files(small):
         assert request(small, "DELETE", f"/v1/files/{file}")[0] == 200
 

@@ -14,17 +14,15 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from edge_rag.core.documents.document import Upload
-from edge_rag.core.documents.files import FileState, NewFile
+from edge_rag.core.documents.files import KEPT_S, FileState, NewFile
 from edge_rag.errors import FileNotFound
 from edge_rag.storage.database import Database
 from edge_rag.storage.jobs import JobStore
 from edge_rag.storage.spool.files import Spool
-from edge_rag.storage.uploads import files as storage
 from edge_rag.storage.uploads.files import FileStore
 
 CONTENT = bytes(range(256)) * 40
 ENDED = 9
-storage.SYNC_BYTES = 4000  # type: ignore[misc]
 
 
 class Moments:
@@ -79,21 +77,15 @@ def opened(folder: Path) -> Iterator[tuple[FileStore, JobStore]]:
 
 def act(folder: Path, acknowledge: Callable[[str], None]) -> None:
     with opened(folder) as (store, jobs):
-        file_id = store.create(NewFile("ada", "a.txt", "", "assistants", len(CONTENT)), 1 << 20).file_id
-        acknowledge(f"id {file_id}")
-        at = 0
-        for size in (100, 5000, 5140):
-            writer = store.writer(file_id, at)
-            for begin in range(at, at + size, 1000):
-                writer.write(CONTENT[begin : min(begin + 1000, at + size)])
-            at = writer.end()
-            acknowledge(f"offset {at}")
-        file = store.finish(file_id)
-        acknowledge("complete")
+        incoming = store.receive(NewFile("ada", "a.txt", ""), len(CONTENT))
+        for begin in range(0, len(CONTENT), 1000):
+            incoming.write(CONTENT[begin : begin + 1000])
+        file = incoming.finish("assistants", KEPT_S)
+        acknowledge(f"complete {file.file_id}")
         job = jobs.start("ada")
-        jobs.accept(job.job_id, Upload("a", "a.txt", "", store.link(file), owner="ada", file=file_id))
+        jobs.accept(job.job_id, Upload("a", "a.txt", "", store.link(file), owner="ada", file=file.file_id))
         acknowledge("accepted")
-        store.delete(file_id)
+        store.delete(file.file_id)
         acknowledge("deleted")
 
 
@@ -101,31 +93,23 @@ def check(folder: Path, acknowledged: dict[str, str]) -> None:
     with opened(folder) as (store, jobs):
         names = {path.name for path in (folder / "files").iterdir()}
         known = {file.file_id for file in store.list(None, None, None, 9, newest_first=True)}
+        assert names == known, "what was not received whole leaves nothing"
         waiting = jobs.waiting("ada", "")
         assert len(waiting) == len(list((folder / "spool").iterdir()))
         if "accepted" in acknowledged:
             (document,) = waiting
             assert jobs.upload(document.order).content.read() == CONTENT  # type: ignore[arg-type]
-        if "id" not in acknowledged:
+        if "complete" not in acknowledged:
             return
         try:
-            file = store.get(acknowledged["id"])  # type: ignore[arg-type]
+            file = store.get(acknowledged["complete"])  # type: ignore[arg-type]
         except FileNotFound:
             assert "accepted" in acknowledged, "it can only have been deleted"
             assert not names
             return
         assert "deleted" not in acknowledged
-        assert names == {file.file_id}
-        assert file.offset >= int(acknowledged.get("offset", 0))
-        assert (folder / "files" / file.file_id).read_bytes() == CONTENT[: file.offset]
-        if "complete" in acknowledged:
-            assert (file.state, known) == (FileState.COMPLETE, names)
-            assert store.content(file).read() == CONTENT
-        elif file.state is FileState.RECEIVING:  # it goes on where it was
-            writer = store.writer(file.file_id, file.offset)
-            writer.write(CONTENT[file.offset :])
-            writer.end()
-            assert store.content(store.finish(file.file_id)).read() == CONTENT
+        assert (file.state, known) == (FileState.COMPLETE, {file.file_id})
+        assert store.content(file).read() == CONTENT
 
 
 def acknowledge(lines: TextIO, line: str) -> None:
