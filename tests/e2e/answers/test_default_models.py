@@ -21,6 +21,7 @@ from scripts.bench.quality.conversations.follow_ups import sample_conversations
 from scripts.bench.quality.questions import SAMPLE_QUESTIONS
 from tests.e2e.answers.test_asking import QUESTIONS, ask
 from tests.e2e.support.running_daemon import GENERATOR, RunningDaemon, ingest, sample_documents, start_daemon, status_of
+from tests.fixtures.makers.make_sample_answers import SAMPLE_ANSWERS, answers
 
 MANY_LANGUAGES = {
     "main-switch.txt": "The main switch is set to 630 amperes. It is locked at night.",
@@ -59,6 +60,13 @@ def test_questions_about_the_sample_site_are_answered_from_the_right_document(qu
         cited += item["document"] in {document for document, *_ in answer.citations}
     assert answered >= 44
     assert cited >= 44
+
+
+def test_the_answers_to_the_sample_questions_are_the_kept_ones(quoting: RunningDaemon) -> None:
+    """A change that improves answers writes the file anew: ``python -m tests.fixtures.makers.make_sample_answers``."""
+    kept = json.loads(SAMPLE_ANSWERS.read_text(encoding="utf-8"))
+    assert len(kept) == 46
+    assert answers(quoting.address) == kept
 
 
 def test_follow_ups_over_what_was_answered_find_what_the_resolved_questions_find(quoting: RunningDaemon) -> None:
