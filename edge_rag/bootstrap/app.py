@@ -17,6 +17,13 @@ from edge_rag.bootstrap.encoders import COMPILED_FOLDER, EncoderOpener, Encoders
 from edge_rag.bootstrap.generators import GeneratorFactory, KvDisk
 from edge_rag.bootstrap.memory_planner import MemoryPlanner, parsing_bytes, token_vector_bytes
 from edge_rag.bootstrap.offload import make_encoder_offload, make_offloading
+from edge_rag.bootstrap.open_directory import (
+    LockedLibrary,
+    MilvusAddress,
+    OpenDirectory,
+    RetrieverOptions,
+    open_data_directory,
+)
 from edge_rag.bootstrap.startup_log import log_ignored_generator, log_memory_plan, log_profile
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
@@ -45,13 +52,6 @@ from edge_rag.pipeline.page_service import PageService
 from edge_rag.pipeline.pipeline import Pipeline, StageLimits
 from edge_rag.pipeline.shared_encoders import EncoderService, EncoderServiceLimits
 from edge_rag.pipeline.yield_to_queries import IngestYield
-from edge_rag.retriever.open_directory import (
-    LockedLibrary,
-    MilvusAddress,
-    OpenDirectory,
-    RetrieverOptions,
-    open_data_directory,
-)
 from edge_rag.runtime.model_folder.manifest import MANIFEST_NAME, ModelRole
 from edge_rag.runtime.session.process import freeze_gc, lower_priority, trim_malloc
 from edge_rag.runtime.session.sessions import configure_thread_pool, provider_devices

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
 from edge_rag.core.documents.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.ids import require_recognized
@@ -15,7 +16,6 @@ from edge_rag.core.passage import RetrievalRequest
 from edge_rag.core.placement import OffloadRule
 from edge_rag.errors import CollectionExists, CollectionNotFound, InvalidRequest
 from edge_rag.pipeline.ports import CollectionLibrary
-from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from tests.unit.retriever.hashed_words import HashedWords
 
 _CHOSEN = CollectionSettings(

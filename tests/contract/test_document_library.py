@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from fpdf import FPDF
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
 from edge_rag.core.documents.document import IngestOutcome, IngestStatus, StoredChunk, Upload
 from edge_rag.core.documents.filters import Comparator, Comparison, MetadataField
 from edge_rag.core.documents.listing import ListCursor, ListOrder
@@ -19,7 +20,6 @@ from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import CollectionNotFound, DocumentNotFound, InvalidRequest
 from edge_rag.ingest.library import UNSCHEDULED
 from edge_rag.pipeline.ports import DocumentLibrary
-from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 
 _MODEL = Path(__file__).parents[2] / "models" / "minilm-l6"

@@ -12,8 +12,8 @@ import sys
 from contextlib import closing, suppress
 from pathlib import Path
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
 from edge_rag.errors import StorageError, StorageFull
-from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
 

@@ -20,12 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from edge_rag.bootstrap import open_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
 from edge_rag.core.documents.document import IngestOutcome, IngestStatus, ParsedDocument, Upload
 from edge_rag.errors import DocumentNotFound, StorageError
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
-from edge_rag.retriever import open_directory
-from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from tests.unit.retriever.hashed_words import HashedWords
 
 RECORD, STOP, FULL, SYNC_FAILS = range(4)

@@ -14,6 +14,7 @@ import pytest
 from edge_rag.access.certificates import CertificateFolder, is_signed_by
 from edge_rag.access.pairing_file import PairingFile, pairing
 from edge_rag.access.tokens import TokenFile, new_token
+from edge_rag.bootstrap.open_directory import open_data_directory
 from edge_rag.config.paths import certificate_path, pairing_path, token_path
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.documents.jobs import Ticket
@@ -23,7 +24,6 @@ from edge_rag.core.query import Priority
 from edge_rag.errors import AccessError, EdgeRagError
 from edge_rag.generator.prompt.passage_order import PopularityFile, PopularityState
 from edge_rag.model_store.store import read_choices, write_choice
-from edge_rag.retriever.open_directory import open_data_directory
 from edge_rag.runtime.model_folder.folder import verify_model_folder
 from edge_rag.runtime.model_folder.manifest import ModelRole
 from edge_rag.storage.database import connect

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
 from edge_rag.core.passage import RetrievalRequest, Retrieved
-from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from tests.faults.disk import Disk, read_log
 from tests.faults.scenario import ACTS, STATES, TEXTS, stored
 from tests.unit.retriever.hashed_words import HashedWords

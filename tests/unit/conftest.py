@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
 from edge_rag.core.documents.document import IngestOutcome, Upload
 from edge_rag.core.ports import Embedder
-from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from tests.unit.retriever.hashed_words import HashedWords
 
 Opener = Callable[..., OpenDirectory]

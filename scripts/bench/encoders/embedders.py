@@ -35,10 +35,10 @@ import structlog
 from rich.console import Console
 from rich.table import Table
 
+from edge_rag.bootstrap.open_directory import open_data_directory
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.passage import RerankRequest, RetrievalRequest
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.retriever.open_directory import open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.harness.squad import read_squad

@@ -33,10 +33,10 @@ import torch
 from rich.console import Console
 from sentence_transformers import SentenceTransformer
 
+from edge_rag.bootstrap.open_directory import RetrieverOptions, open_data_directory
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.ingest.chunking import ChunkLimits, chunk_document, index_text
 from edge_rag.ingest.parsing.parser import read_document
-from edge_rag.retriever.open_directory import RetrieverOptions, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.encoders.speed import installed_checkpoint, random_checkpoint

@@ -7,10 +7,10 @@ import os
 import random
 from pathlib import Path
 
+from edge_rag.bootstrap.open_directory import RetrieverOptions
 from edge_rag.core.text import sentence_spans
 from edge_rag.ingest.chunking import ChunkLimits, chunk_document, index_text
 from edge_rag.ingest.parsing.parser import read_document
-from edge_rag.retriever.open_directory import RetrieverOptions
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 
 ROOT = Path(__file__).parents[3]

@@ -38,11 +38,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 
+from edge_rag.bootstrap.open_directory import RetrieverOptions, open_data_directory
 from edge_rag.client import Client
 from edge_rag.config.settings import load_settings
 from edge_rag.core.documents.document import Upload
 from edge_rag.index.token_vectors import default_budget
-from edge_rag.retriever.open_directory import RetrieverOptions, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.encoder.token_vectors import TokenVectors, pack
 from scripts.bench.harness.daemon import SAMPLES, running

@@ -31,7 +31,7 @@ PARTS = {
     "edge_rag.runtime.model_folder.folder": ("verify_model_folder",),
     "edge_rag.runtime.session.sessions": ("open_session",),
     "edge_rag.runtime.encoder.tokenizer": ("TextTokenizer.open",),
-    "edge_rag.retriever.open_directory": ("open_data_directory",),
+    "edge_rag.bootstrap.open_directory": ("open_data_directory",),
     "edge_rag.storage.data_directory": ("make_private",),
     "edge_rag.storage.database": ("Database.__init__", "require_whole_database", "require_whole_log"),
     "edge_rag.storage.spool.originals": ("Originals.recover",),

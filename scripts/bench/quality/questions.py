@@ -11,10 +11,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest, RetrievalRequest
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from scripts.bench.harness.squad import Question, read_squad
 

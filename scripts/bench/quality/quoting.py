@@ -39,13 +39,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.passage import Reranked, RerankRequest, RetrievalRequest
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.quote_generator import QuoteSettings
 from edge_rag.generator.quoting.answer import points_of
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.encoder.token_vectors import TokenVectors
 from edge_rag.runtime.session.sessions import configure_thread_pool

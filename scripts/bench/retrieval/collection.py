@@ -11,10 +11,10 @@ from typing import Final
 from rich.console import Console
 from rich.progress import track
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.retriever.hybrid import HybridRetriever
-from edge_rag.retriever.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 
 COLLECTION: Final = "measured"

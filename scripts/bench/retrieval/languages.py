@@ -29,12 +29,12 @@ from rich.progress import track
 from rich.table import Table
 
 from edge_rag.analysis.languages import language_of
+from edge_rag.bootstrap.open_directory import OpenDirectory, RetrieverOptions
 from edge_rag.core.documents.collection import FusionWeights
 from edge_rag.core.passage import Hit, RerankRequest, RetrievalRequest, Retrieved
 from edge_rag.errors import EdgeRagError
 from edge_rag.pipeline.ports import Reranker
 from edge_rag.retriever.fusion import Rankings, fuse
-from edge_rag.retriever.open_directory import OpenDirectory, RetrieverOptions
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.harness.squad import Question, read_squad

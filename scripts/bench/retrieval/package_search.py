@@ -26,8 +26,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from edge_rag.bootstrap.open_directory import RetrieverOptions
 from edge_rag.errors import EdgeRagError
-from edge_rag.retriever.open_directory import RetrieverOptions
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool

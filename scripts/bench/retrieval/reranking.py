@@ -29,10 +29,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from edge_rag.bootstrap.open_directory import RetrieverOptions
 from edge_rag.core.passage import RerankRequest
 from edge_rag.errors import EdgeRagError
 from edge_rag.reranker.max_sim import MaxSimReranker, PassageWeights
-from edge_rag.retriever.open_directory import RetrieverOptions
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.harness.squad import read_squad

@@ -34,10 +34,10 @@ from rich.table import Table
 
 from edge_rag.analysis.languages import ENGLISH_FUNCTION_WORDS
 from edge_rag.analysis.terms import word_term, words_of
+from edge_rag.bootstrap.open_directory import OpenDirectory, RetrieverOptions
 from edge_rag.core.passage import RerankRequest, RetrievalRequest, Retrieved
 from edge_rag.errors import EdgeRagError
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.retriever.open_directory import OpenDirectory, RetrieverOptions
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from scripts.bench.harness.squad import Question, read_squad
 from scripts.bench.retrieval.collection import COLLECTION, opened_collection

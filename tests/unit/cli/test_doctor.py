@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from edge_rag.api.v1 import admin_pb2
+from edge_rag.bootstrap.open_directory import open_data_directory
 from edge_rag.cli.health_checks import (
     Verdict,
     address_check,
@@ -22,7 +23,6 @@ from edge_rag.cli.health_checks import (
 from edge_rag.cli.main import main
 from edge_rag.config.sections import HttpSettings
 from edge_rag.core.documents.document import Upload
-from edge_rag.retriever.open_directory import open_data_directory
 from tests.unit.cli.scripted_daemon import ScriptedDaemon
 from tests.unit.retriever.hashed_words import HashedWords
 

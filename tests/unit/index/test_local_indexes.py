@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import structlog
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.index.ivf_build import build_segment
 from edge_rag.index.local import BackgroundBuilds, IndexLimits, LocalIndexes
-from edge_rag.retriever.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.storage import migrations as schema
 from edge_rag.storage.database import Database
 from edge_rag.storage.vectors import StoredVectors

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from edge_rag.bootstrap.open_directory import MilvusAddress, OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.ids import require_recognized
 from edge_rag.core.monitoring.status import IndexKind
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import ConfigurationError, StorageError
-from edge_rag.retriever.open_directory import MilvusAddress, OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.storage.recovery.restore import restore
 from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords

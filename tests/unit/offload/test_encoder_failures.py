@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from edge_rag.access.certificates import issue_server, make_authority
 from edge_rag.api.v1 import encoding_pb2
+from edge_rag.bootstrap.open_directory import open_data_directory
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.ids import RequestId
@@ -34,7 +35,6 @@ from edge_rag.offload.encoding.routing import EncoderWork
 from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.tls_trust import Trust
 from edge_rag.reranker.max_sim import METHOD, MaxSimReranker
-from edge_rag.retriever.open_directory import open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from tests.contract.test_reranker_contract import QUESTIONS, ask
 from tests.support.faulty_encoders import (

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
 from edge_rag.core.passage import RetrievalRequest, Retrieved
-from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.storage.documents import DocumentStore
 from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords

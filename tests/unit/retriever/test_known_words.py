@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.collection import FusionWeights
 from edge_rag.core.passage import RetrievalRequest, Retrieved
-from edge_rag.retriever.open_directory import OpenDirectory
 from tests.unit.conftest import Opener, ingest
 
 _DOCUMENTS = {

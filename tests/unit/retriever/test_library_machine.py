@@ -10,11 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from edge_rag.bootstrap.open_directory import open_data_directory
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.documents.jobs import JobDocumentState, Ticket
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import NotFound
-from edge_rag.retriever.open_directory import open_data_directory
 from tests.unit.retriever.hashed_words import HashedWords
 
 _NAMES = st.sampled_from(["a.txt", "b.txt", "c.txt"])

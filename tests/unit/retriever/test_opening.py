@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from edge_rag.bootstrap.open_directory import LockedLibrary, OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import ConfigurationError, DataDirectoryInUse, StorageCorrupt, StorageError
-from edge_rag.retriever.open_directory import LockedLibrary, OpenDirectory, RetrieverOptions, open_data_directory
 from tests.unit.conftest import Opener, ingest
 from tests.unit.retriever.hashed_words import HashedWords
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import InferenceFailed
 from edge_rag.index.local import IndexLimits
-from edge_rag.retriever.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
 from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.documents.files import KEPT_S, Attachment, FileState, StoredFile
 from edge_rag.core.documents.jobs import JobDocumentState, JobState
@@ -24,7 +25,6 @@ from edge_rag.errors import (
 from edge_rag.pipeline.ingest import Ingest, IngestObserver
 from edge_rag.pipeline.ingest_policy import IngestLimits
 from edge_rag.pipeline.yield_to_queries import IngestYield
-from edge_rag.retriever.open_directory import OpenDirectory
 from edge_rag.service import files
 from edge_rag.service.call import Call
 from edge_rag.service.files import FileToAttach, SameName

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from edge_rag.access.quotas import QuotaLedger
 from edge_rag.access.tokens import TokenFile, new_token
+from edge_rag.bootstrap.open_directory import open_data_directory
 from edge_rag.core.answer import Citation, Finished, FinishReason, PassagesFound, TextDelta
 from edge_rag.core.documents.document import IngestOutcome, IngestStatus
 from edge_rag.core.documents.jobs import Job, JobState
@@ -28,7 +29,6 @@ from edge_rag.pipeline.ingest_policy import IngestLimits
 from edge_rag.pipeline.pipeline import Pipeline, StageLimits
 from edge_rag.pipeline.yield_to_queries import IngestYield
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.retriever.open_directory import open_data_directory
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.service import ask, documents, jobs, status

@@ -11,9 +11,9 @@ from pathlib import Path
 import apsw
 import pytest
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import StorageError
-from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.storage.database import Database, connect, require_whole_database
 from edge_rag.storage.recovery.pages import RESERVED_BYTES, PageReader
 from tests.unit.conftest import ingest

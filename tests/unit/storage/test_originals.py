@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.cli.health_checks import documents_check
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.documents.jobs import Ticket
 from edge_rag.errors import NotReady, OriginalNotKept, StorageCorrupt, StorageFull
 from edge_rag.ingest.library import LocalDocumentLibrary
-from edge_rag.retriever.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.storage.recovery.repair import LibraryRepair
 from edge_rag.storage.recovery.restore import restore
 from edge_rag.storage.spool import originals
@@ -244,7 +244,7 @@ import os, sys
 from pathlib import Path
 from edge_rag.storage.spool import originals
 from edge_rag.storage.database import Database
-from edge_rag.retriever.open_directory import open_data_directory
+from edge_rag.bootstrap.open_directory import open_data_directory
 from edge_rag.core.documents.document import Upload
 from tests.unit.retriever.hashed_words import HashedWords
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import apsw
 import pytest
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
 from edge_rag.core.documents.jobs import Ticket
 from edge_rag.errors import DataDirectoryInUse, StorageCorrupt, StorageError, StorageReadOnly
-from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.storage.data_directory import DataDirectory
 from edge_rag.storage.recovery.pages import PageReader
 from edge_rag.storage.recovery.repair import LibraryRepair, Origin, Repair, diagnose

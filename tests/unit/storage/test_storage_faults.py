@@ -12,10 +12,10 @@ from pathlib import Path
 import apsw
 import pytest
 
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import StorageFull
-from edge_rag.retriever.open_directory import OpenDirectory
 from edge_rag.storage.database import Database, connect
 from tests.unit.conftest import Opener, ingest
 
@@ -27,7 +27,7 @@ import sys
 import threading
 from pathlib import Path
 from edge_rag.core.documents.document import Upload
-from edge_rag.retriever.open_directory import open_data_directory
+from edge_rag.bootstrap.open_directory import open_data_directory
 from tests.unit.retriever.hashed_words import HashedWords
 
 def acknowledge(name, version):

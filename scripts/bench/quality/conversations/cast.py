@@ -35,10 +35,10 @@ from rich.table import Table
 
 from edge_rag.analysis.languages import ENGLISH_FUNCTION_WORDS
 from edge_rag.analysis.terms import terms_of
+from edge_rag.bootstrap.open_directory import open_data_directory
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.query import Turn, TurnSource
 from edge_rag.errors import EdgeRagError
-from edge_rag.retriever.open_directory import open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.quality.conversations.follow_ups import COLLECTION, FOUND, REPOSITORY, WIDTH, Box

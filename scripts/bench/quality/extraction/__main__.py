@@ -36,10 +36,10 @@ from rich.table import Table
 
 from edge_rag.analysis.numbers import normal_numbers
 from edge_rag.analysis.values import ValueWords, value_words
+from edge_rag.bootstrap.open_directory import open_data_directory
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.extraction.answer import extract
-from edge_rag.retriever.open_directory import open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.quality.answer_quality import Asked

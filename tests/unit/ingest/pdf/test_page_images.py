@@ -11,13 +11,13 @@ import pytest
 from fpdf import FPDF
 from PIL import Image
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
 from edge_rag.core.documents.document import Upload
 from edge_rag.errors import CollectionNotFound, DocumentNotFound, InvalidRequest, PageUnavailable
 from edge_rag.ingest.page_images import PageImages
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.sandbox.pool import ParserPool
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
-from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.storage.database import connect
 from tests.unit.retriever.hashed_words import HashedWords
 

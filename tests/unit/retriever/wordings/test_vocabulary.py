@@ -11,9 +11,9 @@ import pytest
 from rapidfuzz.distance import OSA
 
 from edge_rag.analysis.terms import plain_letters, words_of
+from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.passage import RetrievalRequest, Retrieved
-from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.retriever.wordings import vocabulary
 from edge_rag.retriever.wordings.spelling import Near
 from edge_rag.retriever.wordings.vocabulary import Vocabularies

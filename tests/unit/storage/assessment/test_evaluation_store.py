@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.documents.evaluation import (
@@ -23,7 +24,6 @@ from edge_rag.core.documents.evaluation import (
 )
 from edge_rag.core.ids import DocumentId
 from edge_rag.errors import CollectionNotFound, InvalidRequest, QuestionNotFound
-from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.storage.recovery.restore import restore
 from tests.unit.retriever.hashed_words import HashedWords
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from edge_rag.bootstrap.open_directory import RetrieverOptions, open_data_directory
 from edge_rag.errors import BackupInvalid
-from edge_rag.retriever.open_directory import RetrieverOptions, open_data_directory
 from edge_rag.storage.backup import TOKEN_VECTORS, unpack
 from edge_rag.storage.database import Database
 from edge_rag.storage.recovery.restore import restore

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from edge_rag.bootstrap.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.core.monitoring.alerts import FULL_DISK_BYTES
 from edge_rag.core.monitoring.schedule import Schedule
 from edge_rag.core.monitoring.status import StoredBackup
 from edge_rag.errors import BackupInvalid, NotReady, RequestCancelled, StorageFull
-from edge_rag.retriever.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.storage.recovery.restore import restore
 from edge_rag.storage.recovery.scheduled_backups import ScheduledBackups, make_verified
 from edge_rag.storage.recovery.stored_backups import StoredBackups
