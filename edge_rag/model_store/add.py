@@ -1,4 +1,4 @@
-"""Adds a model: copies or fetches, verifies, converts, lowers, compares and describes it before it gets its name."""
+"""Adds a model: copies or fetches, verifies, converts, compares and describes it before it gets its name."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ from edge_rag.model_store.convert.encoders import make_encoder
 from edge_rag.model_store.convert.generators import (
     GENAI_WANTED,
     check_chat_template,
-    check_converter,
-    convert_checkpoint,
-    is_written_directly,
-    make_generator,
     make_gguf_generator,
     make_quantized_generator,
-    needs_builder,
-    use_original,
+    make_serial_generator,
 )
 from edge_rag.model_store.convert.staging import StagingDir
 from edge_rag.model_store.directory import (
@@ -45,7 +40,6 @@ from edge_rag.model_store.sources.archive import unpack
 from edge_rag.model_store.sources.hub import FetchedModel, delete_download, fetch
 from edge_rag.model_store.sources.ollama import find_in_ollama, ollama_stores
 from edge_rag.model_store.sources.packaged import stage_packaged
-from edge_rag.runtime.checkpoint.architectures import architecture_of, read_settings
 from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE
 from edge_rag.runtime.model_folder.folder import (
     GeneratorForm,
@@ -119,8 +113,6 @@ def _make(request: AddRequest, fetched: FetchedModel | None, staging_dir: Stagin
     if GENAI_CONFIG_FILE in files:
         wanted = matching(files, GENAI_WANTED)
     elif "config.json" in files:
-        if needs_builder(architecture_of(read_settings(folder / "config.json"))):
-            check_converter()
         wanted = wanted_files(files)
     else:
         raise ModelNotAdded(
@@ -130,7 +122,7 @@ def _make(request: AddRequest, fetched: FetchedModel | None, staging_dir: Stagin
     commit = None if fetched is None else fetched.commit
     if GENAI_CONFIG_FILE in files:
         _check_role(request, ModelRole.GENERATOR)
-        make_generator(request, use_original(request, staging_dir), staging_dir)
+        make_serial_generator(request, staging_dir)
     else:
         checkpoint = check_checkpoint(staging_dir.source)
         _check_role(request, checkpoint.role)
@@ -182,10 +174,8 @@ def _stage_gguf(source: Source, fetched: FetchedModel | None, staging_dir: Stagi
 
 
 def _convert(request: AddRequest, checkpoint: Checkpoint, commit: str | None, staging_dir: StagingDir) -> None:
-    if checkpoint.role is ModelRole.GENERATOR and is_written_directly(request, staging_dir):
+    if checkpoint.role is ModelRole.GENERATOR:
         make_quantized_generator(request, checkpoint, commit, staging_dir)
-    elif checkpoint.role is ModelRole.GENERATOR:
-        make_generator(request, convert_checkpoint(request, checkpoint, commit, staging_dir), staging_dir)
     else:
         make_encoder(request, checkpoint, commit, staging_dir)
 

@@ -45,8 +45,6 @@ _GENERATORS = {
     "GemmaForCausalLM": "Gemma",
     "Gemma3ForCausalLM": "Gemma 3",
     "GraniteForCausalLM": "Granite",
-    "NemotronForCausalLM": "Nemotron",
-    "PhiForCausalLM": "Phi-2",
 }
 _EMBEDDERS = {
     "BertModel": "BERT",

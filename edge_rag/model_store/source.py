@@ -251,12 +251,8 @@ def check_name(name: str) -> str:
     return name
 
 
-BLOCK = 128
-"""Quantized weights per scale."""
-
-
 class ModelPrecision(Enum):
-    """Precision of a model's weights."""
+    """Precision of a model's weights; FP32 is for embedders and cross-encoders."""
 
     INT4 = "int4"
     INT8 = "int8"

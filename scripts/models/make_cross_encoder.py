@@ -3,7 +3,7 @@
     python -m scripts.models.make_cross_encoder CHECKPOINT --output FOLDER --licence LICENCE
 
 CHECKPOINT is a Hugging Face folder of a BertForSequenceClassification with one label (``config.json``,
-``model.safetensors``, ``tokenizer.json``), such as the ms-marco-MiniLM models. Needs the ``convert`` extra.
+``model.safetensors``, ``tokenizer.json``), such as the ms-marco-MiniLM models. Needs the ``reference`` extra.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m scripts.models.make_entailment CHECKPOINT --output FOLDER
 
 Nothing is written when the INT8 graph judges too many of the sixty claims of the benchmark otherwise than fp32. Needs
-the ``convert`` extra.
+the ``reference`` extra.
 """
 
 from __future__ import annotations

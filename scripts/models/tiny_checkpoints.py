@@ -1,4 +1,4 @@
-"""Tiny random checkpoints of the families that can be lowered, with a tokenizer trained on a few lines of text."""
+"""Tiny random checkpoints of the families that can be added, with a tokenizer trained on a few lines of text."""
 
 from __future__ import annotations
 
@@ -40,91 +40,13 @@ class TinyModel:
     seed: int
 
 
-def tiny_models() -> tuple[TinyModel, ...]:
-    """Returns one model a family; head sizes, group sizes and tying of the embeddings differ between them."""
-    shared = {
-        "vocab_size": VOCABULARY,
-        "num_hidden_layers": 2,
-        "bos_token_id": None,
-        "eos_token_id": END_TOKEN,
-        "pad_token_id": 0,
-        "dtype": "float32",
-    }
-    return (
-        TinyModel(
-            "tiny-llama",
-            transformers.LlamaConfig(
-                hidden_size=48,
-                intermediate_size=96,
-                num_attention_heads=6,
-                num_key_value_heads=2,
-                head_dim=32,
-                max_position_embeddings=512,
-                rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
-                tie_word_embeddings=False,
-                **shared,
-            ),
-            seed=1,
-        ),
-        TinyModel(
-            "tiny-qwen2",
-            transformers.Qwen2Config(
-                hidden_size=128,
-                intermediate_size=64,
-                num_attention_heads=2,
-                num_key_value_heads=1,
-                max_position_embeddings=512,
-                rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
-                tie_word_embeddings=True,
-                **shared,
-            ),
-            seed=2,
-        ),
-        TinyModel(
-            "tiny-qwen3",
-            transformers.Qwen3Config(
-                hidden_size=64,
-                intermediate_size=96,
-                num_attention_heads=2,
-                num_key_value_heads=2,
-                head_dim=80,
-                max_position_embeddings=512,
-                rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
-                tie_word_embeddings=True,
-                **shared,
-            ),
-            seed=3,
-        ),
-        TinyModel(
-            "tiny-gemma2",
-            transformers.Gemma2Config(
-                hidden_size=64,
-                intermediate_size=96,
-                num_attention_heads=4,
-                num_key_value_heads=2,
-                head_dim=48,
-                query_pre_attn_scalar=16,
-                sliding_window=40,  # of every other layer
-                attn_logit_softcapping=5.0,
-                final_logit_softcapping=30.0,
-                max_position_embeddings=512,
-                rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
-                tie_word_embeddings=True,
-                **shared,
-            ),
-            seed=4,
-        ),
-    )
-
-
 def family_models() -> tuple[TinyModel, ...]:
     """Returns a model of each family that can be added, with what is peculiar to the family switched on.
 
     Llama 3's scaled frequencies, Qwen's biases and norms, Phi's fused products, long-context factors and partly rotated
     heads, SmolLM3's layers without positions, Gemma's local layers and scaled embeddings, Mistral's window. Gemma's
     window is short, so that a test's text leaves it; Phi's and Mistral's are not, since contexts are limited to them.
-    Granite's multipliers; Phi-2 and Nemotron, whose norms with biases have no paged form.
-    No matrix but the head has as many columns as the vocabulary: the builder knows the head by that.
+    Granite's multipliers.
     """
     shared = {
         "vocab_size": VOCABULARY,
@@ -262,27 +184,6 @@ def family_models() -> tuple[TinyModel, ...]:
                 **shared,
             ),
             seed=23,
-        ),
-        TinyModel(
-            "phi-2",
-            transformers.PhiConfig(
-                num_hidden_layers=2,
-                rope_parameters={**plain, "partial_rotary_factor": 0.5},
-                tie_word_embeddings=False,
-                **{**shared, "hidden_size": 128, "num_key_value_heads": 4},
-            ),
-            seed=25,
-        ),
-        TinyModel(
-            "nemotron",
-            transformers.NemotronConfig(
-                num_hidden_layers=2,
-                head_dim=32,
-                rope_parameters={**plain, "partial_rotary_factor": 0.5},
-                tie_word_embeddings=False,
-                **shared,
-            ),
-            seed=26,
         ),
     )
 

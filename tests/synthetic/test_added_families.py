@@ -16,21 +16,17 @@ from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.runtime.checkpoint.architectures import describe_checkpoint
 from edge_rag.runtime.checkpoint.weights import CheckpointWeights
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
-from edge_rag.runtime.decoder.serial_decoder import SerialDecoder
 from edge_rag.runtime.lowering.geometry import read_geometry
 from edge_rag.runtime.lowering.reference_decoder import reference_logits
 from edge_rag.runtime.lowering.verification import teacher_forced_logits
-from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, verify_model_folder
+from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 from tests.synthetic.tiny_model import Logits, TokenIds
 
 MAKER = [sys.executable, "-m", "tests.fixtures.makers.make_families"]
 FAMILIES = (
     "llama-3", "smollm2", "qwen2.5", "qwen3", "phi-3-mini", "phi-4-mini", "smollm3", "gemma-3", "mistral",
-    "gemma", "granite", "phi-2", "nemotron",
+    "gemma", "granite",
 )  # fmt: skip
-
-SERIAL = ("phi-2", "nemotron")
-"""Those without a paged form."""
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +58,6 @@ def add(checkpoints: Path, data: Path, family: str, precision: str) -> Path:
 
 
 def logits_of(folder: Path, token_ids: TokenIds) -> Logits:
-    """Returns the logits of a text's last positions."""
-    if verify_model_folder(folder).form is GeneratorForm.SERIAL:
-        decoder, prompt = SerialDecoder.open(folder, token_ids.size), token_ids.size - 16
-        first = decoder.feed(token_ids[:prompt], 0).copy()
-        return np.stack([first, *(decoder.feed(token_ids[n : n + 1], n).copy() for n in range(prompt, token_ids.size))])
     pages = -(-token_ids.size // read_geometry(folder).page_tokens)
     return teacher_forced_logits(PagedDecoder.open(folder, pages), token_ids, prompt_tokens=token_ids.size - 16)
 
@@ -76,20 +67,18 @@ def logits_of(folder: Path, token_ids: TokenIds) -> Logits:
 def test_an_added_model_computes_what_hugging_face_computes_at_every_position(
     checkpoints: Path, tmp_path: Path, family: str
 ) -> None:
-    folder = add(checkpoints, tmp_path, family, "fp32")
+    folder = add(checkpoints, tmp_path, family, "int8")
     with np.load(checkpoints / f"{family}.npz") as kept:
         token_ids, expected = kept["token_ids"], kept["logits"]
     found = logits_of(folder, token_ids)
-    assert (verify_model_folder(folder).form is GeneratorForm.SERIAL) == (family in SERIAL)
-    expected = expected[-len(found) :]
     scale = np.linalg.norm(expected - expected.mean(axis=1, keepdims=True), axis=1)
     errors = np.linalg.norm(found - expected, axis=1) / scale
-    assert errors.max() < 0.05
-    assert errors.mean() < 0.015
+    assert errors.max() < 0.12
+    assert errors.mean() < 0.05
 
 
 @pytest.mark.convert
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in SERIAL])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_the_float32_reference_computes_what_hugging_face_computes(checkpoints: Path, family: str) -> None:
     description = describe_checkpoint(checkpoints / family, 32_768)
     with np.load(checkpoints / f"{family}.npz") as kept:

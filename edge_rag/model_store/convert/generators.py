@@ -1,75 +1,32 @@
-"""Generators: from a checkpoint or an onnxruntime-genai folder to a model folder, lowered if possible."""
+"""Generators: from a checkpoint, a GGUF file or an onnxruntime-genai folder to a model folder."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
 import shutil
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
 
 import edge_rag
-from edge_rag.errors import ModelNotAdded, ModelNotLowerable
+from edge_rag.errors import ModelNotAdded
 from edge_rag.generator.prompt.chat_template import read_chat_template, render_chat_template
-from edge_rag.model_store.checkpoint import ARCHITECTURES, Checkpoint, licence_of
+from edge_rag.model_store.checkpoint import Checkpoint, licence_of
 from edge_rag.model_store.convert.comparison import MAX_LOSS, MIN_SAME_TOKEN, forms_table
-from edge_rag.model_store.convert.staging import StagingDir, check_folder, run_python
+from edge_rag.model_store.convert.staging import StagingDir, check_folder
 from edge_rag.model_store.directory import matching, provenance_of
-from edge_rag.model_store.source import BLOCK, AddProgress, AddRequest, ModelPrecision
-from edge_rag.runtime.checkpoint.architectures import DIRECT, describe_checkpoint
+from edge_rag.model_store.source import AddRequest, ModelPrecision
+from edge_rag.runtime.checkpoint.architectures import describe_checkpoint
 from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE, GRAPH_FILE, WEIGHTS_FILE
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, write_manifest
 from edge_rag.runtime.model_folder.genai_config import GENAI_CONFIG_FILE, check_genai_config
 from edge_rag.runtime.model_folder.graph_check import external_files
 
-_BUILDER = "edge_rag.runtime.lowering.genai_builder"
 _GGUF_PREPARATION = "edge_rag.model_store.convert.prepare_gguf"
 _QUANTIZATION = "edge_rag.model_store.convert.prepare_checkpoint"
-_NEEDED = ("torch", "transformers", "onnx_ir")
 _TIMEOUT_S = 4 * 3600.0
-
-
-def check_converter() -> None:
-    """Checks that the packages for conversion are installed.
-
-    Raises:
-        ModelNotAdded: They are not; the message has the command that installs them, and an alternative.
-    """
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise ModelNotAdded(
-            f"converting needs {', '.join(missing)}: install them with `pip install 'edge-rag[convert]'`, or run "
-            "`edge-rag models add` on a larger machine and add the folder it made here"
-        )
-
-
-def needs_builder(architecture: str) -> bool:
-    """Whether the graph of this class of transformers is made by onnxruntime-genai's builder, not written here."""
-    role, _ = ARCHITECTURES.get(architecture, (None, ""))
-    return role is ModelRole.GENERATOR and architecture not in DIRECT
-
-
-def convert(
-    checkpoint: Path, target: Path, precision: ModelPrecision, scratch: Path, threads: int, progress: AddProgress
-) -> None:
-    """Builds an onnxruntime-genai folder from a checked checkpoint.
-
-    Args:
-        checkpoint: A private copy of a Hugging Face folder, without code.
-    """
-    check_converter()
-    options = ["hf_remote=false"]
-    if precision is not ModelPrecision.FP32:
-        options += ["accuracy_level=4", f"block_size={BLOCK}"]
-    cache = str(scratch / "builder")  # the builder deletes it at the end
-    arguments = ["-i", str(checkpoint), "-o", str(target), "-p", precision.value, "-e", "cpu", "-c", cache]
-    run_python(
-        _BUILDER, [*arguments, "--extra_options", *options], scratch, progress, timeout_s=_TIMEOUT_S, threads=threads
-    )
+_WHY_SERIAL = "its graph was made for that; a GGUF file or a checkpoint answers several at a time"
 
 
 GENAI_WANTED = (
@@ -83,7 +40,7 @@ _KEPT = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "LICE
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An onnxruntime-genai folder and its provenance."""
+    """The files of a model, and its provenance."""
 
     folder: Path
     licence: str
@@ -96,45 +53,34 @@ def check_chat_template(folder: Path) -> None:
     render_chat_template(*read_chat_template(folder))
 
 
-def use_original(request: AddRequest, staging: StagingDir) -> Built:
+def make_serial_generator(request: AddRequest, staging: StagingDir) -> None:
+    """Builds the model folder from a folder of onnxruntime-genai, whose graph runs as it is.
+
+    Raises:
+        ModelNotAdded: It cannot be opened, or computes something else token by token than in a single run.
+    """
     check_folder(staging.source)
     check_chat_template(staging.source)
+    staging.progress.begin("running it, one request at a time")
+    found = staging.step("serial", staging.source)
+    comparison = found["comparison"]
+    if not comparison["good"]:
+        raise ModelNotAdded(
+            f"{request.source}: token by token it differs from a single run: {comparison['divergence']:.3f} nats on "
+            f"average, regret {comparison['regret']:.3f} nats at worst; it was not added"
+        )
+    graph = check_genai_config((staging.source / GENAI_CONFIG_FILE).read_bytes()).graph
+    external = external_files((staging.source / graph).read_bytes())
     provenance = provenance_of(request.source, staging.source, None)
-    return Built(staging.source, licence_of(staging.source), provenance, "as it came", {"weights": "as they came"})
-
-
-def convert_checkpoint(request: AddRequest, checkpoint: Checkpoint, commit: str | None, staging: StagingDir) -> Built:
-    """Converts the checkpoint of a generator."""
-    check_chat_template(staging.source)
-    precision = request.precision or ModelPrecision.INT4
-    staging.progress.begin(f"converting to {precision.value}")
-    convert(
-        staging.source, staging.converted, precision, staging.scratch, len(os.sched_getaffinity(0)), staging.progress
+    built = Built(staging.source, licence_of(staging.source), provenance, "as it came", {"weights": "as they came"})
+    _write_model(
+        request,
+        built,
+        staging,
+        [GENAI_CONFIG_FILE, graph, *external],
+        {"form": GeneratorForm.SERIAL.value, "why_serial": _WHY_SERIAL, "sizes": found["sizes"]}
+        | {"resident_bytes": found["resident_bytes"], "agreement_with_itself": comparison},
     )
-    for notice in staging.source.glob("LICENSE*"):
-        shutil.copyfile(notice, staging.converted / notice.name)
-    check_folder(staging.converted)
-    block = "" if precision is ModelPrecision.FP32 else f", block {BLOCK}"
-    parameters: dict[str, JsonValue] = {
-        "weights": precision.value + block,
-        "family": checkpoint.family,
-        "architecture": checkpoint.architecture,
-    }
-    if commit is not None:
-        parameters["revision"] = commit
-    provenance = provenance_of(request.source, staging.source, commit)
-    builder = f"onnxruntime-genai {importlib.metadata.version('onnxruntime-genai')} builder, {precision.value}"
-    shutil.rmtree(staging.source)  # otherwise the disk would need space for the weights twice
-    return Built(staging.converted, checkpoint.licence, provenance, builder + block, parameters)
-
-
-def make_generator(request: AddRequest, built: Built, staging: StagingDir) -> None:
-    staging.progress.begin("lowering")
-    found = staging.step("lower", built.folder)
-    if found.pop("lowerable"):
-        _paged(request, built, staging, found)
-    else:
-        _serial(request, built, staging, found["why"])
 
 
 def make_gguf_generator(request: AddRequest, file: Path, commit: str | None, staging: StagingDir) -> None:
@@ -173,26 +119,18 @@ def make_gguf_generator(request: AddRequest, file: Path, commit: str | None, sta
     )
 
 
-def is_written_directly(request: AddRequest, staging: StagingDir) -> bool:
-    """Whether a checkpoint's graph is written here; other architectures and float32 go through the builder."""
-    if request.precision is ModelPrecision.FP32:
-        return False
-    try:
-        describe_checkpoint(staging.source, 1)
-    except ModelNotLowerable as error:
-        staging.progress.detail(f"{error}; the builder converts it")
-        return False
-    return True
-
-
 def make_quantized_generator(
     request: AddRequest, checkpoint: Checkpoint, commit: str | None, staging: StagingDir
 ) -> None:
     """Builds the model folder from a checkpoint in the smallest form that passes the gate.
 
     Raises:
+        ModelNotLowerable: Its network has something that no graph here computes; names it.
         ModelNotAdded: It cannot be read, or no form that was tried passes the gate; the message has their figures.
     """
+    if request.precision is ModelPrecision.FP32:
+        raise ModelNotAdded(f"{request.source}: --precision of a language model is int4 or int8, not fp32")
+    describe_checkpoint(staging.source, 1)
     check_chat_template(staging.source)
     staging.progress.begin("quantizing, and comparing with the weights in float32")
     precision = "any" if request.precision is None else request.precision.value
@@ -225,51 +163,6 @@ def make_quantized_generator(
         [GRAPH_FILE, GEOMETRY_FILE, WEIGHTS_FILE],
         {"form": GeneratorForm.PAGED.value, "sizes": found["sizes"], "resident_bytes": resident}
         | {"agreement_with_original": tried[-1], "forms_tried": list(tried)},
-    )
-
-
-def _paged(request: AddRequest, built: Built, staging: StagingDir, sizes: dict[str, JsonValue]) -> None:
-    reference = staging.scratch / "reference.npz"
-    staging.progress.begin("running the original graph")
-    staging.step("generate", built.folder, reference)
-    staging.progress.begin("comparing the lowered graph with the original")
-    comparison = staging.step("compare", built.folder, reference)
-    # The original of an unquantized checkpoint is the checkpoint itself, so that the gate of all other ways applies.
-    exact = request.precision is ModelPrecision.FP32 and not request.accept_loss
-    if not comparison["good"] or (exact and not comparison["passes_gate"]):
-        raise ModelNotAdded(
-            f"{request.source}: the lowered model differs from the original: {comparison['divergence']:.3f} nats on "
-            f"average, regret {comparison['regret']:.3f} nats at worst; it was not added"
-        )
-    graph = (built.folder / GRAPH_FILE).read_bytes()
-    _write_model(
-        request,
-        built,
-        staging,
-        [GRAPH_FILE, GEOMETRY_FILE, *external_files(graph)],
-        {"form": GeneratorForm.PAGED.value, "sizes": sizes, "resident_bytes": comparison.pop("resident_bytes")}
-        | {"agreement_with_original": comparison},
-    )
-
-
-def _serial(request: AddRequest, built: Built, staging: StagingDir, why: str) -> None:
-    staging.progress.begin(f"no paged form ({why}), so it will answer one question at a time; running it")
-    found = staging.step("serial", built.folder)
-    comparison = found["comparison"]
-    if not comparison["good"]:
-        raise ModelNotAdded(
-            f"{request.source}: token by token it differs from a single run: {comparison['divergence']:.3f} nats on "
-            f"average, regret {comparison['regret']:.3f} nats at worst; it was not added"
-        )
-    graph = check_genai_config((built.folder / GENAI_CONFIG_FILE).read_bytes()).graph
-    external = external_files((built.folder / graph).read_bytes())
-    _write_model(
-        request,
-        built,
-        staging,
-        [GENAI_CONFIG_FILE, graph, *external],
-        {"form": GeneratorForm.SERIAL.value, "why_serial": why, "sizes": found["sizes"]}
-        | {"resident_bytes": found["resident_bytes"], "agreement_with_itself": comparison},
     )
 
 

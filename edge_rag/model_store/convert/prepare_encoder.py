@@ -25,7 +25,7 @@ import onnx
 from edge_rag.errors import EdgeRagError, ModelNotAdded
 from edge_rag.model_store.convert.comparison import compare_scores, compare_vectors
 from edge_rag.model_store.convert.encoder_checkpoint import EncoderCheckpoint, read_encoder, read_weights
-from edge_rag.model_store.source import BLOCK, ModelPrecision
+from edge_rag.model_store.source import ModelPrecision
 from edge_rag.runtime.encoder.bert_graph import BYTE_ROWS, WeightPrecision, build_cross_encoder, build_encoder
 from edge_rag.runtime.encoder.checkpoint_weights import EncoderWeights
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
@@ -75,7 +75,7 @@ PASSAGES: Final = (
 
 FORMS: Final = {
     ModelPrecision.INT4: WeightPrecision(4, 32, to_lowest=True),
-    ModelPrecision.INT8: WeightPrecision(8, BLOCK),
+    ModelPrecision.INT8: WeightPrecision(8, 128),
     ModelPrecision.FP32: None,
 }
 """Quantization of matrices by precision. Word embeddings have the same with 4 bits, and a scale a row with 8."""

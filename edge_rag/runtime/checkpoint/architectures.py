@@ -130,7 +130,7 @@ def describe_checkpoint(folder: Path, max_context: int) -> DecoderDescription:
     name = architecture_of(config)
     if name not in _ARCHITECTURES:
         raise ModelNotLowerable(
-            f"{config.name}: the architecture {name} is not known; known are {', '.join(sorted(DIRECT))}"
+            f"{config.name}: the architecture {name} is not known; known are {', '.join(sorted(DECODERS))}"
         )
     config.refuse(
         "attn_logit_softcapping", "final_logit_softcapping", "quantization_config", "use_bidirectional_attention"
@@ -346,8 +346,8 @@ _ARCHITECTURES: Final[Mapping[str, Callable[[Settings, DecoderDescription], Deco
     "GraniteForCausalLM": _granite,
 }
 
-DIRECT: Final = frozenset(_ARCHITECTURES)
-"""Classes of transformers whose graph is written here, without the builder."""
+DECODERS: Final = frozenset(_ARCHITECTURES)
+"""Classes of transformers that there is a graph for."""
 
 
 def norms_are_shifted(config: Settings) -> bool:

@@ -22,7 +22,6 @@ from edge_rag.runtime.lowering.geometry import (
     PagedGeometry,
     describe,
 )
-from edge_rag.runtime.lowering.graph import declare_step
 from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN
 from edge_rag.runtime.lowering.weight_packing import (
     FACTORS,
@@ -43,6 +42,14 @@ _OPSET = 21
 _IR_VERSION = 10
 _MICROSOFT = "com.microsoft"
 _AXIS, _TOKENS, _ROWS = "axis", "tokens", "rows"
+_STEP_INPUTS = (
+    ("input_ids", TensorProto.INT64, ["num_tokens"]),
+    ("positions", TensorProto.INT32, ["num_tokens"]),
+    ("slot_mapping", TensorProto.INT32, ["num_tokens"]),
+    ("cumulative_sequence_lengths", TensorProto.INT32, ["batch_plus_one"]),
+    ("block_table", TensorProto.INT32, ["batch", "max_pages"]),
+    ("logits_indices", TensorProto.INT64, ["num_logits"]),
+)
 
 
 class Activation(Enum):
@@ -196,9 +203,9 @@ class _GraphWriter:
         head = "head" if self._weights.has("head") else "embeddings"
         self._score(head)
         self._node("Squeeze", [self._scaled("scores", found.logit_scale), _AXIS], ["logits"])
-        graph = helper.make_graph(self._nodes, "paged", [], [], list(self._initializers.values()))
-        declare_step(graph, found.geometry)
-        return graph
+        logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["num_logits", found.vocabulary_size])
+        inputs = _step_inputs(found.geometry)
+        return helper.make_graph(self._nodes, "paged", inputs, [logits], list(self._initializers.values()))
 
     def _by_token(self, name: str) -> list[tuple[list[str], BlockFormat]]:
         """Stores a matrix of the vocabulary; returns its parts by token."""
@@ -404,3 +411,10 @@ class _GraphWriter:
 
     def _node(self, kind: str, inputs: list[str], outputs: list[str], domain: str = "", **options: Any) -> None:
         self._nodes.append(helper.make_node(kind, inputs, outputs, f"{outputs[0]}", domain=domain, **options))
+
+
+def _step_inputs(geometry: PagedGeometry) -> list[onnx.ValueInfoProto]:
+    pages = [
+        (f"pages.{layer}", TensorProto.INT8, ["pages", geometry.layer_page_bytes()]) for layer in range(geometry.layers)
+    ]
+    return [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in (*_STEP_INPUTS, *pages)]

@@ -74,7 +74,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     description = read_json(path)
     if description.get("format") != FORMAT:
         found = description.get("format")
-        raise ModelFolderInvalid(f"{path} is of format {found!r}, {FORMAT} is read: lower the model again")
+        raise ModelFolderInvalid(f"{path} is of format {found!r}, {FORMAT} is read: add the model again")
     return description
 
 
@@ -87,7 +87,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ModelFolderInvalid(f"{path} is missing: the model in {path.parent} has not been lowered") from error
+        raise ModelFolderInvalid(f"{path} is missing: the model in {path.parent} is not in the paged form") from error
     except (OSError, ValueError) as error:
         raise ModelFolderInvalid(f"{path} cannot be read: {error}") from error
     if not isinstance(description, dict):

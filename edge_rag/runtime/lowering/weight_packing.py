@@ -17,7 +17,7 @@ QLoRA (Dettmers et al., 2023). Weights of 4 bits in blocks of 32 need, with mini
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
@@ -311,45 +311,6 @@ def unpack(packed: PackedMatrix) -> QuantizedMatrix:
     )
 
 
-def pack_matmul_nbits(
-    form: BlockFormat, weights: Bytes, scales: Floats, zero_points: Bytes | None = None
-) -> PackedMatrix:
-    """Packs the weights of ONNX Runtime's ``MatMulNBits``, a few thousand columns at a time.
-
-    Args:
-        weights: uint8, N * blocks * block_size * bits / 8 elements in any shape; the low half of a byte first.
-        scales: float32, N * blocks elements in any shape.
-        zero_points: uint8, N rows of blocks * bits / 8 elements rounded up, in any shape; None: the default.
-    """
-    packed = np.empty((form.panels, form.panel_bytes), np.uint8)
-    by_panel = np.empty((form.panels, form.blocks, PANEL_COLUMNS), np.float32)
-    points = None if zero_points is None else np.empty(by_panel.shape, np.uint8)
-    for columns, piece in matmul_nbits_columns(form, weights, scales, zero_points):
-        panels = slice(columns.start // PANEL_COLUMNS, -(-columns.stop // PANEL_COLUMNS))
-        part = pack(piece)
-        packed[panels], by_panel[panels] = part.weights, part.scales
-        if points is not None and part.zero_points is not None:
-            points[panels] = part.zero_points
-    return PackedMatrix(form, packed, by_panel, points)
-
-
-def matmul_nbits_columns(
-    form: BlockFormat, weights: Bytes, scales: Floats, zero_points: Bytes | None = None
-) -> Iterator[tuple[slice, QuantizedMatrix]]:
-    """Yields the columns of weights as ``pack_matmul_nbits`` takes them, a few thousand at a time, with their range."""
-    stored = weights.reshape(form.columns, form.blocks * form.block_size * form.bits // 8)
-    by_column = scales.reshape(form.columns, form.blocks)
-    points = None if zero_points is None else _bytes_apart(form, zero_points.reshape(form.columns, -1), form.blocks)
-    for first in range(0, form.columns, _COLUMNS_AT_ONCE):
-        columns = slice(first, min(first + _COLUMNS_AT_ONCE, form.columns))
-        values = _bytes_apart(form, stored[columns], form.rows).T
-        piece = BlockFormat(form.rows, values.shape[1], form.bits, form.block_size)
-        yield (
-            columns,
-            QuantizedMatrix(piece, values, by_column[columns].T, None if points is None else points[columns].T),
-        )
-
-
 def alternate(gate: PackedMatrix, up: PackedMatrix) -> PackedMatrix:
     """Interleaves the panels of two matrices, as the gated product needs them.
 
@@ -397,13 +358,6 @@ def _packed_weights(matrix: QuantizedMatrix) -> Bytes:
     return packed
 
 
-def _bytes_apart(form: BlockFormat, stored: Bytes, count: int) -> Bytes:
-    """Unpacks the stored values of each row to one byte each and keeps the first ``count``, [n, count]."""
-    if form.bits == 8:
-        return stored[:, :count]
-    return np.stack([stored & 15, stored >> 4], axis=2).reshape(stored.shape[0], -1)[:, :count]
-
-
 def _by_panel(form: BlockFormat, values: NDArray[_Element], fill: int) -> NDArray[_Element]:
     filled = np.full((values.shape[0], form.panels * PANEL_COLUMNS), fill, values.dtype)
     filled[:, : form.columns] = values
@@ -446,10 +400,6 @@ class StoredTensors:
     def find(self, name: str) -> TensorProto | None:
         """Returns an initializer without its values; None if the value is not an initializer."""
         return self._tensors.get(name)
-
-    def files(self) -> list[Path]:
-        external = (tensor for tensor in self._tensors.values() if tensor.data_location == TensorProto.EXTERNAL)
-        return sorted({self._folder / _location(tensor, self._folder) for tensor in external})
 
     def array(self, name: str) -> NDArray[Any]:
         """Returns an initializer's values; those of external data are mapped from their file."""

@@ -8,7 +8,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from edge_rag.runtime.lowering.folder import lower_folder
 from scripts.bench.harness.processes import run_program
 from scripts.bench.peers.contenders import (
     BENCH,
@@ -70,11 +69,8 @@ def make_checkpoint(shape: str) -> None:
 def make_model(contender: Contender, shape: str) -> None:
     """Makes a contender's model from the checkpoint, unless it is there; a peer's that is there is whole.
 
-    Ours is lowered unless that was done from the files that are there, by today's rules.
-
     Raises:
         ProgramFailed: It could not be made.
-        EdgeRagError: Ours could not be lowered.
     """
     if contender.environment is None and contender.making:
         # Made anew by each run: what `models add` makes of a file is part of what is measured.
@@ -85,9 +81,8 @@ def make_model(contender: Contender, shape: str) -> None:
         elif not contender.model.exists():
             run_program((*_NICE, *contender.making, str(data)), ROOT)
     elif contender.environment is None:
-        if not (contender.model / "model.onnx").is_file():
+        if not (contender.model / "paged.json").is_file():
             _make_random_model(shape, contender.model.name)
-        lower_folder(contender.model)
     elif not contender.model.exists():
         contender.model.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=contender.model.parent, prefix="unfinished-") as scratch:

@@ -1,4 +1,4 @@
-"""A model that cannot be lowered, from its folder through ``models add`` to answers over gRPC."""
+"""A model of onnxruntime-genai, from its folder through ``models add`` to answers over gRPC."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, rag_pb2, rag_pb2_grpc
 from edge_rag.cli.main import main
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents
-from tests.synthetic.serial_model import WHY, unlowerable_folder
+from tests.synthetic.serial_model import WHY, genai_folder
 
 QUESTION = "How often must the pump bearings be greased?"
 ANSWER = "whichever comes first"
@@ -31,7 +31,7 @@ def models(data: Path, *arguments: str) -> Result:
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("EDGE_RAG_LISTEN", f"unix:{tmp_path}/nobody")
     data = tmp_path / "data"
-    said = models(data, "add", str(unlowerable_folder(tmp_path / "tiny"))).stderr
+    said = models(data, "add", str(genai_folder(tmp_path / "tiny"))).stderr
     assert "tiny runs serially" in said
     assert WHY in said
     return data

@@ -54,7 +54,7 @@ def names(listed: Any) -> set[str]:
 
 def test_a_model_is_added_used_verified_and_removed(models: Store, tmp_path: Path) -> None:
     source = tmp_path / "Tiny Qwen"
-    shutil.copytree(FIXTURES / "tiny-qwen2", source, ignore=shutil.ignore_patterns("manifest.json", "paged*"))
+    shutil.copytree(FIXTURES / "tiny-llama", source, ignore=shutil.ignore_patterns("manifest.json", "paged*"))
     added = models("add", str(source), "--licence", "MIT")
     assert (added["name"], added["role"], added["licence"]) == ("tiny-qwen", "generator", "MIT")
     assert models("use", "generator", "tiny-qwen")["overridden_by"] is None
@@ -73,7 +73,7 @@ def test_a_hostile_folder_is_refused_with_the_reason_and_nothing_is_left(
     models: Store, tmp_path: Path, data: Path
 ) -> None:
     source = tmp_path / "hostile"
-    shutil.copytree(FIXTURES / "tiny-qwen2", source, ignore=shutil.ignore_patterns("manifest.json", "paged*"))
+    shutil.copytree(FIXTURES / "tiny-llama", source, ignore=shutil.ignore_patterns("manifest.json", "paged*"))
     config = json.loads((source / "genai_config.json").read_bytes())
     config["model"]["decoder"]["session_options"]["custom_ops_library"] = "/tmp/evil.so"
     (source / "genai_config.json").write_text(json.dumps(config))
@@ -87,12 +87,12 @@ def test_a_hostile_folder_is_refused_with_the_reason_and_nothing_is_left(
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_the_middle_leaves_the_store_as_it_was(tmp_path: Path, data: Path, sent: signal.Signals) -> None:
     source = tmp_path / "tiny"
-    shutil.copytree(FIXTURES / "tiny-qwen2", source, ignore=shutil.ignore_patterns("manifest.json", "paged*"))
+    shutil.copytree(FIXTURES / "tiny-llama", source, ignore=shutil.ignore_patterns("manifest.json", "paged*"))
     command = [sys.executable, "-m", "edge_rag.cli.main", "models", "add", str(source), "--data-dir", str(data)]
     with subprocess.Popen(command, cwd=MODELS.parent, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if "running the original graph" in line:
+            if "running it, one request" in line:
                 assert any(path.name.startswith(".adding-") for path in (data / "models").iterdir())
                 process.send_signal(sent)
         assert process.wait() == ExitCode.INTERRUPTED

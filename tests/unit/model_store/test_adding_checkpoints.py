@@ -1,7 +1,8 @@
-"""Adding Hugging Face folders whose graphs are written directly, with every process that it starts; without torch."""
+"""Adding language models from Hugging Face folders, with every process that it starts; without torch."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_rag.errors import ModelError, ModelNotAdded
+from edge_rag.errors import ModelError, ModelNotAdded, ModelNotLowerable
 from edge_rag.model_store.add import add
 from edge_rag.model_store.directory import StoreDirectory
 from edge_rag.model_store.source import AddRequest, LocalFolder, ModelPrecision, NoProgress
@@ -120,7 +121,22 @@ def test_an_interruption_leaves_the_store_as_it_was(line: str, store: StoreDirec
     assert left_in(store) == [".lock"]
 
 
-def test_torch_and_the_builder_are_not_imported() -> None:
+def test_what_no_graph_here_computes_is_refused_by_name(store: StoreDirectory, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "Tiny", "llama", tiny_model("llama"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_act": "relu"}))
+    with pytest.raises(ModelNotLowerable, match="hidden_act is 'relu'"):
+        add(store, request(folder), NoProgress())
+    assert left_in(store) == [".lock"]
+
+
+def test_a_language_model_in_float32_is_refused(store: StoreDirectory, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "Tiny", "llama", tiny_model("llama"))
+    with pytest.raises(ModelNotAdded, match="int4 or int8, not fp32"):
+        add(store, request(folder, ModelPrecision.FP32), NoProgress())
+
+
+def test_torch_and_onnxruntime_genai_are_not_imported() -> None:
     unwanted = "{'torch', 'transformers', 'onnxruntime_genai', 'gguf', 'safetensors'}"
     module = "edge_rag.model_store.convert.prepare_checkpoint"
     program = f"import sys, {module}; sys.exit(bool({unwanted} & set(sys.modules)))"

@@ -80,7 +80,7 @@ def test_models_add_refuses_a_hostile_template_and_leaves_no_process(
     monkeypatch.setenv("EDGE_RAG_LISTEN", f"unix:{tmp_path}/none")
     source = tmp_path / "source"
     ignored = () if finished else ("manifest.json", "paged*")
-    shutil.copytree(FIXTURES / "tiny-qwen2", source, ignore=shutil.ignore_patterns(*ignored))
+    shutil.copytree(FIXTURES / "tiny-llama", source, ignore=shutil.ignore_patterns(*ignored))
     (source / "chat_template.jinja").write_text(LOOP + CONTENTS)
     if finished:
         kept = read_manifest(source)

@@ -56,7 +56,7 @@ leaves the store unchanged; files fetched from the hub are kept for the next att
 @click.option(
     "--precision",
     type=click.Choice(["int4", "int8", "fp32"]),
-    help="Precision of the converted weights. [default: the smallest form that passes]",
+    help="Precision of the converted weights; fp32 not for generators. [default: the smallest form that passes]",
 )
 @click.option(
     "--role",

@@ -9,7 +9,6 @@ import pytest
 
 from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.convert.comparison import compare
-from edge_rag.model_store.convert.generators import check_converter
 from edge_rag.model_store.convert.staging import run_python
 from edge_rag.model_store.source import (
     HubModel,
@@ -134,14 +133,6 @@ def test_one_position_that_goes_another_way_is_not_hidden_by_the_others() -> Non
     other[500] = np.roll(logits[500], 1)
     assert compare(logits, other).divergence < 0.1
     assert not compare(logits, other).good
-
-
-def test_without_the_converter_both_ways_round_it_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "edge_rag.model_store.convert.generators.find_spec", lambda name: None if name == "torch" else object()
-    )
-    with pytest.raises(ModelNotAdded, match=r"torch.*edge-rag\[convert\].*larger machine"):
-        check_converter()
 
 
 def test_a_program_that_fails_is_quoted(tmp_path: Path) -> None:

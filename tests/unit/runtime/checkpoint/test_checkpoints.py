@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable
-from edge_rag.runtime.checkpoint.architectures import DIRECT, describe_checkpoint
+from edge_rag.model_store.checkpoint import ARCHITECTURES
+from edge_rag.runtime.checkpoint.architectures import DECODERS, describe_checkpoint
 from edge_rag.runtime.checkpoint.safetensors import Tensors, read_header
 from edge_rag.runtime.checkpoint.weights import CheckpointWeights
 from edge_rag.runtime.gguf.architectures import describe_decoder
 from edge_rag.runtime.gguf.file import GgufFile
 from edge_rag.runtime.gguf.weights import GgufWeights
 from edge_rag.runtime.lowering.reference_decoder import reference_logits
+from edge_rag.runtime.model_folder.manifest import ModelRole
 from tests.synthetic.tiny_checkpoint import family, settings, write_checkpoint, write_safetensors
 from tests.synthetic.tiny_gguf import MAKERS, VOCABULARY, tiny_model
 
@@ -56,8 +58,9 @@ def test_every_position_agrees_with_transformers(name: str, tmp_path: Path) -> N
     np.testing.assert_allclose(found, expected, atol=3e-4 * float(np.abs(expected).max()))
 
 
-def test_the_families_of_the_issue_are_written_directly() -> None:
-    assert {f"{family(name)}ForCausalLM" for name in MAKERS} < DIRECT
+def test_every_class_that_is_taken_has_a_graph() -> None:
+    taken = {name for name, (role, _) in ARCHITECTURES.items() if role is ModelRole.GENERATOR}
+    assert {f"{family(name)}ForCausalLM" for name in MAKERS} < taken == DECODERS
 
 
 def test_bfloat16_and_shards_are_read(tmp_path: Path) -> None:

@@ -121,9 +121,9 @@ def test_two_decoders_of_one_model_do_not_share_pages(decoder: PagedDecoder) -> 
     np.testing.assert_array_equal(decoder.run(last_token(mine)), expected)
 
 
-def test_a_folder_that_was_not_lowered_is_refused(folder: Path) -> None:
+def test_a_folder_without_the_paged_form_is_refused(folder: Path) -> None:
     (folder / "paged.json").unlink()
-    with pytest.raises(ModelFolderInvalid, match="has not been lowered"):
+    with pytest.raises(ModelFolderInvalid, match="is not in the paged form"):
         PagedDecoder.open(folder, pages=8)
 
 

@@ -11,7 +11,7 @@ import pytest
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.serial_decoder import SerialDecoder, read_serial_sizes
-from tests.synthetic.serial_model import unlowerable_folder
+from tests.synthetic.serial_model import genai_folder
 from tests.synthetic.tiny_model import FIXTURES
 
 TOKENS = np.arange(3, 60, dtype=np.int64)
@@ -19,7 +19,7 @@ TOKENS = np.arange(3, 60, dtype=np.int64)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unlowerable_folder(tmp_path_factory.mktemp("serial") / "model")
+    return genai_folder(tmp_path_factory.mktemp("serial") / "model")
 
 
 @pytest.fixture
@@ -82,14 +82,14 @@ def test_a_model_with_other_logits_than_declared_fails_its_runs_and_not_the_proc
 
 
 def test_a_graph_that_cannot_be_opened_is_a_model_error_that_names_the_folder(tmp_path: Path) -> None:
-    folder = unlowerable_folder(tmp_path / "broken")
+    folder = genai_folder(tmp_path / "broken")
     (folder / "model.onnx").write_bytes(b"nothing")
     with pytest.raises(ModelError, match="broken"):
         SerialDecoder.open(folder, 64)
 
 
 def test_a_model_without_end_tokens_is_refused(tmp_path: Path) -> None:
-    folder = unlowerable_folder(tmp_path / "endless")
+    folder = genai_folder(tmp_path / "endless")
     path = folder / "genai_config.json"
     document = json.loads(path.read_text())
     document["model"]["eos_token_id"] = None

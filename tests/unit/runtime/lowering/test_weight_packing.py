@@ -18,7 +18,6 @@ from edge_rag.runtime.lowering.weight_packing import (
     dequantize,
     operator_inputs,
     pack,
-    pack_matmul_nbits,
     packed_of_inputs,
     quantize,
     quantize_to_lowest,
@@ -129,17 +128,6 @@ def test_gate_and_up_with_minima_alternate_by_panels(matrix: QuantizedMatrix) ->
     for ending, values in both.tensors.items():
         for first in (0, 1):
             np.testing.assert_array_equal(values[first::2], gate.tensors[ending])
-
-
-@given(matrix=matrices())
-def test_packing_matmul_nbits_keeps_the_values(matrix: QuantizedMatrix) -> None:
-    form = matrix.form
-    filled = np.zeros((form.columns, form.blocks * form.block_size), np.uint8)
-    filled[:, : form.rows] = matrix.values.T
-    points = None if matrix.zero_points is None else nibbles(np.ascontiguousarray(matrix.zero_points.T), form.bits)
-    stored = nibbles(filled, form.bits)
-    packed = pack_matmul_nbits(form, stored, np.ascontiguousarray(matrix.scales.T), points)
-    assert_same(unpack(packed), matrix)
 
 
 @settings(max_examples=20)
