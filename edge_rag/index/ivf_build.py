@@ -100,7 +100,7 @@ def build_segment(
         probes, recall = nearest.probes_for(index, ids, target)
         report = SegmentReport(probes, recall, time.time(), time.monotonic() - began)
         write_tail(written, ids, sizes, trained, report)
-    checkpoint(1.0)
+        checkpoint(1.0)  # the last one: a build that is stopped leaves no file behind
     return report
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc
 from edge_rag.cli.main import main
+from edge_rag.client import channel
 from edge_rag.server.grpc.unix_socket import answers
 from tests.e2e.support.running_daemon import RunningDaemon, start_daemon
 
@@ -20,12 +22,15 @@ TLS = "[tls]\nalways = true\n"
 
 
 @pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The data directory of the daemon, and of commands without options."""
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The data directory of the daemon, and of commands without options; nobody answers at the default address."""
     monkeypatch.setenv("EDGE_RAG_DATA_DIRECTORY", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
     monkeypatch.delenv("EDGE_RAG_SERVER", raising=False)
-    return tmp_path / "data"
+    with closing(socket.socket()) as silent:
+        silent.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(channel, "DEFAULT_ADDRESS", f"127.0.0.1:{silent.getsockname()[1]}")
+        yield tmp_path / "data"
 
 
 def edge_rag(*arguments: str) -> Result:
@@ -65,8 +70,8 @@ def test_commands_without_options_reach_the_daemon_of_their_data_directory_over_
     assert "no daemon answers" in nobody.output
 
     second = start(data, TLS)
-    with grpc.insecure_channel(f"unix:{own}") as channel:
-        status = admin_pb2_grpc.AdminStub(channel).GetStatus(admin_pb2.GetStatusRequest(), timeout=30)
+    with grpc.insecure_channel(f"unix:{own}") as calls:
+        status = admin_pb2_grpc.AdminStub(calls).GetStatus(admin_pb2.GetStatusRequest(), timeout=30)
     assert status.address == second.address
     assert second.stop() == 0
     assert not own.exists()

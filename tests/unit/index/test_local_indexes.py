@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
 
 _EXACT = 60
+_SECONDS = 60.0
 _SETTINGS = RetrieverOptions(indexes=IndexLimits(exact_vectors=_EXACT))
 Opener = Callable[[], OpenDirectory]
 
@@ -199,14 +201,20 @@ def test_closing_stops_a_build_and_leaves_the_segment_there_was(
     build.wait()
     before = segments(data)
     checkpoint = build._checkpoint
+    reached, closing = threading.Event(), threading.Event()
 
     def close_then(done: float) -> None:
         if done >= when:
-            build._closing = True
+            reached.set()
+            assert closing.wait(_SECONDS)
         checkpoint(done)
 
     monkeypatch.setattr(build, "_checkpoint", close_then)
     build.request(1)
+    assert reached.wait(_SECONDS)
+    with build._changed:
+        build._closing = True
+    closing.set()
     directory.close()
 
     assert segments(data) == before

@@ -57,6 +57,7 @@ class Library:
         self.failures: list[Exception] = []
         self.turns: list[str] = []
         self.embeds = 1
+        self.hold_turn: Callable[[], None] = lambda: None
         self.gate = threading.Event()
         self.gate.set()
         self._lock = threading.Lock()
@@ -80,6 +81,7 @@ class Library:
             with task.embedding():
                 self.turns.append(upload.name)
                 task.charge(1.0)
+                self.hold_turn()
         task.check()
         self.order.append(upload.name)
         return IngestOutcome(upload.name, IngestStatus.ADDED)
@@ -150,12 +152,15 @@ def test_a_document_that_is_parsed_for_long_holds_up_no_other_owner(box: Box) ->
 def test_what_two_owners_embed_takes_turns(box: Box) -> None:
     box.library.gate.clear()
     box.library.embeds = 8
+    scheduler = box.ingest._scheduler
+    # A turn ends once the other owner waits for the next one, or has had all of its own.
+    box.library.hold_turn = lambda: wait_until(lambda: scheduler._turns or len(scheduler.tasks) == 1)
     clients = [box.direct("eve", "long"), box.direct("ada", "short")]
     for name in ("long", "short"):
         assert box.library.has_begun(name).wait(_SECONDS)
-    with box.ingest._scheduler.turn(box.ingest._scheduler.tasks[0]):
+    with scheduler.turn(scheduler.tasks[0]):
         box.library.gate.set()
-        wait_until(lambda: len(box.ingest._scheduler._turns) == 2)
+        wait_until(lambda: len(scheduler._turns) == 2)
     for client in clients:
         client.result(_SECONDS)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -79,6 +80,11 @@ class Box:
         assert last.job.state is JobState.FINISHED
         return [await files.file_state(call, collection, file.file_id) for file in sent]
 
+    def left_in_spool(self) -> list[Path]:
+        """Ends the ingest first: what a job spooled goes after the job is recorded as finished."""
+        self.ingest.close()
+        return list((self.directory.files.folder.parent / "spool").iterdir())
+
     def names(self, collection: str = "a") -> list[str]:
         return [info.name for info in self.directory.library.list(collection, None, 100)]
 
@@ -106,7 +112,7 @@ async def test_a_file_becomes_a_document_with_its_metadata(box: Box) -> None:
     assert info is not None
     assert (info.sha256, info.metadata) == (sent.sha256, {"site": "north"})
     assert await files.files_of(box.call(), "a", [info.document_id]) == {info.document_id: sent.file_id}
-    assert list((box.directory.files.folder.parent / "spool").iterdir()) == []
+    assert box.left_in_spool() == []
 
 
 async def test_files_of_one_name_are_documents_side_by_side_or_replace_each_other(box: Box) -> None:
@@ -177,7 +183,7 @@ async def test_a_file_that_waits_to_be_stored_is_not_stored_once_it_is_detached(
     assert (await files.file_state(box.call(), "a", sent.file_id)).state is JobDocumentState.QUEUED
     await files.detach(box.call(), "a", sent.file_id)
     assert jobs.job(job.job_id).documents == {JobDocumentState.CANCELLED: 1}
-    assert list((box.directory.files.folder.parent / "spool").iterdir()) == []
+    assert box.left_in_spool() == []
 
 
 async def test_a_file_is_its_owners_and_its_document_everybodys_who_sees_the_collection(box: Box) -> None:
@@ -222,7 +228,7 @@ async def test_a_file_whose_bytes_are_not_kept_is_read_and_attached_from_its_doc
 
     (other,) = await box.attach(released, collection="b")
     assert (other.state, other.name) == (JobDocumentState.ADDED, "pump.txt")
-    assert list((store.folder.parent / "spool").iterdir()) == []
+    assert box.left_in_spool() == []
 
 
 async def test_what_cannot_be_attached_is_refused_before_anything_is(box: Box) -> None:
