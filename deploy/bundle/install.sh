@@ -43,7 +43,7 @@ case ${1-} in
         "$python" -m venv --without-pip -- "$2"
         pip=(wheels/pip-*.whl)
         "$2/bin/python" "${pip[0]}/pip" install --quiet --no-index --disable-pip-version-check --find-links wheels \
-            --constraint constraints.txt 'edge-rag[http]' edge-rag-models
+            --constraint constraints.txt 'edge-rag[http,genai]' edge-rag-models
         trap - EXIT
         ;;
     *) exec scripts/install-service "$@" ;;

@@ -228,8 +228,7 @@ def _onnxruntime() -> Check:
         import edge_rag.runtime.session.sessions  # noqa: F401
     except ImportError as error:
         return Check("onnxruntime", Verdict.FAIL, f"cannot be imported: {error}", "install edge-rag again")
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("onnxruntime", "onnxruntime-genai"))
-    return Check("onnxruntime", Verdict.OK, versions)
+    return Check("onnxruntime", Verdict.OK, f"onnxruntime {importlib.metadata.version('onnxruntime')}")
 
 
 def _faiss() -> Check:

@@ -73,4 +73,4 @@ def _download(sources: Sources, wheels: Path, machine: Machine, version: str) ->
     pip: list[str | Path] = [tools() / "python", "-m", "pip", "download", "--quiet", "--only-binary=:all:"]
     wanted = ["--implementation=cp", f"--python-version={version}", *platforms]
     places = [f"--constraint={sources.folder / 'constraints.txt'}", f"--find-links={wheels}", f"--dest={wheels}"]
-    run(*pip, *wanted, *places, f"{daemon}[http]", PIP)
+    run(*pip, *wanted, *places, f"{daemon}[http,genai]", PIP)

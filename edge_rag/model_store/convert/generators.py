@@ -18,6 +18,7 @@ from edge_rag.model_store.convert.staging import StagingDir, check_folder
 from edge_rag.model_store.directory import matching, provenance_of
 from edge_rag.model_store.source import AddRequest, ModelPrecision
 from edge_rag.runtime.checkpoint.architectures import describe_checkpoint
+from edge_rag.runtime.decoder.serial_decoder import require_genai
 from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE, GRAPH_FILE, WEIGHTS_FILE
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, write_manifest
 from edge_rag.runtime.model_folder.genai_config import GENAI_CONFIG_FILE, check_genai_config
@@ -57,8 +58,10 @@ def make_serial_generator(request: AddRequest, staging: StagingDir) -> None:
     """Builds the model folder from a folder of onnxruntime-genai, whose graph runs as it is.
 
     Raises:
+        ModelError: onnxruntime-genai is not installed.
         ModelNotAdded: It cannot be opened, or computes something else token by token than in a single run.
     """
+    require_genai()
     check_folder(staging.source)
     check_chat_template(staging.source)
     staging.progress.begin("running it, one request at a time")

@@ -2,7 +2,7 @@
 
 Words are read when a question first has one that its collection does not have. Of each, memory has the letters without
 accents, its length and a signature, one bit for each of its letters modulo 64. An edit changes the length by at most
-one and the signature by two bits, so NumPy leaves few words of which RapidFuzz computes the distance. Later reads take
+one and the signature by two bits, so few words are left whose distance is computed. Later reads take
 the words that were added since. A word that has been removed since is found out when it would be suggested: the table
 of words is asked about every candidate.
 
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from edge_rag.analysis.terms import plain_letters
 from edge_rag.core.ports import Embedder
 from edge_rag.retriever.bm25 import Bm25Index
+from edge_rag.retriever.wordings.edits import distances, distances_of_beginnings
 from edge_rag.retriever.wordings.spelling import Near
 from edge_rag.storage.database import Database
 
@@ -93,10 +94,6 @@ class _Words:
 
     def near(self, letters: str, edits: int) -> list[tuple[str, int]]:
         """Returns the words within so many edits of letters without accents, the nearest and most frequent first."""
-        # RapidFuzz takes 30 ms to import, and most questions need none of it.
-        from rapidfuzz.distance import OSA
-        from rapidfuzz.process import cdist
-
         (signature,) = signatures([letters])
         # As many edits as the lengths differ by insert or delete, which changes one letter; others change two.
         left = np.int16(2 * edits) - np.abs(self.lengths - np.int16(len(letters)))
@@ -104,10 +101,10 @@ class _Words:
         if not len(places):
             return []
         compared = self.plain[places].tolist()
-        (distances,) = cdist([letters], compared, scorer=OSA.distance, score_cutoff=edits, dtype=np.uint8)
-        found = np.flatnonzero(distances <= edits)
-        order = np.lexsort((-self.chunks[places[found]], distances[found]))[:_MOST_NEAR]
-        return [(self.words[places[at]], int(distances[at])) for at in found[order]]
+        needed = distances(letters, compared, edits)
+        found = np.flatnonzero(needed <= edits)
+        order = np.lexsort((-self.chunks[places[found]], needed[found]))[:_MOST_NEAR]
+        return [(self.words[places[at]], int(needed[at])) for at in found[order]]
 
     def near_forms(self, letters: str) -> list[tuple[str, int]]:
         """Returns words whose stem is near to how letters begin, of each stem the most frequent one, the nearest first.
@@ -117,9 +114,6 @@ class _Words:
         """
         if len(letters) <= _LEAST_STEM:
             return []
-        from rapidfuzz.distance import OSA
-        from rapidfuzz.process import cdist
-
         (signature,) = signatures([letters])
         fits = (self.lengths > _LEAST_STEM) & (np.abs(self.lengths - np.int16(len(letters))) <= _LONGER)
         # Each edit brings at most one letter into a stem that the word does not have.
@@ -128,14 +122,13 @@ class _Words:
             return []
         stems = [letters[: stem_letters(len(letters))] for letters in self.plain[places].tolist()]
         shortest = max(_LEAST_STEM - 1, stem_letters(len(letters)) - _STEM_EDITS)
-        beginnings = [letters[:end] for end in range(shortest, len(letters) + 1)]
-        distances = cdist(beginnings, stems, scorer=OSA.distance, score_cutoff=_STEM_EDITS, dtype=np.uint8).min(axis=0)
+        needed = distances_of_beginnings(letters, stems, _STEM_EDITS)[shortest:].min(axis=0)
         allowed = [_STEM_EDITS if len(stem) >= _TWO_EDITS_STEM else 1 for stem in stems]
-        found = np.flatnonzero(distances <= allowed)
-        order = found[np.lexsort((-self.chunks[places[found]], distances[found]))]
+        found = np.flatnonzero(needed <= allowed)
+        order = found[np.lexsort((-self.chunks[places[found]], needed[found]))]
         nearest: dict[str, tuple[str, int]] = {}
         for at in order.tolist():
-            nearest.setdefault(stems[at], (self.words[places[at]], int(distances[at])))
+            nearest.setdefault(stems[at], (self.words[places[at]], int(needed[at])))
         return list(islice(nearest.values(), _MOST_FORMS))
 
 

@@ -1,4 +1,4 @@
-"""The model runner for graphs without a paged form: onnxruntime-genai's Generator, one sequence at a time."""
+"""The model runner for folders made for onnxruntime-genai: its Generator, one sequence at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime_genai as genai
 from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
@@ -17,7 +16,21 @@ from edge_rag.runtime.decoder.model_input import PackedStep, check_step
 from edge_rag.runtime.model_folder.genai_config import GENAI_CONFIG_FILE, GenaiDecoder, check_genai_config
 from edge_rag.runtime.session.sessions import pool_threads
 
-genai.disable_telemetry_events()
+
+def require_genai() -> Any:
+    """Returns the module of onnxruntime-genai.
+
+    Raises:
+        ModelError: The extra `genai` is not installed.
+    """
+    try:
+        import onnxruntime_genai
+    except ImportError as error:
+        raise ModelError(
+            "a folder made for onnxruntime-genai needs that package: install it with `pip install 'edge-rag[genai]'`"
+        ) from error
+    onnxruntime_genai.disable_telemetry_events()
+    return onnxruntime_genai
 
 
 class SerialDecoder:
@@ -32,7 +45,8 @@ class SerialDecoder:
 
     pages = 1
 
-    def __init__(self, model: genai.Model, decoder: GenaiDecoder, context: int) -> None:
+    def __init__(self, genai: Any, model: Any, decoder: GenaiDecoder, context: int) -> None:
+        self._genai = genai
         self._model = model
         self._parameters = genai.GeneratorParams(model)
         self._parameters.set_search_options(max_length=context, batch_size=1)
@@ -50,16 +64,17 @@ class SerialDecoder:
             context: Most tokens of a sequence, from 1 to the context length that ``read_serial_sizes`` returns.
 
         Raises:
-            ModelError: onnxruntime-genai cannot open the model.
+            ModelError: onnxruntime-genai is not installed, or cannot open the model.
         """
         decoder = read_serial_sizes(folder)
         if not 1 <= context <= decoder.context_length:
             raise ValueError(f"context is {context}, must be 1 to {decoder.context_length}")
+        genai = require_genai()
         options = {"intra_op_num_threads": pool_threads(), "log_severity_level": 3}
         try:
             config = genai.Config(str(folder))
             config.overlay(json.dumps({"model": {"decoder": {"session_options": options}}}))
-            return cls(genai.Model(config), decoder, context)
+            return cls(genai, genai.Model(config), decoder, context)
         except Exception as error:
             raise ModelError(f"{folder}: onnxruntime-genai cannot open it: {error}") from error
 
@@ -148,7 +163,7 @@ class SerialDecoder:
     def _append(self, step: PackedStep, first: int) -> NDArray[np.float32]:
         if self._sequence is None or first == 0:
             self._sequence = None  # frees its memory before the next one is created
-            self._sequence = _Sequence(genai.Generator(self._model, self._parameters))
+            self._sequence = _Sequence(self._genai.Generator(self._model, self._parameters))
         self._sequence.generator.append_tokens(step.input_ids.astype(np.int32))
         self._sequence.length += step.input_ids.size
         if not step.logits_indices.size:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,3 +97,9 @@ def test_a_model_without_end_tokens_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(document))
     with pytest.raises(ModelFolderInvalid, match="eos_token_id"):
         read_serial_sizes(folder)
+
+
+def test_without_onnxruntime_genai_the_error_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime_genai", None)
+    with pytest.raises(ModelError, match=r"pip install 'edge-rag\[genai\]'"):
+        SerialDecoder.open(folder, 64)
