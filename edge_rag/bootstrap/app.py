@@ -289,7 +289,6 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
                 reranker_queue=settings.reranker.queue,
                 reranker_batch=plan.sizes.questions,
                 candidates=settings.retriever.candidates,
-                event_buffer=settings.limits.event_buffer,
             ),
             observer,
             ingest_yield=ingest_yield,

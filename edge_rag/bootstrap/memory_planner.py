@@ -36,6 +36,7 @@ from edge_rag.runtime.model_folder.folder import read_manifest
 from edge_rag.runtime.model_folder.manifest import GeneratorForm, ModelManifest
 from edge_rag.runtime.session.providers import SPECS
 from edge_rag.runtime.session.providers.spec import GraphForm
+from edge_rag.service.limits import MESSAGE_MEMORY_BYTES
 
 _MIB: Final = 1 << 20
 _FLOAT: Final = 4
@@ -177,8 +178,9 @@ def _fixed(embedder: Path, vectors: Path, parsers: int) -> Iterator[MemoryItem]:
 
 
 def _messages(settings: Settings) -> MemoryItem:
-    budget = settings.limits.message_memory_mib
-    return MemoryItem("messages", message_memory_bytes(settings), f"{budget} MiB shared, and gRPC's buffers")
+    return MemoryItem(
+        "messages", message_memory_bytes(settings), f"{MESSAGE_MEMORY_BYTES >> 20} MiB shared, and gRPC's buffers"
+    )
 
 
 def token_vector_bytes(settings: Settings) -> int:

@@ -24,13 +24,20 @@ from edge_rag.core.monitoring.status import CertificateInUse
 from edge_rag.core.ports import AuditSink
 from edge_rag.errors import AccessError, ConfigurationError
 from edge_rag.server.limits.connections import Connections
-from edge_rag.server.limits.transport import BUFFERED_BYTES, HTTP_BUFFERED_BYTES, TransportLimits
+from edge_rag.server.limits.transport import (
+    BUFFERED_BYTES,
+    HTTP_BUFFERED_BYTES,
+    MESSAGE_BYTES,
+    METADATA_BYTES,
+    TransportLimits,
+)
 from edge_rag.server.listeners import HttpListener, Listeners, TlsOptions, bind, is_local
 from edge_rag.service.access import Authenticator, PairingService
 from edge_rag.service.call import CallContext
 from edge_rag.service.lifecycle import Lifecycle
 from edge_rag.service.limits import (
     ANONYMOUS_CALLS,
+    MESSAGE_MEMORY_BYTES,
     AnonymousPool,
     CallLimits,
     ConcurrencyLimiter,
@@ -156,11 +163,10 @@ def _make_http_server(
     http = settings.http
 
     limits = HttpLimits(
-        settings.limits.metadata_kib << 10,
-        settings.limits.message_kib << 10,
+        METADATA_BYTES,
+        MESSAGE_BYTES,
         settings.limits.slow_client_seconds,
         frozenset(name.lower() for name in http.hosts),
-        http.open_webui_sources,
         TrustedProxies(
             tuple(ipaddress.ip_network(each) for each in http.trusted_proxies), http.proxy_user_header.lower()
         ),
@@ -188,7 +194,7 @@ def make_call_context(
             ConcurrencyLimiter(limits.concurrent_calls),
             AnonymousPool(),
             # Messages that wait in memory have a quarter on top.
-            MessageBudget((limits.message_memory_mib << 20) * 4 // 5),
+            MessageBudget(MESSAGE_MEMORY_BYTES * 4 // 5),
         ),
         Timeouts(limits.request_seconds, limits.long_call_seconds),
         metrics,
@@ -236,18 +242,7 @@ def request_limits(settings: Settings) -> RequestLimits:
 
 def transport_limits(settings: Settings) -> TransportLimits:
     """Returns the limits of messages and connections."""
-    limits = settings.limits
-    return TransportLimits(
-        message_bytes=limits.message_kib << 10,
-        metadata_bytes=limits.metadata_kib << 10,
-        streams=limits.streams_per_connection,
-        connections=limits.connections,
-        connections_per_address=limits.connections_per_address,
-        keepalive_s=limits.keepalive_seconds,
-        keepalive_timeout_s=limits.keepalive_timeout_seconds,
-        ping_s=limits.min_ping_interval_seconds,
-        idle_s=limits.idle_seconds,
-    )
+    return TransportLimits(settings.limits.connections)
 
 
 def message_memory_bytes(settings: Settings) -> int:
@@ -255,11 +250,10 @@ def message_memory_bytes(settings: Settings) -> int:
 
     Callers that are not identified have no share of the budget; each of their few calls may receive one message.
     """
-    limits = settings.limits
-    calls = limits.concurrent_calls + ANONYMOUS_CALLS
-    received = ANONYMOUS_CALLS * (limits.message_kib << 10)
+    calls = settings.limits.concurrent_calls + ANONYMOUS_CALLS
+    received = ANONYMOUS_CALLS * MESSAGE_BYTES
     buffered = HTTP_BUFFERED_BYTES if settings.http.enabled else BUFFERED_BYTES
-    return (limits.message_memory_mib << 20) + received + calls * buffered
+    return MESSAGE_MEMORY_BYTES + received + calls * buffered
 
 
 def tls_options(settings: Settings) -> TlsOptions | None:

@@ -240,57 +240,11 @@ class LimitSettings(Section):
     slow_client_seconds: float = Field(
         default=30, gt=0, le=3600, description="Time a client may leave data unread before its call ends, seconds."
     )
-    event_buffer: int = Field(
-        default=64,
-        ge=2,
-        le=65_536,
-        description="Events of an answer that are buffered for a slow client. When the buffer is full, generation"
-        " pauses.",
-    )
-    message_kib: int = Field(
-        default=1024, ge=512, le=65_536, description="Largest request message, KiB. Documents are sent in pieces."
-    )
-    message_memory_mib: int = Field(
-        default=32,
-        ge=4,
-        le=65_536,
-        description="Memory for messages that are being received and for answers that clients have not read, MiB. "
-        "One caller gets at most as much as is free.",
-    )
-    metadata_kib: int = Field(default=16, ge=4, le=1024, description="Largest metadata of a call, KiB.")
-    streams_per_connection: int = Field(
-        default=384, ge=1, description="Concurrent calls on one connection; the client queues further calls."
-    )
     connections: int = Field(
         default=1024,
         ge=1,
         description="Open connections from other hosts. Half of them may be without an authenticated call; the oldest "
         "of these are closed.",
-    )
-    connections_per_address: int = Field(
-        default=256,
-        ge=1,
-        description="Open connections from one address, or one /64 of IPv6. The oldest ones without an authenticated "
-        "call are closed first, then the newest.",
-    )
-    keepalive_seconds: float = Field(
-        default=60,
-        ge=1,
-        description="Idle time of a connection after which the server sends a keepalive ping, seconds.",
-    )
-    keepalive_timeout_seconds: float = Field(
-        default=20,
-        ge=1,
-        description="Time to wait for the reply to a keepalive ping before the connection is closed, seconds.",
-    )
-    min_ping_interval_seconds: float = Field(
-        default=10,
-        ge=0,
-        description="Minimum interval between keepalive pings of a client, seconds. Clients that ping more often "
-        "are disconnected.",
-    )
-    idle_seconds: float = Field(
-        default=900, ge=1, description="Time without calls after which a connection is closed, seconds."
     )
     drain_seconds: float = Field(
         default=10,
@@ -322,11 +276,6 @@ class HttpSettings(Section):
         default=[],
         description="Host names by which clients reach the box without TLS, as a request names it in `Host`. Addresses"
         " and `localhost` are always accepted; any other name could be that of a site that attacks the box.",
-    )
-    open_webui_sources: bool = Field(
-        default=False,
-        description="Send the cited documents with their quotes in the form that Open WebUI shows, too, in streamed"
-        " chat completions. The field `edge_rag.sources` of a request goes before.",
     )
     console: bool = Field(default=True, description="Serve the console, a page for browsers, at `/`.")
     trusted_proxies: list[str] = Field(

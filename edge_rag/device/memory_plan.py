@@ -200,7 +200,7 @@ def _configured_pages(kv_bytes: int, generator: GeneratorNeeds, slots: int) -> i
 def _nothing_fits(bounds: MemoryBounds, uses: Sequence[MemoryItem], sizes: BatchSizes) -> ConfigurationError:
     needed = sum(item.bytes for item in uses)
     advice = (
-        "give the device or the cgroup more memory, end other programs, lower limits.message_memory_mib and "
+        "give the device or the cgroup more memory, end other programs, lower "
         "limits.concurrent_calls, or choose a smaller generator"
     )
     if bounds.kv_bytes is not None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from edge_rag.core.answer import (
     AnswerEvent,
@@ -49,6 +49,9 @@ from edge_rag.pipeline.yield_to_queries import IngestYield
 from edge_rag.reranker.nearest import nearest_passages
 from edge_rag.telemetry.tracing import UNTRACED, AttributeValue, CallTrace, times
 
+EVENT_BUFFER: Final = 64
+"""Unread events of an answer at which its generation is paused."""
+
 In = TypeVar("In")
 Out = TypeVar("Out")
 
@@ -66,7 +69,7 @@ class StageLimits:
     reranker_queue: int
     reranker_batch: int
     candidates: int
-    event_buffer: int
+    event_buffer: int = EVENT_BUFFER
 
 
 @dataclass(slots=True)

@@ -142,6 +142,9 @@ class AnonymousSlot:
         self.on_release(self)
 
 
+MESSAGE_MEMORY_BYTES: Final = 32 << 20
+"""Memory for messages that are being received and for answers that clients have not read."""
+
 _MESSAGE_RETRY_S: Final = 1.0
 """When a caller whose message found no memory may try again, seconds."""
 

@@ -328,7 +328,7 @@ class IngestRequest(_message.Message):
     CONTENT_FIELD_NUMBER: _builtins.int
     content: _builtins.bytes
     """The next bytes of the document whose header was sent last. A message has at most 1 MiB in all
-    (`limits.message_kib`); 256 KiB is a good size.
+    (1 MiB); 256 KiB is a good size.
     """
     @_builtins.property
     def header(self) -> Global___IngestRequest.Header:

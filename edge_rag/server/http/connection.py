@@ -63,7 +63,7 @@ class RequestParser(h11.Connection):
 
     def _check_head(self, request: h11.Request, head: bytes) -> None:
         if len(head) > self._head_bytes:
-            self._refuse(f"the head has more than {self._head_bytes:,} bytes (limits.metadata_kib)")
+            self._refuse(f"the head has more than {self._head_bytes:,} bytes")
         if not head.count(b"\n") == head.count(b"\r") == head.count(b"\r\n"):
             self._refuse("a line of the head does not end with CR LF")
         if b"\n " in head or b"\n\t" in head:

@@ -92,7 +92,6 @@ class HttpLimits:
         body_bytes: Largest body of a request.
         slow_client_s: How long a client may leave a response unread, seconds.
         hosts: Names in the header ``Host`` that are the box's besides addresses and ``localhost``, lower case.
-        open_webui_sources: Whether streams have the events of sources, where a request does not say otherwise.
         proxies: Proxies that name the user of a request.
     """
 
@@ -100,7 +99,6 @@ class HttpLimits:
     body_bytes: int
     slow_client_s: float
     hosts: frozenset[str]
-    open_webui_sources: bool = False
     proxies: TrustedProxies = NO_PROXIES
 
 
@@ -153,11 +151,6 @@ class Exchange:
         return connection
 
     @property
-    def open_webui_sources(self) -> bool:
-        """Whether a stream has the events of sources, where the request does not say otherwise."""
-        return self._limits.open_webui_sources
-
-    @property
     def base_url(self) -> str:
         """Where the client reached the server, for example ``http://127.0.0.1:7480``."""
         return f"{self._scope['scheme']}://{self.headers.get('host', '')}"
@@ -195,7 +188,7 @@ class Exchange:
             InvalidRequest: The headers are too large.
         """
         if sum(len(name) + len(value) for name, value in self.headers.raw) > self._limits.head_bytes:
-            raise InvalidRequest("headers", f"have more than {self._limits.head_bytes:,} bytes (limits.metadata_kib)")
+            raise InvalidRequest("headers", f"have more than {self._limits.head_bytes:,} bytes")
         host = self.headers.get("host", "")
         tls = self._scope["scheme"] == "https"
         if not (_HOST.fullmatch(host) if tls else is_own_host(host, self._limits.hosts)):
@@ -484,4 +477,4 @@ def _error_line(error: Mapping[str, Any]) -> bytes:
 
 
 def _too_large(most: int) -> InvalidRequest:
-    return InvalidRequest("body", f"has more than {most:,} bytes (limits.message_kib)")
+    return InvalidRequest("body", f"has more than {most:,} bytes")

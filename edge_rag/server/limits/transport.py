@@ -8,6 +8,12 @@ from typing import Final
 
 import structlog
 
+MESSAGE_BYTES: Final = 1 << 20
+"""Largest message of a request; documents are sent in pieces."""
+
+METADATA_BYTES: Final = 16 << 10
+"""Largest metadata of a call, or head of an HTTP request."""
+
 _HANDSHAKE_MS: Final = 10_000
 """Timeout of a connection's TLS and HTTP/2 handshake, milliseconds; gRPC's default is two minutes."""
 
@@ -44,6 +50,9 @@ class TransportLimits:
     """Limits of messages and connections. gRPC enforces all but the numbers of connections.
 
     Attributes:
+        connections: Open connections from other hosts.
+        message_bytes: Largest message of a request.
+        metadata_bytes: Largest metadata of a call.
         streams: Concurrent calls of one connection; clients queue further ones (HTTP/2).
         connections_per_address: Concurrent connections from one network: an IPv4 address or the /64 of an IPv6 address.
         keepalive_s: Idle time after which the server pings a connection, seconds.
@@ -52,15 +61,15 @@ class TransportLimits:
         idle_s: Time after which a connection without calls is closed, seconds.
     """
 
-    message_bytes: int
-    metadata_bytes: int
-    streams: int
     connections: int
-    connections_per_address: int
-    keepalive_s: float
-    keepalive_timeout_s: float
-    ping_s: float
-    idle_s: float
+    message_bytes: int = MESSAGE_BYTES
+    metadata_bytes: int = METADATA_BYTES
+    streams: int = 384
+    connections_per_address: int = 256  # thirty browsers behind one address have six each
+    keepalive_s: float = 60.0
+    keepalive_timeout_s: float = 20.0
+    ping_s: float = 10.0
+    idle_s: float = 900.0
 
     @property
     def accepted_connections(self) -> int:

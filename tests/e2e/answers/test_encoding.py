@@ -28,7 +28,7 @@ QUESTION = "How often must the pump bearings be greased?"
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     folder = tmp_path_factory.mktemp("daemon")
-    config = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n[limits]\nmessage_kib = 4096\n'
+    config = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n'
     with start_daemon(folder / "data", folder / "log", config) as running:
         yield running
 

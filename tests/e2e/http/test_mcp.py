@@ -19,7 +19,7 @@ import pytest
 from edge_rag.client import AnswerMode, AskOptions, AuditEntry, AuditEventKind, Client, TextDelta, Unrecognized
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, sample_documents, start_daemon
 
-CONFIG = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n[generator]\nmax_slots = 1\n[limits]\nmessage_kib = 512\n'
+CONFIG = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n[generator]\nmax_slots = 1\n'
 QUESTION = "How often must the pump bearings be greased?"
 FOLLOW_UP = "How many grams of grease do they take?"
 MISSPELLED = "how offten to grese the bearngs of the pmp"
@@ -292,7 +292,7 @@ def test_the_door_is_that_of_all_routes(daemon: RunningDaemon) -> None:
     for headers in ({"origin": "http://evil.example"}, {"host": "evil.example"}):
         assert post(daemon, body, headers)[0] == 403
     assert post(daemon, body, {"content-type": "text/plain"})[0] == 400
-    assert post(daemon, b" " * (513 << 10))[0] == 400
+    assert post(daemon, b" " * (1025 << 10))[0] == 400
     assert post(daemon, {"jsonrpc": "2.0", "method": "notifications/initialized"}) == (202, None)
     assert post(daemon, {"jsonrpc": "2.0", "id": 7, "result": {}}) == (202, None)
     with pytest.raises(urllib.error.HTTPError, match="405"):

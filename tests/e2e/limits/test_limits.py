@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, rag_pb2, rag_pb2_grpc
 from edge_rag.cli.main import main
 from edge_rag.client import AskOptions, Busy, Client, RetryPolicy, SearchOptions
+from edge_rag.server.limits.transport import TransportLimits
 from scripts.bench.load.raw_connection import ASK, RawConnection
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon, status_of
 
@@ -29,15 +30,12 @@ ATTACKER = "127.0.0.66"
 HASTY = "127.0.0.67"
 """Cancels too many calls."""
 
-MOST_CONNECTIONS = 24
-LIMITS = f"""
+MOST_OF_AN_ADDRESS = TransportLimits(connections=0).connections_per_address
+LIMITS = """
 [limits]
 concurrent_calls = 8
-metadata_kib = 8
-message_kib = 1024
-connections_per_address = {MOST_CONNECTIONS}
+connections = 4096
 slow_client_seconds = 6
-event_buffer = 16
 request_seconds = 60
 """
 
@@ -185,7 +183,7 @@ def test_too_large_messages_and_metadata_are_refused_and_the_connection_goes_on(
         stub = rag_pb2_grpc.RagStub(channel)
         for request, metadata in (
             (rag_pb2.AskRequest(question="x" * (1 << 20)), ()),
-            (rag_pb2.AskRequest(question=QUESTION), (("note", "x" * 9000),)),
+            (rag_pb2.AskRequest(question=QUESTION), (("note", "x" * 17_000),)),
         ):
             with pytest.raises(grpc.RpcError) as refused:
                 list(stub.Ask(request, timeout=60, metadata=metadata))
@@ -244,10 +242,10 @@ def test_one_address_gets_so_many_connections_and_the_oldest_stay(limited: Runni
         def connect(count: int, source: str) -> list[RawConnection]:
             return [opened.enter_context(RawConnection(limited.address, source=source)) for _ in range(count)]
 
-        oldest = connect(MOST_CONNECTIONS, "127.0.0.9")
+        oldest = connect(MOST_OF_AN_ADDRESS, "127.0.0.9")
         assert all(map(answered, oldest))
         # The daemon looks at all of its connections at once: whoever saw one too many here has seen the oldest there.
-        elsewhere = connect(MOST_CONNECTIONS + 1, "127.0.0.10")
+        elsewhere = connect(MOST_OF_AN_ADDRESS + 1, "127.0.0.10")
         until = time.monotonic() + 30
         while all(map(answered, elsewhere)):
             assert time.monotonic() < until, "no connection was closed"

@@ -72,7 +72,7 @@ def test_where_nothing_fits_the_error_has_every_number_and_what_to_change() -> N
     assert str(refused.value) == (
         "memory: 500 MiB can be had, at least 601 are needed: process 150, reranker 8, generator's weights 350, "
         "generator's steps 6, KV pages 25, reserve 63; give the device or the cgroup more memory, end other programs, "
-        "lower limits.message_memory_mib and limits.concurrent_calls, or choose a smaller generator"
+        "lower limits.concurrent_calls, or choose a smaller generator"
     )
 
 

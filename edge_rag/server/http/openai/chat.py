@@ -133,9 +133,7 @@ def parse_chat(body: Mapping[str, Any], caller: Caller) -> ChatRequest:
         question = "messages", last_question(messages, "messages", _TEXT_TYPES)
         query = parse_query(body, question, model, wanted, caller)
     sources = typed(typed(body, EXTENSION, dict) or {}, "sources", bool, EXTENSION)
-    return ChatRequest(
-        model, query, stream, _include_usage(body, stream), caller.sources if sources is None else sources
-    )
+    return ChatRequest(model, query, stream, _include_usage(body, stream), bool(sources))
 
 
 def _with_calls(messages: object) -> object:

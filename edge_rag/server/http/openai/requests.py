@@ -59,7 +59,6 @@ class Caller:
         deadline: ``time.monotonic()`` seconds.
         limits: Bounds and defaults of requests.
         language_model: Name of the model that continues conversations without documents; None without one.
-        sources: Whether streams have the events of sources, where a request does not say otherwise.
     """
 
     request_id: RequestId
@@ -67,7 +66,6 @@ class Caller:
     deadline: float
     limits: RequestLimits
     language_model: str | None = None
-    sources: bool = False
 
 
 def check_supported(
@@ -363,5 +361,4 @@ def _priority(extension: Mapping[str, Any], caller: Caller) -> Priority:
 
 
 def caller_of(call: Call, exchange: Exchange) -> Caller:
-    model, sources = language_model(call), exchange.open_webui_sources
-    return Caller(call.request_id, call.identity, call.deadline, exchange.requests, model, sources)
+    return Caller(call.request_id, call.identity, call.deadline, exchange.requests, language_model(call))
