@@ -34,9 +34,7 @@ from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile, ProfileChoice
 from edge_rag.errors import ConfigurationError, InvalidRequest
-from edge_rag.generator.cite_stream import CheckThread
 from edge_rag.generator.constraints.format_check import FormatChecker
-from edge_rag.generator.generator import Entailment
 from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.index.local import IndexLimits
 from edge_rag.ingest.embedding import BATCH_TEXTS
@@ -79,7 +77,7 @@ class App:
     Attributes:
         offloading: Generator over local and remote ones; None without remotes.
         remote_encoders: Embedder and reranker that use peers; empty without such peers.
-        encoders: Models in the roles of embedder and reranker, and entailment if there is one.
+        encoders: Models in the roles of embedder and reranker.
         sources: Returns where the token vectors of reranked passages came from; None with a cross-encoder.
         memory_monitor: Sheds memory under pressure; None where that is turned off.
     """
@@ -97,7 +95,6 @@ class App:
     ingest_yield: IngestYield
     ingest: Ingest
     encoders: tuple[ModelInUse, ...]
-    checks: CheckThread
     sources: Callable[[], PassageSources] | None
     profile: DeviceProfile
     choice: ProfileChoice
@@ -185,7 +182,6 @@ class App:
         if self.offloading is not None:
             self.offloading.close()
         self.generator.close()
-        self.checks.close()
         self.generators.close()
         self.directory.close()
 
@@ -222,10 +218,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         opener = EncoderOpener(settings.data_directory / COMPILED_FOLDER, on_progress, facts)
         encoders = Encoders.open(opener, profile, folders, plan.sizes.cache_bytes)
         embedder, reranker = encoders.embedder, encoders.reranker
-        checks = CheckThread()
-        built.callback(checks.close)
-        entailment = None if encoders.entailment is None else Entailment(encoders.entailment, checks)
-        generators = GeneratorFactory(settings, store, profile, planner, observer, entailment)
+        generators = GeneratorFactory(settings, store, profile, planner, observer)
         if folders.generator is None:
             generator_model = generators.make_without_model()
         else:
@@ -344,7 +337,6 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         ingest_yield=ingest_yield,
         ingest=ingest,
         encoders=encoders.models,
-        checks=checks,
         sources=None if encoders.max_sim is None else encoders.max_sim.sources,
         profile=profile,
         choice=choice,

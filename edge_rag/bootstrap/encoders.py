@@ -1,4 +1,4 @@
-"""Opens embedder and cross-encoder on the providers that the device profile names, and the entailment model."""
+"""Opens embedder and cross-encoder on the providers that the device profile names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import structlog
 
 from edge_rag.bootstrap.startup_log import log_placement
 from edge_rag.core.monitoring.status import ModelInUse
-from edge_rag.core.placement import ModelStage, Placement, Precision, Provider
+from edge_rag.core.placement import ModelStage, Precision, Provider
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.placing import device_name, place
 from edge_rag.device.profile import DeviceProfile, ProviderChoice
@@ -22,7 +22,6 @@ from edge_rag.reranker import cross_encoder, max_sim
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
-from edge_rag.runtime.encoder.entailment import EntailmentModel
 from edge_rag.runtime.encoder.gpu.encoders import (
     EngineBuildStarted,
     EngineIdentity,
@@ -49,9 +48,7 @@ class Encoders:
     Attributes:
         reranker: The reranker: a cross-encoder, or MaxSim over the embedder's token vectors.
         reranker_name: Name of its scores; differs where the same pair could get another score.
-        models: Models in the roles of embedder, reranker and, if there is one, entailment.
         keep_memory: Sets whether encoders keep the memory of intermediate results between runs; they do at first.
-        entailment: The entailment model; None without one.
         max_sim: The reranker if it compares token vectors of passages, which can be kept; None for a cross-encoder.
     """
 
@@ -63,35 +60,15 @@ class Encoders:
     reranker_device: str
     keep_memory: Callable[[bool], None]
     max_sim: MaxSimReranker | None
-    entailment: EntailmentModel | None = None
 
     @classmethod
     def open(cls, opener: EncoderOpener, profile: DeviceProfile, folders: RoleFolders, cache_bytes: int) -> Encoders:
-        """Opens the models where the profile places them, and the entailment model on processor cores.
+        """Opens the models where the profile places them.
 
         Args:
             folders: Folders of the models; without a cross-encoder the embedder reranks.
             cache_bytes: Most memory for token vectors of reranked passages.
         """
-        ranking = cls._open_ranking(opener, profile, folders, cache_bytes)
-        if folders.entailment is None:
-            return ranking
-        judge = EntailmentModel.open(folders.entailment)
-        used = Provider.CPU
-        placement = Placement(ModelStage.ENTAILMENT, used, used, "it has no form for others", Precision.MODEL)
-        model = ModelInUse(folders.entailment.name, "entailment of sentences", placement)
-        log_placement(model)
-
-        def keep_memory(keep: bool) -> None:
-            ranking.keep_memory(keep)
-            judge.keep_memory(keep)
-
-        return replace(ranking, models=(*ranking.models, model), keep_memory=keep_memory, entailment=judge)
-
-    @classmethod
-    def _open_ranking(
-        cls, opener: EncoderOpener, profile: DeviceProfile, folders: RoleFolders, cache_bytes: int
-    ) -> Encoders:
         stages = profile.stages
         embedder, placement = place(ModelStage.EMBEDDER, stages[ModelStage.EMBEDDER], opener.embedder(folders.embedder))
         embedder_model = ModelInUse(folders.embedder.name, f"{embedder.dimension} dimensions", placement)

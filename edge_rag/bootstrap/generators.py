@@ -30,7 +30,7 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits, StepSize, limits_
 from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
 from edge_rag.generator.constraints.grammar import GrammarBudget, GrammarCompiler
-from edge_rag.generator.generator import AnswerGenerator, CiteSettings, Entailment
+from edge_rag.generator.generator import AnswerGenerator, CiteSettings
 from edge_rag.generator.messages import Message, message
 from edge_rag.generator.model_swap import InstalledGenerator
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity, PopularityFile
@@ -95,12 +95,7 @@ class KvDisk:
 
 
 class GeneratorFactory:
-    """Makes generators from model folders.
-
-    Args:
-        entailment: Judges the sentences of mode cite together with the rules; None for the rules alone. Closed by its
-            owner after the generators.
-    """
+    """Makes generators from model folders."""
 
     def __init__(
         self,
@@ -109,10 +104,8 @@ class GeneratorFactory:
         profile: DeviceProfile,
         memory: MemoryPlanner,
         observer: EngineObserver,
-        entailment: Entailment | None = None,
     ) -> None:
         self._settings = settings.generator
-        self._entailment = entailment
         self._pause_s = settings.limits.slow_client_seconds
         self.store = store
         self._observer = observer
@@ -246,7 +239,7 @@ class GeneratorFactory:
             ),
             prompt,
             _quote_settings(settings),
-            CiteSettings(Stemmer, settings.unsupported, self._entailment),
+            CiteSettings(Stemmer, settings.unsupported),
             PromptEncoder(
                 tokenizer,
                 prompt,

@@ -87,7 +87,6 @@ class MemoryPlanner:
             _messages(settings),
             *_pages(settings),
             *_npu(profile, folders),
-            *_entailment(folders.entailment),
         )
         self._reranker = _reranker(folders, settings.retriever.candidates)
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
@@ -213,12 +212,6 @@ def _npu(profile: DeviceProfile, folders: RoleFolders) -> Iterator[MemoryItem]:
             graphs, took = graphs + lengths, took + int(lengths * weights * _NPU_GRAPH_FACTOR)
     if graphs:
         yield MemoryItem("npu", _NPU_BYTES + took, f"{graphs} graphs of fixed lengths")
-
-
-def _entailment(folder: Path | None) -> Iterator[MemoryItem]:
-    if folder is not None:
-        runs = _RUN_TOKENS * _ENCODER_ROWS * _UNKNOWN_WIDTH * _FLOAT
-        yield MemoryItem("entailment", _weights(folder) + runs, f"runs of {_RUN_TOKENS} tokens")
 
 
 def _is_fixed(profile: DeviceProfile, stage: ModelStage) -> bool:

@@ -25,7 +25,7 @@ from edge_rag.config.settings import Settings, load_settings
 from edge_rag.core.placement import ModelStage
 from edge_rag.device.probe import probe
 from edge_rag.device.profile import ProviderChoice
-from edge_rag.errors import ConfigurationError, EdgeRagError
+from edge_rag.errors import EdgeRagError
 from edge_rag.model_store.store import fill_roles, store_of
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, verify_model_folder
 from edge_rag.runtime.session.sessions import configure_thread_pool, provider_devices
@@ -110,8 +110,6 @@ def _opened(
     """Opens a stage; returns a function that runs it once."""
     folders = fill_roles(settings, store_of(settings))
     match stage:
-        case ModelStage.ENTAILMENT:
-            raise ConfigurationError("the entailment model runs on processor cores only; there is nothing to try")
         case ModelStage.EMBEDDER:
             embedder = encoders.embedder(folders.embedder)(choice)
             return lambda: embedder.embed(["one sentence"])

@@ -54,12 +54,6 @@ class ModelSettings(Section):
         description="Language model, added with `models add`. Empty: the model selected by `models use`, else none; "
         "answers are quoted then, and the modes cite and free are refused.",
     )
-    entailment: str = Field(
-        default="",
-        description="Entailment model, installed or added. In mode cite it judges whether a passage contradicts a "
-        "sentence of the answer, or says the same in other words. Empty: the model selected by `models use`, else "
-        "none; rules about words, numbers and names decide alone.",
-    )
     trusted_keys: list[DirectoryPath] = Field(
         default=[],
         description="Public keys, PEM files. If any is set, `models add` accepts only models signed by one of them.",

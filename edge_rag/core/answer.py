@@ -91,12 +91,11 @@ class Citation:
 class UnsupportedReason(Enum):
     """Why a part of an answer is not cited.
 
-    NO_SOURCE: no passage says so. CONTRADICTED: a passage seems to say so, and the entailment model judges that it says
-        the opposite. OTHER_NUMBER: a passage says the same with another number, which ``Finished.conflicts`` names.
+    NO_SOURCE: no passage says so. OTHER_NUMBER: a passage says the same with another number, which
+        ``Finished.conflicts`` names.
     """
 
     NO_SOURCE = "no_source"
-    CONTRADICTED = "contradicted"
     OTHER_NUMBER = "other_number"
 
 

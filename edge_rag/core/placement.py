@@ -24,7 +24,6 @@ class ModelStage(Enum):
     EMBEDDER = "embedder"
     RERANKER = "reranker"
     GENERATOR = "generator"
-    ENTAILMENT = "entailment"
 
 
 class Precision(Enum):

@@ -18,9 +18,8 @@ from edge_rag.engine.ports import TokenSink
 from edge_rag.engine.request import TokenRequest
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.citations.attribution import Attributor, Stemmer
-from edge_rag.generator.citations.judge import BoundedJudge, EntailmentJudge, PairClassifier
 from edge_rag.generator.citations.trace import TraceReader
-from edge_rag.generator.cite_stream import CheckedText, CheckThread, CiteStream
+from edge_rag.generator.cite_stream import CheckedText, CiteStream
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.continuation import Continuation
 from edge_rag.generator.prompt.template import Prompt, PromptEncoder, PromptSettings
@@ -40,28 +39,11 @@ from edge_rag.generator.trace_streams import TraceChunkStream, TraceStream, Trac
 
 
 @dataclass(frozen=True, slots=True)
-class Entailment:
-    """An entailment model, which judges sentences together with the rules.
-
-    Attributes:
-        thread: Where it runs, for all answers; its owner closes it after the engines.
-    """
-
-    classifier: PairClassifier
-    thread: CheckThread
-
-
-@dataclass(frozen=True, slots=True)
 class CiteSettings:
-    """How the text of CITE mode is checked.
-
-    Attributes:
-        entailment: An entailment model; None if the rules decide alone.
-    """
+    """How the text of CITE mode is checked."""
 
     make_stemmer: Callable[[], Stemmer]
     unsupported: UnsupportedText = UnsupportedText.MARK
-    entailment: Entailment | None = None
 
 
 class AnswerGenerator(QuoteGenerator):
@@ -209,11 +191,7 @@ class AnswerGenerator(QuoteGenerator):
 
     def _cited(self, request: GenerationRequest, prompt: Prompt, listener: Listener, not_found: str) -> CiteStream:
         """Returns the sink of a checked answer."""
-        entailment, offered, stemmer = self._cite.entailment, request.passages, self._cite.make_stemmer()
-        judge, thread = None, None
-        if entailment is not None:
-            judge = BoundedJudge(EntailmentJudge(entailment.classifier), request.deadline, clock=self._clock)
-            thread = entailment.thread
+        offered, stemmer = request.passages, self._cite.make_stemmer()
         wider = None
         if len(offered) > len(prompt.passages) or any(ranked.passage.context for ranked in offered):
             wider = partial(Attributor, offered, stemmer, request.question, headings=True)
@@ -222,11 +200,10 @@ class AnswerGenerator(QuoteGenerator):
             prompt.numbering,
             Attributor(prompt.passages, stemmer, request.question),
             self._cite.unsupported,
-            judge,
             wider,
         )
         detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
-        return CiteStream(listener, self._clock, detokenizer, stops, checked, not_found, thread)
+        return CiteStream(listener, self._clock, detokenizer, stops, checked, not_found)
 
     def _may_hold_an_answer(self, request: GenerationRequest) -> bool:
         if request.mode is AnswerMode.FREE:

@@ -54,16 +54,13 @@ class QuoteSettings:
 
 @dataclass(frozen=True, slots=True)
 class AnswerHandle:
-    """A request that was admitted; ``_sink`` may still work when the engine is done with it."""
+    """A request that was admitted."""
 
     _engine: Engine
     _sequence: SequenceId
-    _sink: AnswerSink | None = None
 
     def cancel(self, error: EdgeRagError | None = None) -> None:
         self._engine.cancel(self._sequence, error)
-        if self._sink is not None:
-            self._sink.cancel(error)
 
     def pause(self) -> None:
         """Suspends generation until ``resume``."""
@@ -109,7 +106,7 @@ class QuoteGenerator:
         except EdgeRagError as error:
             self.engine.record_refusal(_nothing_to_generate(request, FinishReason.NOT_FOUND), error)
             raise
-        return AnswerHandle(self.engine, self.engine.submit(tokens, sink), sink)
+        return AnswerHandle(self.engine, self.engine.submit(tokens, sink))
 
     def complete(self, request: CompletionRequest, listener: Listener) -> AnswerHandle:
         """Admits a conversation that the language model continues; its preparation is on the caller's thread.

@@ -142,9 +142,6 @@ class AnswerSink:
     def fail(self, error: EdgeRagError) -> None:
         self._emitter.fail(error)
 
-    def cancel(self, error: EdgeRagError | None) -> None:
-        """Ends what the sink still has to do itself once the engine is done; most have nothing. Any thread."""
-
 
 class TextStream(AnswerSink):
     """Text that the model writes: detokenized, cut at stop strings, and turned into parts of the answer."""

@@ -82,14 +82,14 @@ class EncoderShape(_Strict):
 
 
 class EncoderEntry(_Strict):
-    """A recommended embedder, cross-encoder or entailment model.
+    """A recommended embedder or cross-encoder.
 
     ``source`` is what ``models add`` gets, or the name of a model that comes along. ``figure`` is what was published or
     measured of its retrieval; ``checked`` states what has been run.
     """
 
     name: str
-    role: Literal["embedder", "reranker", "entailment"]
+    role: Literal["embedder", "reranker"]
     family: str
     source: Annotated[str, Field(pattern=r"^(hf:[^/\s]+/[^/\s:]+|[a-z0-9.-]+)$")]
     licence: str
@@ -118,7 +118,7 @@ class Catalog:
 
     Attributes:
         generators: Language models, in the order in which they are proposed.
-        encoders: Embedders, cross-encoders, then entailment models, each in the order in which they are proposed.
+        encoders: Embedders, then cross-encoders, each in the order in which they are proposed.
     """
 
     generators: tuple[CatalogEntry, ...]

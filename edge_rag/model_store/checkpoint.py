@@ -11,7 +11,7 @@ from pathlib import Path
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.directory import matching
 from edge_rag.runtime.checkpoint.safetensors import INDEX_FILE, LARGEST_HEADER, SHARD, read_header
-from edge_rag.runtime.model_folder.manifest import ENTAILMENT_LABELS, ModelRole
+from edge_rag.runtime.model_folder.manifest import ModelRole
 from edge_rag.runtime.model_folder.strict_json import parse_object
 
 _COPIED = (
@@ -118,15 +118,7 @@ def check_checkpoint(folder: Path) -> Checkpoint:
     if not (folder / "tokenizer.json").exists():
         raise ModelNotAdded(f"{folder.name}: there is no tokenizer.json, which the daemon's tokenizer is made from")
     role, family = ARCHITECTURES[architecture]
-    if role is ModelRole.RERANKER and _tells_entailment(config):
-        role = ModelRole.ENTAILMENT
     return Checkpoint(role, architecture, family, licence_of(folder))
-
-
-def _tells_entailment(config: Mapping[str, object]) -> bool:
-    """Whether a classifier of pairs has the labels of an entailment model, in any order."""
-    labels = config.get("id2label")
-    return isinstance(labels, dict) and {str(label).lower() for label in labels.values()} == {*ENTAILMENT_LABELS}
 
 
 def licence_of(folder: Path) -> str:

@@ -34,6 +34,9 @@ REMOVED_GENERATORS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Generators that came along with an earlier release, with what to do. A box that still names one starts without."""
 
+DROPPED_ROLES: Final = frozenset({"entailment"})
+"""Roles of earlier versions; a model chosen for one is ignored."""
+
 
 def read_choices(store: Path) -> Mapping[ModelRole, str]:
     """Reads the chosen model of each role; empty without choices.
@@ -55,7 +58,8 @@ def read_choices(store: Path) -> Mapping[ModelRole, str]:
         digest = {"sha256": _digest(roles)} if document["format"] == _FORMAT else {}
         if document != {"format": document["format"], "roles": roles, **digest}:
             raise ValueError("it was altered")
-        return MappingProxyType({ModelRole(role): check_name(name) for role, name in roles.items()})
+        kept = {role: name for role, name in roles.items() if role not in DROPPED_ROLES}
+        return MappingProxyType({ModelRole(role): check_name(name) for role, name in kept.items()})
     except FileNotFoundError:
         return MappingProxyType({})
     except (OSError, ValueError, KeyError, TypeError, ModelNotAdded) as error:
@@ -253,13 +257,11 @@ class RoleFolders:
     Attributes:
         reranker: Folder of a cross-encoder; None if the embedder's token vectors are used for reranking.
         generator: Folder of the language model; None if there is none, and answers are quoted only.
-        entailment: Folder of the entailment model; None if rules decide alone what is cited.
     """
 
     embedder: Path
     reranker: Path | None
     generator: Path | None
-    entailment: Path | None = None
 
 
 def store_of(settings: Settings) -> ModelStore:
@@ -300,12 +302,10 @@ def fill_roles(settings: Settings, store: ModelStore) -> RoleFolders:
     """Returns the folder of each role's model; the folders are checked when they are opened."""
     reranker = model_of(settings, store, ModelRole.RERANKER)
     generator = model_of(settings, store, ModelRole.GENERATOR)
-    entailment = model_of(settings, store, ModelRole.ENTAILMENT)
     return RoleFolders(
         embedder=store.find(model_of(settings, store, ModelRole.EMBEDDER) or settings.models.embedder),
         reranker=None if reranker is None else store.find(reranker),
         generator=None if generator is None else store.find(generator),
-        entailment=None if entailment is None else store.find(entailment),
     )
 
 

@@ -31,19 +31,17 @@ def make_folder(
     licence: str,
     source: str,
     made_by: str,
-    role: ModelRole = ModelRole.RERANKER,
-    max_tokens: int = LONGEST,
 ) -> None:
-    """Writes the folder; what was in its files is replaced. One of the role ``entailment`` names its labels.
+    """Writes the folder; what was in its files is replaced.
 
     Raises:
         SystemExit: A reranker has more than one label.
     """
     config = json.loads((checkpoint / "config.json").read_text())
-    shape = BertShape.of(config, max_tokens)
+    shape = BertShape.of(config, LONGEST)
     weights = {key.removeprefix("bert."): tensor for key, tensor in load_file(checkpoint / "model.safetensors").items()}
     labels = len(weights["classifier.bias"])
-    if role is ModelRole.RERANKER and labels != 1:
+    if labels != 1:
         raise SystemExit(f"{checkpoint}: has {labels} labels, one is wanted")
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
     tokenizer.no_truncation()
@@ -51,12 +49,10 @@ def make_folder(
     output.mkdir(parents=True, exist_ok=True)
     onnx.save(build_cross_encoder(weights, shape, precision), output / "model.onnx")
     tokenizer.save(str(output / "tokenizer.json"), pretty=False)
-    if role is ModelRole.ENTAILMENT:
-        (output / "config.json").write_text(json.dumps({"id2label": config["id2label"]}, indent=2) + "\n")
     write_manifest(
         output,
         name=name,
-        role=role,
+        role=ModelRole.RERANKER,
         licence=licence,
         source=source,
         made_by=made_by,

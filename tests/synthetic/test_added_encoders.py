@@ -15,7 +15,6 @@ from click.testing import CliRunner
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.main import main
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
-from edge_rag.runtime.encoder.entailment import EntailmentModel
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 
@@ -75,21 +74,6 @@ def test_an_added_cross_encoder_scores_as_its_original_does(
     with np.load(checkpoints / f"{name}.npz") as original:
         scores = judge.score([(str(question), str(passage)) for question, passage in original["pairs"]])
         assert np.abs(scores - original["scores"]).max() < error * 3 * original["scores"].std()
-
-
-@pytest.mark.parametrize(
-    ("name", "columns", "precision", "error"),
-    [("entailment", (0, 1, 2), "int8", 0.1), ("entailment-last", (2, 1, 0), "fp32", 1e-5)],
-)
-def test_an_added_entailment_model_judges_as_its_original_does(
-    checkpoints: Path, tmp_path: Path, name: str, columns: tuple[int, ...], precision: str, error: float
-) -> None:
-    assert add(checkpoints / name, tmp_path, "--precision", precision)["role"] == "entailment"
-    model = EntailmentModel.open(tmp_path / "models" / name)
-    with np.load(checkpoints / f"{name}.npz") as original:
-        found = model.probabilities([(str(premise), str(claim)) for premise, claim in original["pairs"]])
-        odds = np.exp(original["scores"][:, columns])
-        np.testing.assert_allclose(found, odds / odds.sum(axis=1, keepdims=True), atol=error)
 
 
 @pytest.mark.parametrize("name", ["bert-mean", "xlm-mean", "modern-mean", "modern-cls"])

@@ -109,8 +109,6 @@ class _UnsupportedReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Uns
     """Sent by daemons of earlier versions."""
     UNSUPPORTED_REASON_NO_SOURCE: _UnsupportedReason.ValueType  # 1
     """No passage says so."""
-    UNSUPPORTED_REASON_CONTRADICTED: _UnsupportedReason.ValueType  # 2
-    """A passage seems to say so, and the server's entailment model judges that it says the opposite."""
     UNSUPPORTED_REASON_OTHER_NUMBER: _UnsupportedReason.ValueType  # 3
     """A passage says the same with another number, which Finished.conflicts names."""
 
@@ -121,8 +119,6 @@ UNSUPPORTED_REASON_UNSPECIFIED: UnsupportedReason.ValueType  # 0
 """Sent by daemons of earlier versions."""
 UNSUPPORTED_REASON_NO_SOURCE: UnsupportedReason.ValueType  # 1
 """No passage says so."""
-UNSUPPORTED_REASON_CONTRADICTED: UnsupportedReason.ValueType  # 2
-"""A passage seems to say so, and the server's entailment model judges that it says the opposite."""
 UNSUPPORTED_REASON_OTHER_NUMBER: UnsupportedReason.ValueType  # 3
 """A passage says the same with another number, which Finished.conflicts names."""
 Global___UnsupportedReason: _TypeAlias = UnsupportedReason  # noqa: Y015

@@ -43,12 +43,6 @@ CONFLICT_SHARE: Final = 0.8
 """Minimum share of each other's word weight that two sentences must contain which give different numbers for the same
 thing, where one of them supports the answer."""
 
-MIN_CANDIDATE_SHARE: Final = 0.25
-"""Minimum share of a sentence's word weight in one that lacks only words to support it."""
-
-MAX_CANDIDATES: Final = 4
-"""Most of those, best first."""
-
 SHORT_WORDS: Final = 6
 """Most words of a short answer. A name or a number is in many sentences, so that it is judged with the question."""
 
@@ -88,34 +82,16 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A sentence of a passage, or two consecutive ones, that lack only words to support another.
-
-    Attributes:
-        places: Where they are, in order.
-    """
-
-    places: tuple[Support, ...]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Finding:
     """What the passages say about a sentence.
 
     Attributes:
         support: The sentences that support it, in order; empty if none do.
-        premise: Their text; empty without support, and of a short answer, which claims nothing without its question.
-        candidates: What lacks only words to support it: it has its numbers, units, names and negations. The most
-            similar first, at most ``MAX_CANDIDATES``; none if it has support.
         conflict: Another number than the sentence's in a sentence that otherwise says the same; where the sentence has
             support, in another passage than that.
     """
 
-    claim: str
     support: tuple[Support, ...] = ()
-    premise: str = ""
-    candidates: tuple[Candidate, ...] = ()
     conflict: Conflict | None = None
 
 
@@ -152,7 +128,6 @@ class Attributor:
         self, passages: Sequence[RankedPassage], stemmer: Stemmer, question: str = "", headings: bool = False
     ) -> None:
         self._stemmer = stemmer
-        self._texts = [ranked.passage.text for ranked in passages]
         self._asked = self._stems(question)
         self._asked_numbers = claims_of(question).loose
         self._sources: list[_SourceSentence] = []
@@ -176,7 +151,7 @@ class Attributor:
         preferred = frozenset(marked)
         if self._is_short(sentence):
             return self._as_answer(claim, frozenset(weights), opener, preferred)
-        for fitting in self._fitting(claim, weights, opener, MIN_SHARE):
+        for fitting in self._fitting(claim, weights, opener):
             if fitting:
                 # Of equals ``max`` keeps the first.
                 _, best = max(fitting, key=lambda fit: (fit[1][0].place.passage in preferred, fit[0]))
@@ -191,46 +166,31 @@ class Attributor:
             marked: 0-based passages that its markers name; preferred among those that support it.
         """
         support = self.support(sentence, marked)
-        claim, weights, opener = claims_of(sentence), self._weights(self._stems(sentence)), self._opener(sentence)
-        conflict = self._conflict(sentence, claim, opener, support)
-        if self._is_short(sentence) or not weights:
-            return Finding(sentence, support, conflict=conflict)
-        if support:
-            return Finding(sentence, support, self._text(support), conflict=conflict)
-        near = [fit for fitting in self._fitting(claim, weights, opener, MIN_CANDIDATE_SHARE) for fit in fitting]
-        near.sort(key=lambda fit: -fit[0])
-        best = (tuple(part.place for part in parts) for _, parts in near[:MAX_CANDIDATES])
-        candidates = tuple(Candidate(places, self._text(places)) for places in best)
-        return Finding(sentence, candidates=candidates, conflict=conflict)
-
-    def _text(self, support: Sequence[Support]) -> str:
-        return " ".join(self._texts[place.passage][place.start : place.end] for place in support)
+        return Finding(support, self._conflict(sentence, support))
 
     def _is_short(self, sentence: str) -> bool:
         """Whether a sentence claims nothing without its question."""
         return bool(self._asked) and len(_WORD.findall(sentence)) <= SHORT_WORDS
 
     def _fitting(
-        self, claim: Claims, weights: Mapping[str, float], opener: frozenset[str], least: float
+        self, claim: Claims, weights: Mapping[str, float], opener: frozenset[str]
     ) -> Iterator[list[tuple[float, tuple[_SourceSentence, ...]]]]:
         for candidates in (((source,) for source in self._sources), self._adjacent_pairs()):
             yield [
                 (share, parts)
                 for parts in candidates
-                if (share := _share(parts, weights)) >= least
+                if (share := _share(parts, weights)) >= MIN_SHARE
                 and opener <= _stems_of(parts)
                 and claim.supported_by(_together(parts), parts[0].headings)
                 and not _may_mix(claim, parts)
             ]
 
-    def _conflict(
-        self, sentence: str, claim: Claims, opener: frozenset[str], support: Sequence[Support]
-    ) -> Conflict | None:
+    def _conflict(self, sentence: str, support: Sequence[Support]) -> Conflict | None:
         """Returns the other number of the sentence that is most like a sentence in all but that number."""
         claimed = measures_of(sentence)
         if not claimed:
             return None
-        stems = self._stems(sentence, _NO_NUMBERS)
+        claim, opener, stems = claims_of(sentence), self._opener(sentence), self._stems(sentence, _NO_NUMBERS)
         weights, short = self._weights(stems), self._is_short(sentence)
         opener = opener & stems - self._asked if short else opener & stems
         elsewhere = {place.passage for place in support}

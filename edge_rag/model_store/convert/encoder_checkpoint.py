@@ -13,7 +13,7 @@ from edge_rag.runtime.checkpoint.architectures import Settings, read_settings
 from edge_rag.runtime.encoder.bert_graph import MODERN_BERT, BertShape, Pooling
 from edge_rag.runtime.encoder.checkpoint_weights import EncoderWeights, bert_tensors, modern_bert_tensors
 from edge_rag.runtime.encoder.modern_bert_graph import ModernBertShape
-from edge_rag.runtime.model_folder.manifest import ENTAILMENT_LABELS, ModelRole, plain_relative_path
+from edge_rag.runtime.model_folder.manifest import ModelRole, plain_relative_path
 from edge_rag.runtime.model_folder.strict_json import parse_list
 
 _MAX_INPUT_TOKENS = 8192
@@ -61,10 +61,7 @@ def read_encoder(folder: Path, role: ModelRole) -> EncoderCheckpoint:
     """
     config = read_config(folder / "config.json")
     if role is ModelRole.RERANKER and len(_labels(config)) != 1:
-        raise ModelNotAdded(
-            f"config.json: has {len(_labels(config))} labels; a reranker gives one score, and an entailment model has "
-            f"the labels {', '.join(ENTAILMENT_LABELS)}"
-        )
+        raise ModelNotAdded(f"config.json: has {len(_labels(config))} labels; a reranker gives one score")
     modules = _modules(folder)
     kinds = [kind for kind, _ in modules]
     if role is not ModelRole.EMBEDDER and modules and kinds != ["Transformer"]:
@@ -95,8 +92,8 @@ def _shape(folder: Path, config: Mapping[str, object]) -> BertShape | ModernBert
 def read_weights(folder: Path, role: ModelRole) -> EncoderWeights:
     config = read_settings(folder / "config.json")
     modern = config.values.get("model_type") == MODERN_BERT
-    labels = {ModelRole.RERANKER: 1, ModelRole.ENTAILMENT: len(ENTAILMENT_LABELS)}.get(role, 0)
-    return EncoderWeights(folder, modern_bert_tensors(config) if modern else bert_tensors(config, labels))
+    tensors = modern_bert_tensors(config) if modern else bert_tensors(config, role is ModelRole.RERANKER)
+    return EncoderWeights(folder, tensors)
 
 
 def _labels(config: Mapping[str, object]) -> Mapping[str, object]:

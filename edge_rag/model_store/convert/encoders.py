@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from typing import Any
 
@@ -10,7 +9,7 @@ from pydantic import JsonValue
 
 import edge_rag
 from edge_rag.errors import ModelNotAdded
-from edge_rag.model_store.checkpoint import Checkpoint, read_config
+from edge_rag.model_store.checkpoint import Checkpoint
 from edge_rag.model_store.convert.comparison import MAX_SCORE_ERROR, MIN_COSINE, MIN_MEAN_COSINE, forms_table
 from edge_rag.model_store.convert.encoder_checkpoint import read_encoder, read_weights
 from edge_rag.model_store.convert.staging import StagingDir, check_folder
@@ -38,9 +37,6 @@ def make_encoder(request: AddRequest, checkpoint: Checkpoint, commit: str | None
     staging.model.mkdir()
     for copied in (staging.source / "tokenizer.json", *staging.source.glob("LICENSE*")):
         shutil.copyfile(copied, staging.model / copied.name)
-    if checkpoint.role is ModelRole.ENTAILMENT:
-        labels = read_config(staging.source / "config.json")["id2label"]
-        (staging.model / "config.json").write_text(json.dumps({"id2label": labels}, indent=2) + "\n", encoding="utf-8")
     check_folder(staging.model)
     parameters: dict[str, JsonValue] = {
         "max_tokens": encoder.shape.max_tokens,

@@ -14,7 +14,6 @@ import json
 import resource
 import shutil
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -29,7 +28,6 @@ from edge_rag.model_store.source import ModelPrecision
 from edge_rag.runtime.encoder.bert_graph import BYTE_ROWS, WeightPrecision, build_cross_encoder, build_encoder
 from edge_rag.runtime.encoder.checkpoint_weights import EncoderWeights
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
-from edge_rag.runtime.encoder.entailment import EntailmentModel, label_columns, label_probabilities
 from edge_rag.runtime.encoder.modern_bert_graph import ModernBertShape, build_modern_bert_encoder
 from edge_rag.runtime.encoder.reference_encoder import (
     Floats,
@@ -98,16 +96,11 @@ def run_original(checkpoint: Path, role: ModelRole, reference: Path) -> dict[str
         vectors = pooled(_hidden(encoder, weights, ids, [np.zeros_like(text) for text in ids]), encoder.pooling)
         np.savez(reference, vectors=vectors)
         return {"texts": len(vectors)}
-    longest = encoder.shape.max_tokens if role is ModelRole.ENTAILMENT else None  # it does not judge half a premise
-    texts = [(question, passage) for question in QUESTIONS for passage in PASSAGES]
-    whole = [longest is None or sum(map(tokenizer.count, each)) <= longest for each in texts]
-    pairs = [tokenizer.pair(*each) for each, fits in zip(texts, whole, strict=True) if fits]
+    pairs = [tokenizer.pair(question, passage) for question in QUESTIONS for passage in PASSAGES]
     ids = [np.array(pair.ids, np.int64) for pair in pairs]
     types = [np.array(pair.type_ids, np.int64) for pair in pairs]
     scores = classified(_hidden(encoder, weights, ids, types), weights)
-    if role is ModelRole.ENTAILMENT:
-        scores = label_probabilities(scores, label_columns(checkpoint))
-    np.savez(reference, scores=scores.reshape(-1), compared=whole)
+    np.savez(reference, scores=scores.reshape(-1))
     return {"pairs": len(pairs)}
 
 
@@ -148,12 +141,6 @@ def _graph(
     return build_cross_encoder(weights, encoder.shape, form, rows)
 
 
-def pair_scores(folder: Path, pairs: Sequence[tuple[str, str]]) -> Floats:
-    if read_manifest(folder).role is ModelRole.ENTAILMENT:
-        return EntailmentModel.open(folder).probabilities(pairs).reshape(-1)
-    return PairEncoder.open(folder).score(pairs)
-
-
 def compare(folder: Path, reference: Path) -> dict[str, object]:
     """Runs the converted model on the texts of the reference."""
     with np.load(reference, allow_pickle=False) as kept:
@@ -163,9 +150,8 @@ def compare(folder: Path, reference: Path) -> dict[str, object]:
             vectors = compare_vectors(kept["vectors"], made)
             found, good = asdict(vectors), vectors.good
         else:
-            texts = [(question, passage) for question in QUESTIONS for passage in PASSAGES]
-            pairs = [each for each, compared in zip(texts, kept["compared"], strict=True) if compared]
-            scores = compare_scores(kept["scores"], pair_scores(folder, pairs))
+            pairs = [(question, passage) for question in QUESTIONS for passage in PASSAGES]
+            scores = compare_scores(kept["scores"], PairEncoder.open(folder).score(pairs))
             found, good = asdict(scores), scores.good
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {**found, "good": good, "resident_bytes": resident}

@@ -23,7 +23,6 @@ from edge_rag.model_store.convert.comparison import compare
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.decoder.serial_decoder import SerialDecoder, read_serial_sizes
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
-from edge_rag.runtime.encoder.entailment import EntailmentModel
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.lowering.geometry import read_geometry
 from edge_rag.runtime.lowering.verification import teacher_forced_logits
@@ -75,8 +74,6 @@ def open_model(folder: Path) -> dict[str, object]:
         found = TextEncoder.open(folder).embed([_QUESTION])
     elif role is ModelRole.RERANKER:
         found = PairEncoder.open(folder).score([(_QUESTION, _SYSTEM)])
-    elif role is ModelRole.ENTAILMENT:
-        found = EntailmentModel.open(folder).probabilities([(_SYSTEM, _QUESTION)])
     else:
         found = _prefilled(folder)
     if not np.isfinite(found).all():

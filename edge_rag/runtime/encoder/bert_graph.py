@@ -282,11 +282,11 @@ def build_cross_encoder(
     precision: WeightPrecision | None,
     rows: WeightPrecision = BYTE_ROWS,
 ) -> onnx.ModelProto:
-    """Builds a cross-encoder: one score for each pair, or a logit for each of several labels.
+    """Builds a cross-encoder: one score for each pair.
 
     Inputs: those of ``build_encoder``, where a text is a question and a passage; for models with token types also
     ``token_type_ids`` int64 [tokens], 0 for the question's tokens and 1 for the passage's. Output: ``scores`` float32
-    [texts], or with several labels ``logits`` float32 [texts, labels].
+    [texts].
 
     Args:
         weights: Tensors by their names in Hugging Face's BertForSequenceClassification without ``bert.``, or in
@@ -309,17 +309,12 @@ def build_cross_encoder(
     dense, last = ("classifier.dense", "classifier.out_proj") if roberta else ("pooler.dense", "classifier")
     mixed = graph.linear(first, weights[f"{dense}.weight"].T, weights[f"{dense}.bias"], "pooled.sum")
     pooled = graph.add("Tanh", [mixed], "pooled")
-    labels = len(weights[f"{last}.bias"])
-    name = "scores" if labels == 1 else "logits"
-    dims: list[str | int] = ["texts"] if labels == 1 else ["texts", labels]
-    if labels > 1:
-        pooled = graph.add("Unsqueeze", [pooled, graph.constant("middle", np.array([1], np.int64))], "pooled.each")
     # Row by row: the result of a matrix product for a row may depend on the number of rows.
     products = graph.add("Mul", [pooled, graph.constant("classifier.weight", weights[f"{last}.weight"])], "products")
     axis = graph.constant("last", np.array([-1], np.int64))
     total = graph.add("ReduceSum", [products, axis], "total", keepdims=0)
-    graph.add("Add", [total, graph.constant("classifier.bias", weights[f"{last}.bias"])], name)
-    return encoder_model(graph, inputs, {name: dims})
+    graph.add("Add", [total, graph.constant("classifier.bias", weights[f"{last}.bias"])], "scores")
+    return encoder_model(graph, inputs, {"scores": ["texts"]})
 
 
 def _positions(weights: Mapping[str, Floats], shape: BertShape) -> Floats:

@@ -57,12 +57,8 @@ class EncoderWeights(Mapping[str, Floats]):
         return len(self._places)
 
 
-def bert_tensors(config: Settings, labels: int) -> Shapes:
-    """Yields the tensors of a BERT or RoBERTa network, by their names in transformers without the prefix.
-
-    Args:
-        labels: Labels of the classifier; 0 for none.
-    """
+def bert_tensors(config: Settings, classifier: bool) -> Shapes:
+    """Yields the tensors of a BERT or RoBERTa network, by their names in transformers without the prefix."""
     width = config.integer("hidden_size", 1, _MAX_WIDTH)
     inner = config.integer("intermediate_size", 1, _MAX_WIDTH)
     tables = {
@@ -81,12 +77,12 @@ def bert_tensors(config: Settings, labels: int) -> Shapes:
         yield from _linear(f"{layer}.intermediate.dense", inner, width)
         yield from _linear(f"{layer}.output.dense", width, inner)
         yield from _norm(f"{layer}.output.LayerNorm", width)
-    if labels and config.values.get("model_type") == "bert":
+    if classifier and config.values.get("model_type") == "bert":
         yield from _linear("pooler.dense", width, width)
-        yield from _linear("classifier", labels, width)
-    elif labels:
+        yield from _linear("classifier", 1, width)
+    elif classifier:
         yield from _linear("classifier.dense", width, width)
-        yield from _linear("classifier.out_proj", labels, width)
+        yield from _linear("classifier.out_proj", 1, width)
 
 
 def modern_bert_tensors(config: Settings) -> Shapes:

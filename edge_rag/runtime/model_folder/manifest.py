@@ -27,17 +27,12 @@ _LONGEST_REASON = 300
 _LONGEST_TEXT = 1000
 
 
-ENTAILMENT_LABELS = ("entailment", "neutral", "contradiction")
-"""What an entailment model tells apart."""
-
-
 class ModelRole(Enum):
     """Role of a model."""
 
     EMBEDDER = "embedder"
     RERANKER = "reranker"
     GENERATOR = "generator"
-    ENTAILMENT = "entailment"
 
 
 class GeneratorForm(Enum):
@@ -188,7 +183,7 @@ class _FileDocument(_StrictModel):
 class _ManifestDocument(_StrictModel):
     format: Literal[1, 2]
     name: Annotated[str, AfterValidator(_model_name)]
-    role: Literal["embedder", "reranker", "generator", "entailment"]
+    role: Literal["embedder", "reranker", "generator"]
     licence: _Line
     source: _Line
     made_by: _Line
@@ -201,7 +196,7 @@ def parse_manifest(content: bytes) -> ModelManifest:
     """Parses a manifest.
 
     Args:
-        content: UTF-8 JSON: ``{"format": 2, "name", "role": "embedder|reranker|generator|entailment", "licence",
+        content: UTF-8 JSON: ``{"format": 2, "name", "role": "embedder|reranker|generator", "licence",
             "source", "made_by", "parameters": {...}, "files": {"model.onnx": {"sha256": hex, "bytes": int}, ...},
             "sha256"}``. The last value is the digest of the manifest without it. Any byte that ``render_manifest``
             would not write is refused, and in format 1, which has no digest: unknown or repeated keys, NaN and

@@ -468,7 +468,7 @@ _ALL: Final = (
                     {
                         "answer_start": {"type": "integer"},
                         "answer_end": {"type": "integer"},
-                        "reason": _text("no_source, contradicted or other_number."),
+                        "reason": _text("no_source or other_number."),
                     }
                 ),
                 "Parts of the answer that no passage supports.",

@@ -1,13 +1,12 @@
 """Measures how well mode cite tells what passages support, on sentences of the passages themselves, altered.
 
-    python -m scripts.bench.quality.attribution [--data FILE] [--half even|odd] [--entailment FOLDER] [--json]
+    python -m scripts.bench.quality.attribution [--data FILE] [--half even|odd] [--json]
 
 For questions of a SQuAD-format file, a sentence of the best passage is taken: as it is, shortened, reworded, with a
 number changed, denied, with another name, joined to another sentence, and one of other passages in its place. Then the
 accepted answer alone, in the few words that the file gives, and in its place the answer to another question that is
 also in the passages. Printed is the share of each that has support, judged by itself and as an answer to the question,
-as the product does; the share of which the product says that a passage has another number; with an entailment model the
-share that is cited then; and the time that one takes, without the model.
+as the product does; the share of which the product says that a passage has another number; and the time that one takes.
 """
 
 from __future__ import annotations
@@ -27,15 +26,7 @@ from rich.table import Table
 
 from edge_rag.core.passage import RankedPassage
 from edge_rag.generator.citations.attribution import Attributor
-from edge_rag.generator.citations.judge import (
-    MIN_CONTRADICTION,
-    MIN_ENTAILMENT,
-    EntailmentJudge,
-    Judge,
-    RulesAlone,
-)
 from edge_rag.reranker.scoring import Stemmer
-from edge_rag.runtime.encoder.entailment import EntailmentModel
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.harness.squad import Question
@@ -88,28 +79,25 @@ class Row:
         by_itself: Share with support without the question.
         supported: Share with support as an answer to the question.
         conflict: Share of which a passage is said to have another number.
-        judged: Share that is cited as an answer to the question with the judge; as ``supported`` without a model.
         sentences: How many.
     """
 
     by_itself: float
     supported: float
     conflict: float
-    judged: float
     sentences: int
 
 
-def measure(cases: Sequence[Case], questions: Sequence[Question], judge: Judge) -> tuple[dict[str, Row], float]:
+def measure(cases: Sequence[Case], questions: Sequence[Question]) -> tuple[dict[str, Row], float]:
     """Returns what was found of each kind of sentence, and the mean time, seconds.
 
     Args:
         cases: With at least two passages each.
         questions: What is asked, in the same order.
-        judge: Decides what is cited.
     """
     chance = random.Random(SEED)
     everywhere = [text for case in cases for passage in case.passages for text in sentences_of(passage)]
-    found: dict[str, list[tuple[bool, bool, bool, bool]]] = {}
+    found: dict[str, list[tuple[bool, bool, bool]]] = {}
     seconds: list[float] = []
     for case, asked in zip(cases, questions, strict=True):
         alone, answering = Attributor(case.passages, Stemmer()), Attributor(case.passages, Stemmer(), case.question)
@@ -118,11 +106,10 @@ def measure(cases: Sequence[Case], questions: Sequence[Question], judge: Judge) 
             began = time.perf_counter()
             finding = answering.find(text)
             seconds.append(time.perf_counter() - began)
-            cited = bool(judge.decide([finding])[0].support)
-            row = by_itself, bool(finding.support), finding.conflict is not None, cited
+            row = by_itself, bool(finding.support), finding.conflict is not None
             found.setdefault(name, []).append(row)
     rows = {
-        name: Row(mean(column[0]), mean(column[1]), mean(column[2]), mean(column[3]), len(all_of))
+        name: Row(mean(column[0]), mean(column[1]), mean(column[2]), len(all_of))
         for name, all_of in found.items()
         for column in (tuple(zip(*all_of, strict=True)),)
     }
@@ -137,9 +124,6 @@ def main() -> None:
     parser.add_argument(
         "--half", choices=("both", "even", "odd"), default="both", help="articles whose questions count"
     )
-    parser.add_argument("--entailment", type=Path, help="folder of an entailment model")
-    parser.add_argument("--min-entailment", type=float, default=MIN_ENTAILMENT, help="[%(default)s]")
-    parser.add_argument("--min-contradiction", type=float, default=MIN_CONTRADICTION, help="[%(default)s]")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
     if not arguments.data.is_file():
@@ -154,19 +138,15 @@ def main() -> None:
         for case, asked in zip(found, collection.questions, strict=True)
         if len(case.passages) > 1 and asked.article % 2 in parities
     ]
-    judge: Judge = RulesAlone()
-    if arguments.entailment is not None:
-        model = EntailmentModel.open(arguments.entailment)
-        judge = EntailmentJudge(model, arguments.min_entailment, arguments.min_contradiction)
-    rows, seconds = measure([case for case, _ in kept], [asked for _, asked in kept], judge)
+    rows, seconds = measure([case for case, _ in kept], [asked for _, asked in kept])
     if arguments.json:
         print(json.dumps({"kinds": {name: asdict(row) for name, row in rows.items()}, "seconds": seconds}, indent=2))
         return
     table = Table(title=f"{seconds * 1000:.2f} ms a sentence")
-    for heading in ("sentence", "by itself", "as an answer", "another number", "with the judge", "sentences"):
+    for heading in ("sentence", "by itself", "as an answer", "another number", "sentences"):
         table.add_column(heading, justify="left" if heading == "sentence" else "right")
     for name, row in rows.items():
-        shares = (f"{share:.1%}" for share in (row.by_itself, row.supported, row.conflict, row.judged))
+        shares = (f"{share:.1%}" for share in (row.by_itself, row.supported, row.conflict))
         table.add_row(name, *shares, f"{row.sentences}")
     Console().print(table)
 

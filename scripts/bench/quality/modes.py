@@ -17,7 +17,6 @@ import io
 import json
 import os
 import re
-import shutil
 import string
 import subprocess
 import sys
@@ -267,7 +266,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--generator", required=True, help="what `edge-rag models add` takes: a file, folder or name")
     parser.add_argument("--data", type=Path, default=shared / "data" / "xquad-a.json", help="file in SQuAD format")
-    parser.add_argument("--entailment", type=Path, help="folder of an entailment model, for mode cite")
     parser.add_argument("--modes", nargs="+", default=[mode.value for mode in AnswerMode])
     parser.add_argument("--answerable", type=int, default=100)
     parser.add_argument("--unanswerable", type=int, default=60)
@@ -290,9 +288,6 @@ def main() -> None:
         subprocess.run([*add, "--data-dir", str(data)], check=True, stdout=sys.stderr)
         made = json.loads((data / "models" / NAME / "manifest.json").read_text("utf-8"))["parameters"]
         settings = f'[models]\ngenerator = "{NAME}"\n'
-        if arguments.entailment is not None:
-            shutil.copytree(arguments.entailment, data / "models" / arguments.entailment.name)
-            settings += f'entailment = "{arguments.entailment.name}"\n'
         settings += f'[generator]\nkv = "{arguments.kv}"\n'
         try:
             with (

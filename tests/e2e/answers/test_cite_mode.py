@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import grpc
 import pytest
 
 from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
-from edge_rag.client import Client, ModelStage
-from edge_rag.generator.citations.attribution import SHORT_WORDS
 from tests.e2e.answers.test_asking import QUESTIONS
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents, status_of
-from tests.fixtures.makers.entailment_models import tiny_entailment
 
 CITE = rag_pb2.ANSWER_MODE_CITE
 
@@ -107,30 +103,6 @@ def test_two_documents_with_different_numbers_for_the_same_thing_are_named(daemo
     assert conflict.claimed in cited.text
     assert {conflict.document, cited.document} == {"46.md", "64.md"}
     assert conflict.text == sentence.format(conflict.stated.removesuffix(" days"))
-
-
-@pytest.mark.parametrize("always", ["contradiction", "entailment"])
-def test_an_entailment_model_judges_within_the_limits_of_the_rules(
-    start: Callable[..., RunningDaemon], tmp_path: Path, always: str
-) -> None:
-    tiny_entailment(tmp_path / "data" / "models" / "tiny-entailment", always=always)
-    running = start(data_dir=tmp_path / "data", config='[models]\nentailment = "tiny-entailment"\n')
-    ingest(running.address, sample_documents())
-    with Client(running.address) as client:
-        status = client.status()
-        assert [model.placement.stage for model in status.models].count(ModelStage.ENTAILMENT) == 1
-        assert "entailment" in {item.name for item in status.memory.items}
-    cited = 0
-    for question in QUESTIONS[:4]:
-        events = ask(running.address, cite(question))
-        answer, citations = text_of(events), citations_of(events)
-        for part in citations:
-            sentence = answer[part.answer_start : part.answer_end]
-            assert stored(running.address, part.document)[part.start : part.end] == part.text
-            assert always == "entailment" or len(sentence.split()) <= SHORT_WORDS
-        cited += bool(citations)
-        assert citations or events[-1].finished.reason == rag_pb2.FINISH_REASON_NOT_FOUND
-    assert cited or always == "contradiction"
 
 
 def test_a_question_about_nothing_in_the_documents_gets_the_not_found_answer(daemon: RunningDaemon) -> None:

@@ -195,10 +195,8 @@ def test_models_that_do_not_write_are_recommended_by_role(models: Store) -> None
     assert all(each["dimension"] > 0 and each["relative_cost"] > 0 for each in found["encoders"])
     rerankers = models("recommend", "--memory-gib", "14", "--role", "reranker")["encoders"]
     assert {each["role"] for each in rerankers} == {"reranker"}
-    judges = models("recommend", "--memory-gib", "14", "--role", "entailment")["encoders"]
-    assert {each["role"] for each in judges} == {"entailment"}
     every = models("recommend", "--memory-gib", "14", "--no-probe")
-    assert every["encoders"] == [*found["encoders"], *rerankers, *judges]
+    assert every["encoders"] == [*found["encoders"], *rerankers]
     assert {each["role"] for each in every["models"]} == {"generator"}
 
 

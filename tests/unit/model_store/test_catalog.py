@@ -77,8 +77,6 @@ def test_costs_are_relative_to_the_default_embedder() -> None:
 
 def test_only_families_that_are_converted_are_listed() -> None:
     converted = {*ARCHITECTURES.values(), *((ModelRole.GENERATOR, name) for name in ("Llama 3", "SmolLM2"))}
-    # Which of the two a classifier of pairs is, its labels say.
-    converted |= {(ModelRole.ENTAILMENT, family) for role, family in converted if role is ModelRole.RERANKER}
     listed = {(ModelRole(entry.role), entry.family) for entry in both(READ)}
     assert listed <= converted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -125,6 +126,14 @@ def test_a_generator_that_no_longer_comes_along_is_none_and_said(
     shutil.copytree(QUOTER, settings.data_directory / "models" / "quoter")
     assert fill_roles(found, store).generator == settings.data_directory / "models" / "quoter"
     assert ignored_model(found, store, ModelRole.GENERATOR) is None
+
+
+def test_a_model_chosen_for_a_role_of_earlier_versions_is_ignored(settings: Settings, store: ModelStore) -> None:
+    chosen = {"format": 1, "roles": {"entailment": "nli", "generator": "second"}}
+    (settings.data_directory / "models" / "choices.json").write_text(json.dumps(chosen))
+    assert read_choices(settings.data_directory / "models") == {ModelRole.GENERATOR: "second"}
+    store.use(ModelRole.GENERATOR, "second")
+    assert fill_roles(settings, store).generator == settings.data_directory / "models" / "second"
 
 
 def test_any_other_model_that_is_missing_is_an_error(

@@ -60,7 +60,7 @@ leaves the store unchanged; files fetched from the hub are kept for the next att
 )
 @click.option(
     "--role",
-    type=click.Choice(["embedder", "reranker", "generator", "entailment"]),
+    type=click.Choice(["embedder", "reranker", "generator"]),
     help="Refuse a model of another role. [default: its own role]",
 )
 @click.option("--licence", metavar="SPDX", help="Licence of the model. [default: from the model card]")

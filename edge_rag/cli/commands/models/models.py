@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from edge_rag.config.settings import Settings
     from edge_rag.model_store.store import StoredModel
 
-_ROLES = ("embedder", "reranker", "generator", "entailment")
+_ROLES = ("embedder", "reranker", "generator")
 _DEFAULT = "default"
 
 

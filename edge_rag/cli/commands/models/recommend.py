@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _READING_TOKENS_PER_S = 5.0
 """238 words of English a minute, at 1.3 tokens a word (Brysbaert 2019, https://doi.org/10.1016/j.jml.2019.104047)."""
 
-_ROLES = ("embedder", "reranker", "generator", "entailment")
+_ROLES = ("embedder", "reranker", "generator")
 
 
 @click.command(

@@ -89,7 +89,7 @@ def test_a_job_on_models_is_cancelled(http_daemon: RunningDaemon, client: Any, t
 
 def test_the_catalogue_says_what_fits_and_what_is_there(http_daemon: RunningDaemon) -> None:
     models = done(call(http_daemon, "GET", "models/catalog"))["models"]
-    assert {each["role"] for each in models} == {"generator", "embedder", "reranker", "entailment"}
+    assert {each["role"] for each in models} == {"generator", "embedder", "reranker"}
     assert all(each["licence"] and each["memory_bytes"] > each["disk_bytes"] > 0 for each in models)
     assert [each["name"] for each in models if each["is_installed"]] == ["minilm-l6"]
     assert next(each for each in models if each["is_installed"])["is_builtin"]

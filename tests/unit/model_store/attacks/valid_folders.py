@@ -143,7 +143,7 @@ def good_reranker(folder: Path) -> None:
 
 
 def _weights(folder: Path, config: dict[str, Any]) -> None:
-    shapes = bert_tensors(Settings("config.json", config), int("id2label" in config))
+    shapes = bert_tensors(Settings("config.json", config), "id2label" in config)
     write_safetensors(folder / "model.safetensors", {name: np.zeros(shape, np.float32) for name, shape in shapes})
 
 

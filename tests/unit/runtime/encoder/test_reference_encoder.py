@@ -155,22 +155,6 @@ def test_every_score_is_that_of_the_unrounded_graph(tmp_path: Path, config: dict
     assert scores.std() > 0.01
 
 
-def test_the_logits_of_several_labels_are_the_scores_of_each(tmp_path: Path) -> None:
-    config = scorer(BERT)
-    weights = dict(read(write_encoder(tmp_path / "model", config, prefix="bert."), config))
-    shape = BertShape.of(config, MAX_TOKENS)
-    types: dict[str, Any] = {"token_type_ids": np.concatenate(TYPES)}
-    rows = np.random.default_rng(2).normal(size=(3, shape.hidden)).astype(np.float32)
-    offsets = np.array([0.5, -1.0, 2.0], np.float32)
-    weights |= {"classifier.weight": rows, "classifier.bias": offsets}
-    (logits,) = run(build_cross_encoder(weights, shape, None), tmp_path / "three.onnx", **types)
-    assert logits.shape == (len(TEXTS), 3)
-    for label in range(3):
-        one = weights | {"classifier.weight": rows[label : label + 1], "classifier.bias": offsets[label : label + 1]}
-        (scores,) = run(build_cross_encoder(one, shape, None), tmp_path / "one.onnx", **types)
-        np.testing.assert_array_equal(logits[:, label], scores.reshape(-1))
-
-
 def test_gelu_is_that_of_the_error_function() -> None:
     values = np.linspace(-8, 8, 2001, dtype=np.float32)
     exact = [value * 0.5 * (1 + math.erf(value / math.sqrt(2))) for value in values.tolist()]
