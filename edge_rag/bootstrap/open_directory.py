@@ -19,7 +19,7 @@ from edge_rag.index.ports import IndexBackend
 from edge_rag.index.token_vectors import PassageEmbedder, TokenVectorFile, remove_token_vectors
 from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits
 from edge_rag.ingest.embedding import LocalEmbedding
-from edge_rag.ingest.library import LocalCollectionLibrary, LocalDocumentLibrary
+from edge_rag.ingest.library import DocumentLibrary
 from edge_rag.ingest.page_images import PageImages
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.sandbox.pool import ParserPool
@@ -122,8 +122,8 @@ class OpenDirectory:
     def __init__(
         self,
         identity: str,
-        store: DocumentStore,
-        library: LocalDocumentLibrary,
+        documents: DocumentStore,
+        library: DocumentLibrary,
         pages: PageImages,
         retriever: HybridRetriever,
         indexes: VectorIndexes,
@@ -134,7 +134,7 @@ class OpenDirectory:
         feedback: FeedbackStore,
         backups: Backups,
         stored_backups: StoredBackups,
-        collections: LocalCollectionLibrary,
+        collections: CollectionStore,
         evaluation: EvaluationStore,
         damage: LibraryDamage | None,
         renewal: VectorRenewal,
@@ -142,7 +142,7 @@ class OpenDirectory:
         resources: ExitStack,
     ) -> None:
         self.identity = identity
-        self._store = store
+        self.documents = documents
         self.library = library
         self.pages = pages
         self.collections = collections
@@ -162,11 +162,11 @@ class OpenDirectory:
         self._resources = resources
 
     def epochs(self) -> dict[str, int]:
-        return {collection.name: collection.epoch for collection in self._store.collections()}
+        return {collection.name: collection.epoch for collection in self.documents.collections()}
 
     def surroundings(self, passage: Passage) -> Surroundings | None:
         """Returns the stored text around a passage; None if it is no longer stored. May be called from any thread."""
-        return self._store.surroundings(passage)
+        return self.documents.surroundings(passage)
 
     def close(self) -> None:
         """Saves the indexes, ends the parser process and releases the directory; idempotent.
@@ -219,6 +219,7 @@ def open_data_directory(
         if damage is None:  # a damaged library does not know all
             originals.recover()
         store = DocumentStore(database, spool, originals)
+        collections = CollectionStore(database, spool, originals)
         stored = StoredVectors(database, embedder.name)
         vectors = VectorIndexes(_backends(path, embedder, stored, options), stored, embedder.dimension)
         resources.callback(vectors.close)
@@ -238,8 +239,8 @@ def open_data_directory(
             pages.forget(collection)
             on_removed(collection, epoch)
 
-        library = LocalDocumentLibrary(
-            store, vectors, parsers, embedder, limits, removed, working, embedding, token_vectors
+        library = DocumentLibrary(
+            store, collections, vectors, parsers, embedder, limits, removed, working, embedding, token_vectors
         )
         source = embedding or LocalEmbedding(embedder)
         renewal = VectorRenewal(database, stored, vectors, library, embedder, source, working)
@@ -255,7 +256,6 @@ def open_data_directory(
         allowed = AllowedChunks(database)
         vocabularies = Vocabularies(database)
         retriever = HybridRetriever(embedder, store, vectors, bm25, allowed, vocabularies, options.depth, embedding)
-        collections = LocalCollectionLibrary(CollectionStore(database, spool, originals), library)
         backups = Backups(path, database, spool, originals)
         if damage is not None:
             database.refuse_writes(

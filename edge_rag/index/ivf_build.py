@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil, isqrt
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import faiss
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from edge_rag.errors import StorageError
 from edge_rag.index.file import IndexFile, SegmentManifest
 from edge_rag.index.ivf_segment import SegmentReport, attach_lists, write_tail
+from edge_rag.storage.vectors import CollectionVectors
 
 # FAISS annotates its C++ signatures; its Python wrappers accept more types.
 _faiss: Any = faiss
@@ -36,22 +37,6 @@ _MARGIN = 0.05
 
 Checkpoint = Callable[[float], None]
 """Called often with the finished share, 0 to 1; may raise to stop the build."""
-
-
-class VectorSource(Protocol):
-    """The stored vectors of a collection."""
-
-    def ids(self) -> NDArray[np.int64]:
-        """Returns the ids of all vectors, int64 [n], ascending."""
-        ...
-
-    def fetch(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns the vectors of those of the ascending ids that still exist, float32 [m, dimension], in order."""
-        ...
-
-    def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """Yields all vectors by ascending id in blocks; vectors added meanwhile may be missing."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +59,7 @@ class RecallTarget:
 
 
 def build_segment(
-    source: VectorSource, file: IndexFile, manifest: SegmentManifest, target: RecallTarget, checkpoint: Checkpoint
+    source: CollectionVectors, file: IndexFile, manifest: SegmentManifest, target: RecallTarget, checkpoint: Checkpoint
 ) -> SegmentReport:
     """Writes a segment of all vectors of a source, at least one."""
     began = time.monotonic()
@@ -124,7 +109,7 @@ def _train(sample: NDArray[np.float32], lists: int, checkpoint: Checkpoint) -> A
 
 
 def _encode(
-    source: VectorSource, index: Any, spool: BinaryIO, nearest: _Nearest, checkpoint: Checkpoint
+    source: CollectionVectors, index: Any, spool: BinaryIO, nearest: _Nearest, checkpoint: Checkpoint
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     all_ids, all_lists = [], []
     done = 0

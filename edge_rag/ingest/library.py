@@ -1,4 +1,4 @@
-"""Ingests, lists and removes documents; creates, changes and removes collections."""
+"""Ingests and removes documents, and removes collections, in the store and in the indexes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.analysis.languages import sure_language_of
-from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
+from edge_rag.core.documents.collection import BackendKind, CollectionInfo
 from edge_rag.core.documents.document import (
     Chunk,
     ChunkPage,
-    ChunkTerms,
     DocumentInfo,
-    DocumentPlace,
     IngestOutcome,
     IngestStatus,
     ParsedDocument,
@@ -28,10 +26,7 @@ from edge_rag.core.documents.document import (
     Upload,
 )
 from edge_rag.core.documents.jobs import IngestPhase, Ticket
-from edge_rag.core.documents.listing import EVERYTHING, DocumentSelection, ListCursor
 from edge_rag.core.documents.metadata import Metadata, MetadataValue, validate_metadata
-from edge_rag.core.documents.parts import ChunkPlace
-from edge_rag.core.ids import DocumentId
 from edge_rag.core.monitoring.status import IndexInUse
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.ports import Embedder, Embedding, IngestTask
@@ -44,7 +39,6 @@ from edge_rag.ingest.parsing.sandbox.pool import ParserPool
 from edge_rag.storage.collections import CollectionStore
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.names import require_collection_name, require_document_name
-from edge_rag.storage.spool.originals import OriginalFile
 from edge_rag.storage.statements import Change, DocumentChange, NewDocument
 
 
@@ -74,8 +68,8 @@ UNSCHEDULED: Final = _Unscheduled()
 """The task of a document that is ingested alone."""
 
 
-class LocalDocumentLibrary:
-    """Implements the pipeline's ``DocumentLibrary``. All methods may be called from any thread.
+class DocumentLibrary:
+    """Ingests and removes documents, in the store and in the indexes. All methods may be called from any thread.
 
     A collection that was not created explicitly exists while it holds documents: the first one creates it, and it is
     removed with the last one.
@@ -91,6 +85,7 @@ class LocalDocumentLibrary:
     def __init__(
         self,
         store: DocumentStore,
+        collections: CollectionStore,
         vectors: VectorIndexes,
         parsers: ParserPool,
         embedder: Embedder,
@@ -101,6 +96,7 @@ class LocalDocumentLibrary:
         token_vectors: TokenVectorFile | None = None,
     ) -> None:
         self._store = store
+        self._collections = collections
         self._vectors = vectors
         self._parsers = parsers
         self._embedder = embedder
@@ -228,27 +224,6 @@ class LocalDocumentLibrary:
         status = IngestStatus.REPLACED if change.removed else IngestStatus.ADDED
         return IngestOutcome(change.info.name, status, change.info, note)
 
-    def get(
-        self, collection: str, document: str, start: int = 0, end: int | None = None, max_bytes: int | None = None
-    ) -> tuple[DocumentInfo, str]:
-        """Returns a document's record and a range of its stored text, by id or else by name.
-
-        Args:
-            start: First character of the range.
-            end: One past the last character; None for the end of the text.
-            max_bytes: Most bytes of UTF-8; the range ends earlier if it has more. None for no bound.
-        """
-        return self._store.get(collection, document, start, end, max_bytes)
-
-    def get_with_chunks(
-        self, collection: str, document: str, start: int, end: int
-    ) -> tuple[DocumentInfo, str, tuple[ChunkPlace, ...]]:
-        return self._store.get_with_chunks(collection, document, start, end)
-
-    def place(self, collection: str, document: str, position: int) -> DocumentPlace:
-        """Returns where in a document a character of its text is, by id or else by name of the document."""
-        return self._store.place(collection, document, position)
-
     def chunks(self, collection: str, document: str, after: int | None, limit: int, max_bytes: int) -> ChunkPage:
         """Returns a page of the chunks of a document, by id or else by name.
 
@@ -282,13 +257,6 @@ class LocalDocumentLibrary:
         more = bool(chunks) and chunks[-1].position + 1 < info.chunks
         return ChunkPage(info, chunk_tokens, chunks, chunks[-1].position if more else None)
 
-    def chunk_terms(self, collection: str, document: str, position: int) -> ChunkTerms:
-        return self._store.chunk_terms(collection, document, position)
-
-    def open_original(self, collection: str, document: str) -> tuple[DocumentInfo, OriginalFile]:
-        """Opens the bytes of a document as they were ingested, by id or else by name; the caller closes them."""
-        return self._store.open_original(collection, document)
-
     def delete(self, collection: str, document: str) -> DocumentInfo:
         with self._committing:
             change = self._store.delete(collection, document)
@@ -309,16 +277,11 @@ class LocalDocumentLibrary:
             self._vectors.apply(change, np.empty((0, self._embedder.dimension), dtype=np.float32))
         return change.info
 
-    def drop(self, remove: Callable[[], tuple[int, CollectionInfo, int]]) -> CollectionInfo:
-        """Removes a collection and its index.
-
-        Args:
-            remove: Removes it from the store; returns its row id, its last state, and an epoch later than all its
-                epochs.
-        """
+    def delete_collection(self, name: str) -> CollectionInfo:
+        """Removes a collection with its documents and its index; durable on return."""
         with self._committing:
-            number, info, epoch = remove()
-            self._on_removed(info.name, epoch)
+            number, info, epoch = self._collections.drop(name)
+            self._on_removed(name, epoch)
             self._vectors.drop(number)
         if self._token_vectors is not None:
             self._token_vectors.forget_removed()
@@ -336,9 +299,6 @@ class LocalDocumentLibrary:
                 self._vectors.apply(*committed)
         return committed is not None
 
-    def collections(self) -> dict[str, int]:
-        return self._store.document_counts()
-
     def indexes(self) -> tuple[IndexInUse, ...]:
         return self._vectors.describe(self._store.collections())
 
@@ -347,29 +307,6 @@ class LocalDocumentLibrary:
         self._vectors.move(stored, backend)
         (moved,) = self._vectors.describe((stored,))
         return moved
-
-    def list(
-        self,
-        collection: str,
-        after: ListCursor | None,
-        limit: int,
-        max_bytes: int | None = None,
-        *,
-        selection: DocumentSelection = EVERYTHING,
-        skip: int = 0,
-    ) -> tuple[DocumentInfo, ...]:
-        """Returns up to ``limit`` records of a selection, after a place in its order and ``skip`` more.
-
-        The records end with the one that brings them to ``max_bytes`` as they are stored, if that is given.
-        """
-        return self._store.list(collection, after, limit, max_bytes, selection=selection, skip=skip)
-
-    def count(self, collection: str, selection: DocumentSelection) -> int:
-        return self._store.count(collection, selection)
-
-    def by_id(self, document: DocumentId) -> DocumentInfo | None:
-        """Returns the record of the document with this id in any collection, or None."""
-        return self._store.by_id(document)
 
     def _limits_in(self, collection: str) -> ChunkLimits:
         limits = self._chunk_limits
@@ -428,29 +365,3 @@ def _merged(found: Metadata, given: Metadata) -> dict[str, MetadataValue]:
         return validate_metadata({**found, **given})
     except InvalidRequest as error:
         raise DocumentRejected(f"its metadata together with the given metadata exceeds a limit: {error}") from error
-
-
-class LocalCollectionLibrary:
-    """Implements the pipeline's ``CollectionLibrary``. All methods may be called from any thread."""
-
-    def __init__(self, store: CollectionStore, library: LocalDocumentLibrary) -> None:
-        self._store = store
-        self._library = library
-
-    def create(self, name: str, settings: CollectionSettings) -> CollectionInfo:
-        """Creates an empty collection; it is kept until it is deleted."""
-        require_collection_name(name)
-        return self._store.create(name, settings)
-
-    def get(self, name: str) -> CollectionInfo:
-        return self._store.get(name)
-
-    def list(self) -> tuple[CollectionInfo, ...]:
-        return self._store.list()
-
-    def update(self, name: str, changes: dict[str, Any]) -> CollectionInfo:
-        """Changes settings, given by field of ``CollectionSettings``; the collection is kept until it is deleted."""
-        return self._store.update(name, changes)
-
-    def delete(self, name: str) -> CollectionInfo:
-        return self._library.drop(lambda: self._store.drop(name))

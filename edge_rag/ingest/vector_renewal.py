@@ -19,7 +19,7 @@ from edge_rag.core.ports import Embedder, Embedding
 from edge_rag.errors import EdgeRagError
 from edge_rag.index.manager import VectorIndexes
 from edge_rag.ingest.chunking import index_text
-from edge_rag.ingest.library import LocalDocumentLibrary
+from edge_rag.ingest.library import DocumentLibrary
 from edge_rag.storage.database import Database
 from edge_rag.storage.statements import (
     COLLECTIONS,
@@ -54,7 +54,7 @@ class VectorRenewal:
         database: Database,
         stored: StoredVectors,
         indexes: VectorIndexes,
-        library: LocalDocumentLibrary,
+        library: DocumentLibrary,
         embedder: Embedder,
         embedding: Embedding,
         working: Callable[[], AbstractContextManager[None]],

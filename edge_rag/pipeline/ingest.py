@@ -36,11 +36,12 @@ from edge_rag.core.limits.fair_share import may_hold_more
 from edge_rag.core.monitoring.followers import Followers
 from edge_rag.core.monitoring.status import StageSnapshot
 from edge_rag.errors import EdgeRagError, NotReady, Overloaded, RequestCancelled, StorageError
+from edge_rag.ingest.library import DocumentLibrary
 from edge_rag.pipeline.ingest_forecast import forecast
 from edge_rag.pipeline.ingest_policy import IngestLimits
 from edge_rag.pipeline.ingest_scheduler import IngestScheduler, Pause, ScheduledTask
-from edge_rag.pipeline.ports import DocumentLibrary, JobStore
 from edge_rag.pipeline.stage import Timed
+from edge_rag.storage.jobs import JobStore
 from edge_rag.telemetry.tracing import UNTRACED, CallTrace, times
 
 log = structlog.get_logger(__name__)

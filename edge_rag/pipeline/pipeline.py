@@ -43,10 +43,11 @@ from edge_rag.pipeline.cost import (
     rerank_cost,
 )
 from edge_rag.pipeline.event_buffer import EventBuffer
-from edge_rag.pipeline.ports import GenerationHandle, Generator, Reranker, Retriever, StepwiseReranker
+from edge_rag.pipeline.ports import GenerationHandle, Generator, Reranker, StepwiseReranker
 from edge_rag.pipeline.stage import Stage, StageEventRecorder, Timed, WorkLimit
 from edge_rag.pipeline.yield_to_queries import IngestYield
 from edge_rag.reranker.nearest import nearest_passages
+from edge_rag.retriever.hybrid import HybridRetriever
 from edge_rag.telemetry.tracing import UNTRACED, AttributeValue, CallTrace, times
 
 EVENT_BUFFER: Final = 64
@@ -150,7 +151,7 @@ class Pipeline:
 
     def __init__(
         self,
-        retriever: Retriever,
+        retriever: HybridRetriever,
         reranker: Reranker,
         generator: Generator,
         limits: StageLimits,

@@ -176,7 +176,7 @@ class _Answer:
         """Returns the line of the source on which a citation starts; None if the document was removed meanwhile."""
         if citation.page is not None:
             return None
-        read, document = self._call.backend.library.place, self._documents[citation.passage]
+        read, document = self._call.backend.documents.place, self._documents[citation.passage]
         with suppress(EdgeRagError):  # the answer is right without it
             return (await self._call.run(read, self._collection, document, citation.start)).line
         return None

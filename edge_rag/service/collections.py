@@ -110,7 +110,7 @@ async def delete(call: Call, name: str) -> CollectionInfo:
         CollectionNotFound: It does not exist for the caller.
     """
     call.check_collection(name)
-    return await call.run(call.backend.collections.delete, name)
+    return await call.run(call.backend.library.delete_collection, name)
 
 
 async def move_index(call: Call, name: str, backend: BackendKind) -> IndexInUse:

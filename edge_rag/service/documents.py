@@ -25,8 +25,8 @@ from edge_rag.core.documents.parts import MARGIN_CHARACTERS, MAX_RANGE_CHARACTER
 from edge_rag.core.identity import Role
 from edge_rag.core.ids import DocumentId
 from edge_rag.errors import InvalidRequest
-from edge_rag.pipeline.ports import IncomingDocument
 from edge_rag.service.call import Call, Operation
+from edge_rag.storage.spool.files import IncomingFile
 
 INGEST: Final = Operation("Ingest", Role.WRITER, long=True)
 GET_DOCUMENT: Final = Operation("Get", Role.READER)
@@ -115,7 +115,7 @@ async def receive(call: Call, parts: AsyncIterator[UploadPart]) -> Uploads:
 class _Reception:
     """A document that is being received."""
 
-    def __init__(self, header: UploadHeader, incoming: IncomingDocument, owner: str, most: int) -> None:
+    def __init__(self, header: UploadHeader, incoming: IncomingFile, owner: str, most: int) -> None:
         self.header = header
         self.size_bytes = 0
         self._incoming = incoming
@@ -187,7 +187,7 @@ async def get(
     """
     call.check_collection(collection)
     first, past = (0, None) if start is None else (start, end)
-    get_range = call.backend.library.get
+    get_range = call.backend.documents.get
     info, text = await call.run(get_range, collection, document, first, past, MAX_TEXT_BYTES)
     if start is None and len(text) < info.characters:
         reason = (
@@ -231,7 +231,7 @@ async def get_parts(call: Call, collection: str, document: str, start: int, end:
     if not start < end <= start + MAX_RANGE_CHARACTERS:
         raise InvalidRequest("end", f"must be 1 to {MAX_RANGE_CHARACTERS:,} characters after start, is {end - start:,}")
     at, until = max(0, start - MARGIN_CHARACTERS), end + MARGIN_CHARACTERS
-    info, around, chunks = await call.run(call.backend.library.get_with_chunks, collection, document, at, until)
+    info, around, chunks = await call.run(call.backend.documents.get_with_chunks, collection, document, at, until)
     if start >= info.characters:
         return DocumentParts(info, "", info.characters, info.characters, ())
     first, past = whole_parts(around, at, start, min(end, info.characters), info.characters)
@@ -242,7 +242,7 @@ async def get_parts(call: Call, collection: str, document: str, start: int, end:
 async def place(call: Call, collection: str, document: str, position: int) -> DocumentPlace:
     """Returns where in a document a character of its text is, by id or by name of the document."""
     call.check_collection(collection)
-    return await call.run(call.backend.library.place, collection, document, position)
+    return await call.run(call.backend.documents.place, collection, document, position)
 
 
 async def list_page(
@@ -271,7 +271,7 @@ async def select_page(
     """
     call.check_collection(collection)
     check_document_filter(selection.filter)
-    read_page = partial(call.backend.library.list, selection=selection)
+    read_page = partial(call.backend.documents.list, selection=selection)
     found = await call.run(partial(read_page, skip=skip), collection, after, size, MAX_PAGE_BYTES)
     if not found:
         return (), None
@@ -282,7 +282,7 @@ async def select_page(
 async def count(call: Call, collection: str, selection: DocumentSelection) -> int:
     call.check_collection(collection)
     check_document_filter(selection.filter)
-    return await call.run(call.backend.library.count, collection, selection)
+    return await call.run(call.backend.documents.count, collection, selection)
 
 
 async def list_chunks(call: Call, collection: str, document: str, after: int | None, size: int) -> ChunkPage:
@@ -296,7 +296,7 @@ async def list_chunks(call: Call, collection: str, document: str, after: int | N
 
 async def chunk_terms(call: Call, collection: str, document: str, position: int) -> ChunkTerms:
     call.check_collection(collection)
-    return await call.run(call.backend.library.chunk_terms, collection, document, position)
+    return await call.run(call.backend.documents.chunk_terms, collection, document, position)
 
 
 async def update_metadata(call: Call, collection: str, document: str, given: Metadata) -> DocumentInfo:

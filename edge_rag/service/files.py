@@ -32,9 +32,9 @@ from edge_rag.errors import (
     StorageCorrupt,
     StorageError,
 )
-from edge_rag.pipeline.ports import OriginalContent
 from edge_rag.service import documents
 from edge_rag.service.call import Call, Operation
+from edge_rag.storage.spool.originals import OriginalFile
 from edge_rag.storage.uploads.attachments import AttachmentPage
 from edge_rag.storage.uploads.files import IncomingFile
 
@@ -282,20 +282,20 @@ async def _own(call: Call, file_id: str) -> StoredFile:
 
 
 async def _document(call: Call, document: str) -> DocumentInfo:
-    found = await call.run(call.backend.library.by_id, DocumentId(document))
+    found = await call.run(call.backend.documents.by_id, DocumentId(document))
     if found is None or not (call.identity.is_a(Role.READER) and call.identity.can_see(found.collection)):
         raise FileNotFound(document)
     return found
 
 
-async def _original(call: Call, file: StoredFile | DocumentInfo) -> OriginalContent:
+async def _original(call: Call, file: StoredFile | DocumentInfo) -> OriginalFile:
     if isinstance(file, DocumentInfo):
-        return (await call.run(call.backend.library.open_original, file.collection, file.document_id))[1]
+        return (await call.run(call.backend.documents.open_original, file.collection, file.document_id))[1]
     for collection in await call.run(call.backend.attachments.of_file, file.file_id):
         with suppress(NotFound):
             state = await file_state(call, collection, file.file_id)
             if state.document_id is not None:
-                return (await call.run(call.backend.library.open_original, collection, state.document_id))[1]
+                return (await call.run(call.backend.documents.open_original, collection, state.document_id))[1]
     raise FileIncomplete(f"the bytes of file {file.file_id} are not kept any more; send it again")
 
 

@@ -10,15 +10,18 @@ from edge_rag.core.monitoring.status import DaemonState, DaemonStatus, ModelInUs
 from edge_rag.errors import NotReady
 from edge_rag.generator.constraints.format_check import FormatChecker
 from edge_rag.generator.model_swap import ModelSwapper
+from edge_rag.ingest.library import DocumentLibrary
 from edge_rag.model_store.manager import ModelManager
 from edge_rag.pipeline.ingest import Ingest
 from edge_rag.pipeline.page_service import PageService
 from edge_rag.pipeline.pipeline import Pipeline
-from edge_rag.pipeline.ports import CollectionLibrary, DocumentLibrary, UploadSpool
 from edge_rag.pipeline.shared_encoders import EncoderService
 from edge_rag.storage.assessment.evaluation import EvaluationStore
 from edge_rag.storage.assessment.feedback import FeedbackStore
+from edge_rag.storage.collections import CollectionStore
+from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.recovery.stored_backups import StoredBackups
+from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.uploads.attachments import AttachmentStore
 from edge_rag.storage.uploads.files import FileStore
 from edge_rag.telemetry.audit_log import AuditLog
@@ -38,7 +41,8 @@ class Backend:
     pipeline: Pipeline
     ingest: Ingest
     library: DocumentLibrary
-    spool: UploadSpool
+    documents: DocumentStore
+    spool: Spool
     files: FileStore
     attachments: AttachmentStore
     document_bytes: int
@@ -48,7 +52,7 @@ class Backend:
     use_model: Callable[[str, str], ModelInUse]
     backup: Callable[[], Iterator[bytes]]
     backups: StoredBackups
-    collections: CollectionLibrary
+    collections: CollectionStore
     generator: ModelSwapper
     encoders: EncoderService
     formats: FormatChecker

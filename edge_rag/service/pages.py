@@ -10,21 +10,21 @@ from edge_rag.core.identity import Role
 from edge_rag.core.query import RequestContext
 from edge_rag.errors import InvalidRequest
 from edge_rag.ingest.page_images import DEFAULT_WIDTH, MarkedPage, PagePicture
-from edge_rag.pipeline.ports import OriginalContent
 from edge_rag.service.call import TOKENS_PER_CPU_SECOND, Call, Operation
+from edge_rag.storage.spool.originals import OriginalFile
 
 GET_ORIGINAL: Final = Operation("GetOriginal", Role.READER, long=True)
 GET_PAGE: Final = Operation("GetPage", Role.READER)
 GET_PAGE_BOXES: Final = Operation("GetPageBoxes", Role.READER)
 
 
-async def open_original(call: Call, collection: str, document: str) -> tuple[DocumentInfo, OriginalContent]:
+async def open_original(call: Call, collection: str, document: str) -> tuple[DocumentInfo, OriginalFile]:
     """Opens the bytes of a document as they were ingested, by id or by name; the caller closes them."""
     call.check_collection(collection)
-    return await call.run(call.backend.library.open_original, collection, document)
+    return await call.run(call.backend.documents.open_original, collection, document)
 
 
-async def read_original(call: Call, original: OriginalContent, position: int, size: int) -> bytes:
+async def read_original(call: Call, original: OriginalFile, position: int, size: int) -> bytes:
     """Returns up to ``size`` bytes of an open original from a position on."""
     return await call.run(original.read, position, size)
 

@@ -33,10 +33,11 @@ from edge_rag.core.monitoring.status import (
     StoredBackup,
 )
 from edge_rag.generator.model_swap import ModelSwapper
+from edge_rag.ingest.library import DocumentLibrary
 from edge_rag.pipeline.ingest import Ingest
 from edge_rag.pipeline.pipeline import Pipeline
-from edge_rag.pipeline.ports import DocumentLibrary
 from edge_rag.service.call import Call, Operation
+from edge_rag.storage.documents import DocumentStore
 from edge_rag.telemetry.activity import Activity, Latencies
 from edge_rag.telemetry.audit_log import AuditPage
 
@@ -180,6 +181,7 @@ class StatusCollector:
     generator: ModelSwapper
     ingest: Ingest
     library: DocumentLibrary
+    documents: DocumentStore
     latencies: Latencies
     activity: Activity
     temperatures: Callable[[], tuple[Temperature, ...]]
@@ -220,7 +222,7 @@ class StatusCollector:
                 sequences=running.sequences,
                 page_map=running.page_map,
             ),
-            collections=self.library.collections(),
+            collections=self.documents.document_counts(),
             indexes=self.library.indexes(),
             resident_bytes=psutil.Process().memory_info().rss,
             address=self.address,

@@ -14,6 +14,7 @@ from edge_rag.core.documents.collection import CollectionInfo, CollectionSetting
 from edge_rag.errors import CollectionExists, StorageFull
 from edge_rag.storage.database import Database
 from edge_rag.storage.jobs import supersede_all
+from edge_rag.storage.names import require_collection_name
 from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.spool.originals import Originals
 from edge_rag.storage.statements import (
@@ -53,6 +54,7 @@ class CollectionStore:
         Raises:
             CollectionExists: A collection of that name exists.
         """
+        require_collection_name(name)
         with self._database.writing() as connection:
             if connection.execute("SELECT 1 FROM collections WHERE name = ?", (name,)).fetchone():
                 raise CollectionExists(name)

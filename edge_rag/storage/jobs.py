@@ -159,7 +159,7 @@ class _EmptyJob:
 
 
 class JobStore:
-    """Implements the pipeline's ``JobStore``. May be used from any thread; every change is durable on return.
+    """Stores jobs and the documents accepted for them. May be used from any thread; every change is durable on return.
 
     A job is written with its first document. One without documents exists in memory only, and the latest hundred of
     them are remembered, so that starting jobs costs nobody a record.

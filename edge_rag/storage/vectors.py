@@ -157,7 +157,7 @@ class StoredVectors:
 
 
 class CollectionVectors:
-    """Implements ``VectorSource`` of the segment build.
+    """The stored vectors of a collection.
 
     Reads in many short transactions, so that no writer waits and the write-ahead log does not grow. That is consistent
     because ids only grow, and a vector of this embedder never changes under its id.

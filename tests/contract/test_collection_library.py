@@ -1,4 +1,4 @@
-"""What every ``CollectionLibrary`` promises the server, over real SQLite and FAISS."""
+"""What collections promise the server, over real SQLite and FAISS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edge_rag.core.ids import require_recognized
 from edge_rag.core.passage import RetrievalRequest
 from edge_rag.core.placement import OffloadRule
 from edge_rag.errors import CollectionExists, CollectionNotFound, InvalidRequest
-from edge_rag.pipeline.ports import CollectionLibrary
+from edge_rag.storage.collections import CollectionStore
 from tests.unit.retriever.hashed_words import HashedWords
 
 _CHOSEN = CollectionSettings(
@@ -61,7 +61,7 @@ def directory(reopen: Opener) -> OpenDirectory:
 
 
 @pytest.fixture
-def library(directory: OpenDirectory) -> CollectionLibrary:
+def library(directory: OpenDirectory) -> CollectionStore:
     return directory.collections
 
 
@@ -71,7 +71,7 @@ def ingest(directory: OpenDirectory, collection: str, text: str = "a bearing") -
     )
 
 
-def test_a_collection_is_as_it_was_made(library: CollectionLibrary) -> None:
+def test_a_collection_is_as_it_was_made(library: CollectionStore) -> None:
     made = library.create("boiler", _CHOSEN)
 
     assert (made.settings, made.documents, made.chunks, made.kept) == (_CHOSEN, 0, 0, True)
@@ -86,7 +86,7 @@ def test_settings_outlive_a_restart(reopen: Opener) -> None:
     assert reopen().collections.list() == (made,)
 
 
-def test_only_what_is_changed_changes(library: CollectionLibrary) -> None:
+def test_only_what_is_changed_changes(library: CollectionStore) -> None:
     library.create("boiler", _CHOSEN)
 
     changed = library.update("boiler", {"description": "", "recency": None}).settings
@@ -95,7 +95,7 @@ def test_only_what_is_changed_changes(library: CollectionLibrary) -> None:
     assert (changed.boosts, changed.fusion, changed.chunk_tokens) == (_CHOSEN.boosts, _CHOSEN.fusion, 48)
 
 
-def test_documents_are_counted(directory: OpenDirectory, library: CollectionLibrary) -> None:
+def test_documents_are_counted(directory: OpenDirectory, library: CollectionStore) -> None:
     ingest(directory, "boiler")
 
     info = library.get("boiler")
@@ -112,7 +112,7 @@ def test_a_deleted_collection_is_gone_for_good(reopen: Opener) -> None:
     ingest(directory, "boiler")
     ingest(directory, "other", "another bearing")
 
-    assert directory.collections.delete("boiler").documents == 1
+    assert directory.library.delete_collection("boiler").documents == 1
     _require_gone(directory)
     _require_gone(reopen())
 
@@ -128,7 +128,7 @@ def _require_gone(opened: OpenDirectory) -> None:
     assert [hit.passage.document for hit in found.hits] == ["a.txt"]
 
 
-def test_a_name_that_is_taken_unknown_or_unusable_is_refused(library: CollectionLibrary) -> None:
+def test_a_name_that_is_taken_unknown_or_unusable_is_refused(library: CollectionStore) -> None:
     library.create("boiler", _CHOSEN)
     with pytest.raises(CollectionExists):
         library.create("boiler", CollectionSettings())
@@ -139,5 +139,5 @@ def test_a_name_that_is_taken_unknown_or_unusable_is_refused(library: Collection
     with pytest.raises(CollectionNotFound):
         library.update("attic", {"description": "x"})
     with pytest.raises(CollectionNotFound):
-        library.delete("attic")
+        library.drop("attic")
     assert library.get("boiler").settings == _CHOSEN

@@ -1,4 +1,4 @@
-"""What every ``DocumentLibrary`` promises the pipeline."""
+"""What the document library promises, over real SQLite and FAISS."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from edge_rag.core.documents.filters import Comparator, Comparison, MetadataFiel
 from edge_rag.core.documents.listing import ListCursor, ListOrder
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import CollectionNotFound, DocumentNotFound, InvalidRequest
-from edge_rag.ingest.library import UNSCHEDULED
-from edge_rag.pipeline.ports import DocumentLibrary
+from edge_rag.ingest.library import UNSCHEDULED, DocumentLibrary
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.storage.documents import DocumentStore
 
 _MODEL = Path(__file__).parents[2] / "models" / "minilm-l6"
 
@@ -42,6 +42,11 @@ def library(opened: OpenDirectory) -> DocumentLibrary:
     return opened.library
 
 
+@pytest.fixture
+def documents(opened: OpenDirectory) -> DocumentStore:
+    return opened.documents
+
+
 def put(library: DocumentLibrary, name: str, content: str | bytes, collection: str = "manuals") -> IngestOutcome:
     raw = content.encode() if isinstance(content, str) else content
     return library.ingest(Upload.of_bytes(collection, name, "", raw), UNSCHEDULED)
@@ -53,7 +58,7 @@ def found(opened: OpenDirectory, question: str, collection: str = "manuals") -> 
     return [hit.passage.text for hit in answer.hits]
 
 
-def test_a_new_document_is_added_with_its_record(library: DocumentLibrary) -> None:
+def test_a_new_document_is_added_with_its_record(library: DocumentLibrary, documents: DocumentStore) -> None:
     content = b"# Pump manual\n\nGrease the bearings every 2,000 hours."
 
     outcome = put(library, "pump/manual.md", content)
@@ -66,8 +71,8 @@ def test_a_new_document_is_added_with_its_record(library: DocumentLibrary) -> No
     assert info.sha256 == hashlib.sha256(content).hexdigest()
     assert (info.characters, info.chunks) == (len("Pump manual\n\nGrease the bearings every 2,000 hours."), 1)
     assert 0 <= (datetime.now(UTC) - info.ingested_at).total_seconds() < 60
-    assert library.get("manuals", info.document_id) == (info, "Pump manual\n\nGrease the bearings every 2,000 hours.")
-    assert library.get("manuals", "pump/manual.md")[0] == info
+    assert documents.get("manuals", info.document_id) == (info, "Pump manual\n\nGrease the bearings every 2,000 hours.")
+    assert documents.get("manuals", "pump/manual.md")[0] == info
 
 
 def test_the_same_bytes_under_the_same_name_are_unchanged(library: DocumentLibrary) -> None:
@@ -87,7 +92,7 @@ def test_other_bytes_under_the_same_name_replace_it_and_keep_its_id(opened: Open
     assert first.document is not None
     assert second.document is not None
     assert second.document.document_id == first.document.document_id
-    assert library.get("manuals", "a.txt")[1] == "The filter is cleaned."
+    assert opened.documents.get("manuals", "a.txt")[1] == "The filter is cleaned."
     assert found(opened, "Are the bearings greased?") == ["The filter is cleaned."]
 
 
@@ -111,20 +116,20 @@ def test_a_rejected_document_has_a_reason_and_changes_nothing(
 ) -> None:
     library = opened.library
     put(library, "good.txt", "The bearings are greased.")
-    before = library.list("manuals", None, 10)
+    before = opened.documents.list("manuals", None, 10)
 
     outcome = put(library, name, content)
 
     assert (outcome.status, outcome.document) == (IngestStatus.REJECTED, None)
     assert reason in outcome.reason
-    assert library.list("manuals", None, 10) == before
-    assert put(library, "next.txt", "Still taking documents.").status is IngestStatus.ADDED
+    assert opened.documents.list("manuals", None, 10) == before
+    assert put(library, "next.txt", "Still taking opened.documents.").status is IngestStatus.ADDED
 
 
-def test_a_rejected_first_document_makes_no_collection(library: DocumentLibrary) -> None:
+def test_a_rejected_first_document_makes_no_collection(library: DocumentLibrary, documents: DocumentStore) -> None:
     put(library, "a.md", b"")
 
-    assert library.collections() == {}
+    assert documents.document_counts() == {}
 
 
 def test_pages_of_a_pdf_are_kept(opened: OpenDirectory) -> None:
@@ -152,13 +157,13 @@ def test_an_illegal_document_name_is_refused_by_field(library: DocumentLibrary, 
         put(library, name, "text")
 
 
-def test_records_come_in_order_and_page_by_page(library: DocumentLibrary) -> None:
+def test_records_come_in_order_and_page_by_page(library: DocumentLibrary, documents: DocumentStore) -> None:
     names = [f"{number}.txt" for number in range(7)]
     for name in names:
         put(library, name, f"Text of {name}")
     after: ListCursor | None = None
     listed: list[str] = []
-    while records := library.list("manuals", after, 3):
+    while records := documents.list("manuals", after, 3):
         assert len(records) <= 3
         listed += [record.name for record in records]
         after = ListCursor.after(records[-1], ListOrder.ADDED)
@@ -175,10 +180,10 @@ def test_a_deleted_document_is_gone_everywhere(opened: OpenDirectory) -> None:
 
     assert library.delete("manuals", gone.document_id) == gone
 
-    assert library.list("manuals", None, 10) == (kept,)
+    assert opened.documents.list("manuals", None, 10) == (kept,)
     assert found(opened, "Are the bearings greased?") == ["The filter is cleaned."]
     with pytest.raises(DocumentNotFound):
-        library.get("manuals", "gone.txt")
+        opened.documents.get("manuals", "gone.txt")
     with pytest.raises(DocumentNotFound):
         library.delete("manuals", "gone.txt")
     assert put(library, "gone.txt", "The bearings are greased.").status is IngestStatus.ADDED
@@ -213,7 +218,7 @@ def test_a_collections_epoch_ends_when_text_of_it_goes_and_never_comes_again(
 
     opened = open_data_directory(tmp_path, encoder, on_removed=lambda name, epoch: ended.append((name, epoch)))
     assert epoch_of(opened) == third
-    opened.collections.delete("manuals")
+    opened.library.delete_collection("manuals")
     name, after = ended[-1]
     assert (name, after) > ("manuals", third)
     put(opened.library, "a.txt", "The bearings are greased.")
@@ -226,11 +231,11 @@ def test_a_collection_goes_with_its_last_document_and_comes_back_with_the_next(o
     put(library, "a.txt", "The bearings are greased.")
     library.delete("manuals", "a.txt")
 
-    assert library.collections() == {}
+    assert opened.documents.document_counts() == {}
     with pytest.raises(CollectionNotFound):
-        library.list("manuals", None, 10)
+        opened.documents.list("manuals", None, 10)
     put(library, "b.txt", "The filter is cleaned.")
-    assert library.collections() == {"manuals": 1}
+    assert opened.documents.document_counts() == {"manuals": 1}
     assert found(opened, "bearings greased") == ["The filter is cleaned."]
 
 
@@ -240,12 +245,12 @@ def test_collections_are_apart(opened: OpenDirectory) -> None:
     put(library, "a.txt", "The filter is cleaned.", "two")
     put(library, "b.txt", "The seal is checked.", "two")
 
-    assert library.collections() == {"one": 1, "two": 2}
+    assert opened.documents.document_counts() == {"one": 1, "two": 2}
     assert found(opened, "bearings filter seal", "one") == ["The bearings are greased."]
     with pytest.raises(DocumentNotFound):
-        library.get("one", "b.txt")
+        opened.documents.get("one", "b.txt")
     library.delete("two", "a.txt")
-    assert library.get("one", "a.txt")[1] == "The bearings are greased."
+    assert opened.documents.get("one", "a.txt")[1] == "The bearings are greased."
 
 
 def test_given_metadata_change_without_a_new_ingest_and_are_found_by_filters_at_once(opened: OpenDirectory) -> None:
@@ -264,7 +269,7 @@ def test_given_metadata_change_without_a_new_ingest_and_are_found_by_filters_at_
     assert (filtered("part", "pump"), filtered("author", "Ada")) == (1, 1)
     changed = library.update_metadata("manuals", before.document_id, {"part": "valve"})
     assert changed.metadata == {"author": "Ada", "part": "valve"}
-    assert library.get("manuals", "a.md")[0] == replace(before, metadata=changed.metadata)
+    assert opened.documents.get("manuals", "a.md")[0] == replace(before, metadata=changed.metadata)
     assert (filtered("part", "pump"), filtered("part", "valve"), filtered("author", "Ada")) == (0, 1, 1)
     assert found(opened, "bearings") == ["The bearings are greased."]
     again = Upload.of_bytes("manuals", "a.md", "", content, {"part": "valve"})
@@ -277,16 +282,16 @@ def test_given_metadata_change_without_a_new_ingest_and_are_found_by_filters_at_
         library.update_metadata("other", "a.md", {})
 
 
-def test_what_does_not_exist_is_not_found(library: DocumentLibrary) -> None:
+def test_what_does_not_exist_is_not_found(library: DocumentLibrary, documents: DocumentStore) -> None:
     with pytest.raises(CollectionNotFound, match="no documents have been ingested"):
-        library.get("manuals", "a.txt")
+        documents.get("manuals", "a.txt")
     put(library, "a.txt", "text")
     with pytest.raises(CollectionNotFound, match="known collections: manuals"):
-        library.list("other", None, 1)
+        documents.list("other", None, 1)
     with pytest.raises(CollectionNotFound):
         library.delete("other", "a.txt")
     with pytest.raises(DocumentNotFound):
-        library.get("manuals", "b.txt")
+        documents.get("manuals", "b.txt")
 
 
 def test_everything_is_still_there_after_a_restart(encoder: TextEncoder, tmp_path: Path) -> None:
@@ -296,7 +301,7 @@ def test_everything_is_still_there_after_a_restart(encoder: TextEncoder, tmp_pat
 
     second = open_data_directory(tmp_path, encoder)
     try:
-        assert second.library.list("manuals", None, 10) == (info,)
+        assert second.documents.list("manuals", None, 10) == (info,)
         assert found(second, "bearings") == ["The bearings are greased."]
         assert put(second.library, "a.txt", "The bearings are greased.").status is IngestStatus.UNCHANGED
     finally:
@@ -315,10 +320,10 @@ Die Gleitringdichtung wird mit sauberem Wasser gesp\u00fclt, bevor die Pumpe l\u
 """
 
 
-def test_chunks_tell_where_the_text_was_cut(library: DocumentLibrary) -> None:
+def test_chunks_tell_where_the_text_was_cut(library: DocumentLibrary, documents: DocumentStore) -> None:
     info = put(library, "pump.md", MANUAL).document
     assert info is not None
-    text = library.get("manuals", "pump.md")[1]
+    text = documents.get("manuals", "pump.md")[1]
     page = library.chunks("manuals", "pump.md", None, 10, 1 << 20)
     assert (page.document, page.next) == (info, None)
     assert page.chunk_tokens is not None
@@ -331,16 +336,18 @@ def test_chunks_tell_where_the_text_was_cut(library: DocumentLibrary) -> None:
     assert whole == text[: page.chunks[-1].end]
 
 
-def test_a_range_comes_with_the_chunks_that_it_touches_and_the_next(library: DocumentLibrary) -> None:
+def test_a_range_comes_with_the_chunks_that_it_touches_and_the_next(
+    library: DocumentLibrary, documents: DocumentStore
+) -> None:
     text = "\n\n".join(f"# Part {part}\n\nValve {part} is closed. Then pump {part} is started." for part in range(9))
     info = put(library, "parts.md", text).document
     assert info is not None
-    record, whole, every = library.get_with_chunks("manuals", info.document_id, 0, info.characters)
-    assert (record, whole) == (info, library.get("manuals", info.document_id)[1])
+    record, whole, every = documents.get_with_chunks("manuals", info.document_id, 0, info.characters)
+    assert (record, whole) == (info, documents.get("manuals", info.document_id)[1])
     assert [chunk.headings for chunk in every] == [(f"Part {part}",) for part in range(9)]
     for start in range(0, info.characters, 7):
         for end in (start + 1, start + 60):
-            _, read, chunks = library.get_with_chunks("manuals", "parts.md", start, end)
+            _, read, chunks = documents.get_with_chunks("manuals", "parts.md", start, end)
             following = [chunk for chunk in every if chunk.start >= end][:1]
             touched = [chunk for chunk in every if chunk.end > start and chunk.start < end]
             assert (read, list(chunks)) == (whole[start:end], touched + following)
@@ -363,10 +370,10 @@ def test_chunks_come_in_pages(library: DocumentLibrary) -> None:
     assert library.chunks("manuals", "pump.md", 4, 10, 1 << 20).chunks == ()
 
 
-def test_terms_of_a_chunk_are_those_that_find_it(library: DocumentLibrary) -> None:
+def test_terms_of_a_chunk_are_those_that_find_it(library: DocumentLibrary, documents: DocumentStore) -> None:
     put(library, "pump.md", MANUAL)
     put(library, "valve.md", "# Valve\n\nThe valve has no bearings.")
-    terms = library.chunk_terms("manuals", "pump.md", 0)
+    terms = documents.chunk_terms("manuals", "pump.md", 0)
     assert (terms.position, terms.left_out, terms.collection_chunks) == (0, 0, 3)
     found = {each.word: each for each in terms.terms}
     assert all(each.indexed for each in terms.terms)
@@ -378,19 +385,19 @@ def test_terms_of_a_chunk_are_those_that_find_it(library: DocumentLibrary) -> No
     assert "Valve" not in found
 
 
-def test_chunks_of_what_is_not_there_are_refused(library: DocumentLibrary) -> None:
+def test_chunks_of_what_is_not_there_are_refused(library: DocumentLibrary, documents: DocumentStore) -> None:
     put(library, "pump.md", MANUAL)
 
     def list_chunks(collection: str, document: str, after: int) -> object:
         return library.chunks(collection, document, after, 1, 1)
 
-    for refused in (library.chunk_terms, list_chunks):
+    for refused in (documents.chunk_terms, list_chunks):
         with pytest.raises(CollectionNotFound):
             refused("nothing", "pump.md", 0)
         with pytest.raises(DocumentNotFound):
             refused("manuals", "nothing", 0)
     with pytest.raises(InvalidRequest, match="no chunk 2"):
-        library.chunk_terms("manuals", "pump.md", 2)
+        documents.chunk_terms("manuals", "pump.md", 2)
 
 
 def test_many_threads_may_ingest_search_and_delete_at_once(opened: OpenDirectory) -> None:
@@ -401,7 +408,7 @@ def test_many_threads_may_ingest_search_and_delete_at_once(opened: OpenDirectory
         for number in range(4):
             name = f"{thread}-{number}.txt"
             assert put(library, name, f"Valve {name} is open.").status is IngestStatus.ADDED
-            assert library.get("manuals", name)[1] == f"Valve {name} is open."
+            assert opened.documents.get("manuals", name)[1] == f"Valve {name} is open."
             if number % 2:
                 library.delete("manuals", name)
 
@@ -413,4 +420,4 @@ def test_many_threads_may_ingest_search_and_delete_at_once(opened: OpenDirectory
             worker.result()
 
     expected = {"anchor.txt"} | {f"{thread}-{number}.txt" for thread in range(4) for number in (0, 2)}
-    assert {info.name for info in library.list("manuals", None, 100)} == expected
+    assert {info.name for info in opened.documents.list("manuals", None, 100)} == expected

@@ -1,4 +1,4 @@
-"""What every ``JobStore`` promises the pipeline."""
+"""What the job store promises the pipeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.documents.jobs import JobBacklog, JobDocumentState, JobId, JobState, QueuedDocument, Ticket
 from edge_rag.errors import JobClosed, JobNotFound, StorageCorrupt, StorageFull
-from edge_rag.pipeline import ports
 from edge_rag.storage.database import Database
 from edge_rag.storage.jobs import (
     MAX_COLLECTIONS,
@@ -32,7 +31,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 @pytest.fixture
-def jobs(database: Database, tmp_path: Path) -> ports.JobStore:
+def jobs(database: Database, tmp_path: Path) -> JobStore:
     return JobStore(database, Spool(tmp_path / "spool", _LIMIT))
 
 
@@ -40,11 +39,11 @@ def upload(name: str, size: int = 10) -> Upload:
     return Upload.of_bytes("manuals", name, "text/plain", name[:1].encode() * size, {"author": "Ada"})
 
 
-def nothing_waits(jobs: ports.JobStore) -> bool:
+def nothing_waits(jobs: JobStore) -> bool:
     return not jobs.owners() and not jobs.waiting("ada", "") and not jobs.backlog()
 
 
-def test_a_queued_document_is_returned_unchanged_and_in_order(jobs: ports.JobStore) -> None:
+def test_a_queued_document_is_returned_unchanged_and_in_order(jobs: JobStore) -> None:
     job = jobs.start("ada")
     accepted = [jobs.accept(job.job_id, upload(name)) for name in ("b.txt", "a.txt")]
 
@@ -60,7 +59,7 @@ def test_a_queued_document_is_returned_unchanged_and_in_order(jobs: ports.JobSto
     assert nothing_waits(jobs)
 
 
-def test_what_waits_is_told_by_owner_and_job(jobs: ports.JobStore) -> None:
+def test_what_waits_is_told_by_owner_and_job(jobs: JobStore) -> None:
     first, other, second = jobs.start("ada"), jobs.start("bob"), jobs.start("ada")
     for job, names in ((first, "ab"), (other, "c"), (second, "d")):
         for name in names:
@@ -76,7 +75,7 @@ def test_what_waits_is_told_by_owner_and_job(jobs: ports.JobStore) -> None:
     ]
 
 
-def test_a_newer_document_of_a_name_waits_for_the_older_one_of_anybody(jobs: ports.JobStore) -> None:
+def test_a_newer_document_of_a_name_waits_for_the_older_one_of_anybody(jobs: JobStore) -> None:
     ada, bob = jobs.start("ada"), jobs.start("bob")
     older = jobs.accept(ada.job_id, upload("a"))
     newer = jobs.accept(bob.job_id, upload("a"))
@@ -87,9 +86,7 @@ def test_a_newer_document_of_a_name_waits_for_the_older_one_of_anybody(jobs: por
     assert [each.order for each in jobs.waiting("bob", "")] == [newer.ticket, elsewhere.ticket]
 
 
-def test_of_many_waiting_documents_and_collections_a_bounded_number_is_read(
-    jobs: ports.JobStore, database: Database
-) -> None:
+def test_of_many_waiting_documents_and_collections_a_bounded_number_is_read(jobs: JobStore, database: Database) -> None:
     job = jobs.start("ada")
     jobs.accept(job.job_id, upload("a"))
     columns = "job, owner, media_type, metadata, size_bytes, sha256, spooled, state, reason, document_id, change"
@@ -110,7 +107,7 @@ def test_of_many_waiting_documents_and_collections_a_bounded_number_is_read(
     assert sum(each.collection == "manuals" for each in further) == WINDOW_DOCUMENTS
 
 
-def test_a_job_ends_with_its_last_document_once_it_is_handed_over(jobs: ports.JobStore) -> None:
+def test_a_job_ends_with_its_last_document_once_it_is_handed_over(jobs: JobStore) -> None:
     job = jobs.start("ada")
     first, second = (jobs.accept(job.job_id, upload(name)) for name in ("a", "b"))
     jobs.complete(first.ticket, JobDocumentState.REJECTED, "it is damaged")
@@ -125,7 +122,7 @@ def test_a_job_ends_with_its_last_document_once_it_is_handed_over(jobs: ports.Jo
     assert (ended.size_bytes, ended.done_bytes) == (20, 20)
 
 
-def test_a_cancelled_job_takes_no_further_document(jobs: ports.JobStore) -> None:
+def test_a_cancelled_job_takes_no_further_document(jobs: JobStore) -> None:
     job = jobs.start("ada")
     jobs.cancel(job.job_id)
 
@@ -134,14 +131,14 @@ def test_a_cancelled_job_takes_no_further_document(jobs: ports.JobStore) -> None
     assert nothing_waits(jobs)
 
 
-def test_a_job_without_documents_ends_when_it_is_handed_over(jobs: ports.JobStore) -> None:
+def test_a_job_without_documents_ends_when_it_is_handed_over(jobs: JobStore) -> None:
     job = jobs.start("ada")
     jobs.finish_uploads(job.job_id)
 
     assert jobs.job(job.job_id).state is JobState.FINISHED
 
 
-def test_changes_are_reported_once_each_and_in_order(jobs: ports.JobStore) -> None:
+def test_changes_are_reported_once_each_and_in_order(jobs: JobStore) -> None:
     job = jobs.start("ada")
     tickets = [jobs.accept(job.job_id, upload(str(number))).ticket for number in range(4)]
     _, seen = jobs.changes(job.job_id, 0, 3)
@@ -153,7 +150,7 @@ def test_changes_are_reported_once_each_and_in_order(jobs: ports.JobStore) -> No
     assert [(document.name, document.state.value) for document in later] == [("3", "queued"), ("0", "added")]
 
 
-def test_a_final_state_stays(jobs: ports.JobStore) -> None:
+def test_a_final_state_stays(jobs: JobStore) -> None:
     job = jobs.start("ada")
     document = jobs.accept(job.job_id, upload("a"))
     jobs.complete(document.ticket, JobDocumentState.ADDED)
@@ -162,7 +159,7 @@ def test_a_final_state_stays(jobs: ports.JobStore) -> None:
     assert jobs.job(job.job_id).documents == {JobDocumentState.ADDED: 1}
 
 
-def test_a_cancelled_job_has_nothing_left_to_do(jobs: ports.JobStore, tmp_path: Path) -> None:
+def test_a_cancelled_job_has_nothing_left_to_do(jobs: JobStore, tmp_path: Path) -> None:
     job = jobs.start("ada")
     stored, waiting = (jobs.accept(job.job_id, upload(name)) for name in ("a", "b"))
     jobs.complete(stored.ticket, JobDocumentState.ADDED)
@@ -177,7 +174,7 @@ def test_a_cancelled_job_has_nothing_left_to_do(jobs: ports.JobStore, tmp_path: 
     assert jobs.job(job.job_id) == cancelled
 
 
-def test_what_waits_is_bounded_and_a_single_large_document_still_passes(jobs: ports.JobStore) -> None:
+def test_what_waits_is_bounded_and_a_single_large_document_still_passes(jobs: JobStore) -> None:
     job = jobs.start("ada")
     large = jobs.accept(job.job_id, upload("large", 2 * _LIMIT))
     with pytest.raises(StorageFull, match=r"ingest\.spool_mib"):
@@ -188,7 +185,7 @@ def test_what_waits_is_bounded_and_a_single_large_document_still_passes(jobs: po
     assert jobs.accept(job.job_id, upload("small")).name == "small"
 
 
-def test_an_unknown_job_is_not_found(jobs: ports.JobStore) -> None:
+def test_an_unknown_job_is_not_found(jobs: JobStore) -> None:
     for call in (
         lambda: jobs.accept(JobId("none"), upload("a")),
         lambda: jobs.finish_uploads(JobId("none")),
@@ -200,7 +197,7 @@ def test_an_unknown_job_is_not_found(jobs: ports.JobStore) -> None:
             call()
 
 
-def started(jobs: ports.JobStore, owner: str = "ada", count: int = 1) -> list[JobId]:
+def started(jobs: JobStore, owner: str = "ada", count: int = 1) -> list[JobId]:
     """Starts jobs of one document each."""
     ids = [jobs.start(owner).job_id for _ in range(count)]
     for job_id in ids:
@@ -219,13 +216,13 @@ def finished(database: Database, owner: str, count: int) -> list[JobId]:
     return ids
 
 
-def test_the_newest_jobs_come_first(jobs: ports.JobStore) -> None:
+def test_the_newest_jobs_come_first(jobs: JobStore) -> None:
     ids = started(jobs, count=4)
 
     assert [job.job_id for job in jobs.jobs(3)] == ids[:0:-1]
 
 
-def test_jobs_of_other_collections_do_not_count_among_the_newest(jobs: ports.JobStore) -> None:
+def test_jobs_of_other_collections_do_not_count_among_the_newest(jobs: JobStore) -> None:
     seen = jobs.start("ada")
     jobs.accept(seen.job_id, upload("a.txt"))
     for collection in ("others", "manuals"):
@@ -240,7 +237,7 @@ def test_jobs_of_other_collections_do_not_count_among_the_newest(jobs: ports.Job
 
 
 def test_of_each_owner_the_last_hundred_finished_jobs_are_kept_and_all_that_run(
-    jobs: ports.JobStore, database: Database
+    jobs: JobStore, database: Database
 ) -> None:
     (running,) = started(jobs)
     mine, others = finished(database, "ada", 3), finished(database, "eve", 105)
@@ -252,7 +249,7 @@ def test_of_each_owner_the_last_hundred_finished_jobs_are_kept_and_all_that_run(
 
 
 def test_beyond_the_number_kept_in_all_the_owner_with_the_most_loses_its_oldest(
-    jobs: ports.JobStore, database: Database
+    jobs: JobStore, database: Database
 ) -> None:
     few = finished(database, "ada", 60)
     for number in range(MAX_FINISHED_JOBS_OF_ALL // MAX_FINISHED_JOBS + 1):
@@ -265,7 +262,7 @@ def test_beyond_the_number_kept_in_all_the_owner_with_the_most_loses_its_oldest(
     assert kept >= set(few)
 
 
-def test_jobs_without_documents_erase_no_record_and_leave_none(jobs: ports.JobStore, database: Database) -> None:
+def test_jobs_without_documents_erase_no_record_and_leave_none(jobs: JobStore, database: Database) -> None:
     mine = finished(database, "ada", 3)
     ids = [jobs.start("eve").job_id for _ in range(105)]
     for job_id in ids:
@@ -278,7 +275,7 @@ def test_jobs_without_documents_erase_no_record_and_leave_none(jobs: ports.JobSt
         jobs.job(ids[0])
 
 
-def test_flipped_or_missing_bytes_of_a_waiting_document_are_refused(jobs: ports.JobStore, tmp_path: Path) -> None:
+def test_flipped_or_missing_bytes_of_a_waiting_document_are_refused(jobs: JobStore, tmp_path: Path) -> None:
     job = jobs.start("ada")
     flipped = jobs.accept(job.job_id, upload("flipped"))
     (file,) = (tmp_path / "spool").iterdir()

@@ -1,4 +1,4 @@
-"""What every ``Retriever`` promises the pipeline, over real text with the real encoder."""
+"""What the retriever promises the pipeline, over real text with the real encoder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edge_rag.core.documents.document import Upload
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.core.query import Turn, TurnSource
 from edge_rag.errors import CollectionNotFound
-from edge_rag.pipeline.ports import Retriever
+from edge_rag.retriever.hybrid import HybridRetriever
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 
 _MODEL = Path(__file__).parents[2] / "models" / "minilm-l6"
@@ -53,11 +53,11 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDirectory]:
 
 
 @pytest.fixture(scope="module")
-def retriever(opened: OpenDirectory) -> Retriever:
+def retriever(opened: OpenDirectory) -> HybridRetriever:
     return opened.retriever
 
 
-def ask(retriever: Retriever, question: str, collection: str = "site", limit: int = 5) -> Retrieved:
+def ask(retriever: HybridRetriever, question: str, collection: str = "site", limit: int = 5) -> Retrieved:
     (answer,) = retriever.retrieve([RetrievalRequest(question, collection, limit)])
     assert isinstance(answer, Retrieved)
     return answer
@@ -73,24 +73,24 @@ def ask(retriever: Retriever, question: str, collection: str = "site", limit: in
         ("bearings", "2,000 hours"),
     ],
 )
-def test_the_passage_that_answers_comes_first(retriever: Retriever, question: str, expected: str) -> None:
+def test_the_passage_that_answers_comes_first(retriever: HybridRetriever, question: str, expected: str) -> None:
     assert expected in ask(retriever, question).hits[0].passage.text
 
 
 def test_a_passage_is_an_exact_range_of_the_stored_text_with_its_headings(
-    opened: OpenDirectory, retriever: Retriever
+    opened: OpenDirectory, retriever: HybridRetriever
 ) -> None:
     best = ask(retriever, "How often must the bearings be greased?").hits[0]
     passage = best.passage
 
-    info, text = opened.library.get("site", passage.document_id)
+    info, text = opened.documents.get("site", passage.document_id)
     assert passage.document == info.name == "manual.md"
     assert passage.text == text[passage.start : passage.end]
     assert passage.context == ("Pump P-101", "Bearings")
     assert (passage.page, best.dense_rank, best.lexical_rank) == (None, 1, 1)
 
 
-def test_hits_are_best_first_distinct_and_within_the_limit(retriever: Retriever) -> None:
+def test_hits_are_best_first_distinct_and_within_the_limit(retriever: HybridRetriever) -> None:
     for limit in (1, 2, 5):
         hits = ask(retriever, "What is checked each week?", limit=limit).hits
         assert len(hits) <= limit
@@ -98,12 +98,12 @@ def test_hits_are_best_first_distinct_and_within_the_limit(retriever: Retriever)
         assert len({hit.passage.chunk_id for hit in hits}) == len(hits)
 
 
-def test_a_request_finds_nothing_outside_its_collection(retriever: Retriever) -> None:
+def test_a_request_finds_nothing_outside_its_collection(retriever: HybridRetriever) -> None:
     assert {hit.passage.document for hit in ask(retriever, "bearings", "site", 100).hits} <= {"manual.md", "safety.md"}
     assert {hit.passage.document for hit in ask(retriever, "bearings", "other", 100).hits} == {"note.txt"}
 
 
-def test_an_answer_does_not_depend_on_its_neighbours_in_the_batch(retriever: Retriever) -> None:
+def test_an_answer_does_not_depend_on_its_neighbours_in_the_batch(retriever: HybridRetriever) -> None:
     requests = [
         RetrievalRequest("How often must the bearings be greased?", "site", 5),
         RetrievalRequest("fire", "site", 2),
@@ -121,13 +121,13 @@ GREASING = Turn(
 )
 
 
-def follow_up(retriever: Retriever, question: str, *turns: Turn, explain: bool = False) -> Retrieved:
+def follow_up(retriever: HybridRetriever, question: str, *turns: Turn, explain: bool = False) -> Retrieved:
     (answer,) = retriever.retrieve([RetrievalRequest(question, "site", 5, explain=explain, turns=turns)])
     assert isinstance(answer, Retrieved)
     return answer
 
 
-def test_what_a_question_leaves_to_earlier_turns_is_searched_for_as_well(retriever: Retriever) -> None:
+def test_what_a_question_leaves_to_earlier_turns_is_searched_for_as_well(retriever: HybridRetriever) -> None:
     alone, found = ask(retriever, "What happens to them?"), follow_up(retriever, "What happens to them?", GREASING)
 
     assert found.wordings is not None
@@ -141,7 +141,7 @@ def test_what_a_question_leaves_to_earlier_turns_is_searched_for_as_well(retriev
     assert alone.wordings.distinct == ("What happens to them?",)
 
 
-def test_no_hit_of_the_question_as_asked_is_lost_by_another_wording(retriever: Retriever) -> None:
+def test_no_hit_of_the_question_as_asked_is_lost_by_another_wording(retriever: HybridRetriever) -> None:
     question = "Does fire damage it?"
     alone, found = ask(retriever, question), follow_up(retriever, question, GREASING)
 
@@ -151,7 +151,7 @@ def test_no_hit_of_the_question_as_asked_is_lost_by_another_wording(retriever: R
         assert places[hit.passage.chunk_id] <= 2 * rank
 
 
-def test_a_question_with_two_wordings_is_explained_by_the_better_ranks_and_scores(retriever: Retriever) -> None:
+def test_a_question_with_two_wordings_is_explained_by_the_better_ranks_and_scores(retriever: HybridRetriever) -> None:
     found = follow_up(retriever, "What happens to them?", GREASING, explain=True)
 
     best = found.hits[0]
@@ -163,7 +163,7 @@ def test_a_question_with_two_wordings_is_explained_by_the_better_ranks_and_score
 
 
 @pytest.mark.parametrize("question", ["How often must the bearings be greased?", "seal leaks"])
-def test_turns_change_nothing_of_a_question_that_leaves_nothing_to_them(retriever: Retriever, question: str) -> None:
+def test_turns_change_nothing_of_a_question_that_leaves_them_nothing(retriever: HybridRetriever, question: str) -> None:
     asked = RetrievalRequest(question, "site", 5, explain=True)
     (alone,) = retriever.retrieve([asked])
     found = follow_up(retriever, question, Turn("What does one do in case of fire?"), explain=True)
@@ -174,7 +174,7 @@ def test_turns_change_nothing_of_a_question_that_leaves_nothing_to_them(retrieve
     assert best.fused_score == sum(1 / (20 + rank) for rank in (best.dense_rank, best.lexical_rank) if rank)
 
 
-def test_an_unknown_collection_fails_alone(retriever: Retriever) -> None:
+def test_an_unknown_collection_fails_alone(retriever: HybridRetriever) -> None:
     first, second, third = retriever.retrieve(
         [
             RetrievalRequest("bearings", "site", 1),
@@ -189,7 +189,7 @@ def test_an_unknown_collection_fails_alone(retriever: Retriever) -> None:
     assert (len(first.hits), len(third.hits)) == (1, 1)
 
 
-def test_an_empty_batch_has_an_empty_answer(retriever: Retriever) -> None:
+def test_an_empty_batch_has_an_empty_answer(retriever: HybridRetriever) -> None:
     assert retriever.retrieve([]) == []
 
 
@@ -207,11 +207,11 @@ def test_an_empty_batch_has_an_empty_answer(retriever: Retriever) -> None:
         "w " * 50_000,
     ],
 )
-def test_no_question_breaks_the_search(retriever: Retriever, question: str) -> None:
+def test_no_question_breaks_the_search(retriever: HybridRetriever, question: str) -> None:
     assert ask(retriever, question).hits
 
 
-def test_term_weights_are_the_inverse_document_frequency_in_the_collection(retriever: Retriever) -> None:
+def test_term_weights_are_the_inverse_document_frequency_in_the_collection(retriever: HybridRetriever) -> None:
     weights = ask(retriever, "Are the Bearings of the xylophone checked each week?").term_weights
 
     chunks = 4

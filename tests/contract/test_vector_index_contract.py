@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from edge_rag.index.ivf_build import RecallTarget, build_segment
 from edge_rag.index.ivf_segment import Segment
 from edge_rag.index.layered import LayeredIndex
 from edge_rag.index.ports import VectorIndex
+from edge_rag.storage.vectors import CollectionVectors
 
 _DIMENSION = 16
 _TOLERANCE = 0.02
@@ -69,7 +71,7 @@ class RebuiltIndex:
         with tempfile.TemporaryDirectory() as folder:
             file = IndexFile(Path(folder), 1, "segment")
             manifest = SegmentManifest("vectors", _DIMENSION, "segment")
-            build_segment(self, file, manifest, RecallTarget(), lambda done: None)
+            build_segment(cast(CollectionVectors, self), file, manifest, RecallTarget(), lambda done: None)
             assert file.verify(manifest)
             return Segment.open(file.content, _DIMENSION)
 

@@ -60,7 +60,7 @@ def delete_documents(root: Path, directory: OpenDirectory) -> None:
 
 
 def delete_collection(root: Path, directory: OpenDirectory) -> None:
-    assert directory.collections.delete("default").documents == _DOCUMENTS
+    assert directory.library.delete_collection("default").documents == _DOCUMENTS
 
 
 def remount(root: Path, mode: str) -> None:
@@ -81,7 +81,7 @@ def open_read_only(root: Path) -> None:
     remount(root, "rw")
     with closing(open_data_directory(root, HashedWords())) as directory:
         assert directory.damage is None
-        assert directory.library.get("default", "0.txt")[1] == text_of(0)
+        assert directory.documents.get("default", "0.txt")[1] == text_of(0)
 
 
 def main(root: Path, what: str) -> None:
@@ -101,7 +101,7 @@ def main(root: Path, what: str) -> None:
 
         (delete_documents if what == "document" else delete_collection)(root, directory)
 
-        assert directory.library.collections() == {}
+        assert directory.documents.document_counts() == {}
         require_gone(root, range(_DOCUMENTS))
         (root / "filler").unlink()
         ingest(directory, "more.txt", text_of(_DOCUMENTS))

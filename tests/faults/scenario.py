@@ -213,8 +213,8 @@ def failing(root: Path, mode: int, number: int) -> None:
 def stored(directory: OpenDirectory) -> dict[str, str]:
     keys = {text.strip(): key for key, text in TEXTS.items()}
     return {
-        info.name: keys[directory.library.get("default", info.name)[1]]
-        for info in directory.library.list("default", None, 100)
+        info.name: keys[directory.documents.get("default", info.name)[1]]
+        for info in directory.documents.list("default", None, 100)
     }
 
 

@@ -74,8 +74,8 @@ def of_library(data: Path) -> str:
     """Opens the library; WHOLE means that every document and the queued one are as they were."""
     with closing(open_data_directory(data, HashedWords())) as directory:
         texts = {
-            info.name: directory.library.get("default", info.name)[1]
-            for info in directory.library.list("default", None, 9)
+            info.name: directory.documents.get("default", info.name)[1]
+            for info in directory.documents.list("default", None, 9)
         }
         for name, text in texts.items():
             assert text.split() == _TEXTS[name].split()
@@ -93,9 +93,9 @@ def of_library(data: Path) -> str:
 def of_originals(data: Path) -> str:
     with closing(open_data_directory(data, HashedWords())) as directory:
         for name, text in _TEXTS.items():
-            assert directory.library.get("default", name)[1].split() == text.split()
+            assert directory.documents.get("default", name)[1].split() == text.split()
         for name, text in _TEXTS.items():
-            with closing(directory.library.open_original("default", name)[1]) as file:
+            with closing(directory.documents.open_original("default", name)[1]) as file:
                 assert file.read(0, file.size_bytes) == text.encode()
     return WHOLE
 

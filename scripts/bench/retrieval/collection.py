@@ -44,7 +44,7 @@ def opened_collection(
     folder.mkdir(parents=True, exist_ok=True)
     directory = open_data_directory(folder, encoder, settings)
     try:
-        present = directory.library.collections().get(COLLECTION, 0)
+        present = directory.documents.document_counts().get(COLLECTION, 0)
         if present < len(texts):
             for name, text in track(texts.items(), f"ingesting into {folder.name}", console=console):
                 outcome = directory.library.ingest(Upload.of_bytes(COLLECTION, name, "text/plain", text.encode()))

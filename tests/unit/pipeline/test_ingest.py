@@ -26,9 +26,9 @@ from edge_rag.errors import (
     StorageError,
     UnsupportedFormat,
 )
+from edge_rag.ingest.library import DocumentLibrary
 from edge_rag.pipeline.ingest import Ingest, IngestObserver
 from edge_rag.pipeline.ingest_policy import IngestLimits
-from edge_rag.pipeline.ports import DocumentLibrary
 from edge_rag.storage.database import Database
 from edge_rag.storage.jobs import JobStore
 from edge_rag.storage.spool.files import Spool

@@ -84,11 +84,11 @@ class LibraryMachine(RuleBasedStateMachine):
 
     @invariant()
     def both_hold_the_same(self) -> None:
-        library = self.directory.library
+        documents = self.directory.documents
         found = {
-            (place, info.name): library.get(place, info.name)[1]
-            for place in library.collections()
-            for info in library.list(place, None, 100)
+            (place, info.name): documents.get(place, info.name)[1]
+            for place in documents.document_counts()
+            for info in documents.list(place, None, 100)
         }
         assert found == {key: text_of(word) for key, word in self.stored.items()}
         for place in {place for place, _ in self.stored}:

@@ -99,7 +99,7 @@ def test_what_is_removed_or_replaced_meanwhile_does_not_come_back(
     directory, embedder = started()
     assert embedder.reached.acquire(timeout=LONG_S)
     directory.library.delete("default", "3.txt")
-    directory.collections.delete("site")
+    directory.library.delete_collection("site")
     waiting = threading.Thread(target=ingest, args=(directory, "4.txt", "The pump of the new text"))
     waiting.start()
     embedder.open_gate()

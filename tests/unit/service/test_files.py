@@ -52,6 +52,7 @@ class Box:
             attachments=self.directory.attachments,
             ingest=self.ingest,
             library=self.directory.library,
+            documents=self.directory.documents,
             spool=self.directory.spool,
             document_bytes=1 << 20,
         )
@@ -86,7 +87,7 @@ class Box:
         return list((self.directory.files.folder.parent / "spool").iterdir())
 
     def names(self, collection: str = "a") -> list[str]:
-        return [info.name for info in self.directory.library.list(collection, None, 100)]
+        return [info.name for info in self.directory.documents.list(collection, None, 100)]
 
 
 async def pieces(*content: bytes) -> AsyncIterator[bytes]:
@@ -108,7 +109,7 @@ async def test_a_file_becomes_a_document_with_its_metadata(box: Box) -> None:
     (attached,) = await box.attach(sent)
 
     assert (attached.state, attached.name, attached.reason) == (JobDocumentState.ADDED, "pump.txt", "")
-    info = box.directory.library.by_id(attached.document_id) if attached.document_id else None
+    info = box.directory.documents.by_id(attached.document_id) if attached.document_id else None
     assert info is not None
     assert (info.sha256, info.metadata) == (sent.sha256, {"site": "north"})
     assert await files.files_of(box.call(), "a", [info.document_id]) == {info.document_id: sent.file_id}
@@ -241,7 +242,7 @@ async def test_what_cannot_be_attached_is_refused_before_anything_is(box: Box) -
     ):
         with pytest.raises(error):
             await files.attach(call, "a", [FileToAttach(each, {}) for each in wanted], SameName.KEEP)
-    assert box.directory.library.collections() == {}
+    assert box.directory.documents.document_counts() == {}
 
 
 async def test_a_file_is_bounded_and_leaves_nothing_when_it_is_refused(box: Box) -> None:

@@ -74,6 +74,7 @@ def open_backend(folder: Path, metrics: Metrics, audit: AuditLog, opened: ExitSt
             "pipeline": pipeline,
             "ingest": ingest,
             "library": directory.library,
+            "documents": directory.documents,
             "spool": directory.spool,
             "files": directory.files,
             "attachments": directory.attachments,

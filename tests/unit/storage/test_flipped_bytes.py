@@ -40,8 +40,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def everything(directory: OpenDirectory) -> object:
     """All that can be seen of a directory: records, texts and the passages of a search with their ranks."""
-    infos = directory.library.list("default", None, 100)
-    texts = [directory.library.get("default", info.name)[1] for info in infos]
+    infos = directory.documents.list("default", None, 100)
+    texts = [directory.documents.get("default", info.name)[1] for info in infos]
     (found,) = directory.retriever.retrieve([RetrievalRequest("valve 2 month 3", "default", 50)])
     if not isinstance(found, Retrieved):
         raise found
@@ -115,9 +115,9 @@ def test_no_flipped_byte_of_the_database_changes_what_is_read(whole: Path, tmp_p
         with closing(open_data_directory(damaged, HashedWords())) as directory:
             assert directory.damage is not None
             assert directory.damage.lost == 0, f"page {page}"
-            for info in directory.library.list("default", None, 100):
-                assert directory.library.get("default", info.name)[1].split() == texts[info.name].split()
-            assert directory.library.collections() == {"default": len(texts)}
+            for info in directory.documents.list("default", None, 100):
+                assert directory.documents.get("default", info.name)[1].split() == texts[info.name].split()
+            assert directory.documents.document_counts() == {"default": len(texts)}
             require_consistent(directory, damaged / "recovery" / "documents.sqlite3")
         assert (damaged / "documents.sqlite3").read_bytes() == flipped
 
@@ -166,7 +166,7 @@ def test_no_flipped_byte_of_the_log_loses_a_transaction_in_front_of_its_end(whol
                 continue
             assert "before documents that were acknowledged" in directory.damage.problem
             refused += 1
-            served = {info.name for info in directory.library.list("default", None, 100)}
+            served = {info.name for info in directory.documents.list("default", None, 100)}
             assert served >= _TEXTS.keys(), f"byte {place}"
             saved += served == {*_TEXTS, "late.txt", "later.txt"}
     assert refused > 40
@@ -191,7 +191,7 @@ def test_a_log_that_was_cut_off_is_taken_up_to_the_cut(whole: Path, tmp_path: Pa
     log.write_bytes(log.read_bytes()[: -_FRAME_BYTES // 2])
 
     with closing(open_data_directory(tmp_path / "crashed", HashedWords())) as directory:
-        assert [info.name for info in directory.library.list("default", None, 10)] == ["a.txt"]
+        assert [info.name for info in directory.documents.list("default", None, 10)] == ["a.txt"]
 
 
 @pytest.mark.parametrize("more_pages", [0, 2_000], ids=["fits the cache", "larger than the cache"])

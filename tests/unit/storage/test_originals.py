@@ -17,7 +17,7 @@ from edge_rag.cli.health_checks import documents_check
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.documents.jobs import Ticket
 from edge_rag.errors import NotReady, OriginalNotKept, StorageCorrupt, StorageFull
-from edge_rag.ingest.library import LocalDocumentLibrary
+from edge_rag.ingest.library import DocumentLibrary
 from edge_rag.storage.recovery.repair import LibraryRepair
 from edge_rag.storage.recovery.restore import restore
 from edge_rag.storage.spool import originals
@@ -33,7 +33,7 @@ def kept(directory: Path) -> dict[str, bytes]:
 
 
 def original(directory: OpenDirectory, name: str, collection: str = "default") -> bytes:
-    info, file = directory.library.open_original(collection, name)
+    info, file = directory.documents.open_original(collection, name)
     with closing(file):
         return file.read(0, info.size_bytes + 1)
 
@@ -56,7 +56,7 @@ def test_the_bytes_of_a_document_are_kept_privately_and_can_be_read_in_parts(
     (path,) = (tmp_path / "data" / "originals").iterdir()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    info, file = directory.library.open_original("default", "a.txt")
+    info, file = directory.documents.open_original("default", "a.txt")
     with closing(file):
         assert (info.name, file.read(4, 7), file.read(20, 100)) == ("a.txt", b"bearing", b"ump.")
         directory.library.delete("default", "a.txt")
@@ -101,7 +101,7 @@ def test_equal_documents_share_a_file_which_goes_with_the_last_of_them(open_dire
 
     directory.library.delete("default", "b.txt")
     assert list(kept(tmp_path / "data").values()) == [b"Another text."]
-    directory.collections.delete("default")
+    directory.library.delete_collection("default")
     assert kept(tmp_path / "data") == {}
 
 
@@ -109,7 +109,7 @@ def test_a_document_stored_before_gets_its_original_when_it_comes_again(tmp_path
     with closing(open_data_directory(tmp_path / "data", HashedWords(), WITHOUT)) as directory:
         ingest(directory, "a.txt", "The bearing of the pump.")
         with pytest.raises(OriginalNotKept, match=r"a\.txt.*ingest\.keep_originals"):
-            directory.library.open_original("default", "a.txt")
+            directory.documents.open_original("default", "a.txt")
     assert kept(tmp_path / "data") == {}
 
     with closing(open_data_directory(tmp_path / "data", HashedWords())) as directory:
@@ -197,7 +197,7 @@ def test_a_backup_brings_originals_and_leaves_a_damaged_one_out(tmp_path: Path) 
     for archive, names in (("one", ["a.txt", "b.txt", "same.txt"]), ("two", ["same.txt"])):
         restore(tmp_path / archive, tmp_path / "restored", replace=True)
         with closing(open_data_directory(tmp_path / "restored", HashedWords())) as directory:
-            infos = directory.library.list("default", None, 9)
+            infos = directory.documents.list("default", None, 9)
             assert [info.name for info in infos if info.original] == names
             for name in names:
                 assert original(directory, name) == f"The bearing of pump {name[0]}.".encode()
@@ -215,8 +215,8 @@ def test_a_missing_or_damaged_original_is_an_error_that_the_doctor_names(
         (path,) = (data / "originals").iterdir()
         damage(path)
         with pytest.raises(StorageCorrupt, match="ingest it again"):
-            directory.library.open_original("default", "a.txt")
-        assert directory.library.get("default", "a.txt")[1] == "The bearing of the pump."
+            directory.documents.open_original("default", "a.txt")
+        assert directory.documents.get("default", "a.txt")[1] == "The bearing of the pump."
         assert "1 of them missing or damaged" in documents_check(data).detail
 
 
@@ -299,9 +299,9 @@ def test_a_process_killed_at_any_step_loses_no_original_and_keeps_none_too_many(
         log = tmp_path / f"{step}.acknowledged"
         acknowledged = log.read_text().splitlines() if log.exists() else []
         with closing(open_data_directory(tmp_path / step, HashedWords())) as directory:
-            infos = directory.library.list("default", None, 9) if directory.library.collections() else ()
+            infos = directory.documents.list("default", None, 9) if directory.documents.document_counts() else ()
             for info in infos:
-                assert original(directory, info.name) == directory.library.get("default", info.name)[1].encode()
+                assert original(directory, info.name) == directory.documents.get("default", info.name)[1].encode()
         names = {info.name for info in infos}
         stored = {line.removeprefix("stored ") for line in acknowledged if line.startswith("stored")}
         deleted = {line.removeprefix("deleted ") for line in acknowledged if line.startswith("deleted")}
@@ -321,4 +321,4 @@ def test_a_job_keeps_the_original_of_the_document_that_it_stores(open_directory:
     directory.library.take(directory.jobs.upload(ticket), ticket)
 
     assert original(directory, "a.txt") == b"The bearing of the pump."
-    assert isinstance(directory.library, LocalDocumentLibrary)
+    assert isinstance(directory.library, DocumentLibrary)

@@ -84,7 +84,7 @@ def origins(repair: Repair) -> dict[str, Origin]:
 def require_served(path: Path, names: set[str]) -> None:
     with closing(open_data_directory(path, HashedWords())) as directory:
         assert directory.damage is None
-        assert {info.name for info in directory.library.list("default", None, 100)} == names
+        assert {info.name for info in directory.documents.list("default", None, 100)} == names
         require_consistent(directory, path / "documents.sqlite3")
         for name in names - {"0.txt"}:
             word = f"keyword{'abcdefgh'[int(name[0])]}"
@@ -244,7 +244,7 @@ def test_a_database_of_which_nothing_is_left_is_not_taken_for_a_new_one(damaged:
 
     assert repaired(damaged).documents == ()
     with closing(open_data_directory(damaged, HashedWords())) as directory:
-        assert directory.library.collections() == {}
+        assert directory.documents.document_counts() == {}
 
 
 def test_a_database_that_is_cut_off_is_served_up_to_there(damaged: Path) -> None:
@@ -257,7 +257,9 @@ def test_a_database_that_is_cut_off_is_served_up_to_there(damaged: Path) -> None
     with closing(open_data_directory(damaged, HashedWords())) as directory:
         assert directory.damage is not None
         assert f"{left:,} of {size:,} bytes are there" in directory.damage.problem
-        assert directory.damage.kept + directory.damage.rebuilt == len(directory.library.list("default", None, 100)) > 0
+        assert (
+            directory.damage.kept + directory.damage.rebuilt == len(directory.documents.list("default", None, 100)) > 0
+        )
 
 
 @pytest.mark.parametrize("application_id", [0, 0x47504B47])
@@ -282,4 +284,4 @@ def test_a_directory_in_which_a_first_start_was_killed_is_a_new_one(tmp_path: Pa
     (tmp_path / "documents.sqlite3").write_bytes(b"")
 
     with closing(open_data_directory(tmp_path, HashedWords())) as directory:
-        assert directory.library.collections() == {}
+        assert directory.documents.document_counts() == {}

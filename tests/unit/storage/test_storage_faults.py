@@ -69,7 +69,7 @@ def test_a_full_disk_refuses_the_document_and_loses_nothing(
         directory.close()
 
     directory = open_directory()
-    assert [info.name for info in directory.library.list("default", None, 10)] == ["a.txt"]
+    assert [info.name for info in directory.documents.list("default", None, 10)] == ["a.txt"]
     assert documents_with(directory, "bearing") == {"a.txt"}
 
 
@@ -97,7 +97,7 @@ def test_a_killed_ingest_leaves_every_acknowledged_document_and_no_half_one(
         acknowledged.update(seen)
         directory = open_directory()
         require_consistent(directory, tmp_path / "data" / "documents.sqlite3")
-        stored = {info.name for info in directory.library.list("default", None, 1000)}
+        stored = {info.name for info in directory.documents.list("default", None, 1000)}
         for in_flight in (last, last + 1):
             acknowledged.pop(f"doc{in_flight % 40}.txt", None)
         for name, version in acknowledged.items():
@@ -135,8 +135,8 @@ def run_until_killed(data: Path, number: int, acknowledgements: int, delay: floa
 
 def require_consistent(directory: OpenDirectory, database: Path) -> None:
     """Every document has all of its chunks, and full text and vectors agree with them."""
-    for info in directory.library.list("default", None, 1000):
-        record, text = directory.library.get("default", info.document_id)
+    for info in directory.documents.list("default", None, 1000):
+        record, text = directory.documents.get("default", info.document_id)
         assert record.characters == len(text)
     require_whole_database(database)
 
@@ -161,10 +161,10 @@ def require_whole_database(database: Path) -> None:
 def test_a_document_that_cannot_be_read_leaves_the_older_version_as_it_was(open_directory: Opener) -> None:
     directory = open_directory()
     ingest(directory, "a.txt", "The bearing of the pump")
-    before = directory.library.get("default", "a.txt")
+    before = directory.documents.get("default", "a.txt")
 
     outcome = directory.library.ingest(Upload.of_bytes("default", "a.txt", "", bytes(range(256))))
 
     assert outcome.reason
-    assert directory.library.get("default", "a.txt") == before
+    assert directory.documents.get("default", "a.txt") == before
     assert documents_with(directory, "bearing") == {"a.txt"}

@@ -106,7 +106,7 @@ def test_no_more_is_kept_than_fits(directory: OpenDirectory, opened_by: list[str
     put(directory, "a.pdf", manual(SENTENCE))
     parsers = ParserPool(lambda: ParserProcess(ParsingLimits()), 1)
     size = len(directory.pages.picture("default", "a.pdf", 1, 103).png)
-    pages = PageImages(directory._store, parsers, capacity_bytes=2 * 3 * size)  # half of it for pictures
+    pages = PageImages(directory.documents, parsers, capacity_bytes=2 * 3 * size)  # half of it for pictures
     try:
         opened_by.clear()
         for width in (100, 101, 102, 103, 100):

@@ -45,7 +45,7 @@ def questions(opened: OpenDirectory) -> tuple[StoredQuestion, ...]:
 
 
 def hit_in(opened: OpenDirectory) -> EvaluationHit:
-    (info,) = opened.library.list("plant", None, 1)
+    (info,) = opened.documents.list("plant", None, 1)
     return EvaluationHit(info.document_id, info.name, None, 0, 43, True, 1, 0.5, None, None, 0.1, 1.0, 1, 3.5)
 
 
@@ -141,7 +141,7 @@ def test_questions_keep_a_collection_and_are_deleted_with_it(opened: OpenDirecto
     keep(opened, {questions(opened)[0].question_id: 1})
     opened.library.delete("plant", "pump.md")
     assert len(questions(opened)) == 1
-    opened.collections.delete("plant")
+    opened.library.delete_collection("plant")
     with pytest.raises(CollectionNotFound):
         opened.evaluation.questions("plant")
     opened.collections.create("plant", CollectionSettings())

@@ -117,7 +117,7 @@ def test_feedback_goes_with_its_collection_and_survives_a_restart(open_directory
         directory.collections.create(name, CollectionSettings())
         directory.feedback.give("ada", NewFeedback(RequestId(name), Rating.UP, collection=name))
     directory.feedback.give("ada", NewFeedback(RequestId("none"), Rating.UP))
-    directory.collections.delete("a")
+    directory.library.delete_collection("a")
     with pytest.raises(CollectionNotFound):
         directory.feedback.give("ada", NewFeedback(RequestId("late"), Rating.UP, collection="a"))
     directory.close()

@@ -78,8 +78,8 @@ def test_a_backup_of_more_than_the_cache_of_the_database_holds_is_whole(tmp_path
     restore(archive, tmp_path / "copy", replace=False)
 
     restored = open_data_directory(tmp_path / "copy", HashedWords(), RetrieverOptions())
-    (info,) = restored.library.list("default", None, 10)
-    assert restored.library.get("default", info.document_id)[1] == text.strip()
+    (info,) = restored.documents.list("default", None, 10)
+    assert restored.documents.get("default", info.document_id)[1] == text.strip()
     restored.close()
 
 
