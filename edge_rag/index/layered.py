@@ -42,6 +42,18 @@ class _Base:
         return _Base(self.segment, present, int(np.count_nonzero(present)))
 
 
+class LackingVectors(StorageError):
+    """A rebuilt index lacks vectors of the current one.
+
+    Attributes:
+        ids: The vectors, int64 [n].
+    """
+
+    def __init__(self, ids: NDArray[np.int64]) -> None:
+        super().__init__("a rebuilt index lacks vectors of the current one; it is discarded")
+        self.ids = ids
+
+
 class LayeredIndex:
     """Implements ``VectorIndex``. A search sees all of a change or none of it."""
 
@@ -108,7 +120,7 @@ class LayeredIndex:
             segment: The new segment, if any.
 
         Raises:
-            StorageError: The new parts lack a vector that only the current segment has; nothing was changed.
+            LackingVectors: The new parts lack vectors that only the current segment has; nothing was changed.
         """
         with self._lock:
             new_ids, new_vectors = self._unindexed.contents()
@@ -122,8 +134,9 @@ class LayeredIndex:
             gone = beside[~membership(beside, there)]
             known = np.sort(beside if base is None else np.union1d(beside, base.segment.ids))
             missing = there[~membership(there, known)]
-            if not np.isin(missing, new_ids).all():
-                raise StorageError("a rebuilt index lacks vectors of the current one; it is discarded")
+            lacking = missing[~membership(missing, new_ids)]
+            if len(lacking):
+                raise LackingVectors(lacking)
             late = membership(new_ids, missing)
             unindexed.change(tuple(ChunkId(int(number)) for number in gone), new_ids[late], new_vectors[late])
             self._base, self._unindexed = base, unindexed

@@ -39,7 +39,7 @@ from edge_rag.index.file import IndexFile, IndexManifest, SegmentManifest
 from edge_rag.index.flat import ExactIndex, membership
 from edge_rag.index.ivf_build import Checkpoint, RecallTarget, build_segment
 from edge_rag.index.ivf_segment import Segment
-from edge_rag.index.layered import LayeredIndex
+from edge_rag.index.layered import LackingVectors, LayeredIndex
 from edge_rag.storage.statements import Change, Collection
 from edge_rag.storage.vectors import StoredVectors
 
@@ -362,9 +362,18 @@ class LocalIndexes:
                 self._drop_segment(number, local)
             else:
                 self._renew_segment(number, local, checkpoint)
+        except LackingVectors as error:
+            # A document is deleted from SQLite before it is deleted from the index: a build in between is repeated.
+            if membership(error.ids, self._stored.of(number, self._dimension).ids()).any():
+                self._postpone(number, local, error)
+            else:
+                self.builds.request(number)
         except (OSError, StorageError) as error:
-            local.build_at = local.index.drift + _MIN_CHANGES_TO_BUILD
-            _log.error("an index could not be built; the current one stays", collection=number, error=str(error))
+            self._postpone(number, local, error)
+
+    def _postpone(self, number: int, local: _LocalIndex, error: Exception) -> None:
+        local.build_at = local.index.drift + _MIN_CHANGES_TO_BUILD
+        _log.error("an index could not be built; the current one stays", collection=number, error=str(error))
 
     def _renew_segment(self, number: int, local: _LocalIndex, checkpoint: Checkpoint) -> None:
         name, segment = self._new_segment(number, checkpoint)

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 import structlog
+from numpy.typing import NDArray
 
 from edge_rag.bootstrap.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.core.documents.collection import BackendKind
@@ -18,6 +20,7 @@ from edge_rag.index.ivf_build import build_segment
 from edge_rag.index.local import BackgroundBuilds, IndexLimits, LocalIndexes
 from edge_rag.storage import migrations as schema
 from edge_rag.storage.database import Database
+from edge_rag.storage.statements import Change
 from edge_rag.storage.vectors import StoredVectors
 from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
@@ -190,6 +193,41 @@ def test_changes_made_while_a_segment_is_built_are_in_what_is_searched_after(
     assert changed
     require_found(directory, range(80), frozenset({3, 4}))
     require_found(directory, range(500, 501))
+
+
+def test_a_build_between_a_deletion_in_sqlite_and_in_the_index_is_repeated(
+    opened: Opener, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = opened()
+    builds, apply, request = builds_of(directory), directory.indexes.apply, builds_of(directory).request
+    builds.wait()
+    held: list[tuple[Change, NDArray[np.float32]]] = []
+    built = 0
+
+    def delete_first(*arguments: object) -> object:
+        nonlocal built
+        built += 1
+        if built == 1:
+            monkeypatch.setattr(directory.indexes, "apply", lambda *change: held.append(change))
+            for number in range(55):
+                directory.library.delete("default", f"{number}.txt")
+        return build_segment(*arguments)  # type: ignore[arg-type]
+
+    def request_after_applying(number: int) -> None:
+        changes = held.copy()
+        held.clear()
+        for change in changes:
+            apply(*change)
+        request(number)
+
+    monkeypatch.setattr("edge_rag.index.local.build_segment", delete_first)
+    request(1)
+    monkeypatch.setattr(builds, "request", request_after_applying)
+    builds.wait()
+
+    assert held == []
+    assert segments(data) == []
+    require_found(directory, range(80), frozenset(range(55)))
 
 
 @pytest.mark.parametrize("when", [0.0, 0.5, 1.0])
