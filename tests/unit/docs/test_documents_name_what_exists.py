@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
@@ -33,13 +35,22 @@ def found_in(pattern: re.Pattern[str], documents: list[str]) -> list[tuple[str, 
     return sorted({(name, match) for name in documents for match in pattern.findall((ROOT / name).read_text())})
 
 
+@cache
+def file_names() -> frozenset[str]:
+    listed = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.splitlines()
+    return frozenset(Path(file).name for file in files if (ROOT / file).exists())
+
+
+@cache
 def exists(document: str, path: str) -> bool:
     places = [ROOT, (ROOT / document).parent]
     names = [path.rstrip("/")]
     while brace := re.search(r"\{([^}]*)\}", names[0]):
         names = [name.replace(brace[0], each) for name in names for each in brace[1].split(",")]
     return all(
-        any(any(place.glob(name)) for place in places) or ("/" not in name and any(ROOT.rglob(name))) for name in names
+        any(any(place.glob(name)) for place in places) or any(fnmatch(each, name) for each in file_names())
+        for name in names
     )
 
 
