@@ -41,8 +41,8 @@ from edge_rag.ingest.embedding import BATCH_TEXTS
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.model_store.jobs import ModelJobs
 from edge_rag.model_store.store import fill_roles, ignored_model, store_of
-from edge_rag.offload.encoding.client import EncoderModels
-from edge_rag.offload.encoding.encoders import OffloadingEmbedding, OffloadingReranker
+from edge_rag.offload.encoding.embedding import OffloadingEmbedding
+from edge_rag.offload.encoding.messages import EncoderModels
 from edge_rag.offload.generation.generator import OffloadingGenerator
 from edge_rag.pipeline.ingest import Ingest, IngestObserver
 from edge_rag.pipeline.ingest_policy import IngestLimits
@@ -76,7 +76,6 @@ class App:
 
     Attributes:
         offloading: Generator over local and remote ones; None without remotes.
-        remote_encoders: Embedder and reranker that use peers; empty without such peers.
         encoders: Models in the roles of embedder and reranker.
         sources: Returns where the token vectors of reranked passages came from; None with a cross-encoder.
         memory_monitor: Sheds memory under pressure; None where that is turned off.
@@ -90,7 +89,6 @@ class App:
     pipeline: Pipeline
     encoder_service: EncoderService
     formats: FormatChecker
-    remote_encoders: tuple[OffloadingEmbedding | OffloadingReranker, ...]
     pages: PageService
     ingest_yield: IngestYield
     ingest: Ingest
@@ -177,8 +175,6 @@ class App:
         self.encoder_service.close()
         self.pipeline.close()
         self.formats.close()
-        for encoder in self.remote_encoders:
-            encoder.close()
         if self.offloading is not None:
             self.offloading.close()
         self.generator.close()
@@ -245,14 +241,11 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         encoder_offload = make_encoder_offload(
             settings.offload,
             offloading,
-            EncoderModels(embedder.name, embedder.dimension, encoders.reranker_name),
+            EncoderModels(embedder.name, embedder.dimension),
             observer,
             lambda: board_monitor.state,
         )
-        remote_embedder = remote_reranker = None
-        if encoder_offload is not None:
-            remote_embedder = OffloadingEmbedding(encoder_offload, embedder.embed_questions, BATCH_TEXTS)
-            remote_reranker = OffloadingReranker(encoder_offload, reranker)
+        embedding = None if encoder_offload is None else OffloadingEmbedding(encoder_offload, BATCH_TEXTS)
 
         # Documents, indexes and stored KV pages.
         directory = open_data_directory(
@@ -261,7 +254,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
             _retriever_options(settings, plan, planner.parsers),
             on_removed=generator.forget,
             working=partial(track_activity, "ingest"),
-            embedding=remote_embedder,
+            embedding=embedding,
             token_embedder=None if encoders.max_sim is None else embedder,
             renew_later=True,
         )
@@ -274,7 +267,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         # Queries and ingest.
         pipeline = Pipeline(
             directory.retriever,
-            remote_reranker or reranker,
+            reranker,
             offloading or generator,
             StageLimits(
                 retriever_queue=settings.retriever.queue,
@@ -332,7 +325,6 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         pipeline=pipeline,
         encoder_service=encoder_service,
         formats=formats,
-        remote_encoders=tuple(each for each in (remote_embedder, remote_reranker) if each is not None),
         pages=pages,
         ingest_yield=ingest_yield,
         ingest=ingest,

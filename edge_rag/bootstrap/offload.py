@@ -13,7 +13,8 @@ from edge_rag.core.monitoring.resources import Throttling
 from edge_rag.core.placement import OffloadMode, OffloadUse
 from edge_rag.core.ports import AuditSink
 from edge_rag.generator.model_swap import ModelSwapper
-from edge_rag.offload.encoding.client import EncoderCaller, EncoderModels, EncoderOffload, EncoderState
+from edge_rag.offload.encoding.client import EncoderOffload, EncoderState
+from edge_rag.offload.encoding.messages import EncoderModels
 from edge_rag.offload.events import EncoderEventRecorder
 from edge_rag.offload.generation.generator import OffloadingGenerator, OffloadLimits
 from edge_rag.offload.generation.redaction import Redactor
@@ -56,7 +57,7 @@ def make_encoder_offload(
     audit: AuditSink,
     throttling: Callable[[], Throttling],
 ) -> EncoderOffload | None:
-    """Checks the remotes' models; returns None if no remote is used for embedding or reranking."""
+    """Checks the remotes' models; returns None if no remote is used for embedding."""
     if offloading is None:
         return None
     from edge_rag.offload.remotes.edge_rag import EdgeRagEncoders, EdgeRagRemote
@@ -65,13 +66,20 @@ def make_encoder_offload(
     states = {
         name: EncoderState(state, EdgeRagEncoders(state.remote.connection))
         for name, state in context.remotes.states.items()
-        if isinstance(state.remote, EdgeRagRemote) and state.remote.uses != {OffloadUse.GENERATE}
+        if isinstance(state.remote, EdgeRagRemote) and OffloadUse.EMBED in state.remote.uses
     }
     if not states:
         return None
-    caller = EncoderCaller(context.loop, context.remotes, models, EncoderEventRecorder(audit))
-    constrained = _Constrained(settings, throttling)
-    offload = EncoderOffload(caller, states, settings.mode, settings.first_token_timeout_seconds, constrained)
+    offload = EncoderOffload(
+        context.loop,
+        context.remotes,
+        models,
+        EncoderEventRecorder(audit),
+        states,
+        settings.mode,
+        settings.first_token_timeout_seconds,
+        _Constrained(settings, throttling),
+    )
     offload.check_models()
     return offload
 

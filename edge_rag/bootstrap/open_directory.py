@@ -199,7 +199,7 @@ def open_data_directory(
         options: Options; the defaults if None.
         on_removed: Called with a collection's name and its new epoch after text of it was removed.
         working: Returns a context that is entered while chunks of a document are embedded on this box.
-        embedding: Source of the vectors of documents and questions; must give the embedder's own. The embedder if None.
+        embedding: Source of the vectors of documents; must give the embedder's own. The embedder if None.
         token_embedder: The embedder of this box where its token vectors of passages are to be kept; None keeps none.
         on_progress: Called with the numbers of passages done and of all while words are indexed anew, as after an
             upgrade.
@@ -255,7 +255,7 @@ def open_data_directory(
         bm25 = Bm25Index(database)
         allowed = AllowedChunks(database)
         vocabularies = Vocabularies(database)
-        retriever = HybridRetriever(embedder, store, vectors, bm25, allowed, vocabularies, options.depth, embedding)
+        retriever = HybridRetriever(embedder, store, vectors, bm25, allowed, vocabularies, options.depth)
         backups = Backups(path, database, spool, originals)
         if damage is not None:
             database.refuse_writes(

@@ -41,7 +41,7 @@ class RemoteSettings(Section):
     uses: tuple[OffloadUse, ...] = Field(
         default=(OffloadUse.GENERATE,),
         min_length=1,
-        description="`generate` writes answers; `embed` and `rerank` require an edge-rag with the same models.",
+        description="`generate` writes answers; `embed` embeds documents, by an edge-rag with the same embedder.",
     )
     model: str | None = Field(
         default=None, min_length=1, description="Model to request from an OpenAI-compatible server."

@@ -14,7 +14,7 @@ class Role(Enum):
 
     READER: ask, search and read documents.
     WRITER: add, replace and remove documents; not change settings of collections, or create or delete them.
-    PEER: have answers generated from passages in the request, and texts embedded and reranked; no access to stored
+    PEER: have answers generated from passages in the request, and texts embedded; no access to stored
         data.
     ADMIN: everything in every collection: read the daemon's state, change its models, create, change and delete
         collections.

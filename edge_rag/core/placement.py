@@ -116,9 +116,8 @@ class OffloadMode(Enum):
 class OffloadUse(Enum):
     """What another machine is used for.
 
-    GENERATE: generating answers. EMBED: embedding questions and passages. RERANK: ranking passages.
+    GENERATE: generating answers. EMBED: embedding the passages of documents.
     """
 
     GENERATE = "generate"
     EMBED = "embed"
-    RERANK = "rerank"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 from edge_rag.core.documents.jobs import IngestPhase
 from edge_rag.core.monitoring.event import AuditEvent
 from edge_rag.core.placement import OffloadRule
-from edge_rag.core.query import Question
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,15 +97,8 @@ class IngestTask(Protocol):
 
 
 class Embedding(Protocol):
-    """Source of vectors: this box's embedder, or the same model on another box for text that may leave this one."""
-
-    def questions(self, questions: Sequence[Question]) -> NDArray[np.float32]:
-        """Embeds questions: float32 [n, dimension], each row of length 1. Called by one thread at a time.
-
-        Raises:
-            InferenceFailed: The model could not be run.
-        """
-        ...
+    """Source of passages' vectors: this box's embedder, or the same model on another box for text that may leave
+    this one."""
 
     def passages(
         self,

@@ -8,7 +8,6 @@ from typing import Final
 
 from edge_rag.core.documents.filters import Filter
 from edge_rag.core.ids import RequestId
-from edge_rag.core.placement import OffloadRule
 
 
 class Priority(IntEnum):
@@ -235,33 +234,16 @@ class RequestContext:
         client: Name of the client; empty if it is not known.
         priority: Scheduling class; None if there is none.
         deadline: ``time.monotonic()`` seconds after which the result is not needed any more, or None.
-        collection: Name of the collection; empty if it does not matter.
     """
 
     request_id: RequestId | None = None
     client: str = ""
     priority: Priority | None = None
     deadline: float | None = None
-    collection: str = ""
 
 
 NO_CONTEXT: Final = RequestContext()
 """No request waits for the result, or it is not known which."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A question to embed.
-
-    Attributes:
-        text: The question.
-        rule: Offload rule of the collection, which also covers the question.
-        context: The request that it is part of.
-    """
-
-    text: str
-    rule: OffloadRule
-    context: RequestContext
 
 
 class PassageOrder(Enum):

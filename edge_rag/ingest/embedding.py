@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.ports import Embedder
-from edge_rag.core.query import Question
 
 BATCH_TEXTS: Final = 8
 """Passages embedded at once; a question waits for at most so many."""
@@ -22,9 +21,6 @@ class LocalEmbedding:
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-
-    def questions(self, questions: Sequence[Question]) -> NDArray[np.float32]:
-        return self._embedder.embed_questions([question.text for question in questions])
 
     def passages(
         self,

@@ -9,22 +9,17 @@ from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.ports import AuditSink
-from edge_rag.core.query import NO_CONTEXT, RequestContext
-from edge_rag.offload.encoding.routing import EncoderRoutingInputs, EncoderWork
+from edge_rag.offload.encoding.routing import EncoderRoutingInputs
 from edge_rag.offload.encoding.routing import numbers as encoding_numbers
-from edge_rag.offload.generation.routing import Place, RoutingDecision, RoutingInputs, numbers
+from edge_rag.offload.generation.routing import RoutingInputs, numbers
 from edge_rag.offload.remotes.circuit_breaker import BreakerState
+from edge_rag.offload.routing import Place, RoutingDecision
 
 _PLACES = {Place.LOCAL: "locally", Place.REMOTE: "on a remote", Place.BOTH: "locally and on a remote"}
 _BREAKERS = {
     BreakerState.OPEN: "gets no requests: its circuit breaker is open",
     BreakerState.HALF_OPEN: "gets one trial request: its circuit breaker is half open",
     BreakerState.CLOSED: "gets requests again: its circuit breaker is closed",
-}
-_WORK = {
-    EncoderWork.PASSAGES: "embedding passages",
-    EncoderWork.QUESTIONS: "embedding the question",
-    EncoderWork.RANKS: "reranking passages",
 }
 
 
@@ -63,37 +58,25 @@ class OffloadEventRecorder:
 
 
 class EncoderEventRecorder:
-    """Records decisions about embedding and reranking."""
+    """Records decisions about embedding the passages of documents."""
 
     def __init__(self, audit: AuditSink) -> None:
         self._audit = audit
 
-    def placed(
-        self, context: RequestContext, inputs: EncoderRoutingInputs, decision: RoutingDecision, now: float
-    ) -> None:
-        reason = f"{_WORK[inputs.work]} {_PLACES[decision.place]}: {decision.reason}"
-        self._record(AuditEventKind.PLACED, context, reason, encoding_numbers(inputs), now)
+    def placed(self, inputs: EncoderRoutingInputs, decision: RoutingDecision, now: float) -> None:
+        reason = f"embedding passages {_PLACES[decision.place]}: {decision.reason}"
+        self._record(AuditEventKind.PLACED, reason, encoding_numbers(inputs), now)
 
-    def sent(
-        self, context: RequestContext, remote: str, work: EncoderWork, body: bytes, texts: int, now: float
-    ) -> None:
-        reason = f"sent to {remote} for {_WORK[work]}, unredacted, SHA-256 {hashlib.sha256(body).hexdigest()}"
-        self._record(AuditEventKind.SENT, context, reason, {"bytes": len(body), "texts": texts}, now)
+    def sent(self, remote: str, body: bytes, texts: int, now: float) -> None:
+        reason = f"sent to {remote} for embedding passages, unredacted, SHA-256 {hashlib.sha256(body).hexdigest()}"
+        self._record(AuditEventKind.SENT, reason, {"bytes": len(body), "texts": texts}, now)
 
-    def hedged(self, context: RequestContext, work: EncoderWork, waited_s: float, now: float) -> None:
-        reason = f"{_WORK[work]} also locally: the remote takes longer than usual"
-        self._record(AuditEventKind.HEDGED, context, reason, {"waited_s": waited_s}, now)
+    def taken_over(self, remote: str, problem: str, texts: int, now: float) -> None:
+        reason = f"embedding passages locally; {remote}: {problem}"
+        self._record(AuditEventKind.TAKEN_OVER, reason, {"texts": texts}, now)
 
-    def taken_over(
-        self, context: RequestContext, work: EncoderWork, remote: str, problem: str, texts: int, now: float
-    ) -> None:
-        reason = f"{_WORK[work]} locally; {remote}: {problem}"
-        self._record(AuditEventKind.TAKEN_OVER, context, reason, {"texts": texts}, now)
+    def incompatible(self, remote: str, problem: str, now: float) -> None:
+        self._record(AuditEventKind.BREAKER, f"{remote} is not used for embedding passages: {problem}", {}, now)
 
-    def incompatible(self, remote: str, work: EncoderWork, problem: str, now: float) -> None:
-        self._record(AuditEventKind.BREAKER, NO_CONTEXT, f"{remote} is not used for {_WORK[work]}: {problem}", {}, now)
-
-    def _record(
-        self, kind: AuditEventKind, context: RequestContext, reason: str, values: Mapping[str, float], now: float
-    ) -> None:
-        self._audit.record(AuditEvent(kind, context.request_id, context.client, context.priority, reason, values, now))
+    def _record(self, kind: AuditEventKind, reason: str, values: Mapping[str, float], now: float) -> None:
+        self._audit.record(AuditEvent(kind, None, "", None, reason, values, now))

@@ -227,7 +227,7 @@ class Pipeline:
 
     async def _search(self, query: SearchQuery, trace: CallTrace) -> SearchResult:
         candidates = max(query.limit, self._candidates)
-        context = RequestContext(query.request_id, query.client, query.priority, query.deadline, query.collection)
+        context = RequestContext(query.request_id, query.client, query.priority, query.deadline)
         request = RetrievalRequest(
             query.query, query.collection, candidates, query.filter, query.explain, context, query.turns
         )
@@ -273,7 +273,7 @@ class Pipeline:
         self, query: Query, events: EventBuffer[AnswerEvent], shared: _Shared, trace: CallTrace
     ) -> None:
         started = self._clock()
-        context = RequestContext(query.request_id, query.client, query.priority, query.deadline, query.collection)
+        context = RequestContext(query.request_id, query.client, query.priority, query.deadline)
         with self._recorder.failures(query, "retriever"):
             retrieval = RetrievalRequest(
                 query.question,

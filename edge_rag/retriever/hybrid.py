@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from edge_rag.analysis.known_words import knows_words
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import Hit, OtherWording, RetrievalRequest, Retrieved
-from edge_rag.core.ports import Embedder, Embedding
-from edge_rag.core.query import Question, Wordings
+from edge_rag.core.ports import Embedder
+from edge_rag.core.query import Wordings
 from edge_rag.errors import EdgeRagError, NotFound, StorageError
 from edge_rag.index.manager import VectorIndexes
-from edge_rag.ingest.embedding import LocalEmbedding
 from edge_rag.retriever.bm25 import Bm25Index
 from edge_rag.retriever.excerpt import excerpt
 from edge_rag.retriever.fusion import Rankings, best_score, fuse
@@ -74,7 +73,6 @@ class HybridRetriever:
 
     Args:
         bm25: The full text index.
-        embedding: Source of the questions' vectors; the embedder if None.
     """
 
     def __init__(
@@ -86,10 +84,8 @@ class HybridRetriever:
         allowed: AllowedChunks,
         vocabularies: Vocabularies,
         depth: SearchDepth,
-        embedding: Embedding | None = None,
     ) -> None:
         self._embedder = embedder
-        self._embedding = embedding or LocalEmbedding(embedder)
         self._store = store
         self._vectors = vectors
         self._bm25 = bm25
@@ -104,14 +100,9 @@ class HybridRetriever:
         The entry of a request that fails, for example with ``CollectionNotFound``, is its error.
         """
         read = [self._read(request) for request in requests]
-        questions = [
-            Question(wording.excerpt, each.collection.settings.offload, request.context)
-            for request, each in zip(requests, read, strict=True)
-            if isinstance(each, _Read)
-            for wording in each.read
-        ]
+        questions = [wording.excerpt for each in read if isinstance(each, _Read) for wording in each.read]
         try:
-            embedded = iter(self._embedding.questions(questions) if questions else ())
+            embedded = iter(self._embedder.embed_questions(questions) if questions else ())
         except EdgeRagError as error:
             return [error if isinstance(each, _Read) else each for each in read]
         return [

@@ -43,7 +43,7 @@ async def picture(
     if marked is not None:
         _check_range(*marked)
     wanted = DEFAULT_WIDTH if width is None else width
-    found = await call.backend.pages.picture(collection, document, page, wanted, marked, _context(call, collection))
+    found = await call.backend.pages.picture(collection, document, page, wanted, marked, _context(call))
     call.charge(ceil(found.compute_s * TOKENS_PER_CPU_SECOND))
     return found.value
 
@@ -58,7 +58,7 @@ async def boxes(call: Call, collection: str, document: str, page: int, start: in
     """
     call.check_collection(collection)
     _check_range(start, end)
-    found = await call.backend.pages.boxes(collection, document, page, start, end, _context(call, collection))
+    found = await call.backend.pages.boxes(collection, document, page, start, end, _context(call))
     call.charge(ceil(found.compute_s * TOKENS_PER_CPU_SECOND))
     return found.value
 
@@ -68,5 +68,5 @@ def _check_range(start: int, end: int) -> None:
         raise InvalidRequest("end", f"must be after start ({start:,}), is {end:,}")
 
 
-def _context(call: Call, collection: str) -> RequestContext:
-    return RequestContext(call.request_id, call.identity.name, deadline=call.deadline, collection=collection)
+def _context(call: Call) -> RequestContext:
+    return RequestContext(call.request_id, call.identity.name, deadline=call.deadline)

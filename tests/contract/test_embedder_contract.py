@@ -15,7 +15,6 @@ from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.placement import Precision
 from edge_rag.errors import InferenceFailed
 from edge_rag.index.token_vectors import PassageEmbedder
-from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.reranker.scoring import PassageVectorizer
 from edge_rag.runtime.encoder.npu.encoders import open_text_encoder_on_npu
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
@@ -43,7 +42,7 @@ class Encoder(PassageEmbedder, PassageVectorizer, Protocol):
 
 
 class BorrowedEncoder:
-    """What a box embeds with that borrows another's encoder; token vectors are its own."""
+    """What a box embeds passages with that borrows another's encoder; questions and token vectors are its own."""
 
     def __init__(self, box: OffloadingBox) -> None:
         self._borrower = box
@@ -51,7 +50,7 @@ class BorrowedEncoder:
         self.name, self.dimension, self.max_tokens = own.name, own.dimension, own.max_tokens
         self.count_tokens, self.token_vectors = own.count_tokens, own.token_vectors
         self.embed_passages, self.passage_tokens = own.embed_passages, own.passage_tokens
-        self.embed, self.embed_questions = box.passages, box.questions
+        self.embed, self.embed_questions = box.passages, own.embed_questions
 
 
 @contextmanager
@@ -60,7 +59,7 @@ def borrowed_encoder(folder: Path) -> Iterator[Encoder]:
     own = TextEncoder.open(EMBEDDER)
     lender = start_daemon(folder / "lender", folder / "lender.log")
     try:
-        with offloading(own, MaxSimReranker(own), [lender.address]) as box:
+        with offloading(own, [lender.address]) as box:
             yield BorrowedEncoder(box)
             assert box.states["m0"].embedded_texts > len(TEXTS)
             assert not box.audit.kinds[AuditEventKind.TAKEN_OVER]

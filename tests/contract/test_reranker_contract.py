@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from functools import cache
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
@@ -13,21 +10,17 @@ from pathlib import Path
 import pytest
 
 from edge_rag.core.ids import ChunkId, DocumentId
-from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.passage import Hit, Passage, RankedPassage, Reranked, RerankRequest, Retrieved
 from edge_rag.core.placement import Precision
 from edge_rag.errors import InferenceFailed
 from edge_rag.pipeline.ports import Reranker
-from edge_rag.reranker import cross_encoder, max_sim
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.encoder.token_vectors import TokenVectors
-from tests.e2e.support.running_daemon import start_daemon
 from tests.support.accelerators.gpu import padded_pair_encoder
 from tests.support.accelerators.npu import needs_npu, npu_pair_encoder
-from tests.support.offloading_encoders import OffloadingBox, offloading
 
 # One of them is a daemon's, which is given up where the machine is busy with something else.
 pytestmark = pytest.mark.daemon
@@ -61,63 +54,15 @@ def encoder() -> TextEncoder:
     return TextEncoder.open(REPOSITORY / "models" / "minilm-l6")
 
 
-class BorrowedReranker:
-    """What a box ranks with that borrows another's reranker."""
-
-    def __init__(self, box: OffloadingBox) -> None:
-        self.rerank = box.rank
-
-
-@pytest.fixture(scope="module")
-def borrowed(encoder: TextEncoder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Reranker]]:
-    """Borrows the rerankers of real daemons, by kind."""
-    with ExitStack() as stack:
-
-        def borrow(kind: str) -> Reranker:
-            folder = tmp_path_factory.mktemp("lender")
-            pairs = PairEncoder.open(CROSS_ENCODER)
-            own: dict[str, tuple[Reranker, str, str]] = {
-                "max-sim": (MaxSimReranker(encoder), "", f"{max_sim.METHOD} {encoder.name}"),
-                "cross-encoder": (
-                    CrossEncoderReranker(pairs, encoder),
-                    f'[models]\nreranker = "{CROSS_ENCODER.name}"\n',
-                    f"{cross_encoder.METHOD} {pairs.identity} {encoder.name}",
-                ),
-            }
-            reranker, config, name = own[kind]
-            shutil.copytree(CROSS_ENCODER, folder / "lender" / "models" / CROSS_ENCODER.name)
-            # It takes as many questions at once from others as it scores at once, and one of them leaves a quarter to
-            # the others; all that are asked here.
-            config += f"[reranker]\nbatch = {2 * len(QUESTIONS)}\n"
-            lender = start_daemon(folder / "lender", folder / "lender.log", config)
-            stack.callback(lender.kill)
-            box = stack.enter_context(offloading(encoder, reranker, [lender.address], reranker_name=name))
-            stack.callback(was_used, box)
-            return BorrowedReranker(box)
-
-        yield cache(borrow)
-
-
-def was_used(box: OffloadingBox) -> None:
-    assert box.states["m0"].reranked > 10
-    assert not box.audit.kinds[AuditEventKind.TAKEN_OVER]
-
-
 @pytest.fixture(
     params=[
         "max-sim",
         "cross-encoder",
-        "another edge-rag's max-sim",
-        "another edge-rag's cross-encoder",
         "cross-encoder in the form for GPUs",
         pytest.param("cross-encoder on the NPU", marks=needs_npu),
     ]
 )
-def reranker(
-    request: pytest.FixtureRequest, encoder: TextEncoder, npu_graphs: Path, borrowed: Callable[[str], Reranker]
-) -> Reranker:
-    if request.param.startswith("another"):
-        return borrowed(request.param.removeprefix("another edge-rag's "))
+def reranker(request: pytest.FixtureRequest, encoder: TextEncoder, npu_graphs: Path) -> Reranker:
     if request.param == "cross-encoder on the NPU":
         return CrossEncoderReranker(npu_pair_encoder(npu_graphs), encoder)
     if request.param == "cross-encoder in the form for GPUs":

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.api.v1 import encoding_pb2
-from edge_rag.offload.encoding.client import EncoderModels
+from edge_rag.offload.encoding.messages import EncoderModels
 from tests.support.peer_daemon import LoopThread
 
 Reply = Callable[[bytes, grpc.aio.ServicerContext[Any, Any]], Awaitable[bytes]]
@@ -115,28 +115,6 @@ WRONG_MODEL: Reply = sending(lambda vectors: vectors)
 """Sends valid vectors of another model."""
 
 
-def ranks(**given: Any) -> Reply:
-    """Returns a reply with these ranks."""
-
-    async def rank(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-        return encoding_pb2.RerankResponse(**given).SerializeToString()
-
-    return rank
-
-
-RANKING: dict[str, Reply] = {
-    "silent": silent,
-    "dying": dying,
-    "full": full,
-    "changed": changed,
-    "garbage": garbage,
-    "empty": empty,
-    "one passage twice": ranks(ranked=[encoding_pb2.RankedCandidate(passage=0)] * 4),
-    "a passage of its own": ranks(ranked=[encoding_pb2.RankedCandidate(passage=4_000_000_000)]),
-    "no numbers": ranks(ranked=[encoding_pb2.RankedCandidate(passage=n, score=math.nan) for n in range(4)]),
-}
-
-
 @dataclass
 class FaultyEncoders:
     """An Encoding service on loopback.
@@ -179,9 +157,8 @@ def faulty_encoders(
                 if method != "DescribeEncoders":
                     server.received_texts.set()
                     return await reply(request, context)
-                return encoding_pb2.DescribeEncodersResponse(
-                    embedder=models.embedder, dimension=models.dimension, reranker=models.reranker
-                ).SerializeToString()
+                described = encoding_pb2.DescribeEncodersResponse(embedder=models.embedder, dimension=models.dimension)
+                return described.SerializeToString()
 
             return grpc.unary_unary_rpc_method_handler(handle)
 

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,20 +15,17 @@ from numpy.typing import NDArray
 
 from edge_rag.core.ids import Unrecognized
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
-from edge_rag.core.passage import Reranked, RerankRequest
 from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
-from edge_rag.core.query import NO_CONTEXT, Question, RequestContext
 from edge_rag.ingest.embedding import BATCH_TEXTS
 from edge_rag.offload.context import LoopThread, RemoteRegistry
-from edge_rag.offload.encoding.client import EncoderCaller, EncoderModels, EncoderOffload, EncoderState
-from edge_rag.offload.encoding.encoders import OffloadingEmbedding, OffloadingReranker
+from edge_rag.offload.encoding.client import EncoderOffload, EncoderState
+from edge_rag.offload.encoding.embedding import OffloadingEmbedding
+from edge_rag.offload.encoding.messages import EncoderModels
 from edge_rag.offload.events import EncoderEventRecorder, OffloadEventRecorder
 from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.edge_rag import EdgeRagEncoders, EdgeRagRemote
 from edge_rag.offload.remotes.remote_state import RemoteState
 from edge_rag.offload.remotes.tls_trust import Trust
-from edge_rag.pipeline.ports import Reranker
-from edge_rag.reranker.max_sim import METHOD
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 
 EMBEDDER = Path(__file__).parents[2] / "models" / "minilm-l6"
@@ -67,7 +64,6 @@ class OffloadingBox:
         local: Its encoder.
         offload: Decides, and calls remotes.
         embedding: Embeds.
-        reranker: Reranks.
         audit: Its audit events.
         states: The remotes.
     """
@@ -75,14 +71,8 @@ class OffloadingBox:
     local: TextEncoder
     offload: EncoderOffload
     embedding: OffloadingEmbedding
-    reranker: OffloadingReranker
     audit: AuditRecorder
     states: dict[str, RemoteState]
-
-    def questions(
-        self, texts: Sequence[str], rule: OffloadRule = OffloadRule.ALLOWED, context: RequestContext = NO_CONTEXT
-    ) -> NDArray[np.float32]:
-        return self.embedding.questions([Question(text, rule, context) for text in texts])
 
     def passages(
         self,
@@ -93,26 +83,14 @@ class OffloadingBox:
     ) -> NDArray[np.float32]:
         return self.embedding.passages(texts, rule, local_embed or self.local.embed, lambda took: None, on_progress)
 
-    def rank(
-        self,
-        requests: Sequence[RerankRequest],
-        rule: OffloadRule = OffloadRule.ALLOWED,
-        context: RequestContext = NO_CONTEXT,
-    ) -> list[Reranked]:
-        return self.reranker.rerank(
-            [replace(each, retrieved=replace(each.retrieved, offload=rule), context=context) for each in requests]
-        )
-
 
 @contextmanager
 def offloading(
     local: TextEncoder,
-    reranker: Reranker,
     addresses: Sequence[str],
     mode: OffloadMode = OffloadMode.PREFER_REMOTE,
     *,
     trust: Trust | None = None,
-    reranker_name: str = "",
     timeout_s: float = 60.0,
     breaker: CircuitBreaker = ALWAYS_CLOSED,
     models: EncoderModels | None = None,
@@ -121,33 +99,27 @@ def offloading(
 
     Args:
         local: The local encoder.
-        reranker: The local reranker.
         addresses: Addresses of the remotes.
         mode: When they are used.
         trust: How they are authenticated.
-        reranker_name: Identity of the reranker's scores; by default of max-sim over ``local``.
         timeout_s: Longest time of a call, seconds.
         breaker: Initial circuit breaker of each remote.
         models: Identities of the local models, if not the real ones.
     """
-    audit, uses = AuditRecorder(), frozenset({OffloadUse.EMBED, OffloadUse.RERANK})
+    audit, uses = AuditRecorder(), frozenset({OffloadUse.EMBED})
     remotes = [EdgeRagRemote(f"m{number}", address, trust or Trust(), uses) for number, address in enumerate(addresses)]
     states = {remote.name: RemoteState(remote, breaker) for remote in remotes}
     loop = LoopThread()
     registry = RemoteRegistry(states, OffloadEventRecorder(audit), time.monotonic)
     loop.start()
-    models = models or EncoderModels(local.name, local.dimension, reranker_name or f"{METHOD} {local.name}")
+    models = models or EncoderModels(local.name, local.dimension)
     encoders = {
         remote.name: EncoderState(states[remote.name], EdgeRagEncoders(remote.connection)) for remote in remotes
     }
-    offload = EncoderOffload(
-        EncoderCaller(loop, registry, models, EncoderEventRecorder(audit)), encoders, mode, timeout_s, lambda: False
-    )
-    embedding = OffloadingEmbedding(offload, local.embed_questions, BATCH_TEXTS)
-    ranking = OffloadingReranker(offload, reranker)
+    events = EncoderEventRecorder(audit)
+    offload = EncoderOffload(loop, registry, models, events, encoders, mode, timeout_s, lambda: False)
+    embedding = OffloadingEmbedding(offload, BATCH_TEXTS)
     try:
-        yield OffloadingBox(local, offload, embedding, ranking, audit, states)
+        yield OffloadingBox(local, offload, embedding, audit, states)
     finally:
-        embedding.close()
-        ranking.close()
         loop.stop(registry.close)

@@ -35,7 +35,7 @@ class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType],
     ROLE_ADMIN: _Role.ValueType  # 3
     """Everything, in every collection."""
     ROLE_PEER: _Role.ValueType  # 4
-    """Have answers generated, texts embedded and passages reranked that the caller sends."""
+    """Have answers generated and texts embedded that the caller sends."""
 
 class Role(_Role, metaclass=_RoleEnumTypeWrapper):
     """Permission of a caller."""
@@ -49,7 +49,7 @@ ROLE_WRITER: Role.ValueType  # 2
 ROLE_ADMIN: Role.ValueType  # 3
 """Everything, in every collection."""
 ROLE_PEER: Role.ValueType  # 4
-"""Have answers generated, texts embedded and passages reranked that the caller sends."""
+"""Have answers generated and texts embedded that the caller sends."""
 Global___Role: _TypeAlias = Role  # noqa: Y015
 
 @_typing.final

@@ -1035,7 +1035,6 @@ class Remote(_message.Message):
     ANSWER_SECONDS_FIELD_NUMBER: _builtins.int
     USES_FIELD_NUMBER: _builtins.int
     EMBEDDED_TEXTS_FIELD_NUMBER: _builtins.int
-    RERANKED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     kind: _builtins.str
@@ -1058,11 +1057,9 @@ class Remote(_message.Message):
     """Mean time of its answers without queueing, seconds; absent if none was measured."""
     embedded_texts: _builtins.int
     """Texts embedded, since start."""
-    reranked: _builtins.int
-    """Questions whose passages it reranked, since start."""
     @_builtins.property
     def uses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Uses: `generate`, `embed`, `rerank`."""
+        """Uses: `generate`, `embed`."""
 
     def __init__(
         self,
@@ -1079,11 +1076,10 @@ class Remote(_message.Message):
         answer_seconds: _builtins.float | None = ...,
         uses: _abc.Iterable[_builtins.str] | None = ...,
         embedded_texts: _builtins.int = ...,
-        reranked: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_answer_seconds", b"_answer_seconds", "answer_seconds", b"answer_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer_seconds", b"_answer_seconds", "address", b"address", "answer_seconds", b"answer_seconds", "answers", b"answers", "breaker", b"breaker", "embedded_texts", b"embedded_texts", "failures", b"failures", "in_flight", b"in_flight", "kind", b"kind", "last_problem", b"last_problem", "name", b"name", "reranked", b"reranked", "sent_bytes", b"sent_bytes", "uses", b"uses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer_seconds", b"_answer_seconds", "address", b"address", "answer_seconds", b"answer_seconds", "answers", b"answers", "breaker", b"breaker", "embedded_texts", b"embedded_texts", "failures", b"failures", "in_flight", b"in_flight", "kind", b"kind", "last_problem", b"last_problem", "name", b"name", "sent_bytes", b"sent_bytes", "uses", b"uses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answer_seconds: _TypeAlias = _typing.Literal["answer_seconds"]  # noqa: Y015
     _WhichOneofArgType__answer_seconds: _TypeAlias = _typing.Literal["_answer_seconds", b"_answer_seconds"]  # noqa: Y015

@@ -24,33 +24,23 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x65\x64ge_rag/v1/encoding.proto\x12\x0b\x65\x64ge_rag.v1\"\x19\n\x17\x44\x65scribeEncodersRequest\"Q\n\x18\x44\x65scribeEncodersResponse\x12\x10\n\x08\x65mbedder\x18\x01 \x01(\t\x12\x11\n\tdimension\x18\x02 \x01(\r\x12\x10\n\x08reranker\x18\x03 \x01(\t\"o\n\x0c\x45mbedRequest\x12\x10\n\x08\x65mbedder\x18\x01 \x01(\t\x12\r\n\x05texts\x18\x02 \x03(\t\x12*\n\x07purpose\x18\x03 \x01(\x0e\x32\x19.edge_rag.v1.EmbedPurpose\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"b\n\rEmbedResponse\x12\x10\n\x08\x65mbedder\x18\x01 \x01(\t\x12\x0f\n\x07vectors\x18\x02 \x01(\x0c\x12\x15\n\rqueue_seconds\x18\x03 \x01(\x01\x12\x17\n\x0f\x63ompute_seconds\x18\x04 \x01(\x01\"\xb9\x01\n\rRerankRequest\x12\x10\n\x08reranker\x18\x01 \x01(\t\x12\x10\n\x08question\x18\x02 \x01(\t\x12(\n\x08passages\x18\x03 \x03(\x0b\x32\x16.edge_rag.v1.Candidate\x12&\n\x05terms\x18\x04 \x03(\x0b\x32\x17.edge_rag.v1.TermWeight\x12\r\n\x05limit\x18\x05 \x01(\r\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x0f\n\x07sharing\x18\x07 \x01(\t\"I\n\tCandidate\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x10\n\x08headings\x18\x02 \x03(\t\x12\x12\n\x05\x62oost\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_boost\"*\n\nTermWeight\x12\x0c\n\x04word\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x01\"\x92\x01\n\x0eRerankResponse\x12\x10\n\x08reranker\x18\x01 \x01(\t\x12,\n\x06ranked\x18\x02 \x03(\x0b\x32\x1c.edge_rag.v1.RankedCandidate\x12\x10\n\x08\x65vidence\x18\x03 \x01(\x01\x12\x15\n\rqueue_seconds\x18\x04 \x01(\x01\x12\x17\n\x0f\x63ompute_seconds\x18\x05 \x01(\x01\"W\n\x0fRankedCandidate\x12\x0f\n\x07passage\x18\x01 \x01(\r\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x10\n\x08\x65vidence\x18\x03 \x03(\x01\x12\x12\n\nsimilarity\x18\x04 \x03(\x01*d\n\x0c\x45mbedPurpose\x12\x1d\n\x19\x45MBED_PURPOSE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x45MBED_PURPOSE_PASSAGE\x10\x01\x12\x1a\n\x16\x45MBED_PURPOSE_QUESTION\x10\x02\x32\xee\x01\n\x08\x45ncoding\x12_\n\x10\x44\x65scribeEncoders\x12$.edge_rag.v1.DescribeEncodersRequest\x1a%.edge_rag.v1.DescribeEncodersResponse\x12>\n\x05\x45mbed\x12\x19.edge_rag.v1.EmbedRequest\x1a\x1a.edge_rag.v1.EmbedResponse\x12\x41\n\x06Rerank\x12\x1a.edge_rag.v1.RerankRequest\x1a\x1b.edge_rag.v1.RerankResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x65\x64ge_rag/v1/encoding.proto\x12\x0b\x65\x64ge_rag.v1\"\x19\n\x17\x44\x65scribeEncodersRequest\"O\n\x18\x44\x65scribeEncodersResponse\x12\x10\n\x08\x65mbedder\x18\x01 \x01(\t\x12\x11\n\tdimension\x18\x02 \x01(\rJ\x04\x08\x03\x10\x04R\x08reranker\"m\n\x0c\x45mbedRequest\x12\x10\n\x08\x65mbedder\x18\x01 \x01(\t\x12\r\n\x05texts\x18\x02 \x03(\t\x12*\n\x07purpose\x18\x03 \x01(\x0e\x32\x19.edge_rag.v1.EmbedPurposeJ\x04\x08\x04\x10\x05R\nrequest_id\"b\n\rEmbedResponse\x12\x10\n\x08\x65mbedder\x18\x01 \x01(\t\x12\x0f\n\x07vectors\x18\x02 \x01(\x0c\x12\x15\n\rqueue_seconds\x18\x03 \x01(\x01\x12\x17\n\x0f\x63ompute_seconds\x18\x04 \x01(\x01*f\n\x0c\x45mbedPurpose\x12\x1d\n\x19\x45MBED_PURPOSE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x45MBED_PURPOSE_PASSAGE\x10\x01\"\x04\x08\x02\x10\x02*\x16\x45MBED_PURPOSE_QUESTION2\xab\x01\n\x08\x45ncoding\x12_\n\x10\x44\x65scribeEncoders\x12$.edge_rag.v1.DescribeEncodersRequest\x1a%.edge_rag.v1.DescribeEncodersResponse\x12>\n\x05\x45mbed\x12\x19.edge_rag.v1.EmbedRequest\x1a\x1a.edge_rag.v1.EmbedResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'edge_rag.api.v1.encoding_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EMBEDPURPOSE']._serialized_start=911
-  _globals['_EMBEDPURPOSE']._serialized_end=1011
+  _globals['_EMBEDPURPOSE']._serialized_start=362
+  _globals['_EMBEDPURPOSE']._serialized_end=464
   _globals['_DESCRIBEENCODERSREQUEST']._serialized_start=43
   _globals['_DESCRIBEENCODERSREQUEST']._serialized_end=68
   _globals['_DESCRIBEENCODERSRESPONSE']._serialized_start=70
-  _globals['_DESCRIBEENCODERSRESPONSE']._serialized_end=151
-  _globals['_EMBEDREQUEST']._serialized_start=153
-  _globals['_EMBEDREQUEST']._serialized_end=264
-  _globals['_EMBEDRESPONSE']._serialized_start=266
-  _globals['_EMBEDRESPONSE']._serialized_end=364
-  _globals['_RERANKREQUEST']._serialized_start=367
-  _globals['_RERANKREQUEST']._serialized_end=552
-  _globals['_CANDIDATE']._serialized_start=554
-  _globals['_CANDIDATE']._serialized_end=627
-  _globals['_TERMWEIGHT']._serialized_start=629
-  _globals['_TERMWEIGHT']._serialized_end=671
-  _globals['_RERANKRESPONSE']._serialized_start=674
-  _globals['_RERANKRESPONSE']._serialized_end=820
-  _globals['_RANKEDCANDIDATE']._serialized_start=822
-  _globals['_RANKEDCANDIDATE']._serialized_end=909
-  _globals['_ENCODING']._serialized_start=1014
-  _globals['_ENCODING']._serialized_end=1252
+  _globals['_DESCRIBEENCODERSRESPONSE']._serialized_end=149
+  _globals['_EMBEDREQUEST']._serialized_start=151
+  _globals['_EMBEDREQUEST']._serialized_end=260
+  _globals['_EMBEDRESPONSE']._serialized_start=262
+  _globals['_EMBEDRESPONSE']._serialized_end=360
+  _globals['_ENCODING']._serialized_start=467
+  _globals['_ENCODING']._serialized_end=638
 # @@protoc_insertion_point(module_scope)

@@ -26,10 +26,10 @@ if _version_not_supported:
 
 
 class EncodingStub:
-    """Gives peers the use of this machine's embedder and reranker. No stored document is read. Of a request, only token
-    vectors of reranked passages are kept, in memory, and only later requests of the same caller use them.
+    """Gives peers the use of this machine's embedder for the passages of their documents. No stored document is read, and
+    nothing of a request is kept.
 
-    Vectors and scores of another model are useless to the caller, so every request names its model.
+    Vectors of another model are useless to the caller, so every request names its model.
 
     All calls. PERMISSION_DENIED: the caller is not a peer. INVALID_ARGUMENT: a field is unusable. FAILED_PRECONDITION:
     this machine has another model; the message names it. RESOURCE_EXHAUSTED: the queue is full, see the
@@ -53,18 +53,13 @@ class EncodingStub:
                 request_serializer=edge__rag_dot_v1_dot_encoding__pb2.EmbedRequest.SerializeToString,
                 response_deserializer=edge__rag_dot_v1_dot_encoding__pb2.EmbedResponse.FromString,
                 _registered_method=True)
-        self.Rerank = channel.unary_unary(
-                '/edge_rag.v1.Encoding/Rerank',
-                request_serializer=edge__rag_dot_v1_dot_encoding__pb2.RerankRequest.SerializeToString,
-                response_deserializer=edge__rag_dot_v1_dot_encoding__pb2.RerankResponse.FromString,
-                _registered_method=True)
 
 
 class EncodingServicer:
-    """Gives peers the use of this machine's embedder and reranker. No stored document is read. Of a request, only token
-    vectors of reranked passages are kept, in memory, and only later requests of the same caller use them.
+    """Gives peers the use of this machine's embedder for the passages of their documents. No stored document is read, and
+    nothing of a request is kept.
 
-    Vectors and scores of another model are useless to the caller, so every request names its model.
+    Vectors of another model are useless to the caller, so every request names its model.
 
     All calls. PERMISSION_DENIED: the caller is not a peer. INVALID_ARGUMENT: a field is unusable. FAILED_PRECONDITION:
     this machine has another model; the message names it. RESOURCE_EXHAUSTED: the queue is full, see the
@@ -73,23 +68,15 @@ class EncodingServicer:
     """
 
     def DescribeEncoders(self, request, context):
-        """Returns the names of the models. Called before any text is sent.
+        """Returns the name of the model. Called before any text is sent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Embed(self, request, context):
-        """Embeds texts, in order; a text's vector does not depend on the others. Passages yield to this machine's own
-        questions, questions do not. The tokens of the texts count against the quota.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Rerank(self, request, context):
-        """Ranks passages by how well they answer a question, and rates their sentences. The tokens of question and passages
-        count against the quota.
+        """Embeds passages, in order; a text's vector does not depend on the others. Passages yield to this machine's own
+        questions. The tokens of the texts count against the quota.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,11 +95,6 @@ def add_EncodingServicer_to_server(servicer, server):
                     request_deserializer=edge__rag_dot_v1_dot_encoding__pb2.EmbedRequest.FromString,
                     response_serializer=edge__rag_dot_v1_dot_encoding__pb2.EmbedResponse.SerializeToString,
             ),
-            'Rerank': grpc.unary_unary_rpc_method_handler(
-                    servicer.Rerank,
-                    request_deserializer=edge__rag_dot_v1_dot_encoding__pb2.RerankRequest.FromString,
-                    response_serializer=edge__rag_dot_v1_dot_encoding__pb2.RerankResponse.SerializeToString,
-            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'edge_rag.v1.Encoding', rpc_method_handlers)
@@ -122,10 +104,10 @@ def add_EncodingServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Encoding:
-    """Gives peers the use of this machine's embedder and reranker. No stored document is read. Of a request, only token
-    vectors of reranked passages are kept, in memory, and only later requests of the same caller use them.
+    """Gives peers the use of this machine's embedder for the passages of their documents. No stored document is read, and
+    nothing of a request is kept.
 
-    Vectors and scores of another model are useless to the caller, so every request names its model.
+    Vectors of another model are useless to the caller, so every request names its model.
 
     All calls. PERMISSION_DENIED: the caller is not a peer. INVALID_ARGUMENT: a field is unusable. FAILED_PRECONDITION:
     this machine has another model; the message names it. RESOURCE_EXHAUSTED: the queue is full, see the
@@ -177,33 +159,6 @@ class Encoding:
             '/edge_rag.v1.Encoding/Embed',
             edge__rag_dot_v1_dot_encoding__pb2.EmbedRequest.SerializeToString,
             edge__rag_dot_v1_dot_encoding__pb2.EmbedResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Rerank(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/edge_rag.v1.Encoding/Rerank',
-            edge__rag_dot_v1_dot_encoding__pb2.RerankRequest.SerializeToString,
-            edge__rag_dot_v1_dot_encoding__pb2.RerankResponse.FromString,
             options,
             channel_credentials,
             insecure,

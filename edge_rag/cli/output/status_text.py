@@ -116,7 +116,6 @@ def remote_line(remote: RemoteInUse) -> str:
     state = {"closed": "in use", "open": "paused after failures", "half_open": "on trial"}
     speed = "" if remote.answer_s is None else f", {format_duration(remote.answer_s)} per answer"
     encoded = f"{remote.embedded_texts} texts embedded, " if "embed" in remote.uses else ""
-    encoded += f"{remote.reranked} questions reranked, " if "rerank" in remote.uses else ""
     line = (
         f"{remote.name}, {remote.kind} at {remote.address}: {state.get(remote.breaker, remote.breaker)},"
         f" {remote.in_flight} in flight, {remote.answers} done, {remote.failures} failed{speed},"

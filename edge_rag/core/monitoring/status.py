@@ -302,7 +302,6 @@ class RemoteInUse:
         answer_s: Mean time of its answers without waiting, seconds; None without a measurement.
         uses: What it is used for: ``generate``, ``embed``, ``rerank``.
         embedded_texts: Texts it embedded since start.
-        reranked: Questions whose passages it ranked, since start.
     """
 
     name: str
@@ -317,7 +316,6 @@ class RemoteInUse:
     answer_s: float | None
     uses: tuple[str, ...] = ("generate",)
     embedded_texts: int = 0
-    reranked: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Embedding and reranking on remote machines."""
+"""Embedding the passages of documents on remote machines."""

@@ -30,26 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.placement import OffloadRule
-from edge_rag.core.query import NO_CONTEXT
 from edge_rag.errors import EdgeRagError
-from edge_rag.offload.encoding.client import (
-    EncoderCall,
-    EncodeRequest,
-    EncoderOffload,
-    EncoderResult,
-    EncoderState,
-    EncodingRemote,
-)
-from edge_rag.offload.encoding.messages import (
-    MAX_CHARACTERS,
-    MAX_TEXT_CHARACTERS,
-    build_texts,
-    checked_vectors,
-    is_unicode,
-    same_vector,
-)
-from edge_rag.offload.encoding.routing import EncoderWork, batch_texts
-from edge_rag.offload.generation.routing import Place, RoutingDecision
+from edge_rag.offload.encoding.client import EncoderOffload, EncoderState
+from edge_rag.offload.encoding.messages import MAX_CHARACTERS, MAX_TEXT_CHARACTERS, is_unicode, same_vector
+from edge_rag.offload.encoding.routing import batch_texts, late_after_s
+from edge_rag.offload.routing import Place, RoutingDecision
 
 LOCAL: Final = ""
 """Name of the local embedder among those that fill."""
@@ -209,7 +194,7 @@ class BulkEmbedding:
         self._states = [offload.states[name] for name in decision.remotes]
         lengths = [len(text) if is_unicode(text) else MAX_TEXT_CHARACTERS + 1 for text in texts]
         self._pool = TextPool(lengths, MAX_TEXT_CHARACTERS)
-        self._vectors = np.empty((len(texts), offload.caller.models.dimension), dtype=np.float32)
+        self._vectors = np.empty((len(texts), offload.models.dimension), dtype=np.float32)
         self._changed = threading.Condition()
         self._replies: deque[_Reply] = deque()
         self._rejected: set[str] = set()
@@ -234,10 +219,10 @@ class BulkEmbedding:
                 late = {sent.state.name: sent.state for sent in self._sent.values() if now >= sent.late_at}
             for worker in workers:
                 worker.cancel()
-            caller = self._offload.caller
             for state in late.values():
                 problem = "the local embedder finished the batch first"
-                caller.loop.post(partial(caller.remotes.record_failure, state.shared, problem, busy=False))
+                failed = partial(self._offload.remotes.record_failure, state.shared, problem, busy=False)
+                self._offload.loop.post(failed)
 
     def _process_replies(self) -> bool:
         while True:
@@ -262,8 +247,7 @@ class BulkEmbedding:
                 self._rejected.add(name)
                 self._pool.release(reply.part)
                 self._pool.revert(name)
-                caller = self._offload.caller
-                caller.loop.post(lambda: caller.reject(reply.state, EncoderWork.PASSAGES))
+                self._offload.loop.post(lambda: self._offload.reject(reply.state))
             filled = self._pool.filled
         self._on_progress(filled)
 
@@ -290,7 +274,7 @@ class BulkEmbedding:
         """
         for part, sent in self._sent.items():
             backup = self._pool.backup(part, self._local.batch_size)
-            local_at = now + self._offload.expected_local_s(EncoderWork.PASSAGES, len(backup))
+            local_at = now + self._offload.expected_local_s(len(backup))
             sooner = self._local_takes_part and local_at < sent.expected_at
             if backup and (sooner or now >= sent.late_at):
                 return backup
@@ -300,7 +284,7 @@ class BulkEmbedding:
         started = self._offload.clock()
         vectors = self._local.embed([self._texts[position] for position in part])
         elapsed = self._offload.clock() - started
-        self._offload.measure_local(EncoderWork.PASSAGES, len(part), elapsed)
+        self._offload.measure_local(len(part), elapsed)
         with self._changed:
             new = np.array(self._pool.fill(part, LOCAL), dtype=np.intp)
             self._vectors[new] = vectors[new - part.start]
@@ -311,7 +295,7 @@ class BulkEmbedding:
     def _start_worker(self, state: EncoderState) -> Future[None]:
         with self._changed:
             self._active_workers += 1
-        worker = self._offload.caller.loop.submit(self._work(state))
+        worker = self._offload.loop.submit(self._work(state))
         worker.add_done_callback(lambda _: self._worker_inactive())
         return worker
 
@@ -327,7 +311,7 @@ class BulkEmbedding:
         allows.
         """
         while not self._is_over(state):
-            if not self._offload.available(state, EncoderWork.PASSAGES):
+            if not self._offload.available(state):
                 await self._back_off()
             elif not (part := self._next_batch(state)):
                 return
@@ -336,21 +320,19 @@ class BulkEmbedding:
 
     async def _send(self, state: EncoderState, part: range) -> bool:
         """Sends a batch; returns whether it succeeded."""
-        caller, work = self._offload.caller, EncoderWork.PASSAGES
-        request = EncodeRequest(work, NO_CONTEXT, OffloadRule.ALLOWED, len(part), b"")
-        timeouts = self._offload.timeouts(state, request)
-        now, expected = self._offload.clock(), state.latencies[work].expected_s(len(part))
+        offload = self._offload
+        now, expected = offload.clock(), state.latency.expected_s(len(part))
         expected_at = math.inf if expected is None else now + expected
-        late_at = math.inf if timeouts.hedge_s is None else now + timeouts.hedge_s
+        late_at = now + late_after_s(len(part), offload.timeout_s, state.latency)
         with self._changed:
             self._sent[part] = _Sent(state, expected_at, late_at)
             self._changed.notify_all()
-        call = EncoderCall(work, NO_CONTEXT, len(part), partial(self._serialize, part), partial(self._execute, part))
+        texts = [self._texts[position] for position in part]
         reply: _Reply | None = None
         try:
-            reply = _Reply(state, part, await caller.call(state, call, timeouts.timeout_s))
+            reply = _Reply(state, part, await offload.embed(state, texts, self._rule))
         except EdgeRagError as error:
-            caller.events.taken_over(NO_CONTEXT, work, state.name, str(error), len(part), self._offload.clock())
+            offload.events.taken_over(state.name, str(error), len(part), offload.clock())
             with self._changed:
                 self._local_takes_part = True
             return False
@@ -372,8 +354,8 @@ class BulkEmbedding:
             return self._done or state.name in self._rejected or self._rule() is not OffloadRule.ALLOWED
 
     def _next_batch(self, state: EncoderState) -> range:
-        most = batch_texts(state.latencies[EncoderWork.PASSAGES], self._offload.timeout_s)
-        most = min(most, _MAX_BATCH_BYTES // (4 * self._offload.caller.models.dimension))
+        most = batch_texts(state.latency, self._offload.timeout_s)
+        most = min(most, _MAX_BATCH_BYTES // (4 * self._offload.models.dimension))
         with self._changed:
             return self._pool.take_back(most, MAX_CHARACTERS)
 
@@ -385,14 +367,3 @@ class BulkEmbedding:
             else:
                 self._replies.append(reply)
             self._changed.notify_all()
-
-    def _serialize(self, part: range, remote: EncodingRemote) -> bytes:
-        texts = [self._texts[position] for position in part]
-        return remote.serialize_texts(build_texts(self._rule(), self._offload.caller.models.embedder, texts, False))
-
-    async def _execute(
-        self, part: range, remote: EncodingRemote, body: bytes, timeout_s: float
-    ) -> EncoderResult[Vectors]:
-        reply = await remote.embed(body, timeout_s)
-        vectors = checked_vectors(reply.data, len(part), self._offload.caller.models.dimension)
-        return EncoderResult(vectors, reply.queue_s, reply.compute_s)

@@ -1,171 +1,144 @@
-"""Calls remote encoders, and decides when to: deadlines, model identity, validation and latency of every call.
+"""Calls remote embedders, and decides when to: timeouts, model identity, validation and latency of every call.
 
-The models of a remote are checked before the first text is sent to it; a remote with other models gets no texts.
+The model of a remote is checked before the first text is sent to it; a remote with another model gets no texts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import structlog
+from numpy.typing import NDArray
 
-from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
-from edge_rag.core.query import RequestContext
+from edge_rag.core.placement import OffloadMode, OffloadRule
 from edge_rag.errors import EdgeRagError, RemoteFailed, RemoteIncompatible
 from edge_rag.offload.context import LoopThread, RemoteRegistry
-from edge_rag.offload.encoding.messages import OutboundCandidates, OutboundTexts, RemoteRanks, RemoteVectors
-from edge_rag.offload.encoding.routing import (
-    STAGE_SHARE,
-    EncoderInputs,
-    EncoderRoutingInputs,
-    EncoderTimeouts,
-    EncoderWork,
-    choose_encoder,
-    encoder_timeouts,
-)
+from edge_rag.offload.encoding.messages import EncoderModels, build_texts, checked_vectors
+from edge_rag.offload.encoding.routing import EncoderInputs, EncoderRoutingInputs, choose_encoders
 from edge_rag.offload.events import EncoderEventRecorder
-from edge_rag.offload.generation.routing import AffinityCandidate, RoutingDecision
 from edge_rag.offload.remotes.latency_model import EncoderLatency
 from edge_rag.offload.remotes.remote_state import RemoteState
+from edge_rag.offload.routing import RoutingDecision
+
+if TYPE_CHECKING:
+    from edge_rag.offload.remotes.edge_rag import EdgeRagEncoders
 
 RECHECK_S: Final = 60.0
-"""Time after which the models of an incompatible remote are checked again, seconds."""
+"""Time after which the model of an incompatible remote is checked again, seconds."""
 
-_Out = TypeVar("_Out")
 _log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class EncoderModels:
-    """Identities of the models that encode."""
-
-    embedder: str
-    dimension: int
-    reranker: str
-
-    def difference(self, other: EncoderModels, work: EncoderWork) -> str:
-        """Returns how a remote's models differ for this work; empty if they do not."""
-        if work is EncoderWork.RANKS:
-            same, remote, local = self.reranker == other.reranker, other.reranker, self.reranker
-        else:
-            same = (self.embedder, self.dimension) == (other.embedder, other.dimension)
-            remote, local = f"{other.embedder} ({other.dimension})", f"{self.embedder} ({self.dimension})"
-        role = "reranker" if work is EncoderWork.RANKS else "embedder"
-        return "" if same else f"its {role} is {remote[:200]}, the local one is {local}"
-
-
-class EncodingRemote(Protocol):
-    """A remote that encodes. Used from one event loop; calls raise RemoteFailed and nothing else."""
-
-    def serialize_texts(self, outbound: OutboundTexts) -> bytes:
-        """Returns the exact bytes to send."""
-        ...
-
-    def serialize_candidates(self, outbound: OutboundCandidates) -> bytes:
-        """Returns the exact bytes to send."""
-        ...
-
-    def describe(self, timeout_s: float) -> Awaitable[EncoderModels]:
-        """Returns the models it has."""
-        ...
-
-    def embed(self, body: bytes, timeout_s: float) -> Awaitable[RemoteVectors]:
-        """Embeds texts."""
-        ...
-
-    def rerank(self, body: bytes, timeout_s: float) -> Awaitable[RemoteRanks]:
-        """Ranks passages."""
-        ...
-
-
 class EncoderState:
-    """What is known of a remote's encoders. The event loop writes, any thread may read."""
+    """What is known of a remote's embedder. The event loop writes, any thread may read."""
 
-    def __init__(self, shared: RemoteState, remote: EncodingRemote) -> None:
+    def __init__(self, shared: RemoteState, remote: EdgeRagEncoders) -> None:
         self.shared = shared
         self.remote = remote
-        self.latencies = {work: EncoderLatency() for work in EncoderWork}
+        self.latency = EncoderLatency()
         self.models: EncoderModels | None = None
-        self._incompatible_until: dict[EncoderWork, float] = {}
+        self._incompatible_until: float | None = None
 
     @property
     def name(self) -> str:
         return self.shared.remote.name
 
-    def supports(self, work: EncoderWork, now: float) -> bool:
-        """Whether it is used for such work and is not known to have another model."""
-        return work.use in self.shared.remote.uses and now >= self._incompatible_until.get(work, now)
+    def is_compatible(self, now: float) -> bool:
+        """Whether it is not known to have another model."""
+        return self._incompatible_until is None or now >= self._incompatible_until
 
-    def mark_incompatible(self, work: EncoderWork, now: float) -> None:
-        """Excludes it from such work until the next check of its models."""
+    def mark_incompatible(self, now: float) -> None:
+        """Excludes it until the next check of its model."""
         self.models = None
-        self._incompatible_until[work] = now + RECHECK_S
+        self._incompatible_until = now + RECHECK_S
 
-    def mark_compatible(self, work: EncoderWork) -> None:
-        self._incompatible_until.pop(work, None)
+    def mark_compatible(self) -> None:
+        self._incompatible_until = None
 
-    def routing_inputs(self, work: EncoderWork, now: float) -> EncoderInputs:
-        latency = self.latencies[work]
-        candidate = AffinityCandidate(self.name, latency.texts_per_s, self.shared.in_flight)
-        return EncoderInputs(candidate, latency, self.shared.breaker.allows(now), self.supports(work, now))
+    def routing_inputs(self, now: float) -> EncoderInputs:
+        allowed = self.shared.breaker.allows(now)
+        return EncoderInputs(self.name, self.shared.in_flight, self.latency, allowed, self.is_compatible(now))
 
 
-@dataclass(frozen=True, slots=True)
-class EncoderResult(Generic[_Out]):
-    """A validated result.
+class EncoderOffload:
+    """Decides which embedders take part, and calls remote ones. Coroutines and ``reject`` run on the event loop, the
+    other methods on any thread.
 
-    Attributes:
-        queue_s: Queueing time as reported, seconds.
-        compute_s: Compute time as reported, seconds.
+    Args:
+        timeout_s: Longest time of a call, seconds.
     """
-
-    value: _Out
-    queue_s: float
-    compute_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderCall(Generic[_Out]):
-    """A call to a remote encoder.
-
-    Attributes:
-        texts: Number of texts, at least 1.
-        serialize: Returns the exact bytes to send; raises PermissionDenied if the collection's rule forbids it.
-        execute: Sends them with a timeout in seconds and returns the validated result. Raises RemoteFailed.
-    """
-
-    work: EncoderWork
-    context: RequestContext
-    texts: int
-    serialize: Callable[[EncodingRemote], bytes]
-    execute: Callable[[EncodingRemote, bytes, float], Awaitable[EncoderResult[_Out]]]
-
-
-class EncoderCaller:
-    """Calls remote encoders."""
 
     def __init__(
-        self, loop: LoopThread, remotes: RemoteRegistry, models: EncoderModels, events: EncoderEventRecorder
+        self,
+        loop: LoopThread,
+        remotes: RemoteRegistry,
+        models: EncoderModels,
+        events: EncoderEventRecorder,
+        states: Mapping[str, EncoderState],
+        mode: OffloadMode,
+        timeout_s: float,
+        constrained: Callable[[], bool],
     ) -> None:
         self.loop = loop
         self.remotes = remotes
         self.models = models
         self.events = events
+        self.states = states
+        self.clock = remotes.clock
+        self.timeout_s = timeout_s
+        self._mode = mode
+        self._constrained = constrained
+        self._local = EncoderLatency()
 
-    async def call(self, state: EncoderState, call: EncoderCall[_Out], timeout_s: float) -> _Out:
-        """Calls a remote encoder and returns the validated result; on the event loop."""
+    def place(self, rule: OffloadRule, texts: int) -> RoutingDecision:
+        """Decides where the passages of a document are embedded, and records it unless the rule forbids offload."""
+        now = self.clock()
+        inputs = EncoderRoutingInputs(
+            mode=self._mode,
+            rule=rule,
+            texts=texts,
+            timeout_s=self.timeout_s,
+            constrained=self._constrained(),
+            local=self._local,
+            remotes=tuple(state.routing_inputs(now) for state in self.states.values()),
+        )
+        decision = choose_encoders(inputs)
+        if rule is not OffloadRule.NEVER:
+            self.events.placed(inputs, decision, now)
+        return decision
+
+    def available(self, state: EncoderState) -> bool:
+        now = self.clock()
+        return state.is_compatible(now) and state.shared.breaker.allows(now)
+
+    def expected_local_s(self, texts: int) -> float:
+        """Predicts the time of the local embedder, seconds; 0 if nothing was measured."""
+        return self._local.expected_s(texts) or 0.0
+
+    def measure_local(self, texts: int, elapsed_s: float) -> None:
+        if texts:
+            self._local = self._local.after(texts, elapsed_s)
+
+    async def embed(
+        self, state: EncoderState, texts: Sequence[str], rule: Callable[[], OffloadRule]
+    ) -> NDArray[np.float32]:
+        """Embeds texts on a remote: float32 [texts, dimension], validated.
+
+        Args:
+            rule: Returns the collection's present offload rule; read just before the texts are sent.
+        """
         state.shared.in_flight += 1
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self._execute(state, call, timeout_s)
+            async with asyncio.timeout(self.timeout_s):
+                return await self._embed(state, texts, rule)
         except TimeoutError as error:
-            raise self._failed(state, RemoteFailed(f"the remote did not answer within {timeout_s:.3g} s")) from error
+            failure = RemoteFailed(f"the remote did not answer within {self.timeout_s:.3g} s")
+            raise self._failed(state, failure) from error
         except RemoteIncompatible as error:
-            self._exclude(state, call.work, str(error))
+            self._exclude(state, str(error))
             raise
         except RemoteFailed as error:
             raise self._failed(state, error) from error
@@ -176,175 +149,65 @@ class EncoderCaller:
         finally:
             state.shared.in_flight -= 1
 
-    async def check_models(self, state: EncoderState, timeout_s: float) -> None:
-        """Checks the models of a remote before there is work for it, so that a difference is logged at start."""
-        for work in EncoderWork:
-            if work.use in state.shared.remote.uses:
-                try:
-                    async with asyncio.timeout(timeout_s):
-                        await self._require_same_model(state, work, timeout_s)
-                except RemoteIncompatible as error:
-                    self._exclude(state, work, str(error))
-                except (RemoteFailed, TimeoutError) as error:
-                    state.shared.last_problem = str(error) or f"the remote did not answer within {timeout_s:.3g} s"
-                    return
+    def check_models(self) -> None:
+        """Checks the models of remotes before there is work for them, so that a difference is logged at start."""
+        for state in self.states.values():
+            self.loop.submit(self._check_model(state))
 
-    def reject(self, state: EncoderState, work: EncoderWork) -> None:
-        """Records that a remote returned vectors that the local model does not reproduce; on the event loop."""
+    def reject(self, state: EncoderState) -> None:
+        """Records that a remote returned vectors that the local model does not reproduce."""
         problem = "a vector of the remote differs from the vector of the same text computed locally"
         self._failed(state, RemoteFailed(problem))
-        self._exclude(state, work, problem)
+        self._exclude(state, problem)
 
-    async def _execute(self, state: EncoderState, call: EncoderCall[_Out], timeout_s: float) -> _Out:
-        started = self.remotes.clock()
+    async def _embed(
+        self, state: EncoderState, texts: Sequence[str], rule: Callable[[], OffloadRule]
+    ) -> NDArray[np.float32]:
+        started = self.clock()
         if not state.shared.breaker.allows(started):
             raise RemoteFailed("its circuit breaker is open", busy=True)
         self.remotes.record_attempt(state.shared)
-        await self._require_same_model(state, call.work, timeout_s)
-        body = call.serialize(state.remote)
-        sent_at = self.remotes.clock()
-        self.events.sent(call.context, state.name, call.work, body, call.texts, sent_at)
+        await self._require_same_model(state)
+        body = state.remote.serialize_texts(build_texts(rule(), self.models.embedder, texts))
+        sent_at = self.clock()
+        self.events.sent(state.name, body, len(texts), sent_at)
         state.shared.sent_bytes += len(body)
-        result = await call.execute(state.remote, body, max(0.001, timeout_s - (sent_at - started)))
-        elapsed = self.remotes.clock() - sent_at
-        latency = state.latencies[call.work]
-        state.latencies[call.work] = latency.after(call.texts, elapsed, result.queue_s, result.compute_s)
-        if call.work.use is OffloadUse.RERANK:
-            state.shared.reranked += 1
-        else:
-            state.shared.embedded_texts += call.texts
+        reply = await state.remote.embed(body, max(0.001, self.timeout_s - (sent_at - started)))
+        vectors = checked_vectors(reply.data, len(texts), self.models.dimension)
+        elapsed = self.clock() - sent_at
+        state.latency = state.latency.after(len(texts), elapsed, reply.queue_s, reply.compute_s)
+        state.shared.embedded_texts += len(texts)
         self.remotes.record_success(state.shared)
-        return result.value
+        return vectors
 
-    async def _require_same_model(self, state: EncoderState, work: EncoderWork, timeout_s: float) -> None:
+    async def _check_model(self, state: EncoderState) -> None:
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                await self._require_same_model(state)
+        except RemoteIncompatible as error:
+            self._exclude(state, str(error))
+        except (RemoteFailed, TimeoutError) as error:
+            problem = f"the remote did not answer within {self.timeout_s:.3g} s"
+            state.shared.last_problem = str(error) or problem
+
+    async def _require_same_model(self, state: EncoderState) -> None:
         if state.models is None:
-            state.models = await state.remote.describe(timeout_s)
-        problem = self.models.difference(state.models, work)
+            state.models = await state.remote.describe(self.timeout_s)
+        problem = self.models.difference(state.models)
         if problem:
             raise RemoteIncompatible(problem)
-        state.mark_compatible(work)
+        state.mark_compatible()
 
-    def _exclude(self, state: EncoderState, work: EncoderWork, problem: str) -> None:
-        now = self.remotes.clock()
-        state.mark_incompatible(work, now)
+    def _exclude(self, state: EncoderState, problem: str) -> None:
+        now = self.clock()
+        state.mark_incompatible(now)
         state.shared.last_problem = problem
-        self.remotes.record_success(state.shared)  # it is reachable: only this work is excluded
-        self.events.incompatible(state.name, work, problem, now)
-        _log.error("a remote has other models and is not used", remote=state.name, work=work.value, problem=problem)
+        self.remotes.record_success(state.shared)  # it is reachable: only its embedder is not used
+        self.events.incompatible(state.name, problem, now)
+        _log.error("a remote has another embedder and is not used for it", remote=state.name, problem=problem)
 
     def _failed(self, state: EncoderState, error: RemoteFailed) -> RemoteFailed:
         if not error.busy:
             state.models = None  # it may come back with other models
         self.remotes.record_failure(state.shared, str(error), error.busy)
         return error
-
-
-@dataclass(frozen=True, slots=True)
-class EncodeRequest:
-    """What a routing decision needs of work to encode.
-
-    Attributes:
-        sendable: Whether it is not empty and within the limits of a request.
-    """
-
-    work: EncoderWork
-    context: RequestContext
-    rule: OffloadRule
-    texts: int
-    key: bytes
-    sendable: bool = True
-
-
-class EncoderOffload:
-    """Decides which encoder does which work. Any thread.
-
-    Args:
-        timeout_s: Longest time of a call, seconds.
-    """
-
-    def __init__(
-        self,
-        caller: EncoderCaller,
-        states: Mapping[str, EncoderState],
-        mode: OffloadMode,
-        timeout_s: float,
-        constrained: Callable[[], bool],
-    ) -> None:
-        self.caller = caller
-        self.states = states
-        self._mode = mode
-        self.timeout_s = timeout_s
-        self._constrained = constrained
-        self._local = {work: EncoderLatency() for work in EncoderWork}
-
-    @property
-    def clock(self) -> Callable[[], float]:
-        """Monotonic seconds."""
-        return self.caller.remotes.clock
-
-    def check_models(self) -> None:
-        for state in self.states.values():
-            self.caller.loop.submit(self.caller.check_models(state, self.timeout_s))
-
-    def place(
-        self, request: EncodeRequest, ahead: int = 0, assigned: Mapping[str, int] | None = None
-    ) -> RoutingDecision:
-        """Decides where work is done, and records the decision if any remote could have been used.
-
-        Args:
-            ahead: Texts that the local encoder does before.
-        """
-        now = self.clock()
-        inputs = self._inputs(request, ahead, assigned or Counter(), now)
-        decision = choose_encoder(inputs)
-        used = any(request.work.use in state.shared.remote.uses for state in self.states.values())
-        if used and request.rule is not OffloadRule.NEVER:
-            self.caller.events.placed(request.context, inputs, decision, now)
-        return decision
-
-    def available(self, state: EncoderState, work: EncoderWork) -> bool:
-        now = self.clock()
-        return state.supports(work, now) and state.shared.breaker.allows(now)
-
-    def timeouts(self, state: EncoderState, request: EncodeRequest) -> EncoderTimeouts:
-        within_s = _within_s(request, self.clock())
-        latency, local = state.latencies[request.work], self._local[request.work]
-        return encoder_timeouts(request.texts, within_s, self.timeout_s, latency, local)
-
-    def expected_local_s(self, work: EncoderWork, texts: int) -> float:
-        """Predicts the time of the local encoder, seconds; 0 if nothing was measured."""
-        return self._local[work].expected_s(texts) or 0.0
-
-    def measure_local(self, work: EncoderWork, texts: int, elapsed_s: float) -> None:
-        if texts:
-            self._local[work] = self._local[work].after(texts, elapsed_s)
-
-    def _inputs(
-        self, request: EncodeRequest, ahead: int, assigned: Mapping[str, int], now: float
-    ) -> EncoderRoutingInputs:
-        remotes = (state.routing_inputs(request.work, now) for state in self.states.values())
-        return EncoderRoutingInputs(
-            work=request.work,
-            mode=self._mode,
-            rule=request.rule,
-            sendable=request.sendable,
-            within_s=_within_s(request, now),
-            texts=request.texts,
-            ahead=ahead,
-            timeout_s=self.timeout_s,
-            key=request.key,
-            constrained=self._constrained(),
-            local=self._local[request.work],
-            remotes=tuple(_with_assigned(each, assigned) for each in remotes),
-        )
-
-
-def _within_s(request: EncodeRequest, now: float) -> float | None:
-    deadline = request.context.deadline
-    return None if deadline is None else max(0.001, STAGE_SHARE * (deadline - now))
-
-
-def _with_assigned(inputs: EncoderInputs, assigned: Mapping[str, int]) -> EncoderInputs:
-    candidate = inputs.candidate
-    in_flight = candidate.in_flight + assigned.get(candidate.name, 0)
-    return replace(inputs, candidate=replace(candidate, in_flight=in_flight))

@@ -16,11 +16,12 @@ from edge_rag.offload.context import OffloadContext
 from edge_rag.offload.events import OffloadEventRecorder
 from edge_rag.offload.generation.hedged_request import HedgedRequest
 from edge_rag.offload.generation.redaction import Redactor
-from edge_rag.offload.generation.routing import RoutingInputs, choose, documents_key
+from edge_rag.offload.generation.routing import RoutingInputs, choose
 from edge_rag.offload.generation.timeouts import Timeouts
 from edge_rag.offload.ports import Listener, LocalGenerator, LocalHandle, Remote, UsageSink
 from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.remote_state import RemoteState
+from edge_rag.offload.routing import documents_key
 
 _CHARACTERS_PER_TOKEN: Final = 4
 _RETRY_S: Final = 0.5

@@ -19,10 +19,10 @@ from edge_rag.core.generation import Generated, GenerationEvent, GenerationFaile
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, SlowConsumer
 from edge_rag.offload.context import OffloadContext
 from edge_rag.offload.generation.remote_stream import RemoteStream
-from edge_rag.offload.generation.routing import Place, RoutingDecision
 from edge_rag.offload.generation.timeouts import MIN_HEDGE_S, SAFETY, UNKNOWN_SHARE
 from edge_rag.offload.ports import Listener, LocalHandle, ResumableAnswer
 from edge_rag.offload.remotes.remote_state import RemoteState
+from edge_rag.offload.routing import Place, RoutingDecision
 
 
 class HedgedRequest:

@@ -14,25 +14,19 @@ from edge_rag.core.generation import QuoteChunk, TextChunk, TokenChunk
 from edge_rag.core.placement import OffloadUse
 from edge_rag.core.query import AnswerFormat, JsonSchema, Regex
 from edge_rag.errors import RemoteFailed
-from edge_rag.offload.encoding.client import EncoderModels
-from edge_rag.offload.encoding.messages import OutboundCandidates, OutboundTexts, RemoteRank, RemoteRanks, RemoteVectors
+from edge_rag.offload.encoding.messages import EncoderModels, OutboundTexts, RemoteVectors
 from edge_rag.offload.generation.request_builder import OutboundRequest
 from edge_rag.offload.ports import RemoteEvent, RemoteFinished, RemoteLoad
 from edge_rag.offload.remotes.connection import Connection
 from edge_rag.offload.remotes.tls_trust import Trust
 from edge_rag.wire.answers import finished_from_message
-from edge_rag.wire.codec import Codec, Part
+from edge_rag.wire.codec import Codec
 
 _METHOD: Final = "/edge_rag.v1.Generation/Generate"
 _SERVICE: Final = "/edge_rag.v1.Encoding/"
 
 _REQUEST: Final = Codec(OutboundRequest, generation_pb2.GenerateRequest, omit=("system", "user", "format"))
 _QUOTE: Final = Codec(QuoteChunk, generation_pb2.QuotedSentence)
-_CANDIDATES: Final = Codec(
-    OutboundCandidates,
-    encoding_pb2.RerankRequest,
-    parts={"terms": Part(lambda terms: [encoding_pb2.TermWeight(word=word, weight=weight) for word, weight in terms])},
-)
 _MODELS: Final = Codec(EncoderModels, encoding_pb2.DescribeEncodersResponse)
 
 _Call = grpc.aio.UnaryStreamCall[bytes, generation_pb2.GenerateResponse]
@@ -133,19 +127,15 @@ _Reply = TypeVar("_Reply")
 
 
 class EdgeRagEncoders:
-    """Implements ``EncodingRemote`` with the ``Encoding`` service of another edge-rag."""
+    """The ``Encoding`` service of another edge-rag. Calls raise RemoteFailed and nothing else."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def serialize_texts(self, outbound: OutboundTexts) -> bytes:
-        purpose = encoding_pb2.EMBED_PURPOSE_QUESTION if outbound.questions else encoding_pb2.EMBED_PURPOSE_PASSAGE
-        return encoding_pb2.EmbedRequest(
-            embedder=outbound.embedder, texts=outbound.texts, purpose=purpose, request_id=outbound.request_id
-        ).SerializeToString()
-
-    def serialize_candidates(self, outbound: OutboundCandidates) -> bytes:
-        return _CANDIDATES.to_message(outbound).SerializeToString()
+        request = encoding_pb2.EmbedRequest(embedder=outbound.embedder, texts=outbound.texts)
+        request.purpose = encoding_pb2.EMBED_PURPOSE_PASSAGE
+        return request.SerializeToString()
 
     async def describe(self, timeout_s: float) -> EncoderModels:
         reply = await self._call("DescribeEncoders", b"", encoding_pb2.DescribeEncodersResponse.FromString, timeout_s)
@@ -154,13 +144,6 @@ class EdgeRagEncoders:
     async def embed(self, body: bytes, timeout_s: float) -> RemoteVectors:
         reply = await self._call("Embed", body, encoding_pb2.EmbedResponse.FromString, timeout_s)
         return RemoteVectors(reply.vectors, _seconds(reply.queue_seconds), _seconds(reply.compute_seconds))
-
-    async def rerank(self, body: bytes, timeout_s: float) -> RemoteRanks:
-        reply = await self._call("Rerank", body, encoding_pb2.RerankResponse.FromString, timeout_s)
-        ranked = tuple(
-            RemoteRank(each.passage, each.score, tuple(each.evidence), tuple(each.similarity)) for each in reply.ranked
-        )
-        return RemoteRanks(ranked, reply.evidence, _seconds(reply.queue_seconds), _seconds(reply.compute_seconds))
 
     async def _call(self, method: str, body: bytes, parse: Callable[[bytes], _Reply], timeout_s: float) -> _Reply:
         with self._connection.translate_errors():

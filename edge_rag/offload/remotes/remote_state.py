@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from edge_rag.core.monitoring.status import RemoteInUse
 from edge_rag.core.placement import OffloadUse
-from edge_rag.offload.generation.routing import AffinityCandidate, RemoteInputs
 from edge_rag.offload.ports import Remote, RemoteLoad
 from edge_rag.offload.remotes.circuit_breaker import BreakerState, CircuitBreaker
 from edge_rag.offload.remotes.latency_model import Estimate, LatencyModel
+from edge_rag.offload.routing import AffinityCandidate, RemoteInputs
 
 _ASSUMED_SLOTS = 8
 """Slots of a remote that does not report them."""
@@ -25,7 +25,6 @@ class RemoteState:
         self.failures = 0
         self.sent_bytes = 0
         self.embedded_texts = 0
-        self.reranked = 0
         self.last_problem = ""
         self._slots: int | None = None
         self._foreign = 0  # requests of other clients there
@@ -61,7 +60,6 @@ class RemoteState:
             answer_s=self.latency.service_s,
             uses=tuple(use.value for use in OffloadUse if use in self.remote.uses),
             embedded_texts=self.embedded_texts,
-            reranked=self.reranked,
         )
 
     def set_breaker(self, breaker: CircuitBreaker) -> BreakerState | None:

@@ -10,7 +10,7 @@ from edge_rag.core.generation import GeneratorLoad
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.server.grpc.call import GrpcCalls, ServicerContext, serves
 from edge_rag.service.inference import peers
-from edge_rag.wire.encoding import parse_embed_request, parse_rerank_request, ranks_to_message, vectors_to_message
+from edge_rag.wire.encoding import parse_embed_request, vectors_to_message
 from edge_rag.wire.generation import chunk_to_message, load_to_message, parse_generate_request
 
 
@@ -36,11 +36,10 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
 
 
 class EncodingService(encoding_pb2_grpc.EncodingServicer):
-    """Embeds and reranks texts that a peer sends."""
+    """Embeds texts that a peer sends."""
 
-    def __init__(self, calls: GrpcCalls, limits: RequestLimits) -> None:
+    def __init__(self, calls: GrpcCalls) -> None:
         self._calls = calls
-        self.limits = limits
 
     @serves(peers.DESCRIBE_ENCODERS)
     async def DescribeEncoders(  # noqa: N802 - named and described by the proto
@@ -48,24 +47,12 @@ class EncodingService(encoding_pb2_grpc.EncodingServicer):
     ) -> encoding_pb2.DescribeEncodersResponse:
         async with self._calls.handle(context) as call:
             encoders = call.backend.encoders
-            return encoding_pb2.DescribeEncodersResponse(
-                embedder=encoders.embedder, dimension=encoders.dimension, reranker=encoders.reranker
-            )
+            return encoding_pb2.DescribeEncodersResponse(embedder=encoders.embedder, dimension=encoders.dimension)
 
     @serves(peers.EMBED)
     async def Embed(  # noqa: N802 - named and described by the proto
         self, request: encoding_pb2.EmbedRequest, context: ServicerContext
     ) -> encoding_pb2.EmbedResponse:
-        async with self._calls.handle(context, request.request_id) as call:
-            texts, questions = parse_embed_request(request)
-            vectors = await peers.embed(call, request.embedder, texts, questions)
+        async with self._calls.handle(context) as call:
+            vectors = await peers.embed(call, request.embedder, parse_embed_request(request))
             return vectors_to_message(request.embedder, vectors.value, vectors.queue_s, vectors.compute_s)
-
-    @serves(peers.RERANK)
-    async def Rerank(  # noqa: N802 - named and described by the proto
-        self, request: encoding_pb2.RerankRequest, context: ServicerContext
-    ) -> encoding_pb2.RerankResponse:
-        async with self._calls.handle(context, request.request_id) as call:
-            parsed = parse_rerank_request(request, call.identity, self.limits)
-            ranked = await peers.rerank(call, request.reranker, parsed)
-            return ranks_to_message(request.reranker, ranked.value, ranked.queue_s, ranked.compute_s)

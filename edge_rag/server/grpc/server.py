@@ -161,8 +161,7 @@ class GrpcServer:
         access_pb2_grpc.add_AccessServicer_to_server(AccessService(grpc_calls), self._server)
         self._generation = GenerationService(grpc_calls, limits)
         generation_pb2_grpc.add_GenerationServicer_to_server(self._generation, self._server)
-        self._encoding = EncodingService(grpc_calls, limits)
-        encoding_pb2_grpc.add_EncodingServicer_to_server(self._encoding, self._server)
+        encoding_pb2_grpc.add_EncodingServicer_to_server(EncodingService(grpc_calls), self._server)
         self._health = HealthService(_SERVICES)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         described = ReflectionService((*_SERVICES, HEALTH_SERVICE, reflection.SERVICE_NAME))
@@ -208,7 +207,7 @@ class GrpcServer:
         """
         if tls is not None and self._certificates is not None:
             self._certificates.replace(tls.files)
-        self._rag.limits = self._generation.limits = self._encoding.limits = limits
+        self._rag.limits = self._generation.limits = limits
 
     def _bind(self, address: str, certificates: CertificateFiles | None) -> str:
         try:

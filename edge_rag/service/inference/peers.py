@@ -1,4 +1,4 @@
-"""This box's models as a service for peers: generation, embedding and reranking of texts that peers send."""
+"""This box's models as a service for peers: generation, and embedding of texts that peers send."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from edge_rag.core.generation import (
     TokenChunk,
 )
 from edge_rag.core.identity import Role
-from edge_rag.core.passage import Reranked, RerankRequest
 from edge_rag.core.query import RequestContext
 from edge_rag.errors import ConfigurationError
 from edge_rag.generator.quote_generator import AnswerHandle
@@ -35,7 +34,6 @@ from edge_rag.service.call import Call, Operation
 GENERATE: Final = Operation("Generate", Role.PEER)
 DESCRIBE_ENCODERS: Final = Operation("DescribeEncoders", Role.PEER)
 EMBED: Final = Operation("Embed", Role.PEER)
-RERANK: Final = Operation("Rerank", Role.PEER)
 
 COALESCING_S: Final = 0.05
 """Minimum time between two chunks of one answer, seconds; chunks that come sooner are joined."""
@@ -124,25 +122,15 @@ async def coalesced(
         pending.cancel()
 
 
-async def embed(call: Call, embedder: str, texts: tuple[str, ...], questions: bool) -> Timed[NDArray[np.float32]]:
-    """Embeds a peer's texts: float32 [texts, dimension], each row of length 1."""
+async def embed(call: Call, embedder: str, texts: tuple[str, ...]) -> Timed[NDArray[np.float32]]:
+    """Embeds a peer's passages: float32 [texts, dimension], each row of length 1."""
     encoders = call.backend.encoders
-    _check_identity("embedder", embedder, encoders.embedder)
+    if embedder != encoders.embedder:
+        problem = f"the embedder here is {encoders.embedder}, not {embedder[:200]!r}: its results are not comparable"
+        raise ConfigurationError(problem)
     caller = RequestContext(call.request_id, call.identity.name, deadline=call.deadline)
     async with call.charged(list(texts)):
-        return await (encoders.embed_questions if questions else encoders.embed_passages)(texts, caller)
-
-
-async def rerank(call: Call, reranker: str, request: RerankRequest) -> Timed[Reranked]:
-    encoders = call.backend.encoders
-    _check_identity("reranker", reranker, encoders.reranker)
-    async with call.charged([request.question, *(model_text(hit.passage) for hit in request.retrieved.hits)]):
-        return await encoders.rerank(request, call.deadline)
-
-
-def _check_identity(role: str, expected: str, actual: str) -> None:
-    if expected != actual:
-        raise ConfigurationError(f"the {role} here is {actual}, not {expected[:200]!r}: its results are not comparable")
+        return await encoders.embed_passages(texts, caller)
 
 
 def _joined(first: ChunkEvent, second: ChunkEvent) -> ChunkEvent | None:

@@ -216,9 +216,6 @@ class OffloadMetrics:
         embedded = CounterMetricFamily(
             "edge_rag_remote_embedded_texts", "Texts that the remote embedded.", labels=("remote",)
         )
-        reranked = CounterMetricFamily(
-            "edge_rag_remote_reranked_queries", "Questions whose passages the remote ranked.", labels=("remote",)
-        )
         for remote in self._remotes():
             available.add_metric((remote.name,), float(remote.breaker != "open"))
             in_flight.add_metric((remote.name,), remote.in_flight)
@@ -226,8 +223,7 @@ class OffloadMetrics:
             failures.add_metric((remote.name,), remote.failures)
             sent.add_metric((remote.name,), remote.sent_bytes)
             embedded.add_metric((remote.name,), remote.embedded_texts)
-            reranked.add_metric((remote.name,), remote.reranked)
-        yield from (available, in_flight, answers, failures, sent, embedded, reranked)
+        yield from (available, in_flight, answers, failures, sent, embedded)
 
 
 class PlacementMetrics:

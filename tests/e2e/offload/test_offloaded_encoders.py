@@ -39,7 +39,7 @@ name = "big"
 address = "{remote_daemon.address}"
 authority = "{folder}/remote_daemon/tls/ca.pem"
 credential = "{folder}/peer.token"
-uses = ["embed", "rerank"]
+uses = ["embed"]
 """
     board = start_daemon(folder / "board", folder / "board.log", config)
     with Client(board.address) as client:
@@ -86,36 +86,20 @@ def test_remote_encoding_equals_local_encoding(pair: Pair) -> None:
         here = answer(client, "never", "here")
         assert "every 710 hours" in here
         assert answer(client, "allowed", "there") == here
-        assert not sent(client, "here")
-        assert [each.reason.split(",")[0] for each in sent(client, "there")] == [
-            "sent to big for embedding the question",
-            "sent to big for reranking passages",
-        ]
+        assert not sent(client, "there"), "questions are embedded here"
         (remote,) = client.status().remotes
-    assert remote.uses == ("embed", "rerank")
+    assert remote.uses == ("embed",)
     assert remote.embedded_texts > 40
-    assert remote.reranked >= 2
     assert (remote.answers, remote.failures, remote.breaker) == (0, 0, "closed")
-
-
-def test_redacted_collections_are_encoded_locally_with_a_reason(pair: Pair) -> None:
-    with Client(pair.board.address) as client:
-        answer(client, "redacted", "redacted")
-        placed = [each for each in audit_events(client, "redacted") if each.kind is AuditEventKind.PLACED]
-        assert not sent(client, "redacted")
-    assert [each.reason for each in placed] == [
-        "embedding the question locally: redaction would change vectors and scores",
-        "reranking passages locally: redaction would change vectors and scores",
-    ]
 
 
 def test_the_audit_log_has_the_routing_numbers_and_the_sent_data(pair: Pair) -> None:
     with Client(pair.board.address) as client:
-        answer(client, "allowed", "audit_events")
-        events = audit_events(client, "audit_events")
-    ranks = next(each for each in events if each.kind is AuditEventKind.PLACED and each.reason.startswith("reranking"))
-    assert ranks.reason == "reranking passages on a remote: the mode prefers remotes"
-    assert {"texts", "within_s", "big_texts_per_s", "big_round_trip_s", "big_queue_s"} <= set(ranks.numbers)
+        events = audit_events(client)
+    reasons = [each.reason for each in events if each.kind is AuditEventKind.PLACED]
+    assert "embedding passages locally: redaction would change vectors" in reasons
+    remote = [each for each in events if each.reason == "embedding passages on a remote: the mode prefers remotes"]
+    assert {"texts", "big_supported", "big_breaker_allows"} <= set(remote[0].numbers)
     sent_events = [each for each in events if each.kind is AuditEventKind.SENT]
     assert all(" unredacted, SHA-256 " in each.reason and each.numbers["bytes"] > 20 for each in sent_events)
 
@@ -136,7 +120,7 @@ def test_a_frozen_or_killed_remote_never_costs_a_document_or_an_answer(
         finally:
             pair.remote_daemon.process.send_signal(signal.SIGCONT)
         (remote,) = client.status().remotes
-        assert remote.failures >= 3
+        assert remote.failures >= 1
         client.delete("manual.md", collection="allowed")
         assert found(client, "allowed") == expected
         ingest(pair.board.address, {"manual.md": MANUAL}, "allowed")

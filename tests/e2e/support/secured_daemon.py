@@ -73,7 +73,7 @@ OPERATE = {
 }
 OPERATE |= {("Collections", name) for name in ("Create", "Update", "Delete")}
 BORROW = {("Generation", "Generate")}
-BORROW |= {("Encoding", name) for name in ("DescribeEncoders", "Embed", "Rerank")}
+BORROW |= {("Encoding", name) for name in ("DescribeEncoders", "Embed")}
 ANYBODY = {("Access", "WhoAmI")}
 STRANGERS = {("Access", "Pair")}
 """All that may be called without an identity: with a one-time code, and with nothing but that."""

@@ -28,7 +28,7 @@ def loaded(tmp_path: Path, remote: str, mode: str = "overflow") -> tuple[str, ..
         'address = "127.0.0.1:7421"',
         'kind = "openai"\naddress = "http://localhost:8000/v1"\nmodel = "m"',
         f'kind = "openai"\naddress = "https://gpu.lan:8000/v1"\nmodel = "m"\n{PIN}',
-        'address = "127.0.0.1:7421"\nuses = ["embed", "rerank"]',
+        'address = "127.0.0.1:7421"\nuses = ["embed"]',
     ],
 )
 def test_a_remote_with_tls_or_on_loopback_is_accepted(tmp_path: Path, remote: str) -> None:

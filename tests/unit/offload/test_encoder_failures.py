@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -24,22 +23,16 @@ from edge_rag.api.v1 import encoding_pb2
 from edge_rag.bootstrap.open_directory import open_data_directory
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.documents.document import Upload
-from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.core.placement import OffloadMode, OffloadRule
-from edge_rag.core.query import Priority, Question, RequestContext
 from edge_rag.errors import InferenceFailed
-from edge_rag.offload.encoding.client import EncoderModels
-from edge_rag.offload.encoding.routing import EncoderWork
+from edge_rag.offload.encoding.messages import EncoderModels
 from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.tls_trust import Trust
-from edge_rag.reranker.max_sim import METHOD, MaxSimReranker
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from tests.contract.test_reranker_contract import QUESTIONS, ask
 from tests.support.faulty_encoders import (
     EMBEDDING,
-    RANKING,
     WRONG_MODEL,
     FaultyEncoders,
     Reply,
@@ -56,7 +49,6 @@ pytestmark = pytest.mark.daemon
 
 TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 2
 TEXTS = tuple(f"Pump {number} is greased every {number} hours." for number in range(150))
-RANKED = tuple(ask(question, limit=2 + number % 3) for number, question in enumerate(QUESTIONS[:3]))
 MODES = (OffloadMode.PREFER_REMOTE, OffloadMode.OVERFLOW)
 
 
@@ -77,7 +69,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def models(local: TextEncoder, **other: Any) -> EncoderModels:
-    return replace(EncoderModels(local.name, local.dimension, f"{METHOD} {local.name}"), **other)
+    return replace(EncoderModels(local.name, local.dimension), **other)
 
 
 def box_with_remote(
@@ -90,12 +82,8 @@ def box_with_remote(
     **other: Any,
 ) -> tuple[OffloadingBox, FaultyEncoders]:
     remote = stack.enter_context(faulty_encoders(models(local, **other), reply))
-    box = offloading(local, MaxSimReranker(local), [remote.address], mode, timeout_s=timeout_s, breaker=breaker)
+    box = offloading(local, [remote.address], mode, timeout_s=timeout_s, breaker=breaker)
     return stack.enter_context(box), remote
-
-
-def short_context(seconds: float = 20.0, priority: Priority | None = Priority.INTERACTIVE) -> RequestContext:
-    return RequestContext(RequestId("r"), "test", priority, time.monotonic() + seconds)
 
 
 @pytest.mark.soak
@@ -105,24 +93,9 @@ def test_a_faulty_remote_never_costs_a_vector(
 ) -> None:
     box, remote = box_with_remote(stack, local, EMBEDDING[reply])
     for _ in range(TIMES):
-        np.testing.assert_array_equal(
-            box.questions(QUESTIONS, context=short_context()), local.embed_questions(QUESTIONS)
-        )
-    bulk, remote = box_with_remote(stack, local, EMBEDDING[reply], OffloadMode.PREFER_REMOTE)
-    np.testing.assert_array_equal(bulk.passages(TEXTS), vectors)
+        np.testing.assert_array_equal(box.passages(TEXTS), vectors)
     assert remote.texts()
-    assert bulk.states["m0"].embedded_texts == 0
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("reply", RANKING)
-def test_a_faulty_remote_never_costs_a_rank(stack: ExitStack, local: TextEncoder, reply: str) -> None:
-    expected = MaxSimReranker(local).rerank(RANKED)
-    box, remote = box_with_remote(stack, local, RANKING[reply])
-    for _ in range(TIMES):
-        assert box.rank(RANKED, context=short_context()) == expected
-    assert remote.texts()
-    assert box.states["m0"].reranked == 0
+    assert box.states["m0"].embedded_texts == 0
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -155,7 +128,6 @@ def test_a_remote_with_another_embedder_gets_no_text_and_is_reported(
 ) -> None:
     box, remote = box_with_remote(stack, local, WRONG_MODEL, **other)
     np.testing.assert_array_equal(box.passages(TEXTS), vectors)
-    np.testing.assert_array_equal(box.questions(QUESTIONS), local.embed_questions(QUESTIONS))
     assert not remote.texts()
     state = box.states["m0"]
     assert "its embedder is" in state.last_problem
@@ -165,17 +137,10 @@ def test_a_remote_with_another_embedder_gets_no_text_and_is_reported(
     assert any(reason.startswith("m0 is not used for embedding passages: its embedder is") for reason in reasons)
 
 
-def test_a_remote_with_another_reranker_gets_no_passage(stack: ExitStack, local: TextEncoder) -> None:
-    box, remote = box_with_remote(stack, local, dying, reranker=f"max-sim.0 {local.name}")
-    assert box.rank(RANKED) == MaxSimReranker(local).rerank(RANKED)
-    assert not remote.texts()
-    assert "its reranker is max-sim.0" in box.states["m0"].last_problem
-
-
 def test_the_models_of_a_remote_are_checked_before_there_is_work(stack: ExitStack, local: TextEncoder) -> None:
     box, remote = box_with_remote(stack, local, WRONG_MODEL, embedder="another")
     box.offload.check_models()
-    box.audit.wait_for(2)
+    box.audit.wait_for(1)
     assert {each.kind for each in box.audit.events} == {AuditEventKind.BREAKER}
     assert {method for method, _ in remote.received} == {"DescribeEncoders"}
 
@@ -187,28 +152,10 @@ def test_a_collection_that_must_not_leave_unredacted_is_never_sent(
 ) -> None:
     box, remote = box_with_remote(stack, local, WRONG_MODEL, mode)
     np.testing.assert_array_equal(box.passages(TEXTS, lambda: rule), vectors)
-    for priority in (*Priority, None):
-        context = short_context(0.001, priority)
-        np.testing.assert_array_equal(box.questions(QUESTIONS, rule, context), local.embed_questions(QUESTIONS))
-        assert box.rank(RANKED, rule, context) == MaxSimReranker(local).rerank(RANKED)
     assert not remote.received
     assert not box.audit.kinds[AuditEventKind.SENT]
     if rule is OffloadRule.NEVER:
         assert not box.audit.events
-
-
-def test_in_a_batch_only_questions_to_allowed_collections_are_sent(stack: ExitStack, local: TextEncoder) -> None:
-    box, remote = box_with_remote(stack, local, WRONG_MODEL)
-    received_texts = [replace(RANKED[0], question="the secret one"), RANKED[1]]
-    rules = (OffloadRule.NEVER, OffloadRule.ALLOWED)
-    box.reranker.rerank(
-        [
-            replace(each, retrieved=replace(each.retrieved, offload=rule))
-            for each, rule in zip(received_texts, rules, strict=True)
-        ]
-    )
-    assert remote.texts()
-    assert not any(b"secret" in request for request in remote.texts())
 
 
 def test_a_rule_change_during_ingest_stops_the_offload(
@@ -235,10 +182,9 @@ def test_an_unreachable_remote_never_costs_a_vector(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    box = stack.enter_context(offloading(local, MaxSimReranker(local), [address], timeout_s=5))
+    box = stack.enter_context(offloading(local, [address], timeout_s=5))
     for _ in range(TIMES):
         np.testing.assert_array_equal(box.passages(TEXTS), vectors)
-        np.testing.assert_array_equal(box.questions(QUESTIONS[:1]), local.embed_questions(QUESTIONS[:1]))
 
 
 @pytest.mark.parametrize("pinned", ["authority", "fingerprint"])
@@ -250,18 +196,19 @@ def test_a_remote_with_a_wrong_certificate_receives_nothing(
     remote = stack.enter_context(faulty_encoders(models(local), WRONG_MODEL, (shown.key, shown.certificate)))
     (tmp_path / "ca.pem").write_bytes(make_authority("ours", now).certificate)
     trust = Trust(authority=tmp_path / "ca.pem") if pinned == "authority" else Trust(fingerprint="ab" * 32)
-    box = stack.enter_context(offloading(local, MaxSimReranker(local), [remote.address], trust=trust, timeout_s=5))
+    box = stack.enter_context(offloading(local, [remote.address], trust=trust, timeout_s=5))
     np.testing.assert_array_equal(box.passages(TEXTS), vectors)
-    np.testing.assert_array_equal(box.questions(QUESTIONS), local.embed_questions(QUESTIONS))
     assert not remote.received
 
 
-def test_after_failures_the_circuit_breaker_opens(stack: ExitStack, local: TextEncoder) -> None:
+def test_after_failures_the_circuit_breaker_opens(
+    stack: ExitStack, local: TextEncoder, vectors: NDArray[np.float32]
+) -> None:
     box, remote = box_with_remote(
         stack, local, silent, breaker=CircuitBreaker(threshold=2, base_open_s=3600), timeout_s=0.1
     )
-    for _ in range(5):
-        box.questions(QUESTIONS[:1])
+    for _ in range(3):
+        np.testing.assert_array_equal(box.passages(TEXTS), vectors)
     assert len(remote.texts()) == 2
     known = box.states["m0"].snapshot()
     assert (known.breaker, known.failures, known.embedded_texts) == ("open", 2, 0)
@@ -298,8 +245,7 @@ def correct_replies(local: TextEncoder) -> Reply:
 
     async def embed(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
         received_texts = encoding_pb2.EmbedRequest.FromString(request)
-        questions = received_texts.purpose == encoding_pb2.EMBED_PURPOSE_QUESTION
-        vectors = local.embed_questions(received_texts.texts) if questions else local.embed(received_texts.texts)
+        vectors = local.embed(received_texts.texts)
         return encoding_pb2.EmbedResponse(vectors=vectors.tobytes(), compute_seconds=0.001).SerializeToString()
 
     return embed
@@ -330,7 +276,7 @@ def test_a_recovered_remote_helps_with_the_rest_of_a_document(
 def test_several_remotes_share_a_document(stack: ExitStack, local: TextEncoder, vectors: NDArray[np.float32]) -> None:
     remotes = [stack.enter_context(faulty_encoders(models(local), correct_replies(local))) for _ in range(2)]
     addresses = [remote.address for remote in remotes]
-    box = stack.enter_context(offloading(local, MaxSimReranker(local), addresses))
+    box = stack.enter_context(offloading(local, addresses))
     np.testing.assert_array_equal(box.passages(TEXTS), vectors)
     assert all(remote.texts() for remote in remotes)
     remote_texts = {
@@ -357,44 +303,7 @@ def test_reembedding_offloads_only_allowed_collections(stack: ExitStack, local: 
             one, other = local.embed_questions(["Which pump?"])[0], local.embed([hit.passage.text])[0]
             assert hit.dense_score == pytest.approx(float(one @ other), abs=1e-5)
     remote_texts = [text for each in remote.texts() for text in encoding_pb2.EmbedRequest.FromString(each).texts]
-    assert remote_texts == ["The allowed pump is greased every hour.", "Which pump?"]
-
-
-async def flush_loop() -> None:
-    """Runs on the event loop after everything posted before."""
-
-
-def test_a_remote_that_slows_down_is_hedged_and_counted_as_failed(stack: ExitStack, local: TextEncoder) -> None:
-    frozen = threading.Event()
-    answer = correct_replies(local)
-
-    async def freezing(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-        return await (silent if frozen.is_set() else answer)(request, context)
-
-    box, remote = box_with_remote(stack, local, freezing, timeout_s=600)
-    for _ in range(3):
-        box.questions(QUESTIONS[:1])
-    before = len(remote.texts())
-    frozen.set()
-    np.testing.assert_array_equal(box.questions(QUESTIONS[:1]), local.embed_questions(QUESTIONS[:1]))
-    assert len(remote.texts()) == before + 1
-    assert box.audit.kinds[AuditEventKind.HEDGED] >= 1
-    box.offload.caller.loop.submit(flush_loop()).result(30)
-    assert box.states["m0"].last_problem == "the local encoder started later and was first"
-
-
-def test_only_questions_that_would_be_late_locally_are_offloaded(stack: ExitStack, local: TextEncoder) -> None:
-    box, remote = box_with_remote(stack, local, correct_replies(local), OffloadMode.OVERFLOW, timeout_s=600)
-    box.offload.measure_local(EncoderWork.QUESTIONS, 1, 100.0)  # a hundred seconds a question
-    deadline = time.monotonic() + 4 * 350 * 1.25  # with the margin, a quarter of it is three questions and a half
-    received_texts = [
-        Question(question, OffloadRule.ALLOWED, RequestContext(RequestId(f"r{number}"), deadline=deadline))
-        for number, question in enumerate(QUESTIONS[:6])
-    ]
-    np.testing.assert_array_equal(box.embedding.questions(received_texts), local.embed_questions(QUESTIONS[:6]))
-    remote_texts = [encoding_pb2.EmbedRequest.FromString(request) for request in remote.texts()]
-    assert sorted(request.request_id for request in remote_texts) == ["r3", "r4", "r5"]
-    assert all(request.purpose == encoding_pb2.EMBED_PURPOSE_QUESTION for request in remote_texts)
+    assert remote_texts == ["The allowed pump is greased every hour."]
 
 
 def test_a_local_failure_ends_the_document_and_calls_in_flight(stack: ExitStack, local: TextEncoder) -> None:
@@ -413,11 +322,10 @@ def test_after_shutdown_the_local_encoder_does_all(
 
     def stop() -> None:
         assert remote.received_texts.wait(30)
-        box.offload.caller.loop.stop(box.offload.caller.remotes.close)
+        box.offload.loop.stop(box.offload.remotes.close)
 
     stopping = threading.Thread(target=stop, daemon=True)
     stopping.start()
     np.testing.assert_array_equal(box.passages(TEXTS), vectors)
     stopping.join(30)
-    np.testing.assert_array_equal(box.questions(QUESTIONS), local.embed_questions(QUESTIONS))
     np.testing.assert_array_equal(box.passages(TEXTS), vectors)

@@ -10,8 +10,9 @@ from itertools import count
 import pytest
 
 from edge_rag.core.placement import OffloadMode, OffloadRule
-from edge_rag.offload.generation.routing import AffinityCandidate, Place, RemoteInputs, RoutingInputs, choose
+from edge_rag.offload.generation.routing import RoutingInputs, choose
 from edge_rag.offload.remotes.latency_model import LatencyModel, Sample
+from edge_rag.offload.routing import AffinityCandidate, Place, RemoteInputs
 
 PROMPT, TOKENS = 400, 60
 SECONDS = 600.0

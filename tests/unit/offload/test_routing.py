@@ -8,19 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.placement import OffloadMode, OffloadRule
-from edge_rag.offload.generation.routing import (
+from edge_rag.offload.generation.routing import RoutingInputs, choose, numbers
+from edge_rag.offload.remotes.latency_model import Estimate
+from edge_rag.offload.routing import (
     BOUND,
     AffinityCandidate,
     Place,
     RemoteInputs,
     RoutingDecision,
-    RoutingInputs,
     affinity,
-    choose,
     documents_key,
-    numbers,
 )
-from edge_rag.offload.remotes.latency_model import Estimate
 
 
 def remote(
