@@ -77,12 +77,7 @@ def stored() -> dict[str, Result]:
 
 
 def run(row: Row, seconds: int | None) -> Result:
-    """Runs the tests of a row.
-
-    Args:
-        row: The row.
-        seconds: Duration of each soak test; None for the short form.
-    """
+    """Runs the tests of a row."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         selection = ["-k", row.select] if row.select else []
@@ -115,11 +110,7 @@ def _result(report: ElementTree.Element, date: str, succeeded: bool) -> Result:
 
 
 def table(results: Mapping[str, Result]) -> str:
-    """Returns the table as Markdown.
-
-    Args:
-        results: Figures by the key of their row.
-    """
+    """Returns the table as Markdown."""
     lines = ["| fault | what is promised | command | last measured | date |", "|---|---|---|---|---|"]
     for row in rows():
         result = results.get(row.key, Result("", "", False))

@@ -47,11 +47,7 @@ class Box:
     address: str = ""
 
     def run(self, *arguments: str) -> str:
-        """Runs a command; returns what it prints.
-
-        Raises:
-            SystemExit: It fails.
-        """
+        """Runs a command; returns what it prints."""
         environment = os.environ | {"PYTHONPATH": str(self.code), "EDGE_RAG_SERVER": self.address}
         command = [sys.executable, "-P", "-m", "edge_rag.cli.main", *arguments]
         done = subprocess.run(command, cwd=self.code, env=environment, capture_output=True, text=True, check=False)
@@ -95,11 +91,7 @@ class Box:
 
 
 def circle(commit: str) -> None:
-    """Goes there and back.
-
-    Raises:
-        SystemExit: Something is lost or changed on the way; says what.
-    """
+    """Goes there and back."""
     with tempfile.TemporaryDirectory(prefix="edge-rag-upgrade-") as name:
         folder = Path(name)
         data, backup = folder / "data", folder / "before.edge-rag"

@@ -41,7 +41,7 @@ from edge_rag.service.limits import MESSAGE_MEMORY_BYTES
 _MIB: Final = 1 << 20
 _FLOAT: Final = 4
 
-# Measured by scripts/bench/engine/memory_plan.py, and rounded up.
+# Measured with a daemon under load (docs/benchmarks.md), and rounded up.
 _PROCESS_BYTES: Final = 176 * _MIB
 _NPU_BYTES: Final = 96 * _MIB  # plugin and compiler, after compilation
 _NPU_GRAPH_FACTOR: Final = 1.2  # of the weights, for each graph; the token table exists once, outside

@@ -22,7 +22,7 @@ Of a question with several wordings, each wording scores the passages so, with i
 the weighted mean: the main wording's with weight 1, that of the others together with 0.5. The r-th passage by the
 question as it was asked is at place 3 r or above it; one that is moved there has the score of the one below it.
 
-On the odd-numbered of 612 XQuAD questions (chosen on the even ones; ``scripts/bench/retrieval/wordings.py``), share of
+On the odd-numbered of 612 XQuAD questions (chosen on the even ones), share of
 questions whose paragraph is first, and among the first five:
 
     ================================================  ============  ============  ============

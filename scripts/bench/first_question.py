@@ -26,10 +26,11 @@ import grpc
 
 from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
 from edge_rag.core.text import sentence_spans
-from scripts.bench.harness.checkouts import both_running, in_turn, make_parser, medians, parse, print_rows
+from scripts.bench.harness.checkouts import add_checkout_options, both_running, in_turn, medians, print_rows
+from scripts.bench.harness.command import make_parser, require_file
 from scripts.bench.harness.daemon import Daemon
 from scripts.bench.harness.provenance import caption, provenance
-from scripts.bench.harness.squad import Question, read_squad
+from scripts.bench.harness.squad import Question, read_articles
 
 LEAST_RATIO: Final = 3.0
 _WARM_UP: Final = 3
@@ -86,7 +87,7 @@ def first_sentence(texts: Sequence[tuple[float, str]]) -> float:
 
 
 def shares(
-    documents: Mapping[str, str], questions: list[Question], rounds: int, size: int
+    documents: Mapping[str, str], questions: Sequence[Question], rounds: int, size: int
 ) -> Iterator[tuple[dict[str, str], Question]]:
     """Yields the documents of each round, and a question about one of them."""
     names = list(documents)
@@ -98,7 +99,7 @@ def shares(
 
 def measure(other: Path, data: Path, rounds: int, size: int) -> dict[str, dict[str, float]]:
     """Returns the medians of each side and the ratios, by what was measured."""
-    documents, questions = read_squad(data)
+    articles = read_articles(data)
     times: dict[str, list[dict[str, float]]] = {"this": [], "other": []}
     with ExitStack() as stack:
         daemons = stack.enter_context(both_running(other))
@@ -106,7 +107,7 @@ def measure(other: Path, data: Path, rounds: int, size: int) -> dict[str, dict[s
             name: Side(daemon, stack.enter_context(grpc.insecure_channel(daemon.address)))
             for name, daemon in daemons.items()
         }
-        plan = list(shares(documents, questions, rounds + _WARM_UP, size))
+        plan = list(shares(articles.texts, articles.questions, rounds + _WARM_UP, size))
         for number, (held, _) in enumerate(plan):
             for side in in_turn(sides, number):
                 sides[side].ingest(f"round-{number}", held)
@@ -122,9 +123,10 @@ def measure(other: Path, data: Path, rounds: int, size: int) -> dict[str, dict[s
 def main() -> int:
     """Runs the command."""
     parser = make_parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=20, help="questions to each side")
+    add_checkout_options(parser, rounds=20)
     parser.add_argument("--paragraphs", type=int, default=24, help="documents of a collection")
-    options = parse(parser)
+    options = parser.parse_args()
+    require_file(options.data)
     rows = measure(options.other, options.data, options.rounds, options.paragraphs)
     origin = provenance("scripts.bench.first_question")
     if options.json:

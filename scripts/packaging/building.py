@@ -56,11 +56,7 @@ def say(text: str) -> None:
 
 
 def run(*command: str | Path, cwd: Path | None = None, environment: dict[str, str] | None = None) -> str:
-    """Runs a command and returns its standard output.
-
-    Raises:
-        ReleaseError: It is not installed or failed; with the end of what it wrote.
-    """
+    """Runs a command and returns its standard output."""
     try:
         done = subprocess.run(
             command, cwd=cwd, env=os.environ | (environment or {}), capture_output=True, text=True, check=False
@@ -118,11 +114,6 @@ def tools() -> Path:
 def build_wheels(sources: Sources, out: Path, machines: tuple[Machine, ...]) -> list[Path]:
     """Builds the daemon's wheel for each machine, the client's, and the models'.
 
-    Args:
-        sources: What to build.
-        out: An existing folder for the wheels.
-        machines: Architectures; another than this machine's needs its cross compiler.
-
     Returns:
         The wheels, the daemon's first.
     """
@@ -134,11 +125,7 @@ def build_wheels(sources: Sources, out: Path, machines: tuple[Machine, ...]) -> 
 
 
 def check_content(wheel: Path) -> None:
-    """Checks that a wheel has neither C++ nor tests, benchmarks and other scripts.
-
-    Raises:
-        ReleaseError: It has; names the files.
-    """
+    """Checks that a wheel has neither C++ nor tests, benchmarks and other scripts."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     foreign = [name for name in names if name.endswith((".cpp", ".h")) or name.startswith(("tests/", "scripts/"))]

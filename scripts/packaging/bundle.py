@@ -23,18 +23,8 @@ _PROGRAMS: Final = {"deploy/bundle/install.sh": "install.sh", "scripts/install-s
 def build_bundle(sources: Sources, wheels: list[Path], out: Path, machine: Machine, pythons: tuple[str, ...]) -> Path:
     """Downloads what the wheels require, and packs all of it with the installer.
 
-    Args:
-        sources: The commit that the wheels are built from.
-        wheels: The release's wheels.
-        out: An existing folder for the bundle.
-        machine: The architecture of the boxes.
-        pythons: Versions of Python, such as ``3.11``.
-
     Returns:
         The bundle, a tar file without compression: wheels are compressed already.
-
-    Raises:
-        ReleaseError: A package has no wheel for the machine, or the index is not reached.
     """
     folder = sources.folder / "build" / f"edge-rag-{sources.version}-{machine}"
     (folder / "wheels").mkdir(parents=True)

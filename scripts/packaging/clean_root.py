@@ -27,14 +27,7 @@ class CleanRoot:
     def run(
         self, *command: str, network: bool = False, shared: Sequence[Path] = (), timeout_s: float = 600
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command on the system; its processes end with it.
-
-        Args:
-            command: Program and arguments.
-            network: Whether it reaches this machine's network; otherwise it has a loopback interface of its own only.
-            shared: Files and folders of this machine that it sees, read-only, below ``/mnt`` under their names.
-            timeout_s: Longest time in seconds.
-        """
+        """Runs a command on the system; its processes end with it."""
         binds = [part for folder in shared for part in ("--ro-bind", str(folder), f"/mnt/{folder.name}")]
         if network:
             binds += ["--ro-bind", "/etc/resolv.conf", "/etc/resolv.conf"]
@@ -67,11 +60,7 @@ class CleanRoot:
         )
 
     def checked(self, *command: str, network: bool = False, shared: Sequence[Path] = (), timeout_s: float = 600) -> str:
-        """Runs a command like :meth:`run` and returns its standard output.
-
-        Raises:
-            ReleaseError: It failed.
-        """
+        """Runs a command like :meth:`run` and returns its standard output."""
         done = self.run(*command, network=network, shared=shared, timeout_s=timeout_s)
         if done.returncode:
             told = (done.stdout + done.stderr).strip().splitlines()[-25:]
@@ -92,9 +81,6 @@ def clean_root(
     """Makes a fresh copy of a minimal Debian with some packages; it is deleted at the end.
 
     The first use of a combination downloads Debian's packages; later ones copy it from ``build/roots``.
-
-    Raises:
-        ReleaseError: This machine lacks what it takes, or the download failed.
     """
     if missing := missing_tools():
         raise ReleaseError(f"a clean system needs: apt-get install {' '.join(missing)}")

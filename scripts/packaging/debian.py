@@ -17,17 +17,7 @@ PACKAGES_BEFORE: Final = ("python3", "systemd-standalone-sysusers", "systemd-sta
 
 
 def build_deb(bundle: Path, out: Path, machine: Machine, epoch: int) -> Path:
-    """Makes the package for this Python's minor version and returns it.
-
-    Args:
-        bundle: The offline bundle of the machine.
-        out: An existing folder for the package.
-        machine: The architecture of the boxes.
-        epoch: Seconds since 1970; no file of the package is newer.
-
-    Raises:
-        ReleaseError: The bundle lacks a wheel for this Python.
-    """
+    """Makes the package for this Python's minor version and returns it."""
     with tempfile.TemporaryDirectory(prefix="edge-rag-deb-") as name:
         run("tar", "-xf", bundle, "-C", name, "--strip-components=1")
         wheels: list[str | Path] = ["--wheels", Path(name) / "wheels", "--output", out]
@@ -55,11 +45,7 @@ def newer_deb(package: Path, out: Path) -> Path:
 
 
 def check_deb(package: Path) -> str:
-    """Installs, asks, upgrades, tries a downgrade, removes and purges; returns the seconds of each step.
-
-    Raises:
-        ReleaseError: A step did not end as it should.
-    """
+    """Installs, asks, upgrades, tries a downgrade, removes and purges; returns the seconds of each step."""
     with tempfile.TemporaryDirectory(prefix="edge-rag-newer-") as name, clean_root(packages=PACKAGES_BEFORE) as root:
         newer = newer_deb(package, Path(name))
         script = ROOT / "scripts" / "packaging" / "debian_lifecycle.sh"

@@ -85,11 +85,7 @@ FORMS: Final[dict[str, tuple[tuple[str, ...], bool, Callable[[CleanRoot, Path, M
 
 
 def check(form: str, out: Path, machine: Machine) -> Trial:
-    """Installs a form on a clean system and asks; the question is asked without a network in any form.
-
-    Raises:
-        ReleaseError: Something failed, or the answer is not the documents'.
-    """
+    """Installs a form on a clean system and asks; the question is asked without a network in any form."""
     packages, network, install = FORMS[form]
     with clean_root(machine=machine, packages=packages) as root:
         if (compilers := root.run("sh", "-c", "command -v cc c++ gcc g++ clang")).stdout:

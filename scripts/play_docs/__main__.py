@@ -66,15 +66,7 @@ def wheels(into: Path) -> dict[str, str]:
 
 @contextmanager
 def players(*, installed: bool, keep_going: bool = False) -> Iterator[Player]:
-    """Makes the two machines and what their users begin with.
-
-    Args:
-        installed: Use the environment that this runs in.
-        keep_going: Go on after a command that does not do what its page says.
-
-    Raises on entering:
-        NoNamespaces: The machines cannot be made here.
-    """
+    """Makes the two machines and what their users begin with."""
     with Network(2) as network, tempfile.TemporaryDirectory(prefix="edge-rag-docs-") as name:
         folder = Path(name)
         checkout = copied(folder)

@@ -64,11 +64,7 @@ class Host:
         return self.folder / "home"
 
     def reset(self, home: Path | None = None) -> None:
-        """Makes the user's home and the mounted folders anew.
-
-        Args:
-            home: What the home begins as; empty without one.
-        """
+        """Makes the user's home and the mounted folders anew."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for each in ("home", *_MOUNTED):
             (self.folder / each).mkdir(parents=True)
@@ -91,11 +87,7 @@ class Host:
         return Running(process, types)
 
     def run(self, command: str) -> str:
-        """Runs what a reader is said to have done before; returns what it prints.
-
-        Raises:
-            WrongPage: It failed.
-        """
+        """Runs what a reader is said to have done before; returns what it prints."""
         running = self.start(command)
         code = running.end()
         if code:
@@ -168,14 +160,7 @@ class Running:
 
 
 class Player:
-    """Plays pages on two machines.
-
-    Args:
-        box: Where commands run.
-        other: Where those run that are for the other machine.
-        tell: Gets a line for each command.
-        keep_going: Tell what is wrong, too, and go on.
-    """
+    """Plays pages on two machines."""
 
     def __init__(self, box: Host, other: Host, tell: Callable[[str], None], *, keep_going: bool = False) -> None:
         self._box = box
@@ -200,11 +185,7 @@ class Player:
         shutil.copytree(self._box.home, self._seed, ignore=shutil.ignore_patterns("*.sock"))
 
     def play(self, page: Page, commands: list[Command]) -> None:
-        """Plays the commands of a page in their order.
-
-        Raises:
-            WrongPage: One does not do what the page says, or has no entry in the table.
-        """
+        """Plays the commands of a page in their order."""
         check_table(page, commands)
         if page.documents and self._seed is None:
             self._bring_in()
@@ -292,11 +273,7 @@ class Player:
 
 
 def check_table(page: Page, commands: list[Command]) -> None:
-    """Compares a page with its entries in the table.
-
-    Raises:
-        WrongPage: A command has no entry, an entry no command, or they are in another order.
-    """
+    """Compares a page with its entries in the table."""
     shown, known = [command.text for command in commands], [play.run for play in page.plays]
     if shown != known:
         first = next((pair for pair in zip(shown, known, strict=False) if pair[0] != pair[1]), None)

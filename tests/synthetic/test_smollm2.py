@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct from its package, added and used by command, against llama.cpp and its weights in float32.
 
-llama.cpp's figures were recorded by ``scripts.bench.quality.real_weights.llama_cpp_figures`` on the same file and the
-same tokens; those of float32 are computed by ``models add``. Trained weights show losses that random ones do not.
+llama.cpp's figures were recorded on the same file and the same tokens (``scripts/bench/quality/real_weights`` in commit
+ceb89611); those of float32 are computed by ``models add``. Trained weights show losses that random ones do not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from edge_rag.client import AskOptions, Client, PassagesReceived, TextDelta
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.verification import teacher_forced_logits
 from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
-from scripts.bench.quality.real_weights.real_model import (
+from tests.e2e.support.running_daemon import ROOT, ingest, sample_documents, start_daemon
+from tests.synthetic.real_model import (
     ANSWER_TOKENS,
     KINDS,
     MODEL,
@@ -33,7 +34,6 @@ from scripts.bench.quality.real_weights.real_model import (
     read_figures,
     workload,
 )
-from tests.e2e.support.running_daemon import ROOT, ingest, sample_documents, start_daemon
 
 pytestmark = pytest.mark.convert
 

@@ -1,6 +1,6 @@
 // The levels that 4 bits stand for, and the search for the nearest ones. They are those of least square error (Lloyd, 1982;
 // Max, 1960) for blocks of 64 normally distributed numbers in units of 1/127 of the largest: what a head is after a
-// Hadamard transform. `python -m scripts.bench.quality.kv_precision --levels` computes
+// Hadamard transform. `scripts.bench.quality.kv_precision (commit ceb89611)` computes
 // them.
 #pragma once
 

@@ -17,7 +17,7 @@ are not known. It matters as much as its terms weigh on the mean, more as a name
 and in the headings above that, and as it is recent. Rare words alone do not tell: what a conversation is about is in
 many passages of its documents, and what is said about it once is rare.
 
-Constants were chosen on half of the conversations that ``scripts.bench.quality.conversations`` makes, and on half of
+Constants were chosen on half of the conversations that ``scripts.bench.quality.conversations`` has, and on half of
 the topics of a public set; both are reported on the other half in ``docs/benchmarks.md``.
 """
 

@@ -49,7 +49,7 @@ def pair_graph(session: ort.InferenceSession) -> PairGraph | None:
 
 
 class PackedPairs:
-    """Runs a graph over packed pairs, as scripts/models/make_cross_encoder.py builds them."""
+    """Runs a graph over packed pairs, as ``bert_graph.build_cross_encoder`` builds them."""
 
     def __init__(self, session: ort.InferenceSession, types: bool) -> None:
         self._session = session

@@ -31,7 +31,7 @@ from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.engine.schedulers import StepLog, run_continuous, run_lockstep
-from scripts.bench.harness.daemon import SMALL_GENERATOR
+from scripts.bench.harness.command import SMALL_GENERATOR
 from scripts.bench.harness.workload import Job, Run, make_trace
 
 VARIANCES = ("low", "medium", "high")

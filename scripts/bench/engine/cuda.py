@@ -73,13 +73,7 @@ def prompts_from(text: TokenIds, sequences: int, tokens: int) -> TokenIds:
 
 
 def write(runner: ModelRunner, prompts: TokenIds, count: int) -> Written:
-    """Continues prompts greedily.
-
-    Args:
-        runner: Has pages for all of them.
-        prompts: int64 [sequences, n].
-        count: Tokens to write for each, at least 2.
-    """
+    """Continues prompts greedily."""
     sequences, length = prompts.shape
     pages = -(-(length + count) // runner.page_tokens)
     table = np.arange(sequences * pages, dtype=np.int32).reshape(sequences, pages)

@@ -26,7 +26,7 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.engine.schedulers import StepLog, run_continuous
-from scripts.bench.harness.daemon import SMALL_GENERATOR
+from scripts.bench.harness.command import SMALL_GENERATOR
 from scripts.bench.harness.workload import Job
 
 

@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Final
 
+from scripts.bench.harness.command import SQUAD_FILE
 from scripts.bench.harness.daemon import Daemon, running
 
-_REPOSITORY: Final = Path(__file__).resolve().parents[3]
+
+def add_checkout_options(parser: argparse.ArgumentParser, rounds: int) -> None:
+    """Adds ``--other``, ``--rounds`` and ``--data``."""
+    parser.add_argument("--other", type=checkout, required=True, help="the other checkout")
+    parser.add_argument("--rounds", type=int, default=rounds, help="questions to each side [%(default)s]")
+    parser.add_argument("--data", type=Path, default=SQUAD_FILE, help="file in SQuAD format")
 
 
-def make_parser(description: str | None) -> argparse.ArgumentParser:
-    """Returns a parser with the options ``--other``, ``--data`` and ``--json``."""
-    shared = Path(os.environ.get("EDGE_RAG_SHARED", _REPOSITORY.parent / "shared"))
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--other", type=Path, required=True, help="the other checkout")
-    parser.add_argument("--data", type=Path, default=shared / "data" / "xquad-a.json", help="file in SQuAD format")
-    parser.add_argument("--json", action="store_true", help="print one object")
-    return parser
-
-
-def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Parses the command line; ends the process if the checkout or the file is not there."""
-    options = parser.parse_args()
-    options.other = options.other.resolve()
-    if not (options.other / ".venv" / "bin" / "python").exists():
-        parser.error(f"{options.other} has no .venv; run scripts/test there once")
-    if not options.data.is_file():
-        parser.error(f"{options.data} is not there: name a file in SQuAD format with --data")
-    return options
+def checkout(folder: str) -> Path:
+    """Returns the path of a checkout on the command line."""
+    path = Path(folder).resolve()
+    if not (path / ".venv" / "bin" / "python").exists():
+        raise argparse.ArgumentTypeError(f"{path} has no .venv; run scripts/test there once")
+    return path
 
 
 @contextmanager
@@ -54,14 +45,8 @@ def in_turn(names: Iterable[str], number: int) -> list[str]:
 
 
 def medians(this: Sequence[Mapping[str, float]], other: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Returns the medians of both sides and the median of the pairs' ratios, by what was measured.
-
-    Args:
-        this: What was measured in each round, ms; the same names in all of them.
-        other: The same of the other side, round by round.
-
-    Returns:
-        For each name ``this_ms``, ``other_ms`` and ``ratio``, the other's by this one's; 0 where this one's are 0.
+    """Returns ``this_ms``, ``other_ms`` and the median ``ratio`` of the pairs (the other's by this one's; 0 where this
+    one's are 0) of each measure, from the rounds of both sides, ms.
     """
     rows = {}
     for name in this[0]:

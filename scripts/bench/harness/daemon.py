@@ -16,15 +16,12 @@ from pathlib import Path
 import psutil
 
 from edge_rag.client import Client, ClientError
+from scripts.bench.harness.command import SAMPLES
 from scripts.bench.harness.processors import on
 
-_ROOT = Path(__file__).parents[3]
-SAMPLES = _ROOT / "deploy" / "samples"
-SMALL_GENERATOR = _ROOT / "tests" / "fixtures" / "quoter"
-"""The tests' language model: small, and what it writes is of no use, but is written as by any other."""
-
 _MODULE = ("-m", "edge_rag")
-_ADDED = "measured"
+ADDED = "measured"
+"""Name of the generator that ``add_generator`` adds."""
 _MIB = 1 << 20
 _STOP_S = 60
 
@@ -101,19 +98,7 @@ def running(
     variables: Mapping[str, str] | None = None,
     tree: Path | None = None,
 ) -> Iterator[Daemon]:
-    """Runs a daemon until the end of the block. Settings in the environment are not passed on.
-
-    Args:
-        data: Its data directory; configuration, log and socket are written beside it.
-        config: Settings as TOML, without the addresses.
-        listen: Its address; None to listen on the socket only.
-        prefix: Command that starts it, for example in another network namespace.
-        variables: Settings as environment variables.
-        tree: Another checkout, with its own `.venv`, that it runs from; None for this one.
-
-    Raises:
-        DaemonFailed: It did not start.
-    """
+    """Runs a daemon until the end of the block. Settings in the environment are not passed on."""
     log, file, local = data.with_suffix(".log"), data.with_suffix(".toml"), f"unix:{data}.socket"
     file.write_text(config)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("EDGE_RAG_")}
@@ -157,13 +142,7 @@ def running(
 def daemon_with_samples(
     config: str = "", processors: frozenset[int] | None = None, generator: Path | None = None
 ) -> Iterator[Daemon]:
-    """Runs a daemon with the sample documents in a temporary directory.
-
-    Args:
-        config: Settings as TOML.
-        processors: CPUs it runs on; None for those of this process.
-        generator: Folder of its generator; None for none.
-    """
+    """Runs a daemon with the sample documents in a temporary directory."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder, "data")
         if generator is not None:
@@ -181,8 +160,8 @@ def ingest_samples(address: str) -> None:
                 client.ingest(path.name, lambda path=path: path.open("rb"))  # type: ignore[misc]
 
 
-def add_generator(generator: Path, data: Path) -> str:
+def add_generator(generator: Path | str, data: Path) -> str:
     """Adds a generator to a data directory; returns the settings that choose it."""
-    command = [sys.executable, *_MODULE, "models", "add", str(generator), "--name", _ADDED, "--data-dir", str(data)]
+    command = [sys.executable, *_MODULE, "models", "add", str(generator), "--name", ADDED, "--data-dir", str(data)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return f'[models]\ngenerator = "{_ADDED}"\n'
+    return f'[models]\ngenerator = "{ADDED}"\n'

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,17 +22,7 @@ class ProgramFailed(Exception):
 def run_program(
     command: Sequence[str], folder: Path, timeout_s: float | None = None, variables: Mapping[str, str] | None = None
 ) -> None:
-    """Runs a command to its end.
-
-    Args:
-        command: Program and arguments.
-        folder: Where it runs.
-        timeout_s: Seconds it may take; None for as long as it likes.
-        variables: Environment variables beside our own.
-
-    Raises:
-        ProgramFailed: It could not be started, took too long, or ended otherwise than with 0.
-    """
+    """Runs a command to its end."""
     with tempfile.TemporaryFile() as output:
         try:
             process = subprocess.Popen(
@@ -57,3 +49,12 @@ def run_program(
             said = output.read().decode(errors="replace").strip()[-_TAIL_CHARACTERS:]
             reason = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
             raise ProgramFailed(f"{reason}: {said}" if said else reason)
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float, what: str, interval_s: float = 0.2) -> None:
+    """Waits for a condition."""
+    deadline, never = time.monotonic() + limit_s, threading.Event()
+    while not condition():
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"{what} took more than {limit_s:g} s")
+        never.wait(interval_s)

@@ -14,7 +14,6 @@ product of 8-bit integers for each; a program that needs two, or wider ones, is 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -24,7 +23,6 @@ from edge_rag.runtime.gguf.file import GgufFile
 from scripts.bench.kernels.ceilings import Ceilings
 
 _SCALE_BYTES = 4
-_BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +53,7 @@ class DecoderSize:
         return self.layers * 2 * self.kv_heads * (self.head_size + _SCALE_BYTES)
 
     def least_seconds(self, ceilings: Ceilings, sequences: int, context: int, fresh: int) -> float:
-        """Returns the least time of a call.
-
-        Args:
-            ceilings: Of the machine.
-            sequences: Sequences in it.
-            context: Tokens of each, with the call's.
-            fresh: Tokens of each that the call computes; one row of logits for each sequence.
-        """
+        """Returns the least time of a call."""
         pairs = fresh * (context - (fresh - 1) / 2)
         attention = 2 * self.layers * self.query_heads * self.head_size * pairs
         products = sequences * (fresh * self.weights + self.head + attention)
@@ -71,11 +62,7 @@ class DecoderSize:
 
 
 def size_of_file(source: Path) -> DecoderSize:
-    """Reads the sizes of a GGUF file, its weights in the file's form.
-
-    Raises:
-        EdgeRagError: It is not one that this package reads.
-    """
+    """Reads the sizes of a GGUF file, its weights in the file's form."""
     file = GgufFile(source)
     found = describe_decoder(file, 1)
     head = "output.weight" if "output.weight" in file.tensors else "token_embd.weight"
@@ -89,16 +76,3 @@ def size_of_file(source: Path) -> DecoderSize:
         found.kv_heads,
         found.head_size,
     )
-
-
-def size_of_checkpoint(folder: Path, precision: str) -> DecoderSize:
-    """Reads the sizes of a Qwen2 checkpoint, its weights "int4" or "int8" with a float32 scale for each 128 of them."""
-    bits = int(precision.removeprefix("int"))
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    width, inner, layers = config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"]
-    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    size = width // heads
-    weights = layers * (2 * width * (heads + kv_heads) * size + 3 * width * inner)
-    head = width * config["vocab_size"]
-    weight_bytes = (weights + head) * (bits / 8 + _SCALE_BYTES / _BLOCK)
-    return DecoderSize(weights, head, weight_bytes, layers, heads, kv_heads, size)

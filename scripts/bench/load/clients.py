@@ -119,16 +119,7 @@ async def _run(wanted: argparse.Namespace) -> list[Ended]:
 
 
 class Clients:
-    """Such a process, as its starter sees it.
-
-    Args:
-        address: Whom to ask.
-        seconds: How long.
-        deadline_s: Deadline of each question, seconds.
-        at_once: Questions to keep under way; None for an open loop.
-        a_second: Questions to begin each second; for an open loop.
-        processors: What they work on; None where this process does.
-    """
+    """Such a process, as its starter sees it."""
 
     def __init__(
         self,

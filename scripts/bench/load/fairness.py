@@ -31,7 +31,8 @@ from typing import Any, Final
 import grpc
 
 from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
-from scripts.bench.harness.daemon import SMALL_GENERATOR, add_generator, ingest_samples, running
+from scripts.bench.harness.command import SMALL_GENERATOR
+from scripts.bench.harness.daemon import add_generator, ingest_samples, running
 from scripts.bench.harness.figures import percentile
 from scripts.bench.harness.processors import divided, on, work_on
 
@@ -92,12 +93,7 @@ class Waited:
 
 
 class Caller:
-    """A caller of the daemon.
-
-    Args:
-        channel: Its connection, with its token.
-        seed: Makes its texts differ from those of others.
-    """
+    """A caller of the daemon."""
 
     def __init__(self, channel: grpc.aio.Channel, seed: int) -> None:
         self._rag: Any = rag_pb2_grpc.RagStub(channel)

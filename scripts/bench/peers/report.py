@@ -11,8 +11,8 @@ from rich.table import Table
 from edge_rag.model_store.convert.comparison import MAX_LOSS, LogitComparison
 from scripts.bench.kernels.ceilings import Ceilings
 from scripts.bench.kernels.decoder import DecoderSize
-from scripts.bench.peers.contenders import OURS, RANDOM
-from scripts.bench.peers.figures import LESS_IS_BETTER, MEASURES, Figures, advantage, median_figures
+from scripts.bench.peers.contenders import OURS
+from scripts.bench.peers.figures import LESS_IS_BETTER, MEASURES, Figures, median_figures
 from scripts.bench.peers.load import Load
 
 Rounds = Mapping[str, Sequence[Figures]]
@@ -24,23 +24,20 @@ Limits = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """In which form a program runs the model.
-
-    Attributes:
-        text: Of its weights and its cache.
-        comparison: With the weights in float32; None for random weights, or if it failed.
-        missing: What stands in its place.
-    """
+    """The form of a program's weights and cache, compared with the weights in float32; None if that failed."""
 
     text: str
     comparison: LogitComparison | None
-    missing: str = RANDOM
 
     @property
     def divergence(self) -> str:
         """What the table says of it."""
         found = self.comparison
-        return self.missing if found is None else f"KL {found.divergence:.4f}, same token {found.same_token:.1%}"
+        return (
+            "could not be compared"
+            if found is None
+            else f"KL {found.divergence:.4f}, same token {found.same_token:.1%}"
+        )
 
     @property
     def is_equal(self) -> bool:
@@ -136,35 +133,11 @@ def markdown(rounds: Rounds, load: Load, forms: Mapping[str, Form], limits: Limi
     return "\n".join(lines)
 
 
-def ratios(rounds: Rounds) -> dict[str, dict[str, dict[str, float]]]:
-    """Returns by which factor each of ours is better than each of the others: of ours, of theirs, by measure."""
-    medians = {name: median_figures(runs) for name, runs in rounds.items()}
-    return {
-        ours: {name: dict(advantage(medians[ours], theirs)) for name, theirs in medians.items() if name not in OURS}
-        for ours in OURS
-        if ours in medians
-    }
-
-
-def ratios_table(rounds: Rounds, load: Load) -> Table:
-    """Returns the ratios of medians; over 1 we are faster, smaller or quicker to load."""
-    table = Table(title="ours against theirs, ratio of medians, over 1 is better")
-    table.add_column("ours")
-    table.add_column("theirs")
-    for title in titles(load).values():
-        table.add_column(title.rpartition(",")[0], justify="right")
-    for ours, others in ratios(rounds).items():
-        for theirs, by_measure in others.items():
-            table.add_row(ours, theirs, *(f"{by_measure[measure]:.2f}x" for measure in MEASURES))
-    return table
-
-
 def as_json(rounds: Rounds, load: Load, failures: Mapping[str, str], forms: Mapping[str, Form]) -> dict[str, Any]:
     """Returns what was found."""
     return {
         "load": asdict(load),
         "medians": {name: asdict(median_figures(runs)) for name, runs in rounds.items()},
-        "ratios": ratios(rounds),
         "rounds": {name: [asdict(figures) for figures in runs] for name, runs in rounds.items()},
         "forms": {name: asdict(form) for name, form in forms.items()},
         "failures": dict(failures),
@@ -187,7 +160,7 @@ def limits_as_json(rounds: Rounds, ceilings: Ceilings, limits: Limits) -> dict[s
 def read_rounds(found: Mapping[str, Any]) -> tuple[dict[str, list[Figures]], dict[str, Form], Ceilings]:
     """Returns the rounds, forms and ceilings of an earlier run's JSON."""
     forms = {
-        name: Form(form["text"], form["comparison"] and LogitComparison(**form["comparison"]), form["missing"])
+        name: Form(form["text"], form["comparison"] and LogitComparison(**form["comparison"]))
         for name, form in found["forms"].items()
     }
     rounds = {name: [Figures(**figures) for figures in runs] for name, runs in found["rounds"].items()}

@@ -6,7 +6,6 @@ sampled and delivered.
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 
@@ -19,8 +18,7 @@ from scripts.bench.peers.load import Load, Program, program_arguments, report
 class PackedProgram:
     """The decoder with a page table of its own for each sequence."""
 
-    def __init__(self, model: Path, load: Load, kv: str) -> None:
-        from edge_rag.core.query import KvPrecision
+    def __init__(self, model: Path, load: Load) -> None:
         from edge_rag.runtime.decoder.model_input import PackedStep
         from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
         from edge_rag.runtime.lowering.geometry import read_geometry
@@ -29,7 +27,7 @@ class PackedProgram:
         configure_thread_pool(load.threads)
         width = -(-load.room // read_geometry(model).page_tokens)
         self._make_step = PackedStep
-        self._decoder = PagedDecoder.open(model, load.sequences * width, KvPrecision(kv))
+        self._decoder = PagedDecoder.open(model, load.sequences * width)
         self._table = np.arange(load.sequences * width, dtype=np.int32).reshape(load.sequences, width)
         self._step_tokens = load.step_tokens
 
@@ -86,8 +84,7 @@ class PackedProgram:
 
 def main() -> None:
     parser = program_arguments(__doc__)
-    parser.add_argument("--engine", action=argparse.BooleanOptionalAction, default=False, help="measure the engine")
-    parser.add_argument("--kv", choices=("int8", "int4"), default="int8", help="precision of keys and values")
+    parser.add_argument("--engine", action="store_true", help="measure the engine")
     arguments = parser.parse_args()
 
     def begin(load: Load) -> Program:
@@ -95,7 +92,7 @@ def main() -> None:
             from scripts.bench.peers.engine_program import EngineProgram
 
             return EngineProgram(arguments.model, load)
-        return PackedProgram(arguments.model, load, arguments.kv)
+        return PackedProgram(arguments.model, load)
 
     report(arguments, begin)
 

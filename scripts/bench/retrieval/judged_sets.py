@@ -42,11 +42,7 @@ class JudgedSet:
 
 
 def read_judged_set(folder: Path) -> JudgedSet:
-    """Reads a folder in BEIR's or SMART's form.
-
-    Raises:
-        SystemExit: The folder is in neither form.
-    """
+    """Reads a folder in BEIR's or SMART's form."""
     try:
         if (folder / "corpus.jsonl").is_file():
             return _judged(*_beir(folder))

@@ -8,7 +8,6 @@ import json
 import shutil
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import grpc
 import pytest
@@ -18,7 +17,7 @@ from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, rag_pb2, rag_pb2_grpc
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.main import main
 from scripts.bench.quality.conversations.follow_ups import sample_conversations
-from scripts.bench.quality.questions import SAMPLE_QUESTIONS
+from scripts.bench.quality.samples import SAMPLE_QUESTIONS
 from tests.e2e.answers.test_asking import QUESTIONS, ask
 from tests.e2e.support.running_daemon import GENERATOR, RunningDaemon, ingest, sample_documents, start_daemon, status_of
 from tests.fixtures.makers.make_sample_answers import SAMPLE_ANSWERS, answers
@@ -71,8 +70,7 @@ def test_the_answers_to_the_sample_questions_are_the_kept_ones(quoting: RunningD
 
 def test_follow_ups_over_what_was_answered_find_what_the_resolved_questions_find(quoting: RunningDaemon) -> None:
     """Six questions about another pump, alarm or sampling point than the one first asked about, worded in two ways."""
-    folder = Path(__file__).parents[3] / "deploy" / "samples"
-    _, made = sample_conversations(folder, {"same about": 6, "correction": 6})
+    made = [each for each in sample_conversations() if each.kind in ("same about", "correction")]
     pairs = [[each for each in made if each.resolved == question] for question in {each.resolved: 0 for each in made}]
     assert [len(pair) for pair in pairs] == [2] * 6
     conversations = [pair[place % 2] for place, pair in enumerate(pairs)]

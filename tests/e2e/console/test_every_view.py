@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from edge_rag.client import Client
-from scripts.bench.http.console import QUESTIONS, ask
 from tests.e2e.console.conftest import Pages
 from tests.e2e.support.browser import widest_overflow
+from tests.e2e.support.console import QUESTIONS, ask
 from tests.e2e.support.keyboard import walk
 from tests.e2e.support.running_daemon import RunningDaemon
 

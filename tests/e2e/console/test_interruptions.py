@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Route, expect
 
-from scripts.bench.http.console import ask, question_field
 from tests.e2e.console.conftest import Pages
+from tests.e2e.support.console import ask, question_field
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents, start_daemon
 from tests.e2e.support.secured_daemon import Box, edge_rag, token
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from scripts.bench.http.console import QUESTIONS, ask, memory, question_field
-from scripts.bench.http.first_walk import QUESTION, Walk, ask_and_follow
 from tests.e2e.console.conftest import CONSOLE, Pages
 from tests.e2e.support.browser import widest_overflow
+from tests.e2e.support.console import PDF_QUESTION, QUESTIONS, ask, follow_to_the_page, memory, question_field
 from tests.e2e.support.keyboard import announced, listen
 from tests.e2e.support.running_daemon import ingest, sample_documents, start_daemon
 
@@ -64,7 +63,7 @@ def test_a_question_leads_to_the_marked_words_of_a_text(open_page: Pages, screen
 def test_a_question_leads_to_the_marked_line_on_a_page(open_page: Pages, screenshot: Screenshot, width: int) -> None:
     page = open_page(width=width, height=1440 if width == 2560 else 800)
     choose_mode(page, "quote")
-    answer = ask(page, QUESTION)
+    answer = ask(page, PDF_QUESTION)
     expect(answer).to_contain_text("8 bar")
     pane = open_source(page, answer)
     picture = pane.get_by_role("img", name=re.compile("operating-manual.pdf"))
@@ -87,13 +86,12 @@ def test_a_new_user_comes_from_a_question_to_the_marked_line_of_a_pdf(open_page:
     """What comes after ``scripts/quickstart``, with the models that everybody has then and no setting changed."""
     with start_daemon(tmp_path / "data", tmp_path / "log", CONSOLE, models={}) as daemon:
         ingest(daemon.address, sample_documents())
-        walk = Walk(QUESTION)
-        ask_and_follow(open_page(None, daemon=daemon), daemon.http, walk)
-    assert walk.document == "operating-manual.pdf"
-    assert walk.page == 2
-    assert walk.marked == "The highest pressure allowed in the rising main is 8 bar."
-    assert list(walk.seconds) == ["console", "answer", "line"]
-    assert all(Path(each).stat().st_size > 0 for each in walk.seen)
+        page = open_page(None, daemon=daemon)
+        page.goto(daemon.http)
+        ask(page, PDF_QUESTION)
+        quoted, document, number, marked = follow_to_the_page(page)
+    assert (document, number) == ("operating-manual.pdf", 2)
+    assert marked == quoted == "The highest pressure allowed in the rising main is 8 bar."
 
 
 def test_a_question_is_asked_and_its_source_opened_and_closed_by_the_keyboard_alone(page: Page) -> None:
@@ -195,7 +193,7 @@ def test_a_page_holds_no_more_after_very_many_answers(page: Page) -> None:
     for number in range(12):
         ask(page, QUESTIONS[number % len(QUESTIONS)])
         if number >= 3:
-            sizes.append(memory(page, number))
+            sizes.append(memory(page))
     assert page.get_by_role("article").count() <= most + 1
     nodes = [each.nodes for each in sizes]
     assert max(nodes) <= 1.1 * nodes[0]

@@ -27,9 +27,9 @@ from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.spool.originals import Originals
 from edge_rag.storage.statements import NewDocument
 from edge_rag.wire.bounds import MAX_RESPONSE_BYTES
-from scripts.bench.load.raw_connection import RawConnection
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon, status_of
 from tests.e2e.support.secured_daemon import Box, edge_rag, token
+from tests.support.raw_connection import RawConnection
 
 MIB = 1 << 20
 LONG = "EDGE_RAG_SOAK_SECONDS" in os.environ

@@ -20,8 +20,8 @@ from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, rag_pb2, rag_pb2_grpc
 from edge_rag.cli.main import main
 from edge_rag.client import AskOptions, Busy, Client, RetryPolicy, SearchOptions
 from edge_rag.server.limits.transport import TransportLimits
-from scripts.bench.load.raw_connection import ASK, RawConnection
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon, status_of
+from tests.support.raw_connection import ASK, RawConnection
 
 QUESTION = "How often must the pump bearings be greased?"
 DOCUMENT = {"pump.txt": b"The pump bearings must be greased every 2,000 operating hours. Use lithium grease."}

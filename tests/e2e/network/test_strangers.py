@@ -18,9 +18,9 @@ from edge_rag.api.v1 import access_pb2, access_pb2_grpc, rag_pb2, rag_pb2_grpc
 from edge_rag.bootstrap.network import message_memory_bytes
 from edge_rag.config.settings import Settings
 from edge_rag.service.limits import ANONYMOUS_CALLS
-from scripts.bench.load.raw_connection import RawConnection
 from tests.e2e.support.running_daemon import status_of
 from tests.e2e.support.secured_daemon import METHODS, Box
+from tests.support.raw_connection import RawConnection
 
 HEALTH = "/grpc.health.v1.Health"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"

@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 
 from edge_rag.api.v1 import access_pb2, access_pb2_grpc
-from scripts.bench.load.raw_connection import RawConnection
+from tests.support.raw_connection import RawConnection
 
 _TIMEOUT_S = 60.0
 

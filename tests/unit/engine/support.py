@@ -23,7 +23,7 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import EdgeRagError
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
-from scripts.bench.engine.passing_decoder import PassingDecoder
+from tests.unit.engine.passing_decoder import PassingDecoder
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 FAMILIES = ("llama", "qwen2", "qwen3")

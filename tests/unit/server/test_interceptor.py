@@ -30,7 +30,7 @@ from edge_rag.service.refusals import RefusalRecorder
 from edge_rag.telemetry.activity import Latencies
 from edge_rag.telemetry.audit_log import AuditLog
 from edge_rag.telemetry.metrics.calls import Metrics
-from scripts.bench.load.raw_connection import RawConnection
+from tests.support.raw_connection import RawConnection
 
 CALLS = 50
 MESSAGE_BYTES = 1 << 16

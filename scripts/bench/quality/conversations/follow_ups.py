@@ -2,11 +2,13 @@
 
     python -m scripts.bench.quality.conversations.follow_ups                    # half of the conversations: held out
     python -m scripts.bench.quality.conversations.follow_ups --half even        # the half that rules were made on
-    python -m scripts.bench.quality.conversations.follow_ups --show pronoun     # what is searched for, in words
+    python -m scripts.bench.quality.conversations.follow_ups --show pronoun     # the searches, in words
 
-The conversations are made of XQuAD's questions in English, German, Spanish, Romanian and Russian, and of the questions
-about the sample documents (``maker.py``). They are played: earlier questions are answered in quote mode, with the turns
-before them, and what was answered and cited is what the follow-up comes with. Printed, by language and kind:
+``xquad.json`` has the conversations by language: the kind, the questions before, the follow-up, and the question that
+it was made of. Questions are numbers of those of every second article of XQuAD; a changed one is its number with the
+parts that stay and the words between them. ``samples.json`` has conversations about the sample documents. They are
+played: earlier questions are answered in quote mode, with the turns before them, and the follow-up comes with these
+answers and citations. (The program that made them is in commit ceb89611.) Printed, by language and kind:
 
     raw          recall@5 of the follow-up as asked, without turns
     ours         with its turns
@@ -17,199 +19,66 @@ before them, and what was answered and cited is what the follow-up comes with. P
     alone        share of the follow-ups that were searched for as asked alone
 
 A paragraph of XQuAD is found if a passage of it is among the five best after reranking, an answer of the samples if one
-of these passages holds it. Kinds marked ``single`` are whole questions; ours must not be below raw there. Ends with
-status 1 if ours is below 92% of the ceiling over all follow-ups in English, or below raw on whole questions.
+of these passages holds it. A ``switch`` is a whole question: ours must not be below raw there. Ends with status 1 if
+ours is below 92% of the ceiling over all follow-ups in English, or below raw on whole questions.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sys
-import tempfile
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
-from edge_rag.core.documents.document import IngestStatus, Upload
-from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest, RetrievalRequest
+from edge_rag.core.passage import Reranked
 from edge_rag.core.query import Turn, TurnSource
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.quote_generator import QuoteSettings
 from edge_rag.generator.quoting.answer import points_of
-from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
-from scripts.bench.quality.answer_quality import Asked, read_articles
-from scripts.bench.quality.conversations.maker import KINDS, Conversation, make
-from scripts.bench.quality.questions import SAMPLE_QUESTIONS
-from scripts.bench.quality.quoting import RememberedEncoder
+from scripts.bench.harness.collection import CANDIDATES, Collection, RememberedEncoder, opened
+from scripts.bench.harness.command import XQUAD, add_model_options, console, make_parser, print_json, print_table
+from scripts.bench.harness.figures import share
+from scripts.bench.harness.squad import read_languages
+from scripts.bench.quality.samples import sample_documents
 
-REPOSITORY: Final = Path(__file__).resolve().parents[4]
-COLLECTION: Final = "measured"
-CANDIDATES: Final = 20
 FOUND: Final = 5
 PASSAGES: Final = 4
 SENTENCES: Final = 3
 GOAL: Final = 0.92
-WIDTH: Final = 120
-WHOLE: Final = ("switch",)
-"""Kinds of conversations whose last question stands alone."""
+WHOLE: Final = "switch"
 SAMPLES: Final = "samples"
-MOST: Final[Mapping[str, Mapping[str, int]]] = {
-    "en": dict.fromkeys(KINDS, 80),
-    "de": dict.fromkeys(KINDS, 30),
-    "es": dict.fromkeys(KINDS, 30),
-    "ro": {"left out": 30, "switch": 30},
-    "ru": {"left out": 30, "switch": 30},
-    SAMPLES: dict.fromkeys(KINDS, 30),
-}
-"""Most conversations of each kind, over both halves."""
-_KINDS_OF_FILES: Final = {".pdf": "application/pdf", ".html": "text/html", ".md": "text/markdown", ".txt": "text/plain"}
+_XQUAD: Final = Path(__file__).with_name("xquad.json")
+_SAMPLES: Final = Path(__file__).with_name("samples.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a search returned.
+class Conversation:
+    """A follow-up, with the questions before it, oldest first; ``article`` holds out by its parity."""
 
-    Attributes:
-        ranked: Best first.
-        main: The most complete wording that was searched for.
-        standalone: The question as it stands alone over its turns; None if it does as asked.
-    """
-
-    ranked: Reranked
-    main: str
-    standalone: str | None
-
-    def place(self, asked: Conversation, whole: bool) -> int:
-        """Returns the place of the first passage of the right document, or that holds the answer; 0 below the fifth."""
-        best = enumerate(self.ranked.passages[:FOUND], 1)
-        return next((place for place, each in best if _right(each, asked, whole)), 0)
-
-
-def _right(ranked: RankedPassage, asked: Conversation, whole: bool) -> bool:
-    passage = ranked.passage
-    return passage.document == asked.document and (whole or any(each in passage.text for each in asked.answers))
+    kind: str
+    article: int
+    before: tuple[str, ...]
+    raw: str
+    resolved: str
+    document: str
+    answers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A conversation and what its last question found: places of the right passage, 1-based; 0 if it is not found."""
+    """A conversation and the places of the right passage, 1-based; 0 if it is not found."""
 
     conversation: Conversation
-    turns: tuple[Turn, ...]
     standalone: str | None
     raw: int
     ours: int
     resolved: int
-
-
-class Box:
-    """Search and quotes of one data directory, with the settings of a daemon.
-
-    Args:
-        directory: The data directory.
-        encoder: Embeds and reranks.
-    """
-
-    def __init__(self, directory: OpenDirectory, encoder: RememberedEncoder) -> None:
-        self._retriever = directory.retriever
-        self._reranker = MaxSimReranker(encoder)
-        self._known: dict[tuple[str, tuple[Turn, ...]], Found] = {}
-
-    def search(self, question: str, turns: tuple[Turn, ...] = ()) -> Found:
-        """Returns the best passages."""
-        if (question, turns) not in self._known:
-            (found,) = self._retriever.retrieve([RetrievalRequest(question, COLLECTION, CANDIDATES, turns=turns)])
-            if isinstance(found, Exception):
-                raise found
-            wordings = found.wordings
-            main = question if wordings is None else wordings.main
-            (ranked,) = self._reranker.rerank([RerankRequest(main, found, CANDIDATES)])
-            self._known[question, turns] = Found(ranked, main, None if wordings is None else wordings.standalone)
-        return self._known[question, turns]
-
-    def turn(self, question: str, turns: tuple[Turn, ...]) -> Turn:
-        """Answers a question in quote mode."""
-        found = self.search(question, turns)
-        settings = QuoteSettings()
-        passages = () if found.ranked.evidence < settings.not_found_below else found.ranked.passages[:PASSAGES]
-        points = points_of(found.main, passages, SENTENCES, settings.margin)
-        sources = []
-        for point in points:
-            passage = passages[point.quote.passage].passage
-            sources.append(TurnSource(passage.document, passage.context, point.quote.text))
-        return Turn(question, " ".join(each.text for each in sources), tuple(sources))
-
-    def play(self, conversation: Conversation, whole: bool) -> Played:
-        """Asks all questions of a conversation in their order."""
-        turns: tuple[Turn, ...] = ()
-        for question in conversation.before:
-            turns += (self.turn(question, turns),)
-        raw, resolved = self.search(conversation.raw), self.search(conversation.resolved)
-        ours = self.search(conversation.raw, turns)
-        found = (each.place(conversation, whole) for each in (raw, ours, resolved))
-        return Played(conversation, turns, ours.standalone, *found)
-
-
-def sample_conversations(folder: Path, most: Mapping[str, int]) -> tuple[dict[str, bytes], list[Conversation]]:
-    """Returns the sample documents and conversations about them; an article is a document there."""
-    documents = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in _KINDS_OF_FILES}
-    numbers = {name: number for number, name in enumerate(documents)}
-    questions = [
-        Asked(each["question"], numbers[each["document"]], each["document"], (each["answer"],))
-        for each in json.loads(SAMPLE_QUESTIONS.read_text(encoding="utf-8"))
-    ]
-    texts = {name: "" if name.endswith(".pdf") else content.decode() for name, content in documents.items()}
-    return documents, make("en", questions, texts, most, together=True)
-
-
-def xquad_conversations(
-    path: Path, language: str, most: Mapping[str, int]
-) -> tuple[dict[str, bytes], list[Conversation]]:
-    """Returns the paragraphs of a file in SQuAD format as documents, and conversations about them."""
-    articles = read_articles(path)
-    texts = {name: text for each in articles.documents for name, text in each.items()}
-    made = make(language, articles.questions, texts, most)
-    return {name: text.encode() for name, text in texts.items()}, made
-
-
-def play_all(
-    encoder: RememberedEncoder,
-    name: str,
-    documents: Mapping[str, bytes],
-    conversations: Sequence[Conversation],
-    console: Console,
-) -> list[Played]:
-    """Ingests documents into a temporary data directory and plays conversations about them.
-
-    Raises:
-        SystemExit: A document was not taken.
-        EdgeRagError: A stage failed.
-    """
-    with tempfile.TemporaryDirectory() as scratch, encoder.remembering(f"follow-ups-{name}"):
-        directory = open_data_directory(Path(scratch), encoder)
-        try:
-            for document, content in track(documents.items(), f"{name}: ingesting", console=console):
-                kind = _KINDS_OF_FILES.get(Path(document).suffix, "text/plain")
-                outcome = directory.library.ingest(Upload.of_bytes(COLLECTION, document, kind, content))
-                if outcome.status is not IngestStatus.ADDED:
-                    raise SystemExit(f"{document} was not taken: {outcome}")
-            box = Box(directory, encoder)
-            return [
-                box.play(each, name != SAMPLES) for each in track(conversations, f"{name}: asking", console=console)
-            ]
-        finally:
-            directory.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,113 +99,161 @@ class Row:
     @classmethod
     def of(cls, played: Sequence[Played]) -> Row:
         places = [[getattr(each, arm) for each in played] for arm in ("raw", "ours", "resolved")]
-        raw, ours, resolved = (_share([place > 0 for place in arm]) for arm in places)
-        first_raw, first_ours, first_resolved = (_share([place == 1 for place in arm]) for arm in places)
-        return cls(
-            len(played),
-            raw,
-            ours,
-            resolved,
-            ours / resolved if resolved else 1.0,
-            first_raw,
-            first_ours,
-            first_resolved,
-            _share([each.raw > 0 and not each.ours for each in played]),
-            _share([each.standalone is None for each in played]),
-        )
+        raw, ours, resolved = (share([place > 0 for place in arm]) for arm in places)
+        first_raw, first_ours, first_resolved = (share([place == 1 for place in arm]) for arm in places)
+        lost = share([each.raw > 0 and not each.ours for each in played])
+        alone = share([each.standalone is None for each in played])
+        ceiling = ours / resolved if resolved else 1.0
+        firsts = (first_raw, first_ours, first_resolved)
+        return cls(len(played), raw, ours, resolved, ceiling, *firsts, lost, alone)
 
 
-def _share(values: Sequence[bool]) -> float:
-    return sum(values) / max(1, len(values))
+class Player:
+    """Searches and quotes of one collection, with the settings of a daemon."""
+
+    def __init__(self, collection: Collection, whole: bool) -> None:
+        self._collection = collection
+        self._whole = whole
+        self._known: dict[tuple[str, tuple[Turn, ...]], tuple[Reranked, str, str | None]] = {}
+
+    def search(self, question: str, turns: tuple[Turn, ...] = ()) -> tuple[Reranked, str, str | None]:
+        """Returns the best passages, the main wording of the question, and the question as it stands alone if that
+        differs.
+        """
+        if (question, turns) not in self._known:
+            (found,) = self._collection.retrieve([question], CANDIDATES, turns)
+            wordings = found.wordings
+            main = question if wordings is None else wordings.main
+            ranked = self._collection.rerank(main, found)
+            self._known[question, turns] = ranked, main, None if wordings is None else wordings.standalone
+        return self._known[question, turns]
+
+    def turn(self, question: str, turns: tuple[Turn, ...]) -> Turn:
+        """Answers a question in quote mode."""
+        ranked, main, _ = self.search(question, turns)
+        settings = QuoteSettings()
+        passages = () if ranked.evidence < settings.not_found_below else ranked.passages[:PASSAGES]
+        sources = []
+        for point in points_of(main, passages, SENTENCES, settings.margin):
+            passage = passages[point.quote.passage].passage
+            sources.append(TurnSource(passage.document, passage.context, point.quote.text))
+        return Turn(question, " ".join(each.text for each in sources), tuple(sources))
+
+    def play(self, conversation: Conversation) -> Played:
+        """Asks all questions of a conversation in their order."""
+        turns: tuple[Turn, ...] = ()
+        for question in conversation.before:
+            turns += (self.turn(question, turns),)
+        ours = self.search(conversation.raw, turns)
+        arms = (self.search(conversation.raw), ours, self.search(conversation.resolved))
+        return Played(conversation, ours[2], *(self._place(ranked, conversation) for ranked, _, _ in arms))
+
+    def _place(self, ranked: Reranked, asked: Conversation) -> int:
+        """Returns the place of the first passage of the right document, or that holds the answer; 0 below the fifth."""
+        for place, each in enumerate(ranked.passages[:FOUND], 1):
+            passage = each.passage
+            held = self._whole or any(answer in passage.text for answer in asked.answers)
+            if passage.document == asked.document and held:
+                return place
+        return 0
+
+
+def sample_conversations() -> list[Conversation]:
+    found = json.loads(_SAMPLES.read_text("utf-8"))
+    return [
+        Conversation(**each | {"before": tuple(each["before"]), "answers": tuple(each["answers"])}) for each in found
+    ]
+
+
+def xquad_conversations(folder: Path, language: str) -> tuple[dict[str, str], list[Conversation]]:
+    articles = read_languages(folder, [language])[language]
+    texts = [question.text.strip() for question in articles.questions]
+
+    def decode(written: Any) -> str:
+        if isinstance(written, int):
+            return texts[written]
+        number, *parts = written
+        return "".join(part if isinstance(part, str) else texts[number][part[0] : part[1]] for part in parts)
+
+    made = []
+    for kind, before, raw, resolved in json.loads(_XQUAD.read_text("utf-8"))[language]:
+        question = articles.questions[resolved]
+        earlier = tuple(map(decode, before))
+        source = (texts[resolved], question.document, question.answers)
+        made.append(Conversation(kind, question.article, earlier, decode(raw), *source))
+    return articles.texts, made
 
 
 def rows(played: Sequence[Played]) -> dict[str, Row]:
-    """Returns a row a kind, and one of all follow-ups together, which whole questions have no part in."""
-    by_kind: dict[str, list[Played]] = defaultdict(list)
-    for each in played:
-        by_kind[each.conversation.kind].append(each)
-    table = {kind: Row.of(by_kind[kind]) for kind in KINDS if kind in by_kind}
-    return table | {"all follow-ups": Row.of([each for each in played if each.conversation.kind not in WHOLE])}
+    """Returns a row a kind, and one of all follow-ups together, without whole questions."""
+    kinds = dict.fromkeys(each.conversation.kind for each in played)
+    table = {kind: Row.of([each for each in played if each.conversation.kind == kind]) for kind in kinds}
+    return table | {"all follow-ups": Row.of([each for each in played if each.conversation.kind != WHOLE])}
 
 
-def print_rows(title: str, table: Mapping[str, Row]) -> None:
-    shown = Table(title=title)
-    for heading in ("", "conversations", "raw", "ours", "resolved", "of ceiling", "first", "lost", "alone"):
-        shown.add_column(heading, justify="right" if heading else "left")
+def show(title: str, table: Mapping[str, Row]) -> None:
+    headings = ("", "conversations", "raw", "ours", "resolved", "of ceiling", "first", "lost", "alone")
+    lines = []
     for kind, row in table.items():
-        first = "/".join(f"{100 * share:.0f}" for share in (row.raw_first, row.ours_first, row.resolved_first))
-        shares = (row.raw, row.ours, row.resolved, row.of_ceiling)
-        name = f"{kind} (single)" if kind in WHOLE else kind
-        shown.add_row(
-            name,
-            str(row.conversations),
-            *(f"{share:.1%}" for share in shares),
-            first,
-            f"{row.lost:.1%}",
-            f"{row.alone:.1%}",
-        )
-    Console(width=WIDTH).print(shown)
+        count, raw, ours, resolved, ceiling, *first, lost, alone = astuple(row)
+        firsts = "/".join(f"{100 * each:.0f}" for each in first)
+        cells = (*(f"{each:.1%}" for each in (raw, ours, resolved, ceiling)), firsts, f"{lost:.1%}", f"{alone:.1%}")
+        lines.append((kind, str(count), *cells))
+    print_table(title, headings, lines)
 
 
-def show(played: Sequence[Played], kind: str) -> None:
+def show_searches(played: Sequence[Played], kind: str) -> None:
     for each in played:
         asked = each.conversation
         if asked.kind == kind:
-            marks = "/".join(str(place) for place in (each.raw, each.ours, each.resolved))
-            print(f"{marks} {' / '.join(asked.before)} / {asked.raw}")
+            print(f"{each.raw}/{each.ours}/{each.resolved} {' / '.join(asked.before)} / {asked.raw}")
             print(f"    ours     {each.standalone}\n    resolved {asked.resolved}")
 
 
 def main() -> None:
-    """Reads the command line."""
-    shared = Path(os.environ.get("EDGE_RAG_SHARED", REPOSITORY.parent / "shared"))
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=shared / "data" / "xquad-a", help="folder with LANG.json")
-    parser.add_argument("--samples", type=Path, default=REPOSITORY / "deploy" / "samples", help="the sample documents")
-    parser.add_argument("--sets", default=",".join(MOST), help="languages, and samples; apart by commas")
+    sets = [*json.loads(_XQUAD.read_text("utf-8")), SAMPLES]
+    parser = make_parser(__doc__)
+    parser.add_argument("--data", type=Path, default=XQUAD, help="folder with LANG.json")
+    parser.add_argument("--sets", default=",".join(sets), help="languages, and samples; apart by commas [%(default)s]")
     parser.add_argument("--half", choices=("both", "even", "odd"), default="odd", help="articles that count")
-    parser.add_argument(
-        "--encoder", type=Path, default=REPOSITORY / "models" / "multilingual-e5-small", help="model folder"
-    )
-    parser.add_argument("--vectors", type=Path, help="folder where vectors are kept between runs")
     parser.add_argument("--show", default="", help="print the conversations of this kind too")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    add_model_options(parser)
     arguments = parser.parse_args()
-    console = Console(stderr=True)
     failures: list[str] = []
+    tables: dict[str, dict[str, Row]] = {}
     together: list[Played] = []
     try:
         configure_thread_pool(arguments.threads)
-        encoder = RememberedEncoder(TextEncoder.open(arguments.encoder), arguments.vectors)
+        encoder = RememberedEncoder(TextEncoder.open(arguments.encoder))
         for name in arguments.sets.split(","):
+            documents: Mapping[str, str | bytes]
             if name == SAMPLES:
-                documents, conversations = sample_conversations(arguments.samples, MOST[name])
+                documents, made = sample_documents(), sample_conversations()
             else:
-                documents, conversations = xquad_conversations(arguments.data / f"{name}.json", name, MOST[name])
+                documents, made = xquad_conversations(arguments.data, name)
             wanted = [
-                each
-                for each in conversations
-                if arguments.half == "both" or each.article % 2 == (arguments.half == "odd")
+                each for each in made if arguments.half == "both" or each.article % 2 == (arguments.half == "odd")
             ]
-            played = play_all(encoder, name, documents, wanted, console)
-            show(played, arguments.show)
-            table = rows(played)
-            print_rows(f"{name}, {arguments.half} articles", table)
+            with opened(encoder, documents, name) as collection:
+                player = Player(collection, whole=name != SAMPLES)
+                played = [player.play(each) for each in track(wanted, f"{name}: asking", console=console())]
+            show_searches(played, arguments.show)
+            tables[name] = table = rows(played)
             together += played
             if name in ("en", SAMPLES) and table["all follow-ups"].of_ceiling < GOAL:
-                failures.append(f"{name}: {table['all follow-ups'].of_ceiling:.1%} of the ceiling, asked is {GOAL:.0%}")
-            failures += [
-                f"{name}: {kind}: {table[kind].ours:.1%} is below the raw question's {table[kind].raw:.1%}"
-                for kind in WHOLE
-                if kind in table and table[kind].ours < table[kind].raw
-            ]
-        print_rows(f"all sets, {arguments.half} articles", rows(together))
-    except (OSError, KeyError) as error:
-        raise SystemExit(f"cannot be read: {error}") from error
+                failures.append(f"{name}: {table['all follow-ups'].of_ceiling:.1%} of the ceiling")
+            if WHOLE in table and table[WHOLE].ours < table[WHOLE].raw:
+                failures.append(f"{name}: whole questions are found less often with turns")
     except EdgeRagError as error:
         raise SystemExit(str(error)) from error
+    tables["all sets"] = rows(together)
+    if arguments.json:
+        print_json(tables)
+    else:
+        for name, table in tables.items():
+            show(f"{name}, {arguments.half} articles", table)
     for failure in failures:
-        console.print(f"FAILS: {failure}")
+        print(f"FAILS: {failure}", file=sys.stderr)
     sys.exit(1 if failures else 0)
 
 

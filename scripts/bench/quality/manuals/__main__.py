@@ -82,16 +82,7 @@ def right_share(judged: tuple[Judged, ...]) -> float:
 
 
 def ask(questions: tuple[Question, ...], folder: Path, tree: Path) -> list[str]:
-    """Returns what the command line of a checkout prints for each question.
-
-    Args:
-        questions: What is asked.
-        folder: Holds ``manuals``, and the data directory ``data``, which is filled if it is not there.
-        tree: The checkout that is asked.
-
-    Raises:
-        CalledProcessError: The manuals were not ingested, or a call failed.
-    """
+    """Returns what the command line of a checkout prints for each question."""
     command = [str(tree / ".venv" / "bin" / "python") if tree != REPOSITORY else sys.executable, "-m", "edge_rag"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("EDGE_RAG_")}
 

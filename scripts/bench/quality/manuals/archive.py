@@ -44,11 +44,7 @@ class Package:
 
 
 def read_packages(folder: Path) -> tuple[Package, ...]:
-    """Reads the list of packages of a set of questions.
-
-    Raises:
-        OSError, ValueError, KeyError: It cannot be read.
-    """
+    """Reads the list of packages of a set of questions."""
     return tuple(
         Package(
             each["package"],
@@ -60,11 +56,7 @@ def read_packages(folder: Path) -> tuple[Package, ...]:
 
 
 def put_manuals(packages: tuple[Package, ...], folder: Path) -> None:
-    """Has the manuals lie in a folder, by their names as documents; those that lie there already are kept.
-
-    Raises:
-        NoManuals: A package is neither installed nor to be had, or its content is another than the expected one.
-    """
+    """Has the manuals lie in a folder, by their names as documents; those that lie there already are kept."""
     for package in packages:
         missing = [each for each in package.files if not _is(folder / each.name, each)]
         if not missing or all(_take(each, Path("/"), folder) for each in missing):

@@ -99,11 +99,7 @@ def folder_of(questions: str) -> Path:
 
 
 def read_questions(folder: Path) -> tuple[Question, ...]:
-    """Reads the questions of a set.
-
-    Raises:
-        OSError, ValueError, KeyError: It cannot be read.
-    """
+    """Reads the questions of a set."""
     return tuple(
         Question(
             each["id"],
@@ -156,12 +152,7 @@ def hash_of(answer: str) -> str:
 
 
 def look_at(question: Question, answer: str) -> Mechanical:
-    """Tells what a program can tell.
-
-    Args:
-        question: What was asked.
-        answer: What was printed: text, section lines and sources.
-    """
+    """Tells what a program can tell."""
     text = _plain(answer)
     places = [_first(text, alternatives) for alternatives in question.facts]
     missing = tuple(facts[0] for facts, place in zip(question.facts, places, strict=True) if place is None)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -8,19 +7,17 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from edge_rag.core.query import Priority
 from edge_rag.engine.scheduling.plan import PlanEntry
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.engine.sequence import SequenceId
 from edge_rag.throttle.policy import HeatThresholds, ThrottlePolicy
-from scripts.bench.simulation.arrivals import Arrival, Shape, Trace, arrivals
-from scripts.bench.simulation.box import Box, Policy, Record, Simulation
-from scripts.bench.simulation.command import simulate
-from scripts.bench.simulation.heat import Board
-from scripts.bench.simulation.report import fairness, summary
-from scripts.bench.simulation.step_time import StepTime
+from tests.unit.engine.scheduling.simulation.arrivals import Arrival, Shape, Trace, arrivals
+from tests.unit.engine.scheduling.simulation.box import Box, Policy, Record, Simulation
+from tests.unit.engine.scheduling.simulation.heat import Board
+from tests.unit.engine.scheduling.simulation.report import fairness, summary
+from tests.unit.engine.scheduling.simulation.step_time import StepTime
 
 TIME = StepTime(base_s=0.002, decode_s=0.002, prefill_token_s=0.0002, context_s=0.0)
 BOX = Box(limits=SchedulerLimits(8, 256, 62), pages=512, page_tokens=32, max_context=4096, step_time=TIME, queue=10_000)
@@ -118,19 +115,6 @@ def test_traces_are_ordered_reproducible_and_of_the_requested_rate(trace: Trace)
     assert all(1 <= a.output_tokens <= a.max_tokens for a in made)
     batch = sum(a.priority is Priority.BATCH for a in made) / len(made)
     assert batch == pytest.approx(0.15 if trace is Trace.FLOOD else 0.3, abs=0.02)
-
-
-@pytest.mark.parametrize("compare", ["policies", "presets"])
-def test_the_command_prints_comparable_totals(compare: str) -> None:
-    arguments = ["--requests", "60", "--shape", "quote", "--trace", "bursts", "--compare", compare]
-    printed = CliRunner().invoke(simulate, [*arguments, "--json"])
-    assert printed.exit_code == 0
-    totals = json.loads(printed.stdout)
-    assert set(totals) == ({"fair", "fcfs"} if compare == "policies" else {"latency", "balanced", "throughput"})
-    assert all(figures["finished"] == 60 and figures["ttft_p95_s"] > 0 for figures in totals.values())
-    tables = CliRunner().invoke(simulate, arguments)
-    assert tables.exit_code == 0
-    assert all(word in tables.stdout for word in ("interactive", "fairness", "occupancy", "preemptions", "client 1"))
 
 
 def test_an_empty_run_has_figures_too() -> None:

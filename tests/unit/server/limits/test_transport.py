@@ -11,7 +11,7 @@ import grpc
 
 from edge_rag.bootstrap.network import transport_limits
 from edge_rag.config.settings import Settings
-from scripts.bench.load.raw_connection import RawConnection
+from tests.support.raw_connection import RawConnection
 
 ECHO = "/test.Test/Echo"
 HASTY_CONNECTIONS = 9

@@ -1,1 +1,0 @@
-"""Questions over passages of which some are asked for far more often than others, and programs that answer them."""
