@@ -1,21 +1,52 @@
 """For all tests."""
 
+from __future__ import annotations
+
+import json
 import signal
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import settings
 
 # The same examples in every run: whether a change may land must not depend on a draw. Run with
 # --hypothesis-profile=explore to look for new ones.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("everyday", max_examples=20, derandomize=True, deadline=None)
+settings.register_profile("thorough", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
-settings.load_profile("repeatable")
+settings.load_profile("everyday")
+
+_LONGEST: Final = ()
+"""Files that take longest, which begin first, so that no process is left alone with one in the end."""
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--failures", metavar="FILE", type=Path, help="append a line of JSON for each failure")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     # A shell starts background jobs with SIGINT ignored, and what the tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    path = config.getoption("failures")
+    if path is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Failures(path))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _LONGEST.index(name) if (name := item.path.name) in _LONGEST else len(_LONGEST))
+
+
+class _Failures:
+    """What ``scripts/run_again.py`` reads."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            with self._path.open("a") as file:
+                file.write(json.dumps({"test": report.nodeid, "text": report.longreprtext}) + "\n")
 
 
 @pytest.fixture(scope="session")

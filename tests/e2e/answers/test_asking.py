@@ -55,6 +55,7 @@ def ask(address: str, request: rag_pb2.AskRequest, meet: threading.Barrier | Non
     )
 
 
+@pytest.mark.smoke
 def test_an_answer_is_streamed_in_the_documented_order_with_usage_and_stage_times(daemon: RunningDaemon) -> None:
     answer = ask(daemon.address, rag_pb2.AskRequest(question=QUESTIONS[0]))
     assert answer.order[0] == "passages"
@@ -68,6 +69,7 @@ def test_an_answer_is_streamed_in_the_documented_order_with_usage_and_stage_time
     assert answer.finished.first_token_seconds > 0
 
 
+@pytest.mark.smoke
 def test_a_follow_up_is_answered_over_the_turn_before_it(daemon: RunningDaemon) -> None:
     source = rag_pb2.TurnSource(document="manuals/main-pump.md", text="The bearings are greased every 2,000 hours.")
     turns = [
@@ -98,6 +100,7 @@ def test_a_follow_up_is_answered_over_the_turn_before_it(daemon: RunningDaemon) 
     assert "turns: has 9 turns, at most 8" in (refused.value.details() or "")
 
 
+@pytest.mark.smoke
 def test_a_misspelled_question_finds_what_the_clean_one_finds(daemon: RunningDaemon) -> None:
     clean = "how often do I have to grease the bearings of the pump"
     misspelled = "how offten do I have to grese the bearngs of the pmp"
@@ -189,6 +192,7 @@ def test_answers_to_several_clients_are_interleaved(daemon: RunningDaemon) -> No
     assert changes > 4, f"clients were served one after the other: {order}"
 
 
+@pytest.mark.smoke
 def test_a_seed_makes_a_sampled_answer_repeatable(daemon: RunningDaemon) -> None:
     request = rag_pb2.AskRequest(
         question=QUESTIONS[1],

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.support.running_daemon import RunningDaemon
 from tests.support.terminal import CTRL_D, edge_rag_at_a_terminal
 
 
+@pytest.mark.smoke
 def test_a_follow_up_is_answered_as_the_question_that_it_stands_for(daemon: RunningDaemon, tmp_path: Path) -> None:
     environment = {"EDGE_RAG_SERVER": daemon.address, "XDG_STATE_HOME": str(tmp_path)}
     with edge_rag_at_a_terminal("chat", environment=environment) as terminal:

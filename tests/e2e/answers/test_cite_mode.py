@@ -86,6 +86,7 @@ def test_where_the_daemon_leaves_it_out_nothing_unsupported_is_said(
         assert left[-1].finished.reason == marked[-1].finished.reason
 
 
+@pytest.mark.smoke
 def test_two_documents_with_different_numbers_for_the_same_thing_are_named(daemon: RunningDaemon) -> None:
     sentence = "The strainer of the jockey pump must be cleaned every {} days."
     ingest(
@@ -105,6 +106,7 @@ def test_two_documents_with_different_numbers_for_the_same_thing_are_named(daemo
     assert conflict.text == sentence.format(conflict.stated.removesuffix(" days"))
 
 
+@pytest.mark.smoke
 def test_a_question_about_nothing_in_the_documents_gets_the_not_found_answer(daemon: RunningDaemon) -> None:
     events = ask(daemon.address, cite("Which planet has the most moons?"))
     assert events[-1].finished.reason == rag_pb2.FINISH_REASON_NOT_FOUND

@@ -76,6 +76,7 @@ def test_duplicates_make_room_so_that_k_results_are_k_results(client: Client) ->
     assert hits[1].document == "own.txt"
 
 
+@pytest.mark.smoke
 def test_neighbours_become_one_passage_that_is_an_exact_range_of_the_text(client: Client) -> None:
     wanted = CollectionSettings(chunk_tokens=32, merge_neighbours=True)
     client.update_collection("ranked", wanted, {"chunk_tokens", "merge_neighbours"})
@@ -204,6 +205,7 @@ def test_a_weight_of_zero_leaves_a_search_out(client: Client) -> None:
         assert all((each.lexical_rank is None) == (fusion.lexical == 0) for each in reply.explanations)
 
 
+@pytest.mark.smoke
 def test_the_command_line_explains(client: Client, daemon: RunningDaemon) -> None:
     put(client, "seal.txt", "The seal is checked each week.")
     arguments = ["search", "seal", "--explain", "--collection", "ranked", "--server", daemon.address]

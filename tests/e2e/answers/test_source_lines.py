@@ -47,6 +47,7 @@ def address(daemon: RunningDaemon, tmp_path_factory: pytest.TempPathFactory) -> 
     return daemon.address
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", FILES)
 def test_a_citation_names_the_line_of_the_file_on_which_it_starts(address: str, name: str) -> None:
     with Client(address) as client:

@@ -43,6 +43,7 @@ def contents(address: str) -> dict[str, str]:
         return {info.name: client.document(info.document_id).text for info in client.documents()}
 
 
+@pytest.mark.smoke
 def test_what_was_backed_up_is_there_after_a_restore(
     daemon: RunningDaemon, saved: Path, start: Starter, tmp_path: Path
 ) -> None:
@@ -151,6 +152,7 @@ def test_a_damaged_database_is_put_aside_by_a_restore(saved: Path, start: Starte
     assert (data / "documents.sqlite3.damaged").exists()
 
 
+@pytest.mark.smoke
 def test_an_existing_file_is_not_overwritten_unasked(daemon: RunningDaemon, saved: Path, tmp_path: Path) -> None:
     file = tmp_path / "a.edge-rag"
     shutil.copy(saved, file)

@@ -60,6 +60,7 @@ def test_a_created_collection_stays_when_it_is_empty_and_one_of_ingest_goes(clie
     assert refused.value.status is CallStatus.NOT_FOUND
 
 
+@pytest.mark.smoke
 def test_settings_come_back_as_they_were_given_and_change_by_field(client: Client) -> None:
     settings = CollectionSettings(
         description="Boiler house",
@@ -184,6 +185,7 @@ def test_unusable_settings_are_refused_by_field(
     assert details.startswith(f"{field}: ")
 
 
+@pytest.mark.smoke
 def test_a_question_finds_what_is_written_with_a_synonym(client: Client) -> None:
     settings = CollectionSettings(synonyms="UPS = uninterruptible power supply\n")
     client.create_collection("site", settings)
@@ -215,6 +217,7 @@ def test_names_masks_and_second_creations_are_refused(client: Client, daemon: Ru
     assert status_of(unknown.value)[1].startswith("update_mask: 'colour'")
 
 
+@pytest.mark.smoke
 def test_the_command_line_does_it_all(client: Client, daemon: RunningDaemon, tmp_path: Path) -> None:
     def run(*arguments: str, answer: str | None = None) -> Result:
         return CliRunner().invoke(main, ["collections", *arguments, "--server", daemon.address], input=answer)

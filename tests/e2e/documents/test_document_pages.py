@@ -83,6 +83,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
         yield Box(running, content, ids)
 
 
+@pytest.mark.smoke
 def test_an_original_comes_back_as_it_was_sent_and_never_as_a_page_of_the_box(box: Box) -> None:
     status, headers, body = box.get(f"/documents/{box.ids['a/manual.pdf']}/original")
     assert (status, hashlib.sha256(body).digest()) == (200, hashlib.sha256(box.content).digest())
@@ -115,6 +116,7 @@ def test_a_part_that_is_not_there_is_refused_and_what_is_no_part_is_ignored(box:
         assert box.get(path, range=ignored)[::2] == (200, box.content)
 
 
+@pytest.mark.smoke
 def test_the_range_of_a_citation_tells_its_page_its_section_and_where_to_see_it(box: Box) -> None:
     document = box.ids["a/manual.pdf"]
     _, whole = box.json(f"/documents/{document}?start=0")
@@ -170,6 +172,7 @@ def test_parts_are_those_of_a_bounded_range(box: Box, query: str, says: str) -> 
     assert (status, b"Accept: application/json" in body) == (400, True)
 
 
+@pytest.mark.smoke
 def test_the_boxes_of_a_citation_are_where_it_is_marked_on_the_page(box: Box) -> None:
     document = box.ids["a/manual.pdf"]
     _, whole = box.json(f"/documents/{document}?start=0")

@@ -69,6 +69,7 @@ def test_chunks_of_a_document_that_is_not_there(plant: RunningDaemon) -> None:
     assert (status, found["error"]["param"]) == (400, "position")
 
 
+@pytest.mark.smoke
 def test_questions_are_asked_compared_and_kept(plant: RunningDaemon) -> None:
     status, found = call(plant, "POST", f"{PATH}/run")
     assert (status, found["error"]["param"]) == (400, "collection")

@@ -69,6 +69,7 @@ def test_k_results_are_k_results_however_rare_the_allowed_are(machines: Client) 
         assert len(machines.search("machine 50 grease", options).hits) == min(4, limit)
 
 
+@pytest.mark.smoke
 def test_an_answer_is_drawn_from_what_the_filter_allows(machines: Client) -> None:
     options = AskOptions(collection="machines", filter=parse_filter("number = 33"))
 
@@ -95,6 +96,7 @@ def test_an_unusable_filter_is_refused_by_its_path(machines: Client, daemon: Run
     assert status_of(refused.value) == (grpc.StatusCode.INVALID_ARGUMENT, "filter.all_of[0]: has no condition")
 
 
+@pytest.mark.smoke
 def test_the_command_line_filters_and_points_at_mistakes(machines: Client, daemon: RunningDaemon) -> None:
     there = ["--collection", "machines", "--server", daemon.address]
     runner = CliRunner()

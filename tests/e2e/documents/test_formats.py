@@ -35,6 +35,7 @@ def text_of(events: list[rag_pb2.AskResponse]) -> str:
     return "".join(event.text.text for event in events)
 
 
+@pytest.mark.smoke
 def test_an_answer_under_a_schema_validates_and_its_keys_are_forced(daemon: RunningDaemon) -> None:
     events = ask(daemon, rag_pb2.AskRequest(question=QUESTION, mode=FREE, json_schema=json.dumps(SCHEMA)))
     jsonschema.validate(json.loads(text_of(events)), SCHEMA)
@@ -44,6 +45,7 @@ def test_an_answer_under_a_schema_validates_and_its_keys_are_forced(daemon: Runn
     assert {event.WhichOneof("event") for event in events} == {"passages", "text", "finished"}
 
 
+@pytest.mark.smoke
 def test_an_answer_under_a_regular_expression_matches_it(daemon: RunningDaemon) -> None:
     pattern = r"every [1-9][0-9]{0,4} (hours|days)"
     assert re.fullmatch(pattern, text_of(ask(daemon, rag_pb2.AskRequest(question=QUESTION, mode=FREE, regex=pattern))))

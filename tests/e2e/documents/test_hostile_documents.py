@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
+import pytest
 from click.testing import CliRunner
 
 from edge_rag.api.v1 import documents_pb2
@@ -89,6 +90,7 @@ def test_a_small_document_that_needs_too_much_parsing_is_refused_with_the_reason
     assert after.status == documents_pb2.INGEST_STATUS_ADDED
 
 
+@pytest.mark.smoke
 def test_the_command_line_lists_what_it_cannot_take_from_a_folder_and_takes_the_rest(
     daemon: RunningDaemon, tmp_path: Path
 ) -> None:

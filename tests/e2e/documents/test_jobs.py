@@ -46,6 +46,7 @@ def occupy(address: str, place: str) -> list[str]:
     return jobs
 
 
+@pytest.mark.smoke
 def test_a_job_ends_with_a_report_on_every_document(daemon: RunningDaemon) -> None:
     documents = {**texts(3), "broken.pdf": b"%PDF-1.7 rubbish"}
 
@@ -137,6 +138,7 @@ def test_what_is_ingested_or_deleted_directly_is_newer_than_what_waits(daemon: R
         assert {info.name for info in client.documents(collection=place)} == {"a.txt"}
 
 
+@pytest.mark.smoke
 def test_a_cancelled_job_stores_nothing_more_and_ends_what_is_in_work(daemon: RunningDaemon) -> None:
     place = "job-cancel"
     busy = occupy(daemon.address, place)
@@ -269,6 +271,7 @@ def test_ctrl_c_leaves_what_was_accepted_to_its_job_and_names_it(daemon: Running
     assert set(final_states(watch(daemon.address, job_id)).values()) == {"added"}
 
 
+@pytest.mark.smoke
 def test_the_command_line_hands_over_and_follows(daemon: RunningDaemon, tmp_path: Path) -> None:
     for name, content in texts(2).items():
         (tmp_path / name).write_bytes(content)

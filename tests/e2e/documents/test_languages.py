@@ -54,6 +54,7 @@ def test_the_command_line_finds_it_too(address: str) -> None:
     assert Path(json.loads(result.stdout)["hits"][0]["document"]).name == "zh.txt"
 
 
+@pytest.mark.smoke
 def test_a_quote_names_its_language_and_the_question_has_one(address: str) -> None:
     question = "At what bar is it that the Überdruckventil öffnet?"
     result = CliRunner().invoke(main, ["ask", question, "--collection", "languages", "--server", address, "--json"])

@@ -23,6 +23,7 @@ from tests.e2e.support.running_daemon import RunningDaemon, status_of
 _PUMP = b"---\ntitle: Pump P-7\nyear: 2020\ntags: [pump, seal]\n---\nThe seal of pump P-7 is made of silicon carbide.\n"
 
 
+@pytest.mark.smoke
 def test_the_client_wins_over_front_matter_and_metadata_comes_back_everywhere(daemon: RunningDaemon) -> None:
     given = {"year": 2021, "checked": True, "at": datetime(2021, 3, 4, 5, 6, 7, 89, UTC)}
     expected = {**given, "year": 2021.0, "title": "Pump P-7", "tags": ("pump", "seal")}

@@ -50,6 +50,7 @@ def edge_rag(*arguments: str) -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.mark.smoke
 def test_there_is_a_data_directory_of_every_earlier_schema() -> None:
     there = {int(path.name.removeprefix("schema-").removesuffix(".tar.xz")) for path in ARCHIVES.iterdir()}
     assert set(range(1, NEWEST_SCHEMA)) <= there, "see tests/fixtures/makers/make_old_data.py"

@@ -74,6 +74,7 @@ def stored(address: str, collection: str) -> dict[str, str]:
         }
 
 
+@pytest.mark.smoke
 def test_documents_follow_their_files(daemon: RunningDaemon, folder: Path, watching: Callable[[str], Watch]) -> None:
     place = "watch-follow"
     ingest(daemon.address, {"mine.txt": b"Ingested by somebody else."}, place)

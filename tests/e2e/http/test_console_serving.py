@@ -99,6 +99,7 @@ def files_of(page: bytes) -> list[str]:
     return [f"{base}/{path}" for path in sorted(shipped) if path != "index.html" and "__pycache__" not in path]
 
 
+@pytest.mark.smoke
 def test_the_page_is_for_anybody_in_their_language_and_allows_nothing_of_others(browser: Browser) -> None:
     page = browser.send("GET", "/", headers={"accept-language": "de-DE,de;q=0.9,en;q=0.5"})
     assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
@@ -190,6 +191,7 @@ async def test_thirty_phones_behind_one_address_load_the_console_at_once(box: Bo
     assert {status for each in loaded for status in each} == {200}
 
 
+@pytest.mark.smoke
 def test_a_token_begins_a_session_and_signing_out_ends_it(box: Box, browser: Browser) -> None:
     assert browser.who() == (401, "")
     reply = browser.send("POST", "/api/v1/session", {"token": box.tokens["reader"]})

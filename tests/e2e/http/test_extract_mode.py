@@ -43,6 +43,7 @@ def ask(daemon: RunningDaemon, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["ask", "--mode", "extract", "--server", daemon.address, *arguments])
 
 
+@pytest.mark.smoke
 def test_fields_are_filled_and_cited_by_their_pointers(http_daemon: RunningDaemon) -> None:
     options = AskOptions(mode=AnswerMode.EXTRACT, json_schema=json.dumps(SCHEMA))
     with Client(http_daemon.address) as client:
@@ -80,6 +81,7 @@ def test_what_no_document_holds_is_not_found_or_named(http_daemon: RunningDaemon
     assert not any(isinstance(event, TextDelta | Citation) for event in events)
 
 
+@pytest.mark.smoke
 def test_the_command_line_prints_the_value_and_its_source(http_daemon: RunningDaemon) -> None:
     shown = ask(http_daemon, QUESTION)
     assert shown.stdout.splitlines()[0] == "every 2,000 operating hours"

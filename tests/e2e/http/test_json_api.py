@@ -83,6 +83,7 @@ def test_a_cut_answer_in_a_format_is_an_error_unless_it_is_allowed(http_daemon: 
     assert (status, told["finish_reason"], told["mode"]) == (200, "length", "free")
 
 
+@pytest.mark.smoke
 def test_the_ways_to_ask_are_told_and_work(http_daemon: RunningDaemon) -> None:
     status, options = call(http_daemon, "GET", "ask")
     assert status == 200
@@ -100,6 +101,7 @@ def test_the_ways_to_ask_are_told_and_work(http_daemon: RunningDaemon) -> None:
     assert call(http_daemon, "POST", "ask", many)[1]["error"]["param"] == "max_sentences"
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_an_answer_is_that_of_the_command_line(http_daemon: RunningDaemon, question: str) -> None:
     status, found = call(http_daemon, "POST", "ask", {"question": question})
@@ -116,6 +118,7 @@ def test_an_answer_is_that_of_the_command_line(http_daemon: RunningDaemon, quest
     assert all(each["lacks"] and each["similarity"] for each in found["nearest"])
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("asked", [{"stream": True}, {}])
 def test_a_streamed_answer_has_named_events_in_order(http_daemon: RunningDaemon, asked: dict[str, Any]) -> None:
     body = {"question": QUESTIONS[0], "max_sentences": 2}
@@ -145,6 +148,7 @@ def test_a_question_that_cannot_be_asked_fails_before_a_stream_begins(http_daemo
     assert (status, found["error"]["param"]) == (400, "filter")
 
 
+@pytest.mark.smoke
 def test_a_search_is_that_of_the_command_line(http_daemon: RunningDaemon) -> None:
     condition = 'name ~ "parts*"'
     body = {"question": "seal", "limit": 3, "filter": condition, "explain": True}
@@ -211,6 +215,7 @@ def put(daemon: RunningDaemon, name: str, content: bytes, **headers: str) -> tup
         return response.status, json.loads(response.read())
 
 
+@pytest.mark.smoke
 def test_a_document_is_put_replaced_and_found(http_daemon: RunningDaemon) -> None:
     text = b"# Boiler\n\nThe boiler is blown down every 8 hours.\n" + b"More.\n" * 40_000
     status, outcome = put(http_daemon, "boiler house/log.md", text)
@@ -226,6 +231,7 @@ def test_a_document_is_put_replaced_and_found(http_daemon: RunningDaemon) -> Non
     call(http_daemon, "DELETE", "collections/put")
 
 
+@pytest.mark.smoke
 def test_a_collection_is_made_changed_and_deleted(http_daemon: RunningDaemon) -> None:
     settings = {"description": "Boiler house", "boosts": [{"key": "year", "value": 2020, "factor": 2}]}
     status, made = call(http_daemon, "POST", "collections", {"name": "boiler", "settings": settings})
@@ -243,6 +249,7 @@ def test_a_collection_is_made_changed_and_deleted(http_daemon: RunningDaemon) ->
     assert call(http_daemon, "GET", "collections/boiler")[0] == 404
 
 
+@pytest.mark.smoke
 def test_a_job_is_followed_and_resumed_after_a_disconnect(http_daemon: RunningDaemon) -> None:
     documents = {f"{number}.txt": f"Valve {number} is red.".encode() for number in range(4)}
     documents["empty.txt"] = b""
@@ -270,6 +277,7 @@ def test_a_job_is_followed_and_resumed_after_a_disconnect(http_daemon: RunningDa
     call(http_daemon, "DELETE", "collections/valves")
 
 
+@pytest.mark.smoke
 def test_the_audit_log_is_read_by_request_by_page_and_as_it_grows(http_daemon: RunningDaemon) -> None:
     call(http_daemon, "POST", "ask", {"question": QUESTIONS[0]}, x_request_id="asked-by-json")
     _, found = call(http_daemon, "GET", "audit?request_id=asked-by-json")
@@ -291,6 +299,7 @@ def test_the_audit_log_is_read_by_request_by_page_and_as_it_grows(http_daemon: R
     assert (followed.id, followed.data["number"]) == (str(numbers[-1]), numbers[-1])
 
 
+@pytest.mark.smoke
 def test_the_status_is_that_of_the_command_line_once_and_again_and_again(http_daemon: RunningDaemon) -> None:
     _, found = call(http_daemon, "GET", "status")
     expected = json.loads(CliRunner().invoke(main, ["status", "--json", "--server", http_daemon.address]).stdout)
@@ -302,6 +311,7 @@ def test_the_status_is_that_of_the_command_line_once_and_again_and_again(http_da
         assert [next(received).name for _ in range(2)] == ["status", "status"]
 
 
+@pytest.mark.smoke
 def test_usage_and_identity_are_told(http_daemon: RunningDaemon) -> None:
     _, caller = call(http_daemon, "GET", "whoami")
     assert (caller["roles"], caller["collections"]) == (["admin", "peer", "reader", "writer"], None)
@@ -309,6 +319,7 @@ def test_usage_and_identity_are_told(http_daemon: RunningDaemon) -> None:
     assert caller["name"] in [client["client"] for client in usage["clients"]]
 
 
+@pytest.mark.smoke
 def test_a_backup_is_a_file_that_restore_takes(http_daemon: RunningDaemon, tmp_path: Path) -> None:
     with closing(connect(http_daemon)) as connection:
         connection.request("GET", "/api/v1/backup")

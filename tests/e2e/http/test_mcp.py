@@ -118,6 +118,7 @@ def post(daemon: RunningDaemon, body: Any, headers: dict[str, str] | None = None
         connection.close()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("carrier", "version"), CARRIERS)
 async def test_every_tool_is_listed_and_has_the_same_results(
     daemon: RunningDaemon, expected: list[Any], carrier: str, version: str
@@ -176,6 +177,7 @@ def test_results_say_where_they_are_from_word_for_word(daemon: RunningDaemon, ex
     assert sorted(seen) == sorted(sample_documents())
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("carrier", "version"), CARRIERS)
 async def test_progress_tells_the_answer_while_it_is_written(daemon: RunningDaemon, carrier: str, version: str) -> None:
     reports: list[tuple[float, str]] = []

@@ -69,12 +69,14 @@ def test_each_call_is_for_the_roles_it_is_for_and_no_others(box: Box, service: s
             assert call(channel, service, method) is turned_away
 
 
+@pytest.mark.smoke
 def test_a_reader_of_one_collection_gets_its_answers(box: Box) -> None:
     with box.channel("reader-a") as channel:
         events = ask(channel, "When does the galley open?", "a")
     assert "six in the morning" in "".join(event.text.text for event in events)
 
 
+@pytest.mark.smoke
 def test_a_collection_of_others_is_as_if_it_were_not_there(box: Box) -> None:
     with box.channel("reader-a") as channel:
         rag, documents = rag_pb2_grpc.RagStub(channel), documents_pb2_grpc.DocumentsStub(channel)
@@ -177,6 +179,7 @@ def test_no_request_is_more_urgent_than_its_caller_may_be(box: Box) -> None:
     assert {decision.priority for decision in decisions} == {rag_pb2.PRIORITY_BATCH}
 
 
+@pytest.mark.smoke
 def test_a_quota_is_refused_with_the_time_to_come_back(box: Box) -> None:
     with box.channel("rare") as channel:
         rag = rag_pb2_grpc.RagStub(channel)
@@ -191,6 +194,7 @@ def test_a_quota_is_refused_with_the_time_to_come_back(box: Box) -> None:
         rag_pb2_grpc.RagStub(channel).Search(rag_pb2.SearchRequest(query="galley", collection="a"))
 
 
+@pytest.mark.smoke
 def test_a_revoked_token_is_refused_at_the_next_call(box: Box) -> None:
     text = token("guest", box.data)
     with box.channel(token=text) as channel:
@@ -280,6 +284,7 @@ def test_a_daemon_that_would_be_open_to_the_network_does_not_start_and_says_how_
     assert mended_by in result.stderr
 
 
+@pytest.mark.smoke
 def test_the_command_line_connects_once_and_is_known_from_then_on(
     box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

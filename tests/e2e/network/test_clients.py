@@ -47,6 +47,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
         yield opener
 
 
+@pytest.mark.smoke
 def test_a_document_is_ingested_found_cited_read_and_removed(daemon: RunningDaemon, connect: Connect) -> None:
     text = b"The bilge pump of the tender is painted red. It is tested every Monday."
     with connect(daemon.address, timeout_s=120) as client:
@@ -72,6 +73,7 @@ def test_a_document_is_ingested_found_cited_read_and_removed(daemon: RunningDaem
         assert client.delete_collection("tender").name == "tender"
 
 
+@pytest.mark.smoke
 def test_a_job_is_uploaded_and_followed_to_its_end(daemon: RunningDaemon, connect: Connect, tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.txt" for number in range(3)]
     for file in files:
@@ -89,6 +91,7 @@ def test_a_job_is_uploaded_and_followed_to_its_end(daemon: RunningDaemon, connec
         client.delete_collection("handed-over")
 
 
+@pytest.mark.smoke
 def test_a_backup_is_complete(daemon: RunningDaemon, connect: Connect, tmp_path: Path) -> None:
     with (tmp_path / "backup").open("wb") as target, connect(daemon.address, timeout_s=120) as client:
         size = client.backup(target)

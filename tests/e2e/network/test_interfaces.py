@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import grpc
+import pytest
 from google.protobuf import descriptor_pool, message_factory
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
@@ -11,6 +12,7 @@ from tests.e2e.support.running_daemon import RunningDaemon
 SERVICES = ("edge_rag.v1.Admin", "edge_rag.v1.Documents", "edge_rag.v1.Rag")
 
 
+@pytest.mark.smoke
 def test_health_says_serving_for_the_server_and_each_service(daemon: RunningDaemon) -> None:
     with grpc.insecure_channel(daemon.address) as channel:
         health = health_pb2_grpc.HealthStub(channel)
@@ -19,6 +21,7 @@ def test_health_says_serving_for_the_server_and_each_service(daemon: RunningDaem
             assert reply.status == health_pb2.HealthCheckResponse.SERVING
 
 
+@pytest.mark.smoke
 def test_a_client_made_from_reflection_alone_can_search(daemon: RunningDaemon) -> None:
     with grpc.insecure_channel(daemon.address) as channel:
         database = ProtoReflectionDescriptorDatabase(channel)
@@ -79,6 +82,7 @@ def test_status_names_the_models_the_stages_and_the_cache(daemon: RunningDaemon)
     assert status.resident_bytes > 1 << 20
 
 
+@pytest.mark.smoke
 def test_a_request_id_is_kept_or_made_and_returned(daemon: RunningDaemon) -> None:
     with grpc.insecure_channel(daemon.address) as channel:
         rag = rag_pb2_grpc.RagStub(channel)

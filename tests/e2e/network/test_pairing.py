@@ -90,6 +90,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "elsewhere" / "edge-rag" / "servers.json"
 
 
+@pytest.mark.smoke
 def test_a_machine_with_a_code_is_known_from_then_on(box: Box, elsewhere: Path) -> None:
     rights = ["--roles", "reader", "--collections", "a", "--priority-max", "batch", "--quota", "60 requests/min"]
     made = json.loads(on_box("pair", "--name", "ward-3", *rights, "--days", "7", "--json", data=box.data).stdout)
@@ -136,6 +137,7 @@ def test_the_link_of_the_qr_code_is_all_that_connect_needs(box: Box, elsewhere: 
     assert "ward-4" in connected.stderr
 
 
+@pytest.mark.smoke
 def test_a_code_is_good_once(box: Box) -> None:
     code = box.code("once")
     assert box.redeem(code.key, code.secret).name == "once"

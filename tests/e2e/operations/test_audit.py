@@ -54,6 +54,7 @@ def trail(address: str, request_id: str = "", **options: Any) -> list[AuditEntry
         return [entry for entry in client.audit_events(request_id, **options) if isinstance(entry, AuditEntry)]
 
 
+@pytest.mark.smoke
 def test_a_questions_decisions_are_listed_in_order_with_reasons_and_numbers(daemon: RunningDaemon) -> None:
     finished = ask(daemon.address, "slow-1")
     entries = trail(daemon.address, "slow-1")
@@ -118,6 +119,7 @@ def test_a_limit_shows_the_latest_and_unusable_fields_are_named(daemon: RunningD
         assert refused.value.status is CallStatus.INVALID_ARGUMENT
 
 
+@pytest.mark.smoke
 def test_the_command_line_shows_a_timeline_of_the_id_that_ask_prints(daemon: RunningDaemon) -> None:
     asked = edge_rag(daemon, "ask", "-v", "--mode", "free", "--max-tokens", "24", QUESTION)
     printed = re.search(r" request (\w+)$", asked.stderr, re.M)

@@ -27,6 +27,7 @@ def edge_rag(daemon: RunningDaemon, *arguments: str, given: str | None = None) -
     return CliRunner(env={"EDGE_RAG_SERVER": daemon.address}).invoke(main, arguments, input=given)
 
 
+@pytest.mark.smoke
 def test_the_greasing_question_is_answered_with_the_sentence_and_its_source(daemon: RunningDaemon) -> None:
     result = edge_rag(daemon, "ask", "-v", "How often must the pump bearings be greased?")
     assert result.exit_code == 0
@@ -64,6 +65,7 @@ def test_a_citation_is_the_range_of_the_stored_text_it_names(daemon: RunningDaem
         assert stored[citation["start"] : citation["end"]] == citation["text"]
 
 
+@pytest.mark.smoke
 def test_a_search_finds_the_alarm_by_its_code(daemon: RunningDaemon) -> None:
     result = json.loads(edge_rag(daemon, "search", "--json", "--limit", "3", "alarm A13 seal water pressure").stdout)
     assert "alarm-list.html" in {hit["document"] for hit in result["hits"]}
@@ -83,6 +85,7 @@ def test_ingesting_again_changes_nothing(daemon: RunningDaemon) -> None:
     assert report["unchanged"] == len(report["documents"]) >= 10
 
 
+@pytest.mark.smoke
 def test_a_document_comes_is_found_and_goes(daemon: RunningDaemon, tmp_path: Path) -> None:
     (tmp_path / "canteen.md").write_text("# Canteen\n\nThe canteen serves lentil soup on Thursdays.\n")
     in_collection = ("--collection", "canteen")
@@ -143,6 +146,7 @@ def test_a_metadata_field_that_no_document_has_is_named_where_its_filter_finds_n
         assert "no document of collection default has the metadata field 'yaer'" in nothing.stderr, nothing.output
 
 
+@pytest.mark.smoke
 def test_status_and_doctor_know_the_daemon(daemon: RunningDaemon) -> None:
     status = json.loads(edge_rag(daemon, "status", "--wait", "30", "--json").stdout)
     assert status["state"] == "serving"

@@ -76,6 +76,7 @@ def test_a_shape_can_be_read_and_its_command_exists(command: str) -> None:
     assert found is not None
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [

@@ -37,6 +37,7 @@ def edge_rag(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
+@pytest.mark.smoke
 def test_commands_without_options_reach_the_daemon_of_their_data_directory_over_its_socket(
     start: Callable[..., RunningDaemon], data: Path
 ) -> None:

@@ -89,6 +89,7 @@ class Load:
         return ends
 
 
+@pytest.mark.smoke
 def test_ready_comes_once_health_says_serving_and_stopping_before_the_end(
     start: Callable[..., RunningDaemon], manager: Manager, tmp_path: Path
 ) -> None:
@@ -163,6 +164,7 @@ def asks(address: str, question: str) -> grpc.StatusCode:
     return grpc.StatusCode.OK
 
 
+@pytest.mark.smoke
 def test_sighup_takes_what_can_change_names_what_cannot_and_keeps_all_of_a_broken_file_out(
     start: Callable[..., RunningDaemon], manager: Manager
 ) -> None:

@@ -17,6 +17,7 @@ from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.pairing_code import PairingCode
 from edge_rag.core.query import Priority
 from edge_rag.errors import AccessError
+from tests.support.examples import examples
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 WARD = Identity("ward-3", frozenset({Role.READER}), frozenset({"manuals"}), Priority.NORMAL, Quota(60, 20_000, 2))
@@ -165,7 +166,7 @@ class Codes(RuleBasedStateMachine):
 
 
 TestCodes = Codes.TestCase
-TestCodes.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
+TestCodes.settings = settings(max_examples=examples(25), stateful_step_count=15, deadline=None)
 
 
 def test_a_wrong_key_costs_no_change_and_no_reading_of_the_file(

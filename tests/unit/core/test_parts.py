@@ -17,6 +17,7 @@ from edge_rag.core.documents.parts import (
 from edge_rag.ingest.chunking import ChunkLimits, chunk_document
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder, add_records
 from edge_rag.ingest.parsing.text.markdown import parse_markdown
+from tests.support.examples import examples
 
 WORDS = st.lists(st.sampled_from(["pump", "seal", "مضخة", "🔧", "oil.", "—", "p-101"]), min_size=1, max_size=8)
 LINES = WORDS.map(" ".join)
@@ -71,7 +72,7 @@ def test_the_level_of_a_heading_is_its_depth() -> None:
     assert found == [(1, "Pumps"), (2, "Bearings"), (3, "Grease"), (2, "Seals")]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.text(alphabet=st.sampled_from(["a", "é", "🔧", " ", "\n"]), min_size=1, max_size=30),
     st.integers(1, 2_000),

@@ -13,6 +13,7 @@ from edge_rag.device.probe import probe, read_facts
 from edge_rag.device.profile import builtin_profiles, choose
 from edge_rag.runtime.session.providers.cuda import NVIDIA_GPU, TEGRA_GPU
 from edge_rag.runtime.session.providers.qnn import QUALCOMM_NPU
+from tests.support.examples import examples
 from tests.unit.device.recorded_boards import recorded
 
 MIB = 1 << 20
@@ -225,7 +226,7 @@ DAMAGED = st.one_of(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.dictionaries(st.sampled_from(READ), DAMAGED, max_size=8))
 def test_damaged_files_still_give_facts(contents: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -19,6 +19,7 @@ from edge_rag.ingest.parsing.sandbox.messages import decode_answer, encode_parse
 from edge_rag.ingest.parsing.text.html import HTML
 from edge_rag.ingest.parsing.text.markdown import MARKDOWN
 from edge_rag.ingest.parsing.text.plain import CSV, PLAIN
+from tests.support.examples import examples
 
 LIMITS = ParsingLimits()
 _WORD = re.compile(r"w\d+")
@@ -56,14 +57,14 @@ def numbered(lines: list[str], break_: str) -> str:
 
 
 @given(st.lists(PLAIN_LINES, max_size=40), st.sampled_from(["\n", "\r\n", "\r"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_words_of_plain_text_have_the_line_that_they_are_on(lines: list[str], break_: str) -> None:
     source = numbered(["w", *lines], break_)
     assert lines_of(parsed(PLAIN, "\ufeff" + source)) == expected(source)
 
 
 @given(st.lists(MARKDOWN_LINES, max_size=30), BREAKS, st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_words_of_markdown_have_the_line_that_they_are_on(lines: list[str], break_: str, front_matter: bool) -> None:
     matter = break_.join(["---", "title: A pump", "tags: [a, b]", "---", ""]) if front_matter else ""
     source = matter + numbered(["w", "", *lines], break_)

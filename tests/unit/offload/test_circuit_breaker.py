@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from edge_rag.offload.remotes.circuit_breaker import BreakerState, CircuitBreaker
+from tests.support.examples import examples
 
 
 def test_it_opens_at_the_threshold_and_allows_one_trial_after_the_open_time() -> None:
@@ -77,4 +78,4 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=30)
+TestAnyHistory.settings = settings(max_examples=examples(60), stateful_step_count=30)

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from edge_rag.runtime.session.sessions import open_session
+from tests.support.examples import examples
 from tests.unit.ops.op_graph import BUILD_VARIABLE, LIBRARY_VARIABLE, builds, library
 from tests.unit.ops.quantized_case import Floats, Matrix, Shape, magnitude, product
 
 SCALAR, *OTHERS = builds()
-EXAMPLES = 8 if LIBRARY_VARIABLE in os.environ else 30
+EXAMPLES = 8 if LIBRARY_VARIABLE in os.environ else examples(30)
 EPSILON = 1e-12
 KINDS = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "uint8": TensorProto.UINT8}
 Lengths = list[int]

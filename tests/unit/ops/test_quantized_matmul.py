@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.unit.ops.op_graph import BUILD_VARIABLE, LIBRARY_VARIABLE, builds
 from tests.unit.ops.quantized_case import Floats, Matrix, Shape, magnitude, open_anew, product, run_matrix_op
 
 SCALAR, *OTHERS = builds()
 TOLERANCE = 3e-6  # of a sum in float32 over the blocks; of an exponential with a gate, 1e-5
-EXAMPLES = 10 if LIBRARY_VARIABLE in os.environ else 60
+EXAMPLES = 10 if LIBRARY_VARIABLE in os.environ else examples(60)
 
 
 def multiply(matrix: Matrix, activations: Floats, build: str = "") -> Floats:

@@ -47,6 +47,7 @@ from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.spool.originals import Originals
 from edge_rag.storage.statements import NewDocument
 from edge_rag.storage.vectors import StoredVectors
+from tests.support.examples import examples
 from tests.unit.retriever.hashed_words import HashedWords
 
 _WORDS = ["pump", "seal", "bearing", "motor", "valve", "oil", "grease", "filter", "alarm", "gauge"]
@@ -233,7 +234,7 @@ _FILTERS: st.SearchStrategy[Filter] = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(wanted=_FILTERS, limit=st.integers(1, 40), words=st.lists(st.sampled_from(_WORDS), min_size=1, max_size=3))
 def test_k_results_of_each_half_are_the_best_k_that_the_filter_allows(
     library: Library, wanted: Filter, limit: int, words: list[str]
@@ -257,7 +258,7 @@ def test_k_results_of_each_half_are_the_best_k_that_the_filter_allows(
     assert list(found.items()) == [each for each in everything.items() if each[0] in scores][:limit]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(wanted=_FILTERS, limit=st.integers(1, 60))
 def test_the_fused_search_finds_as_many_as_are_allowed_and_weighs_words_by_the_whole_collection(
     library: Library, wanted: Filter, limit: int

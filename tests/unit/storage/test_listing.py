@@ -36,6 +36,7 @@ from edge_rag.storage.statements import (
     require_collection,
     require_document,
 )
+from tests.support.examples import examples
 
 Described = tuple[str, str, int, dict[str, MetadataValue]]
 """Name, title, bytes and metadata of a document."""
@@ -223,7 +224,7 @@ def test_no_page_sorts_or_scans(unchanged: Listed, order: ListOrder, begins_late
     assert bool(bounds) is begins_later
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(name=st.text(min_size=1, max_size=1024), size=st.integers(0, 1 << 40))
 def test_a_place_survives_its_way_to_a_client_and_back(name: str, size: int) -> None:
     for order, key in ((ListOrder.NAME, name), (ListOrder.SIZE, size), (ListOrder.STORED, "2026-01-01T00:00:00+00:00")):

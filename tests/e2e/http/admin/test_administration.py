@@ -27,6 +27,7 @@ def changes(box: Box) -> list[str]:
     return [event["reason"] for event in events if event["kind"] == "changed"]
 
 
+@pytest.mark.smoke
 def test_a_token_made_over_the_network_works_at_once_and_ends_at_once(box: Box) -> None:
     admin = box.tokens["admin"]
     settings = {"roles": ["reader"], "collections": ["a"], "requests_per_minute": 100, "priority_max": "normal"}
@@ -92,6 +93,7 @@ def test_an_administrator_keeps_its_own_way_in_unless_it_insists(box: Box) -> No
     assert request(box, "GET", "/api/v1/whoami", secret)[0] == 401
 
 
+@pytest.mark.smoke
 def test_a_pairing_code_made_over_the_network_signs_in_once(box: Box) -> None:
     admin, console = box.tokens["admin"], f"{box.running.http}/"
     asked = {"name": "ward-8", "settings": {"collections": ["a"]}, "days": 7, "console": console}
@@ -120,6 +122,7 @@ def test_a_pairing_code_made_over_the_network_signs_in_once(box: Box) -> None:
 HOSTILE = "<script>alert(1)</script>\u202e not a note"
 
 
+@pytest.mark.smoke
 def test_readers_say_what_they_think_and_administrators_read_it(box: Box) -> None:
     admin, reader = box.tokens["admin"], box.tokens["reader-a"]
     said = {"request_id": "asked-1", "rating": "down", "note": f"  {HOSTILE} ", "question": "When?", "collection": "a"}

@@ -6,6 +6,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.http.admin.test_administration import done, refused
 from tests.e2e.http.test_json_api import call, connect, events
 from tests.e2e.support.running_daemon import RunningDaemon
@@ -26,6 +28,7 @@ def installed(daemon: RunningDaemon) -> dict[str, Any]:
     return {each["name"]: each for each in done(call(daemon, "GET", "models/installed"))["installed"]}
 
 
+@pytest.mark.smoke
 def test_a_model_is_sent_added_verified_and_removed(http_daemon: RunningDaemon, client: Any, tmp_path: Path) -> None:
     gguf = tiny_model("llama").write(tmp_path / "Tiny-Llama.gguf")
     sent = client.files.create(file=gguf, purpose="assistants").id
@@ -87,6 +90,7 @@ def test_a_job_on_models_is_cancelled(http_daemon: RunningDaemon, client: Any, t
     assert "cancelled" not in installed(http_daemon)
 
 
+@pytest.mark.smoke
 def test_the_catalogue_says_what_fits_and_what_is_there(http_daemon: RunningDaemon) -> None:
     models = done(call(http_daemon, "GET", "models/catalog"))["models"]
     assert {each["role"] for each in models} == {"generator", "embedder", "reranker"}

@@ -195,6 +195,7 @@ def test_the_examples_of_the_guide_run(small: RunningDaemon, tmp_path: Path) -> 
         assert request(small, "DELETE", f"/v1/files/{file}")[0] == 200
 
 
+@pytest.mark.smoke
 def test_a_document_that_came_another_way_is_a_file(http_daemon: RunningDaemon, client: Any) -> None:
     found = client.vector_stores.search("default", query="How often must the pump bearings be greased?").data[0]
     file = client.files.retrieve(found.file_id)

@@ -72,6 +72,7 @@ def streamed(chunks: list[Any]) -> tuple[str, list[Place]]:
     return "".join(delta.content or "" for delta in deltas), citations(annotated[0] if annotated else [])
 
 
+@pytest.mark.smoke
 def test_collections_are_models(client: Any) -> None:
     assert [model.id for model in client.models.list() if model.id.startswith("edge-rag/")] == [MODEL]
     assert client.models.retrieve(MODEL).owned_by == "edge-rag"
@@ -107,6 +108,7 @@ def test_every_sample_question_is_answered_alike_over_every_transport(
     assert [(line["answer"], places(line["citations"])) for line in printed] == expected
 
 
+@pytest.mark.smoke
 def test_a_stream_is_the_whole_answer_in_parts(client: Any) -> None:
     whole = client.chat.completions.create(**asked(QUESTIONS[0])).choices[0].message
     chunks = list(client.chat.completions.create(**asked(QUESTIONS[0], stream=True)))
@@ -131,6 +133,7 @@ async def test_the_asynchronous_client_gets_the_same(asynchronous: Any) -> None:
     assert streamed(chunks) == (whole.content, citations(whole.annotations))
 
 
+@pytest.mark.smoke
 def test_a_citation_can_be_followed_to_exactly_its_words(client: Any) -> None:
     message = client.chat.completions.create(**asked(QUESTIONS[0])).choices[0].message
     cited = message.annotations[0].url_citation.model_dump()

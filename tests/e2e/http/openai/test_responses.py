@@ -76,6 +76,7 @@ def without_times(response: dict[str, Any]) -> dict[str, Any]:
     return {**left, "output": [{**item, "id": ""} for item in left["output"]]}
 
 
+@pytest.mark.smoke
 def test_an_answer_has_its_search_its_text_and_both_kinds_of_citation(client: Any) -> None:
     chat = client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": QUESTION}])
     response = client.responses.create(model=MODEL, input=QUESTION, include=[RESULTS])
@@ -98,6 +99,7 @@ def test_an_answer_has_its_search_its_text_and_both_kinds_of_citation(client: An
     assert response.store is False
 
 
+@pytest.mark.smoke
 def test_a_stream_is_the_whole_response_in_parts(client: Any) -> None:
     whole = check(client.responses.create(model=MODEL, input=QUESTION))
     events = list(client.responses.create(model=MODEL, input=QUESTION, stream=True))

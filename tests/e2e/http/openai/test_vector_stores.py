@@ -120,6 +120,7 @@ def test_what_a_store_cannot_have_is_refused_by_its_field(client: Any, field: st
         client.vector_stores.retrieve("refused")
 
 
+@pytest.mark.smoke
 def test_a_search_finds_the_passage_and_its_place(client: Any, searched: str) -> None:
     page = client.vector_stores.search(searched, query="How often is the seal of the feed pump replaced?")
     best, *others = page.data
@@ -327,6 +328,7 @@ def test_a_folder_is_ingested_file_by_file_and_searched(client: Any, daemon: Run
     assert again.status == "completed"
 
 
+@pytest.mark.smoke
 def test_a_batch_is_uploaded_at_once_and_each_file_says_what_became_of_it(client: Any) -> None:
     store = client.vector_stores.create(name="batch")
     files = [(name, path.read_bytes()) for name, path in folder_files().items()]

@@ -11,6 +11,7 @@ from edge_rag.engine.kv_cache.prefix_cache import Evicted, PageId, PageKey
 from edge_rag.engine.kv_cache.reservation import Reservation
 from edge_rag.engine.scheduling.plan import PlanEntry, StepPlan
 from edge_rag.engine.sequence import SequenceId
+from tests.support.examples import examples
 
 PAGES, PAGE_TOKENS, LONGEST = 12, 2, 8
 DOMAINS = ("manuals", "personnel")
@@ -96,7 +97,7 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPoolMachine = PoolMachine.TestCase
-TestPoolMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPoolMachine.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 
 
 def use(pool: BlockPool, sequence: int, tokens: list[int]) -> int:

@@ -19,6 +19,7 @@ from edge_rag.engine.kv_cache.disk.store import (
 )
 from edge_rag.engine.kv_cache.prefix_cache import PageKey
 from edge_rag.engine.sequence import domain_key
+from tests.support.examples import examples
 
 PAGE_BYTES = 48
 IDENTITY = b"model, layout and directory".ljust(32)
@@ -194,7 +195,7 @@ def test_the_longest_unused_page_goes_when_the_budget_is_used_up(tmp_path: Path)
     assert [content(store, number) is None for number in (1, 2, 3)] == [False, True, False]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("wrf"), st.integers(0, 9)), max_size=40), st.integers(0, 4))
 def test_the_disk_never_holds_more_than_its_budget(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], pages: int

@@ -11,6 +11,7 @@ from edge_rag.core.limits.fair_share import VirtualService
 from edge_rag.core.query import Priority
 from edge_rag.engine.scheduling.request_queue import WaitingQueue
 from edge_rag.engine.sequence import Sequence, SequenceId, Status
+from tests.support.examples import examples
 
 
 class Line:
@@ -295,7 +296,7 @@ class WaitingMachine(RuleBasedStateMachine):
         return min(inf if sequence.deadline is None else sequence.deadline, sequence.arrived + self.line.aging_s)
 
 
-WaitingMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+WaitingMachine.TestCase.settings = settings(max_examples=examples(80), stateful_step_count=40, deadline=None)
 TestAnyOrderOfWaiting = WaitingMachine.TestCase
 
 

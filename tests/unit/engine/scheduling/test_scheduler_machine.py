@@ -13,6 +13,7 @@ from edge_rag.core.query import Priority
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.engine.sequence import Status
 from edge_rag.errors import RequestTooLarge
+from tests.support.examples import examples
 from tests.unit.engine.recorded_events import assert_legal
 from tests.unit.engine.scheduling.scheduler_bench import Bench, alone, with_passages
 
@@ -136,5 +137,5 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.bench.pool.snapshot().tables == {}
 
 
-SchedulerMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+SchedulerMachine.TestCase.settings = settings(max_examples=examples(120), stateful_step_count=40, deadline=None)
 TestAnyOrderOfEvents = SchedulerMachine.TestCase

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from edge_rag.engine.scheduling.slot_controller import TOO_SLOW, WINDOW, SlotChange, SlotController
 from edge_rag.errors import ConfigurationError
+from tests.support.examples import examples
 
 TARGET = 0.1
 
@@ -47,7 +48,7 @@ def usual_slots(controller: SlotController, step_s: Callable[[int], float], wind
     return sorted(seen)[windows // 2]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(base=st.floats(0.005, 0.08), slope=st.floats(0.0005, 0.05), seed=st.integers(0, 99))
 def test_it_settles_next_to_the_most_slots_that_meet_the_target(base: float, slope: float, seed: int) -> None:
     controller = SlotController(TARGET, 1, 32)
@@ -59,7 +60,7 @@ def test_it_settles_next_to_the_most_slots_that_meet_the_target(base: float, slo
     assert base + slope * (settled + 1) >= 0.85 * TARGET or settled >= best - 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(base=st.floats(0.005, 0.08), slope=st.floats(0.0005, 0.05), seed=st.integers(0, 99))
 def test_once_settled_it_hardly_ever_moves(base: float, slope: float, seed: int) -> None:
     controller = SlotController(TARGET, 1, 32)

@@ -37,6 +37,7 @@ from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.generator.quote_generator import QuoteSettings
 from edge_rag.generator.quoting.answer import CUT
 from edge_rag.reranker.scoring import Stemmer
+from tests.support.examples import examples
 from tests.support.generators import NOT_FOUND, RecordedAnswer
 from tests.unit.generator.test_trace import NAMES, TOKENIZER
 
@@ -287,7 +288,7 @@ def check_citations(heard: RecordedAnswer, request: GenerationRequest) -> None:
 
 
 @pytest.mark.parametrize("mode", AnswerMode)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_nothing_unsupported_is_ever_cited(mode: AnswerMode, data: st.DataObject) -> None:
     heard, request = answer_of(data, mode, CHAT)
@@ -295,7 +296,7 @@ def test_nothing_unsupported_is_ever_cited(mode: AnswerMode, data: st.DataObject
     PROMISES[mode](heard, request)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_no_altered_number_name_or_negation_is_cited(data: st.DataObject) -> None:
     heard, request = answer_of(data, AnswerMode.CITE, CHAT)
@@ -310,7 +311,7 @@ def test_no_altered_number_name_or_negation_is_cited(data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize("mode", AnswerMode)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_nothing_unsupported_is_cited_of_a_trace(mode: AnswerMode, data: st.DataObject) -> None:
     heard, request = answer_of(data, mode, OCC_RAG)

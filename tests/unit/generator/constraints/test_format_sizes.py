@@ -21,6 +21,7 @@ from edge_rag.generator.constraints.grammar import (
 )
 from edge_rag.generator.constraints.regex_size import DEEPEST_GROUPS, MOST, regex_size
 from edge_rag.generator.constraints.schema_size import DEEPEST_SCHEMA, schema_size
+from tests.support.examples import examples
 from tests.unit.generator.constraints.json_schemas import random_schema
 
 END = 256
@@ -81,7 +82,7 @@ patterns = st.recursive(
 
 
 @given(patterns, st.integers(0, 1000))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_no_text_that_can_only_go_on_in_one_way_is_longer_than_its_bound(pattern: str, seed: int) -> None:
     bound = regex_size(pattern)
     try:
@@ -93,7 +94,7 @@ def test_no_text_that_can_only_go_on_in_one_way_is_longer_than_its_bound(pattern
 
 
 @given(st.text(st.sampled_from("ab(){}[]|*+?.^$\\,0129-px<>&~é:"), max_size=30))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_the_bound_holds_for_text_that_hardly_is_an_expression(pattern: str) -> None:
     bound = regex_size(pattern)
     if bound.shortest <= LONGEST_FORCED:
@@ -132,7 +133,7 @@ def test_groups_nested_too_deeply_are_refused() -> None:
 
 
 @given(st.integers(0, 100_000), st.integers(0, 1000))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_sound_schemas_are_within_their_bounds(seed: int, luck: int) -> None:
     schema = random_schema(seed)
     assert schema_size(schema).shortest <= LONGEST_FORCED

@@ -17,6 +17,7 @@ from edge_rag.engine.constraint import AnyToken, Ended, Forced, Masked, NextToke
 from edge_rag.errors import InvalidRequest, Overloaded
 from edge_rag.generator.constraints.grammar import Grammar, GrammarBudget, GrammarCompiler, GrammarMatcher
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
+from tests.support.examples import examples
 from tests.unit.generator.constraints.json_schemas import random_schema
 
 ROOT = Path(__file__).parents[4]
@@ -103,7 +104,7 @@ def test_a_grammar_of_the_empty_text_ends_at_once() -> None:
 
 
 @given(st.integers(0, 300), st.integers(0, 10_000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_special_tokens_and_invalid_ids_are_never_allowed(seed: int, luck: int) -> None:
     rng = np.random.default_rng(luck)
     for form in (schema(random_schema(seed)), Regex("(?s:.){0,12}|<\\|im_end\\|>x")):
@@ -115,7 +116,7 @@ def test_special_tokens_and_invalid_ids_are_never_allowed(seed: int, luck: int) 
 
 
 @given(st.integers(0, 60), st.integers(0, 10_000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_state_is_unchanged_when_another_branch_is_followed(seed: int, luck: int) -> None:
     rng = np.random.default_rng(luck)
 
@@ -192,7 +193,7 @@ def test_a_format_that_cannot_be_enforced_is_refused_with_the_reason(form: Answe
 
 
 @given(st.text(st.sampled_from("ab(){}[]|*+?.^$\\/\"',0129-dws<>&~é"), max_size=24))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_expression_compiles_or_is_refused(pattern: str) -> None:
     try:
         write(GRAMMARS.compile(Regex(pattern)), min, most=20)
@@ -209,7 +210,7 @@ json_values = st.recursive(
 
 
 @given(json_values)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_json_compiles_as_a_schema_or_is_refused(value: object) -> None:
     try:
         write(GRAMMARS.compile(schema(value)), min, most=20)

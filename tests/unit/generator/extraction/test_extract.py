@@ -17,6 +17,7 @@ from edge_rag.core.text import sentence_spans
 from edge_rag.errors import InvalidRequest, ValueMissing
 from edge_rag.generator.constraints.json_values import SchemaAllowance, ValueCheck
 from edge_rag.generator.extraction.answer import Extracted, extract
+from tests.support.examples import examples
 
 GREASE = (
     "The pump bearings must be greased every 2,000 operating hours or every three months. Each pump bearing takes 35 "
@@ -250,7 +251,7 @@ def passages(draw: st.DrawFn) -> list[RankedPassage]:
     return found
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     passages(),
     st.sampled_from(["How much grease?", "When was it signed?", "Wie oft?", "red B", "Owner?", "Why?"])

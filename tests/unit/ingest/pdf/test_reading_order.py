@@ -15,6 +15,7 @@ from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.parser import read_document
 from edge_rag.ingest.parsing.pdf.elements import Edge, TextElement
 from edge_rag.ingest.parsing.pdf.reading_order import MAX_ELEMENTS, reading_order
+from tests.support.examples import examples
 
 PITCH = 5.0
 
@@ -218,7 +219,7 @@ strokes = st.builds(Edge, st.integers(0, 800), st.integers(0, 300), st.integers(
 
 
 @given(st.lists(boxes, max_size=60), st.lists(strokes, max_size=8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_every_piece_of_text_is_read_exactly_once(
     given_boxes: list[tuple[int, int, int, int, int]], edges: list[Edge]
 ) -> None:

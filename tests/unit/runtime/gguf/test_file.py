@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from edge_rag.errors import ModelError
 from edge_rag.runtime.gguf.architectures import describe_decoder
 from edge_rag.runtime.gguf.file import GgufFile
+from tests.support.examples import examples
 from tests.synthetic.hostile_gguf import read_whole
 from tests.synthetic.tiny_gguf import LAYERS, MAKERS, VOCABULARY, WIDTH, tiny_model
 
@@ -55,7 +56,7 @@ def test_the_sound_file_that_they_are_made_of_is_read(refusals: list[tuple[str, 
     assert refusals[0] == ("sound", "", None)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(places=st.lists(st.tuples(st.floats(0, 1), st.integers(1, 255)), min_size=1, max_size=4))
 def test_a_damaged_file_is_read_or_refused(
     places: list[tuple[float, int]], sound: bytes, tmp_path_factory: pytest.TempPathFactory

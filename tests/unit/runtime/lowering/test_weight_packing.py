@@ -24,6 +24,7 @@ from edge_rag.runtime.lowering.weight_packing import (
     unpack,
     with_zero_points,
 )
+from tests.support.examples import examples
 
 FORMATS = st.builds(
     BlockFormat,
@@ -189,7 +190,7 @@ def test_matrices_that_do_not_fill_their_panels_cannot_alternate() -> None:
         alternate(matrix, matrix)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(form=FORMATS, seed=st.integers(0, 1000))
 def test_quantizing_is_off_by_at_most_half_a_step(form: BlockFormat, seed: int) -> None:
     weights = np.random.default_rng(seed).standard_normal((form.rows, form.columns)).astype(np.float32)
@@ -200,7 +201,7 @@ def test_quantizing_is_off_by_at_most_half_a_step(form: BlockFormat, seed: int) 
     assert (error <= 0.5001 * steps).all()
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(form=FORMATS, seed=st.integers(0, 1000))
 def test_weights_that_were_quantized_to_the_lowest_value_keep_their_integers(form: BlockFormat, seed: int) -> None:
     random = np.random.default_rng(seed)

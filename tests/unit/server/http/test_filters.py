@@ -19,6 +19,7 @@ from edge_rag.server.http.openai.filters import parse_filters
 from edge_rag.storage.filter_sql import condition
 from edge_rag.storage.statements import insert_metadata
 from edge_rag.wire.metadata import filter_to_message, parse_filter_message
+from tests.support.examples import examples
 
 YEAR = {"type": "eq", "key": "year", "value": 2020}
 DOCUMENTS: tuple[dict[str, MetadataValue], ...] = (
@@ -122,7 +123,7 @@ def compound(parts: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict
     return st.fixed_dictionaries({"type": st.sampled_from(("and", "or")), "filters": some})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.recursive(comparisons(), compound, max_leaves=6))
 @example({"type": "ne", "key": "absent", "value": "a"})
 @example({"type": "gte", "key": "year", "value": "2020-05-31T12:30:00Z"})
@@ -151,7 +152,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.one_of(JSON, st.recursive(comparisons(), compound, max_leaves=30)))
 def test_any_json_is_a_legal_filter_or_a_named_error(value: Any) -> None:
     try:

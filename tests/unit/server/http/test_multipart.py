@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.multipart import MAX_PARTS, FormPart, MultipartForm
+from tests.support.examples import examples
 
 CONTENT_TYPE = 'multipart/form-data; boundary="b"'
 
@@ -62,7 +63,7 @@ async def test_a_form_is_the_same_however_it_is_cut(sizes: list[int], content: b
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     parts=st.lists(st.tuples(heads, contents), max_size=4),
     sizes=st.lists(st.integers(1, 40), max_size=20),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from edge_rag.core.address import Connection, network_of
 from edge_rag.server.limits.connection_table import BAN_S, KNOWN_S, ConnectionLimits, ConnectionTable
+from tests.support.examples import examples
 
 LIMITS = ConnectionLimits(total=64, per_network=16)
 CLIENT = "192.0.2.1"
@@ -46,7 +47,7 @@ class Box:
         return set(excess.connections)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 400))
 def test_whatever_strangers_open_a_client_that_connects_and_calls_keeps_its_connection(
     random: Random, networks: int
