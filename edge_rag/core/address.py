@@ -116,10 +116,6 @@ def sign_in_url(console_address: str, code: str) -> str:
     """Returns the URL that opens the console and signs in with a one-time code.
 
     The code is in the fragment, which browsers send to no server.
-
-    Args:
-        console_address: URL that opens the console.
-        code: The code as displayed.
     """
     return f"{console_address}#/sign-in/{code}"
 
@@ -130,9 +126,6 @@ def document_url(
     """Returns the URL of a range of a document's text on the HTTP server that is at ``base_url``.
 
     Args:
-        base_url: Where the server is.
-        document_id: The document.
-        collection: Its collection.
         start: First character of the range.
         end: One past the last one.
         page: The page that it is on, for whoever shows it; None if that is not known.

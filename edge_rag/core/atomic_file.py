@@ -17,7 +17,6 @@ def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
 
     Args:
         path: The file; created if it does not exist.
-        content: The new content.
         mode: Permissions, before the process's umask.
 
     Raises:
@@ -34,7 +33,6 @@ def new_file(path: Path, mode: int) -> Iterator[BinaryIO]:
     If the block raises, the file is deleted. Its name until then is ``file.name``.
 
     Args:
-        path: The file.
         mode: Permissions, before the process's umask.
 
     Raises:

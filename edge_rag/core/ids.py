@@ -40,12 +40,7 @@ def is_model_name(text: str) -> bool:
 
 
 def is_newer(content: bytes, newest: int) -> bool:
-    """Whether a JSON file has a format version that this version of edge-rag does not know.
-
-    Args:
-        content: Content of the file; need not be valid JSON.
-        newest: Newest format version known.
-    """
+    """Whether a JSON file has a format version that this version of edge-rag does not know."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):

@@ -95,9 +95,6 @@ def is_open(text: str) -> bool:
 def sentence_spans(text: str) -> tuple[tuple[int, int], ...]:
     """Splits a text into sentences.
 
-    Args:
-        text: Any text.
-
     Returns:
         (start, end) character ranges in order, without surrounding white space, none empty; together they cover every
         character of the text that is not white space.
@@ -154,14 +151,12 @@ def _abbreviates(before: str, boundary: re.Match[str]) -> bool:
 
 
 def _is_letter(part: str) -> bool:
-    """Whether this is one letter, with its marks, of a script that abbreviates names to initials."""
     if not part or not part[0].isalpha() or "\u1100" <= part[0] < "\u1e00" or part[0] >= "\u2e80":
         return False
     return all(unicodedata.category(mark).startswith("M") for mark in part[1:])
 
 
 def _is_initial(boundary: re.Match[str]) -> bool:
-    """Whether a single letter and a full stop follow; also where the text ends behind the letter."""
     at = boundary.start("next")
     return boundary["next"].isalpha() and boundary.string[at + 1 : at + 2] in (".", "")
 

@@ -71,9 +71,6 @@ def isolate_right_to_left(text: str) -> str:
 
     In a line of words, names and numbers from several sources, a name in Arabic or Hebrew stays in its place then, and
     moves no number or bracket beside it. Text of one source needs none: its first letter tells its direction.
-
-    Args:
-        text: Escaped text; see ``escape_invisible``.
     """
     return text if text.isascii() else _RIGHT_TO_LEFT.sub("\u2068\\g<0>\u2069", text)
 

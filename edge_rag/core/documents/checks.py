@@ -166,10 +166,6 @@ def _bounded(path: str, text: str) -> str:
 def checked_settings(settings: CollectionSettings, key: str = "key") -> CollectionSettings:
     """Returns the settings of a collection.
 
-    Args:
-        settings: Settings of the right types.
-        key: What the caller calls the key of a boost.
-
     Raises:
         InvalidRequest: Names the first unusable field.
     """

@@ -58,9 +58,6 @@ def validate_metadata(given: Mapping[str, object]) -> dict[str, MetadataValue]:
     White space in texts becomes single spaces, texts are in NFC, integers become floats, days become their midnight,
     and moments without a zone are UTC.
 
-    Args:
-        given: Values of any type by key.
-
     Raises:
         InvalidRequest: A key or value is invalid, or a limit is exceeded; names the first such key.
     """
@@ -82,9 +79,6 @@ def usable_metadata(found: Mapping[str, object]) -> dict[str, MetadataValue]:
     """Returns the valid part of metadata found in a file, whose author cannot be asked to correct it.
 
     Long texts are cut, and what ``validate_metadata`` would reject is left out.
-
-    Args:
-        found: Values of any type by key.
     """
     values: dict[str, MetadataValue] = {}
     for key, value in found.items():
@@ -98,10 +92,6 @@ def usable_metadata(found: Mapping[str, object]) -> dict[str, MetadataValue]:
 
 def validate_text(field: str, text: str) -> str:
     """Returns a text value in normal form.
-
-    Args:
-        field: Name of the field in errors.
-        text: The text.
 
     Raises:
         InvalidRequest: It is empty, longer than ``MAX_TEXT_CHARACTERS``, or has control characters.
@@ -122,7 +112,6 @@ def validate_moment(field: str, moment: date) -> datetime:
     """Returns a day or a moment as a moment in UTC.
 
     Args:
-        field: Name of the field in errors.
         moment: A day means its midnight; a moment without a zone is UTC.
 
     Raises:

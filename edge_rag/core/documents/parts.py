@@ -96,11 +96,9 @@ def whole_parts(text: str, at: int, start: int, end: int, characters: int) -> tu
     """Returns a range that begins and ends between two parts, or else between two lines; ranges fit together.
 
     Args:
-        text: Part of a document's text that holds the range and up to ``MARGIN_CHARACTERS`` around it.
         at: Position of its first character in the document.
         start: First character of the range.
         end: One past the last one, after ``start``.
-        characters: Length of the document's text.
     """
     return at + _border(text, start - at, at, characters)[0], at + _border(text, end - at, at, characters)[1]
 
@@ -129,7 +127,6 @@ def parts_of(text: str, at: int, chunks: Sequence[ChunkPlace]) -> Iterator[TextP
     """Yields the parts of a range of a text in order; they hold all of it but white space between them.
 
     Args:
-        text: The range.
         at: Position of its first character in the document.
         chunks: Chunks of the document that have text in the range, and the next one, in order.
     """
@@ -191,7 +188,6 @@ def _table(block: str, start: int) -> TextPart | None:
 
 
 def _names_columns(block: str, rows: Sequence[Sequence[_Span]], columns: int) -> bool:
-    """Whether the first row looks like names of the columns; nothing but its look depends on it."""
     names = {block[first:past] for first, past in rows[0]}
     if len(names) != columns or "" in names or any(map(_DIGIT.search, names)):
         return False

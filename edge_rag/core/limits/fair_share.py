@@ -60,7 +60,6 @@ class VirtualService:
         return len(self._service)
 
     def _clean_up(self) -> None:
-        """Drops the counters of idle clients that would be lifted anyway."""
         if not self._active:
             self._service.clear()
             self._virtual = 0.0
@@ -78,10 +77,6 @@ def may_hold_more(held: int, free: int) -> bool:
     """Whether a client may take one more of a bounded resource: the dynamic threshold of Choudhury and Hahne (1998).
 
     What remains free is for clients that come later; the more clients there are, the less each may hold.
-
-    Args:
-        held: What the client holds.
-        free: What nobody holds.
     """
     return free > 0 and held < FREE_SHARE * free
 
@@ -132,11 +127,9 @@ class FairQueue(Generic[T]):
         self._serial = count(1)
 
     def __len__(self) -> int:
-        """Number of entries that wait."""
         return self._size
 
     def __iter__(self) -> Iterator[Queued[T]]:
-        """Yields the entries that wait, client by client."""
         return (entry for client in self._clients.values() for entry in client.waiting)
 
     def has_room(self, client: str) -> bool:
@@ -148,8 +141,6 @@ class FairQueue(Generic[T]):
         """Adds an entry, whether or not there is room.
 
         Args:
-            client: Whose it is.
-            value: What is queued.
             cost: Estimated cost, more than 0.
             urgency: Among the client's own entries smaller goes first, then the one that came first.
         """
@@ -160,11 +151,7 @@ class FairQueue(Generic[T]):
         return entry
 
     def first(self, eligible: Callable[[Queued[T]], bool] = lambda entry: True) -> Queued[T] | None:
-        """Returns the next entry, or None.
-
-        Args:
-            eligible: Whether an entry may be next; a client whose own next entry may not is passed over.
-        """
+        """Returns the next entry, or None."""
         heads = [known.waiting[0] for known in self._clients.values() if known.waiting and eligible(known.waiting[0])]
         return min(heads, key=self._place, default=None)
 
@@ -190,7 +177,6 @@ class FairQueue(Generic[T]):
         """Ends a taken entry.
 
         Args:
-            entry: The entry.
             cost: What it cost, at least 0, without what was charged before.
         """
         known = self._clients[entry.client]

@@ -219,7 +219,6 @@ def _read(stream: IO[bytes] | None, longest: int | None) -> tuple[bytes, float] 
 
 
 def _end_with(parent: int) -> None:
-    """Makes the kernel kill this process when its parent ends."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)

@@ -215,7 +215,6 @@ def checked_turns(field: str, turns: Sequence[Turn], question_characters: int) -
     """Returns the earlier turns of a question, oldest first.
 
     Args:
-        field: Name of their field.
         turns: Turns, oldest first.
         question_characters: Longest question, characters.
 
@@ -303,10 +302,6 @@ def bounded_float(field: str, value: float, least: float, most: float) -> float:
 def checked_sampling(value: Sampling, prefix: str = "") -> Sampling:
     """Returns the sampling parameters.
 
-    Args:
-        value: Parameters of the right types.
-        prefix: What precedes the names of the fields, for example ``sampling.``.
-
     Raises:
         InvalidRequest: Names the first unusable field.
     """
@@ -328,9 +323,6 @@ def check_format(field: str, value: AnswerFormat, mode: AnswerMode, stop_field: 
     """Checks that the format of an answer can be used with its mode.
 
     Args:
-        field: Name of its field.
-        value: The format.
-        mode: The answer mode.
         stop_field: Name of the field with stop texts; None if there are none.
 
     Raises:

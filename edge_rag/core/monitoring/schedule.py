@@ -46,7 +46,6 @@ class Schedule:
         """Returns the first time after a moment, UTC.
 
         Args:
-            moment: With a time zone.
             zone: Time zone of the times of a day; None for that of the machine. A time that a change of the clock skips
                 comes an hour later.
         """
