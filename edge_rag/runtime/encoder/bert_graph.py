@@ -13,17 +13,17 @@ The graphs are built by hand rather than traced, because of two properties:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from edge_rag.runtime.encoder.batching import LENGTHS
-from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN
+from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN, GraphBuilder
 from edge_rag.runtime.lowering.weight_packing import (
     PANEL_COLUMNS,
     PackedMatrix,
@@ -90,28 +90,18 @@ BYTE_ROWS: Final = WeightPrecision(8, None)
 """Of word embeddings, unless a model says otherwise: a byte an element, a scale a row."""
 
 
-@dataclass(slots=True)
-class GraphBuilder:
-    """Collects nodes and constants; every method returns the name of the value it adds.
+class EncoderBuilder(GraphBuilder):
+    """A builder with the layers of an encoder.
 
-    Attributes:
+    Args:
         precision: Quantization of products' weights; None keeps all of the graph in fp32.
         rows: Quantization of tables whose rows are looked up.
-        nodes: In the order they were added.
     """
 
-    precision: WeightPrecision | None
-    rows: WeightPrecision = BYTE_ROWS
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
-
-    def constant(self, name: str, value: NDArray[Any]) -> str:
-        self.constants.setdefault(name, numpy_helper.from_array(np.ascontiguousarray(value), name))
-        return name
-
-    def add(self, operator: str, inputs: list[str], name: str, domain: str = "", **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(operator, inputs, [name], name=name, domain=domain, **attributes))
-        return name
+    def __init__(self, precision: WeightPrecision | None, rows: WeightPrecision = BYTE_ROWS) -> None:
+        super().__init__()
+        self.precision = precision
+        self.rows = rows
 
     def linear(self, rows: str, weight: Floats, bias: Floats, name: str, gelu: bool = False) -> str:
         """Multiplies rows by a weight [in, out] and adds the bias."""
@@ -146,7 +136,7 @@ class GraphBuilder:
 
 
 def encoder_model(
-    graph: GraphBuilder, tokens: list[str], outputs: Mapping[str, list[str | int]], name: str = BERT
+    graph: EncoderBuilder, tokens: list[str], outputs: Mapping[str, list[str | int]], name: str = BERT
 ) -> onnx.ModelProto:
     """Builds a model from the nodes.
 
@@ -154,20 +144,12 @@ def encoder_model(
         tokens: int64 inputs [tokens], beside the lengths of the texts.
         outputs: Outputs with their dimensions, float32.
     """
-    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["tokens"]) for name in tokens]
-    lengths = helper.make_tensor_value_info(LENGTHS, TensorProto.INT32, ["texts + 1"])
-    return helper.make_model(
-        helper.make_graph(
-            graph.nodes,
-            name,
-            [*inputs, lengths],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in outputs.items()],
-            list(graph.constants.values()),
-        ),
-        opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(OPS_DOMAIN, 1)],
-        producer_name="edge-rag",
-        ir_version=10,
-    )
+    for each in tokens:
+        graph.input(each, TensorProto.INT64, ["tokens"])
+    graph.input(LENGTHS, TensorProto.INT32, ["texts + 1"])
+    for output, dims in outputs.items():
+        graph.output(output, TensorProto.FLOAT, dims)
+    return graph.model(name, {"": OPSET, OPS_DOMAIN: 1}, ir_version=10)
 
 
 def _attributes(packed: PackedMatrix) -> dict[str, int]:
@@ -258,12 +240,14 @@ def build_encoder(
         precision: Quantization of weights; None keeps fp32.
         rows: Quantization of the word embeddings, where weights are quantized.
     """
-    graph = GraphBuilder(precision, rows)
+    graph = EncoderBuilder(precision, rows)
     hidden = _hidden(graph, weights, shape, _one_segment(graph, weights, shape))
     return embedder_model(graph, hidden, shape.hidden, pooling)
 
 
-def embedder_model(graph: GraphBuilder, hidden: str, width: int, pooling: Pooling, name: str = BERT) -> onnx.ModelProto:
+def embedder_model(
+    graph: EncoderBuilder, hidden: str, width: int, pooling: Pooling, name: str = BERT
+) -> onnx.ModelProto:
     """Builds a model that gives unit vectors of tokens and texts, of the last layer's vectors [tokens, width]."""
     graph.add("LpNormalization", [hidden], "token_vectors", axis=-1, p=2)
     if pooling is Pooling.MEAN:
@@ -294,7 +278,7 @@ def build_cross_encoder(
         precision: Quantization of weights; None keeps fp32.
         rows: Quantization of the word embeddings, where weights are quantized.
     """
-    graph = GraphBuilder(precision, rows)
+    graph = EncoderBuilder(precision, rows)
     inputs = ["input_ids", "positions"]
     if len(weights["embeddings.token_type_embeddings.weight"]) == 1:
         place = _one_segment(graph, weights, shape)
@@ -322,18 +306,18 @@ def _positions(weights: Mapping[str, Floats], shape: BertShape) -> Floats:
     return table[shape.first_position : shape.first_position + shape.max_tokens]
 
 
-def _one_segment(graph: GraphBuilder, weights: Mapping[str, Floats], shape: BertShape) -> str:
+def _one_segment(graph: EncoderBuilder, weights: Mapping[str, Floats], shape: BertShape) -> str:
     """Adds position embeddings; where there is only one token type, its vector is added to the table."""
     places = _positions(weights, shape) + weights["embeddings.token_type_embeddings.weight"][0]
     return graph.add("Gather", [graph.constant("places", places), "positions"], "place")
 
 
-def _first_tokens(graph: GraphBuilder, hidden: str) -> str:
+def _first_tokens(graph: EncoderBuilder, hidden: str) -> str:
     ends = [graph.constant(name, np.array([value], np.int64)) for name, value in (("start", 0), ("end", -1))]
     return graph.add("Gather", [hidden, graph.add("Slice", [LENGTHS, *ends], "firsts")], "first")
 
 
-def _hidden(graph: GraphBuilder, weights: Mapping[str, Floats], shape: BertShape, place: str) -> str:
+def _hidden(graph: EncoderBuilder, weights: Mapping[str, Floats], shape: BertShape, place: str) -> str:
     word = graph.rows_of("input_ids", weights["embeddings.word_embeddings.weight"], "word")
     hidden = graph.norm(word, place, weights, "embeddings.LayerNorm", shape.norm_epsilon)
     for layer in range(shape.layers):
@@ -341,7 +325,7 @@ def _hidden(graph: GraphBuilder, weights: Mapping[str, Floats], shape: BertShape
     return hidden
 
 
-def _layer(graph: GraphBuilder, weights: Mapping[str, Floats], shape: BertShape, name: str, hidden: str) -> str:
+def _layer(graph: EncoderBuilder, weights: Mapping[str, Floats], shape: BertShape, name: str, hidden: str) -> str:
     def dense(part: str) -> tuple[Floats, Floats]:
         return weights[f"{name}.{part}.weight"].T, weights[f"{name}.{part}.bias"]
 

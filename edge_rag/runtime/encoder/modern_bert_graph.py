@@ -20,8 +20,8 @@ from edge_rag.runtime.encoder.bert_graph import (
     BYTE_ROWS,
     HEAD_MULTIPLE,
     MODERN_BERT,
+    EncoderBuilder,
     Floats,
-    GraphBuilder,
     Pooling,
     WeightPrecision,
     embedder_model,
@@ -139,12 +139,12 @@ def build_modern_bert_encoder(
         precision: Quantization of weights; None keeps fp32.
         rows: Quantization of the word embeddings, where weights are quantized.
     """
-    network = _Network(GraphBuilder(precision, rows), weights, shape)
+    network = _Network(EncoderBuilder(precision, rows), weights, shape)
     return embedder_model(network.graph, network.hidden(), shape.hidden, pooling, MODERN_BERT)
 
 
 class _Network:
-    def __init__(self, graph: GraphBuilder, weights: Mapping[str, Floats], shape: ModernBertShape) -> None:
+    def __init__(self, graph: EncoderBuilder, weights: Mapping[str, Floats], shape: ModernBertShape) -> None:
         self.graph = graph
         self._weights = weights
         self._shape = shape

@@ -22,7 +22,7 @@ from edge_rag.runtime.lowering.geometry import (
     PagedGeometry,
     describe,
 )
-from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN
+from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN, GraphBuilder
 from edge_rag.runtime.lowering.weight_packing import (
     FACTORS,
     PANEL_COLUMNS,
@@ -161,34 +161,23 @@ def write_decoder(
         sources: SHA-256 of each source file, by name.
     """
     with WeightsFile(folder / WEIGHTS_FILE) as file:
-        graph = _GraphWriter(description, weights, file).write()
-    model = helper.make_model(
-        graph,
-        opset_imports=[
-            helper.make_opsetid("", _OPSET),
-            helper.make_opsetid(_MICROSOFT, 1),
-            helper.make_opsetid(OPS_DOMAIN, 1),
-        ],
-        ir_version=_IR_VERSION,
-        producer_name="edge-rag",
-    )
+        model = _GraphWriter(description, weights, file).write()
     replace_file(folder / GRAPH_FILE, model.SerializeToString(deterministic=True))
     replace_file(folder / GEOMETRY_FILE, describe(description.geometry, dict(sources)).encode())
 
 
-class _GraphWriter:
+class _GraphWriter(GraphBuilder):
     """Adds nodes in order of execution. Values have the shape [1, tokens, features]."""
 
     def __init__(self, description: DecoderDescription, weights: DecoderWeights, file: WeightsFile) -> None:
+        super().__init__()
         self._description = description
         self._weights = weights
         self._file = file
-        self._nodes: list[onnx.NodeProto] = []
-        self._initializers: dict[str, onnx.TensorProto] = {}
 
-    def write(self) -> onnx.GraphProto:
+    def write(self) -> onnx.ModelProto:
         found = self._description
-        self._constant(_AXIS, np.array([0], np.int64))
+        self.constant(_AXIS, np.array([0], np.int64))
         self._node("Unsqueeze", ["input_ids", _AXIS], [_TOKENS])
         self._embed()
         stream = self._scaled("embedded", found.embedding_scale)
@@ -203,9 +192,12 @@ class _GraphWriter:
         head = "head" if self._weights.has("head") else "embeddings"
         self._score(head)
         self._node("Squeeze", [self._scaled("scores", found.logit_scale), _AXIS], ["logits"])
-        logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["num_logits", found.vocabulary_size])
-        inputs = _step_inputs(found.geometry)
-        return helper.make_graph(self._nodes, "paged", inputs, [logits], list(self._initializers.values()))
+        for name, kind, shape in _STEP_INPUTS:
+            self.input(name, kind, shape)
+        for number in range(len(found.layers)):
+            self.input(f"pages.{number}", TensorProto.INT8, ["pages", found.geometry.layer_page_bytes()])
+        self.output("logits", TensorProto.FLOAT, ["num_logits", found.vocabulary_size])
+        return self.model("paged", {"": _OPSET, _MICROSOFT: 1, OPS_DOMAIN: 1}, _IR_VERSION)
 
     def _by_token(self, name: str) -> list[tuple[list[str], BlockFormat]]:
         """Stores a matrix of the vocabulary; returns its parts by token."""
@@ -222,8 +214,8 @@ class _GraphWriter:
             return
         (first, first_form), (rest, rest_form) = parts
         for name, number in (("zero", 0), ("first", first_form.columns), ("last_of_first", first_form.columns - 1)):
-            self._constant(name, np.array(number, np.int64))
-        self._constant("features", np.array([-1], np.int64))
+            self.constant(name, np.array(number, np.int64))
+        self.constant("features", np.array([-1], np.int64))
         self._node("Min", [_TOKENS, "last_of_first"], ["tokens.first"])
         self._quantized("QuantizedRows", ["tokens.first", *first], "embedded.first", first_form)
         self._node("Sub", [_TOKENS, "first"], ["tokens.after"])
@@ -319,8 +311,8 @@ class _GraphWriter:
 
     def _head_norm(self, value: str, norm: str, heads: int) -> str:
         size = self._description.head_size
-        self._constant("by_head", np.array([0, -1, size], np.int64))
-        self._constant(f"by_token.{heads}", np.array([0, -1, heads * size], np.int64))
+        self.constant("by_head", np.array([0, -1, size], np.int64))
+        self.constant(f"by_token.{heads}", np.array([0, -1, heads * size], np.int64))
         self._node("Reshape", [value, "by_head"], [f"{norm}.heads"])
         self._node("Reshape", [self._norm(f"{norm}.heads", norm), f"by_token.{heads}"], [f"{norm}.tokens"])
         return f"{norm}.tokens"
@@ -341,13 +333,13 @@ class _GraphWriter:
     def _scaled(self, value: str, factor: float) -> str:
         if factor == 1.0:
             return value
-        self._constant(f"{factor!r}", np.array(factor, np.float32))
+        self.constant(f"{factor!r}", np.array(factor, np.float32))
         self._node("Mul", [value, f"{factor!r}"], [f"{value}.scaled"])
         return f"{value}.scaled"
 
     def _rotary(self, key: str | None) -> tuple[str, str]:
         names = (f"rotary.{key}.cosine", f"rotary.{key}.sine")
-        if names[0] not in self._initializers:
+        if names[0] not in self.constants:
             rotary = Rotary(np.zeros(1)) if key is None else self._description.rotaries[key]
             angles = np.arange(self._description.max_context)[:, None] * rotary.frequencies
             for name, function in zip(names, (np.cos, np.sin), strict=True):
@@ -381,40 +373,29 @@ class _GraphWriter:
         return operator_inputs(names), packed.form
 
     def _vector(self, name: str) -> str:
-        if name not in self._initializers:
+        if name not in self.constants:
             self._store(name, self._weights.vector(name))
         return name
 
     def _store(self, name: str, values: NDArray[Any]) -> None:
-        if name not in self._initializers:
+        if name not in self.constants:
             kind = helper.np_dtype_to_tensor_dtype(values.dtype)
             tensor = TensorProto(name=name, data_type=kind, dims=values.shape)
             self._file.store(tensor, values)
-            self._initializers[name] = tensor
+            self.constants[name] = tensor
 
     def _store_halved(self, name: str, values: Floats) -> None:
         """Writes a tensor in bfloat16, which loses nothing of these values, once; it is widened when it is opened."""
         stored = f"{name}.bfloat16"
-        if stored not in self._initializers:
+        if stored not in self.constants:
             tensor = TensorProto(name=stored, data_type=TensorProto.BFLOAT16, dims=values.shape)
             self._file.store(tensor, (values.view(np.uint32) >> np.uint32(16)).astype(np.uint16))
-            self._initializers[stored] = tensor
+            self.constants[stored] = tensor
             self._node("Cast", [stored], [name], to=TensorProto.FLOAT)
-
-    def _constant(self, name: str, values: NDArray[Any]) -> None:
-        kind = helper.np_dtype_to_tensor_dtype(values.dtype)
-        self._initializers[name] = helper.make_tensor(name, kind, values.shape, values.tobytes(), raw=True)
 
     def _quantized(self, kind: str, inputs: list[str], result: str, form: BlockFormat, **options: int) -> None:
         sizes = {"K": form.rows, "N": form.columns, "bits": form.bits, "block_size": form.block_size}
         self._node(kind, inputs, [result], OPS_DOMAIN, **sizes, **options)
 
     def _node(self, kind: str, inputs: list[str], outputs: list[str], domain: str = "", **options: Any) -> None:
-        self._nodes.append(helper.make_node(kind, inputs, outputs, f"{outputs[0]}", domain=domain, **options))
-
-
-def _step_inputs(geometry: PagedGeometry) -> list[onnx.ValueInfoProto]:
-    pages = [
-        (f"pages.{layer}", TensorProto.INT8, ["pages", geometry.layer_page_bytes()]) for layer in range(geometry.layers)
-    ]
-    return [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in (*_STEP_INPUTS, *pages)]
+        self.nodes.append(helper.make_node(kind, inputs, outputs, outputs[0], domain=domain, **options))

@@ -6,17 +6,17 @@ shape computations on processor cores, which fails where the whole graph must ru
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from edge_rag.core.placement import Precision
 from edge_rag.runtime.encoder.bert_graph import Pooling
 from edge_rag.runtime.encoder.bert_network import BertParts, Layer, Linear, Norm
+from edge_rag.runtime.lowering.onnx_graph import GraphBuilder
 
 INPUT_IDS: Final = "input_ids"
 POSITIONS: Final = "positions"
@@ -50,7 +50,7 @@ def padded_graph(parts: BertParts, precision: Precision) -> onnx.ModelProto:
     """
     graph = _Graph(_ELEMENTS[precision])
     for name in graph_inputs(parts):
-        graph.inputs.append(helper.make_tensor_value_info(name, TensorProto.INT64, ["texts", "tokens"]))
+        graph.input(name, TensorProto.INT64, ["texts", "tokens"])
     mask = graph.cast(MASK, TensorProto.FLOAT, "mask.real")
     unmasked = graph.add("Sub", [graph.constant("one", np.array(1, np.float32)), mask], "mask.rest")
     bias = graph.add("Mul", [unmasked, graph.constant("never", np.array(_NEVER, np.float32))], "mask.bias")
@@ -65,10 +65,10 @@ def padded_graph(parts: BertParts, precision: Precision) -> onnx.ModelProto:
     if parts.classifier is not None:
         pooled = graph.add("Tanh", [graph.linear(_first(graph, rows), parts.classifier.pooler, "pooled.sum")], "pooled")
         scores = graph.linear(pooled, parts.classifier.output, "judged")
-        graph.output(graph.cast(scores, TensorProto.FLOAT, "scores"), ["texts", 1])
-        return graph.model()
+        graph.output(graph.cast(scores, TensorProto.FLOAT, "scores"), TensorProto.FLOAT, ["texts", 1])
+        return graph.model("bert", {"": _OPSET}, ir_version=8)
     hidden = graph.cast(rows, TensorProto.FLOAT, "hidden")
-    graph.output(graph.unit(hidden, "token_vectors"), ["texts", "tokens", parts.hidden])
+    graph.output(graph.unit(hidden, "token_vectors"), TensorProto.FLOAT, ["texts", "tokens", parts.hidden])
     if parts.pooling is Pooling.MEAN:
         # Mean and sum have the same direction, and the vector is normalized.
         weights = graph.add("Unsqueeze", [mask, graph.constant("last", np.array([-1], np.int64))], "mask.by_token")
@@ -76,8 +76,8 @@ def padded_graph(parts: BertParts, precision: Precision) -> onnx.ModelProto:
         pooled = graph.add("ReduceSum", [graph.add("Mul", [hidden, weights], "own"), axis], "total", keepdims=0)
     else:
         pooled = _first(graph, hidden)
-    graph.output(graph.unit(pooled, "sentence_vectors"), ["texts", parts.hidden])
-    return graph.model()
+    graph.output(graph.unit(pooled, "sentence_vectors"), TensorProto.FLOAT, ["texts", parts.hidden])
+    return graph.model("bert", {"": _OPSET}, ir_version=8)
 
 
 def _looked_up(graph: _Graph, parts: BertParts) -> str:
@@ -123,24 +123,12 @@ def _layer(graph: _Graph, parts: BertParts, layer: Layer, name: str, rows: str, 
     return graph.norm(graph.add("Add", [rows, narrowed], f"{name}.with_both"), layer.output_norm, name)
 
 
-@dataclass(slots=True)
-class _Graph:
-    """Collects nodes and constants; methods return the name of the value they add."""
+class _Graph(GraphBuilder):
+    """A builder with the layers of an encoder, whose weights and activations have one type of elements."""
 
-    element: int
-    inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
-    _outputs: list[onnx.ValueInfoProto] = field(default_factory=list)
-    _nodes: list[onnx.NodeProto] = field(default_factory=list)
-    _constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
-
-    def add(self, operator: str, inputs: list[str], name: str, **attributes: Any) -> str:
-        self._nodes.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
-        return name
-
-    def constant(self, name: str, value: NDArray[Any]) -> str:
-        if name not in self._constants:
-            self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), name)
-        return name
+    def __init__(self, element: int) -> None:
+        super().__init__()
+        self.element = element
 
     def weight(self, name: str, value: NDArray[Any]) -> str:
         # Overflow is detected when the first text is run.
@@ -171,12 +159,3 @@ class _Graph:
         length = self.add("ReduceL2", [rows], f"{name}.length", axes=[-1], keepdims=1)
         least = self.constant("least_length", np.array(_LEAST_LENGTH, np.float32))
         return self.add("Div", [rows, self.add("Max", [length, least], f"{name}.longer")], name)
-
-    def output(self, name: str, shape: list[str | int]) -> None:
-        self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
-
-    def model(self) -> onnx.ModelProto:
-        graph = helper.make_graph(self._nodes, "bert", self.inputs, self._outputs, list(self._constants.values()))
-        return helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", _OPSET)], producer_name="edge-rag", ir_version=8
-        )

@@ -13,16 +13,17 @@ then 0.97, with one for each column 0.998.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from edge_rag.runtime.encoder.bert_network import BertParts, Layer, Linear, Norm
+from edge_rag.runtime.lowering.onnx_graph import GraphBuilder, rename
 
 EMBEDDED, BIAS, HIDDEN, SCORE = "embedded", "bias", "hidden", "score"
 
@@ -69,35 +70,34 @@ class Scale:
         return Scale(np.float32(step), np.uint16(min(round(-min(extent[0], 0.0) / step), _LEVELS)))
 
 
-@dataclass(slots=True)
-class QdqBuilder:
-    """Collects nodes and constants; every method returns the name of the value it adds.
+class QdqBuilder(GraphBuilder):
+    """A builder that rounds every value it adds to 16 bits.
+
+    Args:
+        ranges: Range of each activation by its name; None builds everything in fp32.
 
     Attributes:
-        ranges: Range of each activation by its name; None builds everything in fp32.
         activations: Names of the activations, inputs first.
     """
 
-    ranges: Mapping[str, Range] | None
-    activations: list[str] = field(default_factory=list)
-    _nodes: list[onnx.NodeProto] = field(default_factory=list)
-    _constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
-    _inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
-    _scales: dict[str, Scale] = field(default_factory=dict)
+    def __init__(self, ranges: Mapping[str, Range] | None) -> None:
+        super().__init__()
+        self.ranges = ranges
+        self.activations: list[str] = []
+        self._scales: dict[str, Scale] = {}
 
-    def input(self, name: str, shape: list[int]) -> str:
-        """Declares an input, float32."""
-        self._inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
-        return self._rounded(name)
+    def input(self, name: str, element: int, shape: Sequence[str | int]) -> str:
+        return self._rounded(super().input(name, element, shape))
 
-    def add(self, operator: str, inputs: list[str], name: str, **attributes: Any) -> str:
-        self._nodes.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
-        return self._rounded(name)
+    def add(self, operator: str, inputs: Sequence[str], name: str, domain: str | None = None, **attributes: Any) -> str:
+        return self._rounded(super().add(operator, inputs, name, domain, **attributes))
 
     def move(self, operator: str, value: str, rest: list[str], name: str, **attributes: Any) -> str:
         """Adds a node that only moves elements; its result has the scale of its input."""
-        self._nodes.append(helper.make_node(operator, [value, *rest], [name], name=name, **attributes))
-        return self._rounded(name, self._scales.get(value))
+        return self._rounded(super().add(operator, [value, *rest], name, **attributes), self._scales.get(value))
+
+    def constant(self, name: str, value: NDArray[Any]) -> str:
+        return super().constant(name, np.atleast_1d(value))
 
     def product(self, left: str, right: str, name: str) -> str:
         """Multiplies two activations.
@@ -114,8 +114,7 @@ class QdqBuilder:
         coarse = self._convert(right, f"{name}.coarse", step, np.uint8(round(-low / float(step))))
         widened = self._convert(coarse, f"{name}.widened", whole.step, whole.zero)
         most = float(step) * _ROUNDING
-        self._nodes.append(helper.make_node("Sub", [right, widened], [f"{name}.rest"], name=f"{name}.rest"))
-        rest = self._rounded(f"{name}.rest", Scale.over((-most, most)))
+        rest = self._rounded(super().add("Sub", [right, widened], f"{name}.rest"), Scale.over((-most, most)))
         extent = self.ranges[name]
         largest = max(-extent[0], extent[1]) / _REST_SHARE
         parts = [
@@ -125,22 +124,16 @@ class QdqBuilder:
         return self.add("Add", parts, name)
 
     def _part(self, left: str, right: str, right_step: float, name: str, extent: Range) -> str:
-        self._nodes.append(helper.make_node("MatMul", [left, right], [name], name=name))
+        super().add("MatMul", [left, right], name)
         factor = float(self._scales[left].step) * right_step
         step = factor / _short(factor / float(Scale.over(extent).step), down=True)
         return self._rounded(name, Scale.with_step(extent, step))
 
-    def _convert(self, value: str, name: str, step: np.float32, zero: np.integer[Any]) -> str:
+    def _convert(self, value: str, name: str, step: np.float32, zero: np.integer[Any], read: str = "") -> str:
+        """Rounds a value with a scale of this name; the result is named ``read``, or as the scale."""
         how = [self.constant(f"{name}.step", np.array(step)), self.constant(f"{name}.zero", np.array(zero))]
-        self._nodes.append(helper.make_node("QuantizeLinear", [value, *how], [f"{name}.stored"], name=f"{name}.stored"))
-        self._nodes.append(helper.make_node("DequantizeLinear", [f"{name}.stored", *how], [name], name=name))
-        return name
-
-    def constant(self, name: str, value: NDArray[Any]) -> str:
-        """Adds an array that is not computed with, such as a shape."""
-        if name not in self._constants:
-            self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
-        return name
+        stored = super().add("QuantizeLinear", [value, *how], f"{name}.stored")
+        return super().add("DequantizeLinear", [stored, *how], read or name)
 
     def linear(self, rows: str, linear: Linear, name: str) -> str:
         """Multiplies rows by a weight and adds the bias."""
@@ -174,34 +167,19 @@ class QdqBuilder:
             self._stored(bias, np.rint(norm.bias / bias_step).astype(np.int32), np.array(bias_step))
         return self.add("LayerNormalization", [rows, scale, bias], name, axis=-1, epsilon=norm.epsilon)
 
-    def model(self, output: str, as_name: str, shape: list[int]) -> onnx.ModelProto:
-        """Builds a model from the nodes, with a float32 output.
-
-        Args:
-            shape: Its shape.
-        """
-        for node in self._nodes:
-            for place, name in enumerate(node.output):
-                if name == output:
-                    node.output[place] = as_name
-        result = helper.make_tensor_value_info(as_name, TensorProto.FLOAT, shape)
-        graph = helper.make_graph(self._nodes, "bert", self._inputs, [result], list(self._constants.values()))
-        return helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="edge-rag", ir_version=10
-        )
+    def finished(self, output: str, as_name: str, shape: list[int]) -> onnx.ModelProto:
+        """Returns the model, whose float32 output gets another name."""
+        for node in self.nodes:
+            rename(node.output, output, as_name)
+        self.output(as_name, TensorProto.FLOAT, shape)
+        return self.model("bert", {"": OPSET}, ir_version=10)
 
     def _rounded(self, name: str, scale: Scale | None = None) -> str:
         self.activations.append(name)
         if self.ranges is None:
             return name
         scale = scale or Scale.over(self.ranges[name])
-        how = [
-            self.constant(f"{name}.step", np.array(scale.step)),
-            self.constant(f"{name}.zero", np.array(scale.zero)),
-        ]
-        stored, read = f"{name}.stored", f"{name}.read"
-        self._nodes.append(helper.make_node("QuantizeLinear", [name, *how], [stored], name=stored))
-        self._nodes.append(helper.make_node("DequantizeLinear", [stored, *how], [read], name=read))
+        read = self._convert(name, name, scale.step, scale.zero, f"{name}.read")
         self._scales[read] = scale
         return read
 
@@ -219,8 +197,8 @@ class QdqBuilder:
             self.constant(f"{name}.step", steps.astype(np.float32)),
             self.constant(f"{name}.zero", zeros),
         ]
-        which = {} if axis is None else {"axis": axis}
-        self._nodes.append(helper.make_node("DequantizeLinear", inputs, [name], name=name, **which))
+        which: dict[str, Any] = {} if axis is None else {"axis": axis}
+        super().add("DequantizeLinear", inputs, name, **which)
 
 
 def _short(factor: Any, down: bool = False) -> Any:
@@ -259,18 +237,18 @@ def fixed_graph(parts: BertParts, tokens: int, ranges: Mapping[str, Range] | Non
         ranges: Range of every activation; None builds the graph in fp32.
     """
     graph = QdqBuilder(ranges)
-    rows = graph.input(EMBEDDED, [tokens, parts.hidden])
-    bias = graph.input(BIAS, [1, 1, tokens])
+    rows = graph.input(EMBEDDED, TensorProto.FLOAT, [tokens, parts.hidden])
+    bias = graph.input(BIAS, TensorProto.FLOAT, [1, 1, tokens])
     rows = graph.norm(rows, parts.norm, "embeddings")
     for number, layer in enumerate(parts.layers):
         rows = _layer(graph, parts, layer, f"layer.{number}", rows, bias, tokens)
     if parts.classifier is None:
-        model = graph.model(rows, HIDDEN, [tokens, parts.hidden])
+        model = graph.finished(rows, HIDDEN, [tokens, parts.hidden])
     else:
         ends = [graph.constant(name, np.array([value], np.int64)) for name, value in (("first", 0), ("second", 1))]
         first = graph.move("Slice", rows, [*ends, graph.constant("rows", np.array([0], np.int64))], "first_token")
         pooled = graph.add("Tanh", [graph.linear(first, parts.classifier.pooler, "pooled.sum")], "pooled")
-        model = graph.model(graph.linear(pooled, parts.classifier.output, "judged"), SCORE, [1, 1])
+        model = graph.finished(graph.linear(pooled, parts.classifier.output, "judged"), SCORE, [1, 1])
     numbers = range(len(parts.layers))
     return FixedGraph(
         model,
