@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -22,12 +21,11 @@ from enum import Enum
 from pathlib import Path
 from typing import IO, Any, Final
 
-import edge_rag
-from edge_rag.core.limits.limited_process import python_command
+from edge_rag.core.limits.limited_process import kill_child
 from edge_rag.core.monitoring.followers import Followers
-from edge_rag.device.hardware import read_memory
 from edge_rag.errors import EdgeRagError, JobNotFound, NotReady
 from edge_rag.model_store.directory import StoreDirectory
+from edge_rag.model_store.program import start_program
 from edge_rag.model_store.source import AddRequest, GgufSource, ModelPrecision, parse_source
 from edge_rag.runtime.model_folder.manifest import ModelRole
 
@@ -37,8 +35,6 @@ _REPORT_S: Final = 0.2
 _MAX_LINE_BYTES: Final = 1 << 16
 _MAX_DETAIL: Final = 200
 _NICE: Final = 10
-_KILLED_FIRST: Final = "1000"
-"""Value of ``oom_score_adj`` of the process that the kernel kills first."""
 
 
 class ModelJobKind(Enum):
@@ -207,7 +203,7 @@ class ModelJobs:
             thread = self._thread if job.state is ModelJobState.RUNNING else None
             if thread is not None:
                 self._cancelled = True
-                _kill(self._process)
+                self._kill()
         if thread is not None:
             thread.join()
         return self._known(number)
@@ -240,11 +236,15 @@ class ModelJobs:
         """Ends a running job and its followers; no other job starts."""
         with self._lock:
             self._closed = self._cancelled = True
-            _kill(self._process)
+            self._kill()
             thread = self._thread
         if thread is not None:
             thread.join()
         self._followers.wake()
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            kill_child(self._process)
 
     def _known(self, number: int) -> ModelJob:
         if self._latest is None or self._latest.number != number:
@@ -289,31 +289,10 @@ class ModelJobs:
 
 
 def _start(task: ModelTask) -> subprocess.Popen[bytes]:
-    """Starts the process of a job; its end of input ends it with all that it started."""
     try:
-        process = subprocess.Popen(
-            [*python_command(), "run", _THIS, json.dumps(task.arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": str(Path(edge_rag.__file__).parents[1])},
-            cwd="/",
-            start_new_session=True,
-        )
+        return start_program(_THIS, [json.dumps(task.arguments)], os.environ, nice=_NICE)[0]
     except OSError as error:
         raise NotReady(f"the process of the job could not be started: {error}") from error
-    free = read_memory(Path("/")).usable_bytes
-    with contextlib.suppress(OSError):  # it has ended
-        resource.prlimit(process.pid, resource.RLIMIT_DATA, (free, free))
-        Path(f"/proc/{process.pid}/oom_score_adj").write_text(_KILLED_FIRST)
-        os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
-    return process
-
-
-def _kill(process: subprocess.Popen[bytes] | None) -> None:
-    if process is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _ended(status: int) -> str:

@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from math import ceil
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Final, NoReturn
 
 import edge_rag
@@ -32,6 +33,7 @@ import edge_rag
 _PARENT_DEATH_SIGNAL: Final = 1
 _NO_NEW_PRIVILEGES: Final = 38
 _INHERITED: Final = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _HEADER: Final = struct.Struct("<Qd")  # bytes of the body, processor seconds
 _OUT_OF_MEMORY: Final = 77
 _START_SECONDS: Final = 60.0
@@ -126,19 +128,9 @@ class LimitedProcess:
             self._end()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        environment = {key: os.environ[key] for key in _INHERITED if key in os.environ}
-        environment["PYTHONPATH"] = str(Path(edge_rag.__file__).parents[1])
-        process = subprocess.Popen(
-            [*python_command(), "serve", self._handler, json.dumps(asdict(self._limits))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            cwd="/",
-            start_new_session=True,
-        )
+        process = start_child([*python_command(), "serve", self._handler, json.dumps(asdict(self._limits))])
         if isinstance(_receive(process, _START_SECONDS, 0).body, ProcessFailure):
-            _kill(process)
+            end_child(process)
             raise OSError(self._handler)
         return process
 
@@ -153,8 +145,31 @@ class LimitedProcess:
 
     def _end(self) -> None:
         if self._process is not None:
-            _kill(self._process)
+            end_child(self._process)
             self._process = None
+
+
+def start_child(
+    command: list[str], further: Mapping[str, str] = NOTHING, *, cwd: Path = Path("/"), stderr: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Starts a process in a group of its own, with pipes for its input and output, and none of the caller's secrets.
+
+    Args:
+        further: Environment variables beside the usual ones and the place of this package.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    inherited = {key: os.environ[key] for key in _INHERITED if key in os.environ}
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env={**inherited, **further, "PYTHONPATH": str(Path(edge_rag.__file__).parents[1])},
+        cwd=cwd,
+        start_new_session=True,
+    )
 
 
 def python_command() -> list[str]:
@@ -190,9 +205,16 @@ def _receive(process: subprocess.Popen[bytes], seconds: float, longest: int) -> 
     return ProcessAnswer(ProcessFailure.MEMORY if out_of_memory else ProcessFailure.CRASH, 0.0)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def kill_child(process: subprocess.Popen[bytes]) -> None:
+    """Kills a child of ``start_child``, with all that it started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def end_child(process: subprocess.Popen[bytes]) -> None:
+    """Kills a child of ``start_child``, waits for its end and closes its pipes."""
+    if process.returncode is None:
+        kill_child(process)
     process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import threading
@@ -15,19 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import edge_rag
-from edge_rag.core.limits.limited_process import python_command
-from edge_rag.device.hardware import read_memory
+from edge_rag.core.limits.limited_process import end_child, kill_child
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.directory import plain_files
+from edge_rag.model_store.program import start_program
 from edge_rag.model_store.source import AddProgress
 from edge_rag.runtime.model_folder.graph_check import check_contents
 
-_INHERITED = ("PATH", "HOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "EDGE_RAG_OPS_BUILD")
+_INHERITED = ("HOME", "TMPDIR", "EDGE_RAG_OPS_BUILD")
 _TAIL_LINES = 12
 _MAX_LINE_BYTES = 2000
-_KILLED_FIRST = "1000"
-"""Value of ``oom_score_adj`` of the process that the kernel kills first."""
 
 
 def run_python(
@@ -47,29 +42,18 @@ def run_python(
     Raises:
         ModelNotAdded: It could not be started, timed out or failed; the message has its last lines.
     """
-    command = [*python_command(), "run", module, *arguments]
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,  # its end ends the process, with all that it started
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=_environment(scratch, threads),
-            cwd=scratch,
-            start_new_session=True,
+        process, free = start_program(
+            module, arguments, _environment(scratch, threads), cwd=scratch, stderr=subprocess.STDOUT
         )
     except OSError as error:
         raise ModelNotAdded(f"{module} could not be started: {error}") from error
-    free = read_memory(Path("/")).usable_bytes
-    with contextlib.suppress(OSError):  # it has ended
-        resource.prlimit(process.pid, resource.RLIMIT_DATA, (free, free))
-        Path(f"/proc/{process.pid}/oom_score_adj").write_text(_KILLED_FIRST)
     timed_out = threading.Event()
 
     def kill() -> None:
         timed_out.set()
-        _kill(process)
+        kill_child(process)
 
     timer = threading.Timer(timeout_s, kill)
     timer.start()
@@ -83,10 +67,7 @@ def run_python(
         status = process.wait()
     finally:
         timer.cancel()
-        _kill(process)
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                stream.close()
+        end_child(process)
     if timed_out.is_set():
         raise ModelNotAdded(f"{module} was ended after {timeout_s:.0f} s; nothing was added")
     if status != 0:
@@ -101,7 +82,6 @@ def run_python(
 def _environment(scratch: Path, threads: int) -> Mapping[str, str]:
     environment = {key: os.environ[key] for key in _INHERITED if key in os.environ}
     return environment | {
-        "PYTHONPATH": str(Path(edge_rag.__file__).parents[1]),
         "PYTHONUNBUFFERED": "1",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
@@ -110,12 +90,6 @@ def _environment(scratch: Path, threads: int) -> Mapping[str, str]:
         "OMP_NUM_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": "1",
     }
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 _PREPARATION = "edge_rag.model_store.convert.prepare_generator"

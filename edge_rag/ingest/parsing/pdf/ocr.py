@@ -22,15 +22,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from pathlib import Path
 
-import edge_rag
+from edge_rag.core.limits.limited_process import start_child
 from edge_rag.ingest.parsing.document_builder import space_between
 from edge_rag.ingest.parsing.pages import RelativeBox, relative_box
 from edge_rag.ingest.parsing.pdf.layout import Line
 from edge_rag.ingest.parsing.sandbox import confinement
 
-_INHERITED = ("PATH", "LD_LIBRARY_PATH", "TESSDATA_PREFIX")
+_INHERITED = ("TESSDATA_PREFIX",)
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d")
 """What every program needs: libraries and the search paths of the loader."""
 _LIST_SECONDS = 20.0
@@ -152,19 +151,10 @@ class TesseractOcr:
         settings = json.dumps({"limits": _LIMITS, "readable": _readable(program)})
         command = [sys.executable, "-P", "-s", "-S", "-m", confinement.__name__, settings, program, *arguments]
         environment = {key: os.environ[key] for key in _INHERITED if key in os.environ}
-        environment["PYTHONPATH"] = str(Path(edge_rag.__file__).parents[1])
         with self._lock:
             if self._ended:
                 return b""
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={**environment, "OMP_THREAD_LIMIT": "1"},
-                cwd="/",
-                start_new_session=True,
-            )
+            process = start_child(command, {**environment, "LC_ALL": "C.UTF-8", "OMP_THREAD_LIMIT": "1"})
             self._running = process
         try:
             answer, _ = process.communicate(sent, timeout=seconds)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import resource
 import secrets
 import signal
@@ -15,13 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from math import ceil
-from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
 
-import edge_rag
 from edge_rag.core.documents.document import ParsedDocument
+from edge_rag.core.limits.limited_process import start_child
 from edge_rag.errors import BrokenDocument, DocumentRejected, DocumentTooLarge
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.pages import DocumentBoxes, Picture, RelativeBox
@@ -39,7 +37,6 @@ from edge_rag.ingest.parsing.sandbox.messages import (
     write_message,
 )
 
-_INHERITED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 _READY_LIMIT_BYTES = 16 * 1024
 _GRACE_SECONDS = 1.0
 _TOKEN_BYTES = 16
@@ -188,8 +185,6 @@ class ParserProcess:
             _log.warning("document parser not fully confined", missing=[each.value for each in self._missing])
 
     def _start(self) -> subprocess.Popen[bytes]:
-        environment = {key: os.environ[key] for key in _INHERITED if key in os.environ}
-        environment["PYTHONPATH"] = str(Path(edge_rag.__file__).parents[1])
         command = [
             sys.executable,
             "-P",
@@ -198,15 +193,7 @@ class ParserProcess:
             json.dumps(asdict(self._limits)),
         ]
         try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=environment,
-                cwd="/",
-                start_new_session=True,
-            )
+            process = start_child(command)
         except OSError as error:
             raise DocumentRejected(f"the parser process could not be started ({error}); try again") from error
         watchdog = _Watchdog(process, self._limits.wall_seconds)
