@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from edge_rag.core.file_hash import file_sha256
 from edge_rag.errors import ModelError, ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.checkpoint import Checkpoint, check_checkpoint, wanted_files
 from edge_rag.model_store.convert.encoders import make_encoder
@@ -20,7 +21,6 @@ from edge_rag.model_store.convert.staging import StagingDir
 from edge_rag.model_store.directory import (
     StoreDirectory,
     copy_files,
-    file_sha256,
     matching,
     plain_files,
     refuse_hard_links,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from edge_rag.core.atomic_file import sync
+from edge_rag.core.file_hash import file_sha256
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded, ModelNotFound, StorageError, StorageFull
 from edge_rag.model_store.source import (
     AddProgress,
@@ -287,9 +288,3 @@ def provenance_of(source: Source, copy: Path, commit: str | None) -> str:
         return f"{named}, SHA-256 {file_sha256(copy / weights)}"
     lines = "".join(f"{file_sha256(copy / path)}  {path}\n" for path in files)
     return f"{named}, SHA-256 of its files' hashes {hashlib.sha256(lines.encode()).hexdigest()}"
-
-
-def file_sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file, 64 hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import io
 import re
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from edge_rag.core.file_hash import file_sha256
 from edge_rag.errors import ConfigurationError, ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.directory import copy_files
 from edge_rag.model_store.source import AddProgress
@@ -107,9 +107,7 @@ def check_copies(copy: Path, signed: Mapping[str, str], paths: Sequence[str]) ->
         ModelFolderInvalid: A file is not.
     """
     for path in paths:
-        with (copy / path).open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if signed.get(path) != found:
+        if signed.get(path) != file_sha256(copy / path):
             raise ModelFolderInvalid(f"{copy}: {path} is not the file that was signed")
 
 

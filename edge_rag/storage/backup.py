@@ -25,6 +25,7 @@ import apsw
 import structlog
 
 import edge_rag
+from edge_rag.core.file_hash import file_sha256
 from edge_rag.errors import BackupInvalid, NotReady, StorageCorrupt, StorageError
 from edge_rag.storage.database import Database, load_page_checksums, vacuum_into
 from edge_rag.storage.migrations import ORIGINALS_SINCE
@@ -83,8 +84,7 @@ def pack(folder: Path, files: Mapping[str, Path], manifest: Manifest) -> Iterato
 
 def describe(path: Path) -> tuple[int, str]:
     """Returns the size in bytes and the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
+    return path.stat().st_size, file_sha256(path)
 
 
 def unpack(archive: Path, into: Path | None) -> Manifest:

@@ -8,7 +8,6 @@ PRECISION is int4, int8 or any. Every line of the output says what is done or me
 
 from __future__ import annotations
 
-import hashlib
 import json
 import resource
 import shutil
@@ -20,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.core.file_hash import file_sha256
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.model_store.convert.comparison import MAX_LOSS, LogitComparison, compare, compare_texts
@@ -82,7 +82,7 @@ def quantize(source: Path, folder: Path, precision: str) -> dict[str, object]:
     fitted = FittedDecoder(description, balanced, scratch)
     every = frozenset(name for unit in fitted.units for name in unit.names)
     tried: list[dict[str, object]] = []
-    sources = {path.name: _sha256(path) for path in sorted(source.glob("*.safetensors"))}
+    sources = {path.name: file_sha256(path) for path in sorted(source.glob("*.safetensors"))}
 
     def passes(form: str, wide: frozenset[str]) -> LogitComparison:
         mixed = MixedWeights(fitted, wide)
@@ -173,11 +173,6 @@ def open_model(folder: Path) -> dict[str, object]:
 def _texts(path: Path, tokenizer: ChatTokenizer, max_context: int) -> list[NDArray[np.int64]]:
     texts = path.read_text("utf-8").split("\n\n---\n\n")
     return [np.array(tokenizer.encode(text)[: min(_TEXT_TOKENS, max_context)], np.int64) for text in texts]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _say(line: str) -> None:

@@ -8,7 +8,6 @@ The last line of the output is a JSON object.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import resource
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.core.file_hash import file_sha256
 from edge_rag.errors import EdgeRagError, ModelFolderInvalid
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.model_store.convert.comparison import LogitComparison, compare
@@ -53,9 +53,7 @@ def write(path: Path, folder: Path) -> dict[str, object]:
     (folder / "tokenizer_config.json").write_text(json.dumps(_special_tokens(file)))
     (folder / "chat_template.jinja").write_text(template)
     ChatTokenizer.open(folder)
-    with path.open("rb") as content:
-        source = hashlib.file_digest(content, "sha256").hexdigest()
-    write_decoder(description, GgufWeights(file, description), folder, {path.name: source})
+    write_decoder(description, GgufWeights(file, description), folder, {path.name: file_sha256(path)})
     sizes = description.geometry
     types = Counter(tensor.type.name for tensor in file.tensors.values() if len(tensor.shape) == 2)
     return {

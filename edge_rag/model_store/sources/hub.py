@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edge_rag.core.file_hash import file_sha256
 from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.checkpoint import wanted_files
 from edge_rag.model_store.directory import check_space
@@ -169,10 +170,9 @@ def _fetch_file(model: HubModel, commit: str, sibling: RepoSibling, folder: Path
 
 def _hash_matches(path: Path, sibling: RepoSibling) -> bool:
     """Compares a file's hash with the hub's: SHA-256 of large files, git's object hash of the others."""
-    with path.open("rb") as file:
-        if sibling.lfs is not None:
-            return hashlib.file_digest(file, "sha256").hexdigest() == sibling.lfs.sha256
-        content = file.read()
+    if sibling.lfs is not None:
+        return file_sha256(path) == sibling.lfs.sha256
+    content = path.read_bytes()
     blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
     return sibling.blob_id in (None, blob)
 

@@ -11,8 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from edge_rag.core.file_hash import file_sha256
 from edge_rag.errors import ModelNotAdded
-from edge_rag.model_store.directory import check_space, copy_files, copy_stream, file_sha256
+from edge_rag.model_store.directory import check_space, copy_files, copy_stream
 from edge_rag.model_store.source import AddProgress, ModelPackage, PackagedModel
 
 _TAIL_LINES: Final = 12

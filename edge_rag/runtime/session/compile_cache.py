@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from edge_rag.core.atomic_file import replace_file, sync
+from edge_rag.core.file_hash import file_sha256
 from edge_rag.errors import StorageError
 from edge_rag.runtime.model_folder.strict_json import parse_object
 
@@ -81,12 +82,10 @@ class CompiledGraphs:
         if record is None or not _is_ours(path):
             return None
         try:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-                size = file.tell()
+            found = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
         except OSError:
             return None
-        return path if record == {"bytes": size, "sha256": digest} else None
+        return path if record == found else None
 
     def value(self, name: str) -> float | None:
         """Returns a number stored with the graphs; None if there is none."""

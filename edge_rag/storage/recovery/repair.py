@@ -6,7 +6,6 @@ with one rename. A run that ends in between leaves the damaged files where they 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import shutil
@@ -20,6 +19,7 @@ from typing import Final
 
 import apsw
 
+from edge_rag.core.file_hash import file_sha256
 from edge_rag.errors import BackupInvalid, EdgeRagError, StorageCorrupt, StorageError
 from edge_rag.storage.backup import DATABASE, KV, SPOOL, TOKEN_VECTOR_FILES, check_database, unpack
 from edge_rag.storage.data_directory import DataDirectory
@@ -227,7 +227,7 @@ class LibraryRepair:
         rows = connection.execute("SELECT ticket, spooled, sha256 FROM job_documents WHERE state = 'queued'").fetchall()
         for ticket, spooled, sha256 in rows:
             path = self._directory / SPOOL / spooled
-            if path.is_file() and _digest(path) == sha256:
+            if path.is_file() and file_sha256(path) == sha256:
                 kept.add(spooled)
             else:
                 connection.execute(
@@ -259,7 +259,7 @@ class LibraryRepair:
         for change, (document, file) in enumerate(found, start=1):
             spooled = self._scratch / SPOOL / secrets.token_hex(16)
             shutil.copyfile(file, spooled)
-            content = spooled.stat().st_size, _digest(spooled), spooled.name
+            content = spooled.stat().st_size, file_sha256(spooled), spooled.name
             connection.execute(
                 "INSERT INTO job_documents (job, collection, name, media_type, metadata, size_bytes, sha256, spooled, "
                 "state, reason, change) VALUES (?, ?, ?, '', '{}', ?, ?, ?, 'queued', '', ?)",
@@ -349,11 +349,6 @@ def _source_of(folder: Path, name: str) -> Path | None:
     """Returns the file of a document; None without one. A name never leads out of the folder."""
     file = (folder / name).resolve()
     return file if file.is_file() and file.is_relative_to(folder.resolve()) else None
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:

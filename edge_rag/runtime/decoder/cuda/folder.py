@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,6 +12,7 @@ import onnx
 from pydantic import JsonValue
 
 from edge_rag.core.atomic_file import replace_file
+from edge_rag.core.file_hash import file_sha256
 from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.decoder.cuda.kv_scales import SCALES_FILE, KvScales, read_scales, render_scales
 from edge_rag.runtime.decoder.cuda.lowering import lower_for_cuda
@@ -64,8 +64,8 @@ def write_cuda_form(folder: Path, target: Path, scales: KvScales, made: Mapping[
         (target / CUDA_DESCRIPTION_FILE).unlink(missing_ok=True)
     replace_file(target / SCALES_FILE, render_scales(scales, made).encode())
     replace_file(target / CUDA_GRAPH_FILE, model.SerializeToString(deterministic=True))
-    sources = {name: _sha256(folder / name) for name in (GEOMETRY_FILE, GRAPH_FILE, WEIGHTS_FILE)}
-    sources[SCALES_FILE] = _sha256(target / SCALES_FILE)
+    sources = {name: file_sha256(folder / name) for name in (GEOMETRY_FILE, GRAPH_FILE, WEIGHTS_FILE)}
+    sources[SCALES_FILE] = file_sha256(target / SCALES_FILE)
     fields = asdict(geometry) | {"end_tokens": sorted(geometry.end_tokens)}
     description = json.dumps({"format": FORMAT, **fields, "lowered_from": sources}, indent=2) + "\n"
     replace_file(target / CUDA_DESCRIPTION_FILE, description.encode())
@@ -90,13 +90,8 @@ def read_cuda_form(folder: Path) -> PagedGeometry:
     if not isinstance(sources, dict):
         raise ModelFolderInvalid(f"{path} does not name its source files")
     for name in (GEOMETRY_FILE, SCALES_FILE):
-        if not (folder / name).is_file() or sources.get(name) != _sha256(folder / name):
+        if not (folder / name).is_file() or sources.get(name) != file_sha256(folder / name):
             raise ModelFolderInvalid(f"{path} was made from another {name}: make the form for cuda again")
     geometry = parse_geometry(description, path)
     read_scales(folder / SCALES_FILE, geometry)
     return geometry
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
