@@ -70,7 +70,6 @@ if TYPE_CHECKING:
 _STATUS_SECONDS: Final = 2.0
 """How long clients have to receive the status of their calls at shutdown, seconds."""
 
-_MIB: Final = 1 << 20
 
 log = structlog.get_logger()
 
@@ -94,8 +93,7 @@ def run(settings: Settings, read: Callable[[], Settings]) -> int:
     limit_malloc_arenas()
     servers = 2 if settings.http.enabled else 1
     raise_file_limit(servers * transport_limits(settings).accepted_connections)
-    audit = settings.audit
-    audit_file = None if audit.file is None else AuditLogFile(audit.file, audit.file_mib * _MIB, audit.files_kept)
+    audit_file = None if settings.audit.file is None else AuditLogFile(settings.audit.file)
     manager = SystemdNotifier.of(os.environ)
     traces: Traces = UNTRACED
     try:
@@ -126,7 +124,7 @@ async def _serve(
     registry = CollectorRegistry()
     latencies = Latencies()
     metrics = Metrics(registry, latencies)
-    audit = AuditLog(settings.audit.entries, None if audit_file is None else audit_file.write)
+    audit = AuditLog(write=None if audit_file is None else audit_file.write)
     observer = EngineObserver(
         audit, EngineMetrics(registry), latencies, UsageMeter(), Activity(), LivenessMonitor(manager.alive)
     )

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import Final
-
-import psutil
 
 from edge_rag.config.offload import OffloadSettings, RemoteKind, RemoteSettings
 from edge_rag.core.monitoring.resources import Throttling
@@ -18,12 +14,9 @@ from edge_rag.offload.encoding.messages import EncoderModels
 from edge_rag.offload.events import EncoderEventRecorder
 from edge_rag.offload.generation.generator import OffloadingGenerator, OffloadLimits
 from edge_rag.offload.generation.redaction import Redactor
-from edge_rag.offload.generation.timeouts import Timeouts
+from edge_rag.offload.generation.timeouts import FIRST_TOKEN_S, Timeouts
 from edge_rag.offload.ports import Remote, UsageSink
-from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.tls_trust import Trust
-
-_BATTERY_INTERVAL_S: Final = 5.0
 
 
 def make_offloading(
@@ -41,13 +34,9 @@ def make_offloading(
     redactor = Redactor(settings.redact)
     if settings.mode is OffloadMode.NEVER:
         return None
-    limits = OffloadLimits(
-        mode=settings.mode,
-        timeouts=Timeouts(settings.first_token_timeout_seconds, settings.stall_seconds, slow_client_s),
-        breaker=CircuitBreaker(settings.breaker_failures, settings.breaker_open_seconds),
-    )
+    limits = OffloadLimits(settings.mode, Timeouts(slow_client_s=slow_client_s))
     remotes = [_remote(each) for each in settings.remotes]
-    return OffloadingGenerator(local, remotes, limits, redactor, usage, _Constrained(settings, throttling))
+    return OffloadingGenerator(local, remotes, limits, redactor, usage, lambda: bool(throttling().causes))
 
 
 def make_encoder_offload(
@@ -77,8 +66,8 @@ def make_encoder_offload(
         EncoderEventRecorder(audit),
         states,
         settings.mode,
-        settings.first_token_timeout_seconds,
-        _Constrained(settings, throttling),
+        FIRST_TOKEN_S,
+        lambda: bool(throttling().causes),
     )
     offload.check_models()
     return offload
@@ -96,30 +85,3 @@ def _remote(settings: RemoteSettings) -> Remote:
             from edge_rag.offload.remotes.openai import OpenAiRemote
 
             return OpenAiRemote(settings.name, settings.address, settings.model or "", trust)
-
-
-class _Constrained:
-    """Whether the device is throttled or on battery; the battery is read every few seconds at most."""
-
-    def __init__(
-        self,
-        settings: OffloadSettings,
-        throttling: Callable[[], Throttling],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._throttling = throttling
-        self._when_throttled = settings.when_throttled
-        self._when_on_battery = settings.on_battery
-        self._clock = clock
-        self._on_battery = False
-        self._read_battery_at = clock()
-
-    def __call__(self) -> bool:
-        if self._when_throttled and self._throttling().causes:
-            return True
-        now = self._clock()
-        if self._when_on_battery and now >= self._read_battery_at:
-            self._read_battery_at = now + _BATTERY_INTERVAL_S
-            battery = psutil.sensors_battery()
-            self._on_battery = battery is not None and battery.power_plugged is False
-        return self._on_battery

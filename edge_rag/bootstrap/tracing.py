@@ -22,4 +22,4 @@ def make_traces(wanted: TraceSettings) -> Traces:
         raise ConfigurationError(
             f"traces.endpoint: {error.name} is missing; install it with pip install 'edge-rag[traces]'"
         ) from error
-    return OtlpTraces(wanted.endpoint, wanted.ratio)
+    return OtlpTraces(wanted.endpoint)

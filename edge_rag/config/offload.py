@@ -86,39 +86,11 @@ class OffloadSettings(Section):
     remotes: tuple[RemoteSettings, ...] = Field(
         default_factory=tuple, max_length=32, description="The remotes, one table each."
     )
-    first_token_timeout_seconds: float = Field(
-        default=10.0,
-        gt=0,
-        le=600,
-        description="Longest wait for a remote's first token, vectors or scores, seconds. A near deadline shortens it.",
-    )
-    stall_seconds: float = Field(
-        default=2.0,
-        gt=0,
-        le=600,
-        description="Gap in a remote's answer after which this host continues it, seconds.",
-    )
-    breaker_failures: int = Field(
-        default=3, ge=1, le=100, description="Consecutive failures that open a remote's circuit breaker."
-    )
-    breaker_open_seconds: float = Field(
-        default=2.0,
-        gt=0,
-        le=3600,
-        description="Time the circuit breaker stays open, seconds. It doubles after each failed attempt.",
-    )
     redact: tuple[str, ...] = Field(
         default_factory=tuple,
         max_length=256,
         description="Regular expressions (RE2) of text that is replaced by placeholders in collections with the "
         "rule `redacted`.",
-    )
-    when_throttled: bool = Field(
-        default=True,
-        description="In mode `overflow`, use remotes while heat or power throttles this host.",
-    )
-    on_battery: bool = Field(
-        default=False, description="In mode `overflow`, use remotes while this host runs on battery."
     )
 
     @model_validator(mode="after")

@@ -89,12 +89,9 @@ class LogSettings(Section):
 class AuditSettings(Section):
     """The audit log of scheduling events."""
 
-    entries: int = Field(default=10_000, ge=1, le=1_000_000, description="Audit events kept in memory.")
     file: DirectoryPath | None = Field(
         default=None, description="File to append audit events to, as JSON lines. Unset: none."
     )
-    file_mib: int = Field(default=16, ge=1, le=4096, description="Size at which the audit file is rotated, MiB.")
-    files_kept: int = Field(default=4, ge=1, le=100, description="Rotated audit files that are kept.")
 
 
 class BackupSettings(Section):
@@ -133,12 +130,6 @@ class TraceSettings(Section):
         default=None,
         pattern=r"^https?://[^/\s]+(/\S*)?$",
         description="URL of an OTLP collector (OTLP over HTTP). Unset: no traces.",
-    )
-    ratio: float = Field(
-        default=1,
-        ge=0,
-        le=1,
-        description="Fraction of calls that are traced when the client does not decide it, 0 to 1.",
     )
 
 

@@ -24,6 +24,15 @@ from edge_rag.core.shapes.encoder import encode
 from edge_rag.core.visible_text import escape_invisible_json
 from edge_rag.errors import ConfigurationError
 
+ENTRIES: Final = 10_000
+"""Events kept in memory."""
+
+FILE_BYTES: Final = 16 << 20
+"""Size at which the file is rotated."""
+
+FILES_KEPT: Final = 4
+"""Rotated files that are kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
@@ -50,7 +59,7 @@ class AuditLog:
 
     def __init__(
         self,
-        length: int,
+        length: int = ENTRIES,
         write: Callable[[AuditEntry], None] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -137,7 +146,7 @@ class AuditLogFile:
         older: Number of older files kept, at least 1.
     """
 
-    def __init__(self, path: Path, max_bytes: int, older: int) -> None:
+    def __init__(self, path: Path, max_bytes: int = FILE_BYTES, older: int = FILES_KEPT) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = _LineFile(path, maxBytes=max_bytes, backupCount=older, encoding="utf-8")

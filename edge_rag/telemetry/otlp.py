@@ -10,7 +10,6 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -28,12 +27,11 @@ class OtlpTraces:
 
     Args:
         endpoint: URL to post to, for example ``http://127.0.0.1:4318/v1/traces``.
-        ratio: Share of calls that are traced unless the client decides, 0 to 1.
     """
 
-    def __init__(self, endpoint: str, ratio: float) -> None:
+    def __init__(self, endpoint: str) -> None:
         resource = Resource.create({"service.name": "edge-rag", "service.version": edge_rag.__version__})
-        self._provider = TracerProvider(ParentBased(TraceIdRatioBased(ratio)), resource, shutdown_on_exit=False)
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint, timeout=_SEND_S)))
         self._tracer = self._provider.get_tracer("edge_rag", edge_rag.__version__)
         self._propagator = TraceContextTextMapPropagator()

@@ -74,7 +74,7 @@ def choose_encoders(inputs: EncoderRoutingInputs) -> RoutingDecision:
     if inputs.mode is OffloadMode.PREFER_REMOTE:
         return RoutingDecision(Place.REMOTE, names, "the mode prefers remotes")
     if inputs.constrained:
-        return RoutingDecision(Place.REMOTE, names, "this box is throttled or on battery")
+        return RoutingDecision(Place.REMOTE, names, "this box is throttled")
     local_s = inputs.local.expected_s(inputs.texts)
     helpful = tuple(remote.name for remote in usable if _before(_first_batch_s(inputs, remote), local_s))
     if helpful:

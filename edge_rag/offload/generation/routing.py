@@ -83,7 +83,7 @@ def numbers(inputs: RoutingInputs) -> dict[str, float]:
 def _overflow(inputs: RoutingInputs, timely: tuple[str, ...], usable: list[RemoteInputs]) -> RoutingDecision:
     spare = timely or tuple(remote.candidate.name for remote in usable)
     if inputs.constrained and timely:
-        return RoutingDecision(Place.REMOTE, timely, "this box is throttled or on battery")
+        return RoutingDecision(Place.REMOTE, timely, "this box is throttled")
     if _in_time(inputs.local, inputs.deadline_in_s, unknown=inputs.waiting == 0):
         return RoutingDecision(Place.LOCAL, spare, "the local generator will meet the deadline")
     if timely:

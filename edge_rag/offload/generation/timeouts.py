@@ -27,6 +27,12 @@ PRIOR_TOKENS: Final = 8
 MIN_HEDGE_S: Final = 0.5
 """Earliest hedge, seconds, also for a remote that is usually faster."""
 
+FIRST_TOKEN_S: Final = 10.0
+"""Longest wait for a remote's first token or vectors, connecting included, seconds. A near deadline shortens it."""
+
+STALL_S: Final = 2.0
+"""Shortest gap between two chunks that counts as a stall, seconds."""
+
 _SLACK_S: Final = 0.2
 
 
@@ -40,7 +46,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """The operator's timeouts.
+    """Timeouts of a remote's answer.
 
     Attributes:
         first_token_s: Longest wait for the first token, connecting included, seconds.
@@ -48,8 +54,8 @@ class Timeouts:
         slow_client_s: Longest time that an answer stays paused for its client, seconds.
     """
 
-    first_token_s: float = 10.0
-    stall_s: float = 2.0
+    first_token_s: float = FIRST_TOKEN_S
+    stall_s: float = STALL_S
     slow_client_s: float = 30.0
 
 

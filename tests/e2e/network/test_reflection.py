@@ -55,7 +55,6 @@ CALLS: dict[str, tuple[list[dict[str, Any]], grpc.StatusCode]] = {
     "edge_rag.v1.Generation/Generate": ([{}], INVALID),
     "edge_rag.v1.Encoding/DescribeEncoders": ([{}], OK),
     "edge_rag.v1.Encoding/Embed": ([{"embedder": "another", "texts": ["a"]}], UNMET),
-    "edge_rag.v1.Encoding/Rerank": ([{}], INVALID),
     "grpc.health.v1.Health/Check": ([{"service": "edge_rag.v1.Rag"}], OK),
     "grpc.health.v1.Health/Watch": ([{}], OK),
     "grpc.health.v1.Health/List": ([{}], OK),

@@ -32,7 +32,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     config = f"""
 [offload]
 mode = "prefer-remote"
-first_token_timeout_seconds = 20
 redact = ['pump']
 [[offload.remotes]]
 name = "big"
