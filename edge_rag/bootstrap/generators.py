@@ -34,7 +34,6 @@ from edge_rag.generator.generator import AnswerGenerator, CiteSettings
 from edge_rag.generator.messages import Message, message
 from edge_rag.generator.model_swap import InstalledGenerator
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity, PopularityFile
-from edge_rag.generator.prompt.profiles import profile_for
 from edge_rag.generator.prompt.template import PassageReuse, PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.generator.quote_generator import QuoteGenerator, QuoteSettings
@@ -224,8 +223,7 @@ class GeneratorFactory:
 
         # Prompts, constraints and citations around the engine.
         tokenizer = ChatTokenizer.open(plan.folder)
-        profile = profile_for(settings.prompt_profile, tokenizer.special_id)
-        prompt = replace(_prompt_settings(settings), profile=profile)
+        prompt = _prompt_settings(settings)
         generator = AnswerGenerator(
             engine,
             runner.end_tokens,

@@ -12,7 +12,6 @@ from edge_rag.core.query import (
     AnswerMode,
     KvPrecision,
     PassageOrder,
-    PromptProfileName,
     SchedulingPreset,
 )
 
@@ -80,11 +79,6 @@ class GeneratorSettings(Section):
     preset: SchedulingPreset = Field(
         default=SchedulingPreset.BALANCED,
         description="`latency` runs fewer requests at once, each faster; `throughput` runs more at once, each slower.",
-    )
-    prompt_profile: PromptProfileName = Field(
-        default=PromptProfileName.AUTO,
-        description="Layout of prompts and answers in modes cite and free: `chat` for any instruct model; `occ-rag` "
-        "for OCC-RAG models, whose quotes become citations; `auto` takes the one that the model's tokens belong to.",
     )
     max_slots: int | None = Field(
         default=None,

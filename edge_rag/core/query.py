@@ -273,18 +273,6 @@ class KvReuse(Enum):
     PASSAGE = "passage"
 
 
-class PromptProfileName(Enum):
-    """How prompts are laid out and answers are read.
-
-    AUTO: as the model's vocabulary tells. CHAT: numbered passages, for any instruct model. OCC_RAG: the format of the
-        OCC-RAG models.
-    """
-
-    AUTO = "auto"
-    CHAT = "chat"
-    OCC_RAG = "occ-rag"
-
-
 class KvPrecision(Enum):
     """How the keys and values of the KV cache are kept."""
 

@@ -18,7 +18,6 @@ from edge_rag.engine.ports import TokenSink
 from edge_rag.engine.request import TokenRequest
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.citations.attribution import Attributor, Stemmer
-from edge_rag.generator.citations.trace import TraceReader
 from edge_rag.generator.cite_stream import CheckedText, CiteStream
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.continuation import Continuation
@@ -35,7 +34,6 @@ from edge_rag.generator.streams import (
     TextChunkStream,
     TokenChunkStream,
 )
-from edge_rag.generator.trace_streams import TraceChunkStream, TraceStream, TraceTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +112,8 @@ class AnswerGenerator(QuoteGenerator):
         if not request.mode.needs_model or not self._may_hold_an_answer(request):
             return None
         grammar = None if request.format is None else self._grammars.compile(request.format, request.client)
-        # Another machine writes text, so the rest is asked for as text, too.
         alone = replace(request, turns=())
-        prompt, constraint, sink = self._compose(alone, grammar, listener, as_chat=True)
+        prompt, constraint, sink = self._compose(alone, grammar, listener)
 
         def submit(rest: TokenRequest, rest_sink: TokenSink) -> Callable[[], None]:
             return AnswerHandle(self.engine, self.engine.submit(rest, rest_sink)).cancel
@@ -136,17 +133,13 @@ class AnswerGenerator(QuoteGenerator):
         prompt = self._prompts.encode(request, self.engine.capacity, as_given=True)
         detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
         constraint: Constraint = FreeText(self._end_tokens)
-        if prompt.trace is not None:
-            reader = TraceReader(prompt.trace, [ranked.passage for ranked in prompt.passages], prompt.numbering)
-            trace = TraceTokens(reader, self._tokenizer.special_id, detokenizer, stops, request.sampling.max_tokens)
-            sink = TraceChunkStream(listener, self._clock, trace)
-        elif vocabulary == self.vocabulary:
+        if vocabulary == self.vocabulary:
             sink = TokenChunkStream(listener, self._clock, detokenizer, stops)
         else:
             sink = TextChunkStream(listener, self._clock, detokenizer, stops)
         if request.format is not None:
             constraint = self._grammars.compile(request.format, request.client)
-        tokens = _traced(token_request(request, prompt.tokens, constraint), prompt)
+        tokens = token_request(request, prompt.tokens, constraint)
         return AnswerHandle(self.engine, self.engine.submit(tokens, sink))
 
     def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, AnswerSink]:
@@ -157,12 +150,12 @@ class AnswerGenerator(QuoteGenerator):
         if not self._may_hold_an_answer(request):
             return self._not_found(request, listener, "" if grammar is not None else self._not_found_text(request))
         prompt, constraint, sink = self._compose(request, grammar, listener)
-        return _traced(replace(token_request(request, prompt.tokens, constraint), spans=prompt.spans), prompt), sink
+        return replace(token_request(request, prompt.tokens, constraint), spans=prompt.spans), sink
 
     def _compose(
-        self, request: GenerationRequest, grammar: Constraint | None, listener: Listener, as_chat: bool = False
+        self, request: GenerationRequest, grammar: Constraint | None, listener: Listener
     ) -> tuple[Prompt, Constraint, AnswerSink]:
-        prompt = self._prompts.encode(request, self.engine.capacity, as_chat=as_chat)
+        prompt = self._prompts.encode(request, self.engine.capacity)
         constraint, sink = self._answer_of(request, prompt, grammar, listener)
         sink.prompt_passages = len(prompt.passages)
         return prompt, constraint, sink
@@ -171,25 +164,15 @@ class AnswerGenerator(QuoteGenerator):
         self, request: GenerationRequest, prompt: Prompt, grammar: Constraint | None, listener: Listener
     ) -> tuple[Constraint, AnswerSink]:
         """Returns the constraint and the sink of what answers a prompt."""
-        kept, numbering = prompt.passages, prompt.numbering
-        passages = [ranked.passage for ranked in kept]
         detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
         if grammar is not None:
             return grammar, FormattedStream(listener, self._clock, detokenizer)
         free = FreeText(self._end_tokens)
-        not_found = self._prompt.not_found_answer(request.question, len(passages))
-        if prompt.trace is not None:
-            reader = TraceReader(prompt.trace, passages, numbering)
-            trace = TraceTokens(reader, self._tokenizer.special_id, detokenizer, stops, request.sampling.max_tokens)
-            check = None
-            if request.mode is AnswerMode.CITE:
-                check = Attributor(kept, self._cite.make_stemmer())
-            return free, TraceStream(listener, self._clock, trace, not_found, check)
         if request.mode is AnswerMode.FREE:
             return free, FreeStream(listener, self._clock, detokenizer, stops)
-        return free, self._cited(request, prompt, listener, not_found)
+        return free, self._cited(request, prompt, listener)
 
-    def _cited(self, request: GenerationRequest, prompt: Prompt, listener: Listener, not_found: str) -> CiteStream:
+    def _cited(self, request: GenerationRequest, prompt: Prompt, listener: Listener) -> CiteStream:
         """Returns the sink of a checked answer."""
         offered, stemmer = request.passages, self._cite.make_stemmer()
         wider = None
@@ -203,16 +186,10 @@ class AnswerGenerator(QuoteGenerator):
             wider,
         )
         detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
+        not_found = self._prompt.not_found_answer(request.question, len(prompt.passages))
         return CiteStream(listener, self._clock, detokenizer, stops, checked, not_found)
 
     def _may_hold_an_answer(self, request: GenerationRequest) -> bool:
         if request.mode is AnswerMode.FREE:
             return bool(request.passages)
         return super()._may_hold_an_answer(request)
-
-
-def _traced(request: TokenRequest, prompt: Prompt) -> TokenRequest:
-    if prompt.trace is None:
-        return request
-    sampling = replace(request.sampling, max_tokens=request.sampling.max_tokens + prompt.trace.tokens, stop=())
-    return replace(request, sampling=sampling)

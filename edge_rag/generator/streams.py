@@ -1,7 +1,7 @@
 """Token sinks of the engine: turn a request's tokens into answer events, or into chunks for another machine.
 
 FreeStream, QuoteStream, ExtractStream, FormattedStream and PlainStream emit the events of an answer (text, citations);
-CiteStream is in ``cite_stream``, TraceStream in ``trace_streams``. The chunk streams emit unprocessed output for a
+CiteStream is in ``cite_stream``. The chunk streams emit unprocessed output for a
 machine that holds the passages and verifies it.
 """
 

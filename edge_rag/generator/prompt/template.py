@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
+from typing import Final
 
 from edge_rag.analysis.languages import language_of
 from edge_rag.core.generation import GenerationRequest
@@ -19,8 +20,10 @@ from edge_rag.errors import ModelFolderInvalid, RequestTooLarge
 from edge_rag.generator.messages import AUTO, Message, message
 from edge_rag.generator.prompt.history import history_budget, left_out, messages
 from edge_rag.generator.prompt.passage_order import PassageArranger
-from edge_rag.generator.prompt.profiles import CHAT, PromptProfile, TraceFormat
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
+
+SYSTEM: Final = "Answer with a sentence from the passages and cite it."
+"""The system message; the language models in the catalogue were measured with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +31,12 @@ class PromptSettings:
     """Texts of the prompt.
 
     Attributes:
-        profile: How prompts are laid out where the model writes; quotes and formatted answers are asked for as
-            ``CHAT``.
         language: Language of what the box says itself: an ISO 639-1 code, "auto" for that of the question, or None to
             say ``not_found`` always.
     """
 
     not_found: str = "I could not find that in the documents."
-    profile: PromptProfile = CHAT
     language: str | None = None
-
-    @property
-    def system(self) -> str:
-        return CHAT.system
 
     def not_found_answer(self, question: str, among: int) -> str:
         """Returns the answer to a question that the passages do not answer."""
@@ -52,12 +48,13 @@ class PromptSettings:
 
 def user_text(passages: Sequence[str], question: str) -> str:
     """Renders the user message: ``[1] passage``, a blank line, ``[2] passage``, ..., ``Question: question``."""
-    return "".join(piece for piece in CHAT.lay_out(passages, question) if isinstance(piece, str))
+    numbered = "".join(passage_text(number, text) for number, text in enumerate(passages, 1))
+    return f"{numbered}Question: {question}"
 
 
 def passage_text(number: int, text: str) -> str:
     """Renders one passage; ``number`` counts from 1."""
-    return "".join(piece for piece in CHAT.lay_out_passage(number, text) if isinstance(piece, str))
+    return f"[{number}] {text}\n\n"
 
 
 def passages_that_fit(lengths: Sequence[int], budget: int) -> int:
@@ -136,7 +133,6 @@ class Prompt:
         tokens: Its tokens.
         passages: Its passages, best first.
         numbering: Indices of the passages, in the order of the prompt.
-        trace: Format of the answer, if it is not text.
     """
 
     tokens: tuple[int, ...]
@@ -145,7 +141,6 @@ class Prompt:
     passages: tuple[RankedPassage, ...]
     numbering: tuple[int, ...]
     spans: tuple[PassageSpan, ...] = ()
-    trace: TraceFormat | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +174,9 @@ class PromptEncoder:
         self._settings = settings
         self._arranger = arranger
         self._reuse = reuse
-        self._system_tokens = {
-            profile.name: len(tokenizer.encode_chat(profile.system, profile.lay_out([], "")))
-            for profile in {CHAT.name: CHAT, settings.profile.name: settings.profile}.values()
-        }
+        self._system_tokens = len(tokenizer.encode_chat(SYSTEM, user_text([], "")))
 
-    def encode(
-        self, request: GenerationRequest, capacity: int, as_given: bool = False, as_chat: bool = False
-    ) -> Prompt:
+    def encode(self, request: GenerationRequest, capacity: int, as_given: bool = False) -> Prompt:
         """Renders a prompt with as many passages, best first, as fit beside the answer and earlier turns.
 
         Args:
@@ -197,25 +187,22 @@ class PromptEncoder:
         Raises:
             RequestTooLarge: Not even one passage fits.
         """
-        written = request.mode.needs_model and request.format is None
-        profile = self._settings.profile if written and not as_chat else CHAT
-        answer = request.sampling.max_tokens + (profile.trace.tokens if profile.trace else 0)
+        answer = request.sampling.max_tokens
         budget = capacity - answer
         texts = [ranked.passage.text for ranked in request.passages]
-        lengths = [len(ids) for ids in self._rendered(profile, texts)]
-        room = budget - self._system_tokens[profile.name] - len(self._tokenizer.encode(request.question))
-        history, history_tokens = self._history(request, profile, budget)
+        lengths = [len(ids) for ids in self._rendered(texts)]
+        room = budget - self._system_tokens - len(self._tokenizer.encode(request.question))
+        history, history_tokens = self._history(request, budget)
         kept = max(1, passages_that_fit(lengths, room - history_tokens))
         while True:
             numbering = tuple(range(kept)) if as_given else self._numbering(request, request.passages[:kept])
             ordered = [texts[index] for index in numbering]
-            prompt = self._encoded(profile, history, ordered, request.question)
+            prompt = self._encoded(history, ordered, request.question)
             if len(prompt) <= budget:
                 passages = request.passages[:kept]
                 self._arranger.record([ranked.passage for ranked in passages])
-                spans = () if profile.question_first else self._spans(request, prompt, history, ordered, profile)
-                user = user_text(ordered, request.question)
-                return Prompt(tuple(prompt), CHAT.system, user, passages, numbering, spans, profile.trace)
+                spans = self._spans(request, prompt, history, ordered)
+                return Prompt(tuple(prompt), SYSTEM, user_text(ordered, request.question), passages, numbering, spans)
             if kept == 1 and not history:
                 raise RequestTooLarge("tokens", len(prompt) + answer, capacity)
             if kept == 1:
@@ -224,30 +211,29 @@ class PromptEncoder:
             # Lengths of parts need not add up exactly to the length of the whole.
             kept -= 1
 
-    def _history(self, request: GenerationRequest, profile: PromptProfile, budget: int) -> tuple[tuple[str, ...], int]:
+    def _history(self, request: GenerationRequest, budget: int) -> tuple[tuple[str, ...], int]:
         """Returns the messages of the earlier turns that the prompt has, and about how many tokens they are."""
-        turns = messages(request.turns) if profile is CHAT else []
+        turns = messages(request.turns)
         if not request.mode.needs_model or not turns or not self._renders_turns:
             return (), 0
-        alone = len(self._tokenizer.encode_conversation(profile.system, [""]))
-        lengths = [len(self._tokenizer.encode_conversation(profile.system, [*turn, ""])) - alone for turn in turns]
+        alone = len(self._tokenizer.encode_conversation(SYSTEM, [""]))
+        lengths = [len(self._tokenizer.encode_conversation(SYSTEM, [*turn, ""])) - alone for turn in turns]
         first = left_out(lengths, history_budget(budget))
         return tuple(chain.from_iterable(turns[first:])), sum(lengths[first:])
 
     @cached_property
     def _renders_turns(self) -> bool:
         try:
-            self._tokenizer.encode_conversation(CHAT.system, ["question", "answer", "question"])
+            self._tokenizer.encode_conversation(SYSTEM, ["question", "answer", "question"])
         except ModelFolderInvalid:
             return False
         return True
 
-    def _encoded(
-        self, profile: PromptProfile, history: Sequence[str], passages: Sequence[str], question: str
-    ) -> list[int]:
+    def _encoded(self, history: Sequence[str], passages: Sequence[str], question: str) -> list[int]:
+        user = user_text(passages, question)
         if not history:
-            return self._tokenizer.encode_chat(profile.system, profile.lay_out(passages, question))
-        return self._tokenizer.encode_conversation(profile.system, [*history, user_text(passages, question)])
+            return self._tokenizer.encode_chat(SYSTEM, user)
+        return self._tokenizer.encode_conversation(SYSTEM, [*history, user])
 
     def _numbering(self, request: GenerationRequest, kept: Sequence[RankedPassage]) -> tuple[int, ...]:
         """Keeps the ranked order for formatted answers: a format may ask for numbers, which clients know by rank."""
@@ -261,25 +247,22 @@ class PromptEncoder:
         prompt: Sequence[int],
         history: Sequence[str],
         texts: Sequence[str],
-        profile: PromptProfile,
     ) -> tuple[PassageSpan, ...]:
         reuse = self._reuse
         if reuse is None or request.kv_reuse is not KvReuse.PASSAGE:
             return ()
-        rendered = self._rendered(profile, texts)
-        first = _common_prefix(prompt, self._encoded(profile, history, (), request.question))
+        rendered = self._rendered(texts)
+        first = _common_prefix(prompt, self._encoded(history, (), request.question))
         # Passages are computed alone without the turns of one conversation, so that others copy them, too.
         beginning = prompt[:first]
         if history:
-            plain, bare = (self._encoded(profile, (), each, request.question) for each in (texts, ()))
+            plain, bare = (self._encoded((), each, request.question) for each in (texts, ()))
             beginning = plain[: _common_prefix(plain, bare)]
         # The KV of a passage depends on the number before it, for which a format may ask. Elsewhere nothing becomes of
         # the numbers that a model writes, so that a passage is computed once for all positions.
         numbered = request.format is not None
-        isolated = rendered if numbered else [ids for text in texts for ids in self._rendered(profile, [text])]
+        isolated = rendered if numbered else [ids for text in texts for ids in self._rendered([text])]
         return passage_spans(prompt, first, rendered, isolated, reuse.page_tokens, reuse.recompute, beginning)
 
-    def _rendered(self, profile: PromptProfile, texts: Sequence[str]) -> list[list[int]]:
-        return [
-            self._tokenizer.encode_pieces(profile.lay_out_passage(number, text)) for number, text in enumerate(texts, 1)
-        ]
+    def _rendered(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self._tokenizer.encode(passage_text(number, text)) for number, text in enumerate(texts, 1)]

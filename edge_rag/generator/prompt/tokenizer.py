@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +20,6 @@ from tokenizers.decoders import DecodeStream
 
 from edge_rag.errors import ModelFolderInvalid
 from edge_rag.generator.prompt.chat_template import SYSTEM, USER, read_chat_template, render_chat_template, turn_slots
-from edge_rag.generator.prompt.profiles import Piece
 from edge_rag.runtime.model_folder.special_tokens import read_special_tokens_as_text
 from edge_rag.runtime.model_folder.tokenizer_check import tokenizing
 
@@ -72,7 +70,6 @@ class ChatTokenizer:
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._template, self._variables, self._added = template, variables, added
-        self._special_ids = {str(token["content"]): int(token["id"]) for token in added}
         self._parts = _template_parts(render_chat_template(template, variables), added, (SYSTEM, USER))
 
     @classmethod
@@ -110,25 +107,12 @@ class ChatTokenizer:
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
-    def special_id(self, text: str) -> int | None:
-        """Returns the id of a special token, or None."""
-        return self._special_ids.get(text)
-
-    def encode_chat(self, system: str, user: str | Sequence[Piece]) -> list[int]:
-        """Encodes a system message, a user message and the beginning of the answer.
-
-        Args:
-            system: The system message; empty for none if the user message is in pieces.
-        """
-        without_system = not system and not isinstance(user, str)
-        slots: Mapping[str, Sequence[Piece]] = {SYSTEM: (system,), USER: (user,) if isinstance(user, str) else user}
-        pieces: list[Piece | _Special] = []
-        for part in self._parts_without_system if without_system else self._parts:
-            if isinstance(part, _Special):
-                pieces.append(part)
-            else:
-                for piece in part:
-                    pieces += slots.get(piece, (piece,))
+    def encode_chat(self, system: str, user: str) -> list[int]:
+        """Encodes a system message, a user message and the beginning of the answer."""
+        slots = {SYSTEM: system, USER: user}
+        pieces: list[str | _Special] = []
+        for part in self._parts:
+            pieces += [part] if isinstance(part, _Special) else [slots.get(piece, piece) for piece in part]
         return self._encode_pieces(pieces)
 
     def encode_conversation(self, system: str, turns: Sequence[str]) -> list[int]:
@@ -139,7 +123,7 @@ class ChatTokenizer:
         """
         texts = [system, *turns] if system else turns
         around = self._around(bool(system), len(turns))
-        pieces: list[Piece | _Special] = [*self._literal(around[0])]
+        pieces: list[str | _Special] = [*self._literal(around[0])]
         for text, after in zip(texts, around[1:], strict=True):
             pieces += [text, *self._literal(after)]
         return self._encode_pieces(pieces)
@@ -176,27 +160,15 @@ class ChatTokenizer:
             else:
                 yield from part
 
-    def encode_pieces(self, pieces: Sequence[Piece]) -> list[int]:
-        return self._encode_pieces(pieces)
-
-    def _encode_pieces(self, pieces: Sequence[Piece | _Special]) -> list[int]:
+    def _encode_pieces(self, pieces: Sequence[str | _Special]) -> list[int]:
         """Encodes special tokens as ids, and the text between two of them as a whole."""
         tokens: list[int] = []
         for is_text, run in groupby(pieces, key=lambda piece: isinstance(piece, str)):
             if is_text:
                 tokens += self.encode("".join(str(piece) for piece in run))
             else:
-                tokens += (
-                    piece.id if isinstance(piece, _Special) else self._special_ids[piece.text]
-                    for piece in run
-                    if not isinstance(piece, str)
-                )
+                tokens += (piece.id for piece in run if isinstance(piece, _Special))
         return tokens
-
-    @cached_property
-    def _parts_without_system(self) -> tuple[_Special | tuple[str, ...], ...]:
-        rendered = render_chat_template(self._template, self._variables, system=False)
-        return _template_parts(rendered, self._added, (USER,))
 
     def detokenizer(self) -> Detokenizer:
         return Detokenizer(self._tokenizer)

@@ -183,4 +183,4 @@ def test_what_cannot_be_added_is_told_where_it_was_named(open_page: Pages) -> No
     page.get_by_label("Model", exact=True).fill("/etc")
     page.get_by_role("button", name="Add", exact=True).click()
     expect(page.get_by_text("edge-rag models add PATH").first).to_be_attached()
-    expect(page.get_by_role("row").filter(has_text="occ-rag-0.6b")).to_contain_text("MIT")
+    expect(page.get_by_role("row").filter(has_text="granite-4.0-350m")).to_contain_text("Apache-2.0")

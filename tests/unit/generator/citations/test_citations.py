@@ -31,7 +31,6 @@ from edge_rag.generator.citations.sentence_splitter import AnswerSentence
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
-from edge_rag.generator.prompt.profiles import CHAT, OCC_RAG, SOURCE_ID, PromptProfile, SpecialToken, TraceSection
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.generator.quote_generator import QuoteSettings
@@ -39,7 +38,7 @@ from edge_rag.generator.quoting.answer import CUT
 from edge_rag.reranker.scoring import Stemmer
 from tests.support.examples import examples
 from tests.support.generators import NOT_FOUND, RecordedAnswer
-from tests.unit.generator.test_trace import NAMES, TOKENIZER
+from tests.unit.generator.prompts.test_history import TOKENIZER
 
 QUESTION: Final = "How often must the pump bearings be greased?"
 MARKER: Final = re.compile(r"\[\d{1,3}\]")
@@ -108,9 +107,9 @@ class AnyText:
         return FreeText(frozenset())
 
 
-def generator(model: RandomModel, profile: PromptProfile, unsupported: UnsupportedText) -> AnswerGenerator:
+def generator(model: RandomModel, unsupported: UnsupportedText) -> AnswerGenerator:
     tokenizer: ChatTokenizer = TOKENIZER
-    prompts = PromptSettings(not_found=NOT_FOUND, profile=profile)
+    prompts = PromptSettings(not_found=NOT_FOUND)
     return AnswerGenerator(
         cast(Engine, model),
         frozenset(),
@@ -173,20 +172,6 @@ def marked_or_cited(heard: RecordedAnswer) -> None:
         assert each.claimed != each.stated
 
 
-def checked_trace(heard: RecordedAnswer, request: GenerationRequest) -> None:
-    """What is cited has support in passages that the trace quotes; quotes and support are cited."""
-    if heard.citations:
-        support = Attributor(request.passages, Stemmer()).support(
-            heard.text, {each.passage for each in heard.citations}
-        )
-        assert support
-        for place in support:
-            start = request.passages[place.passage].passage.start
-            same = [each for each in heard.citations if each.passage == place.passage]
-            assert any(each.start < start + place.end and start + place.start < each.end for each in same)
-        assert not any(isinstance(event, Unsupported) for event in heard.events)
-
-
 def extracted(heard: RecordedAnswer, request: GenerationRequest) -> None:
     """The answer is one value, which stands in the cited sentence, and all of it is cited."""
     for each in heard.citations:
@@ -244,26 +229,12 @@ def passages(draw: st.DrawFn, with_headings: bool) -> tuple[RankedPassage, ...]:
     return tuple(found)
 
 
-@st.composite
-def traces(draw: st.DrawFn, parts: st.SearchStrategy[str]) -> list[str]:
-    """Returns a whole trace, its parts in random order, or random parts."""
-    quotes = [each.strip() for each in draw(st.lists(parts, min_size=1, max_size=3))]
-    whole = [
-        *(TraceSection.SOURCES.start, SOURCE_ID, "1 ", *(f'"{each}" ' for each in quotes), TraceSection.SOURCES.end),
-        *(TraceSection.STATUS.start, "ANSWERABLE", TraceSection.STATUS.end),
-        *(TraceSection.ANSWER.start, *draw(st.just(quotes[:1]) | st.lists(parts)), TraceSection.ANSWER.end),
-    ]
-    return draw(st.just(whole) | st.permutations(whole) | st.lists(st.sampled_from(NAMES) | parts))
-
-
-def answer_of(
-    data: st.DataObject, mode: AnswerMode, profile: PromptProfile
-) -> tuple[RecordedAnswer, GenerationRequest]:
+def answer_of(data: st.DataObject, mode: AnswerMode) -> tuple[RecordedAnswer, GenerationRequest]:
     found = data.draw(passages(with_headings=mode is AnswerMode.CITE))
     own = [f"{each.passage.text[part.start : part.end]} " for each in found for part in each.sentences]
     parts = st.one_of(st.sampled_from((*own, " ")), st.sampled_from(WRITTEN), st.text(max_size=12))
-    pieces = data.draw(st.lists(parts, min_size=1, max_size=14) if profile.trace is None else traces(parts))
-    tokens = TOKENIZER.encode_pieces([SpecialToken(each) if each in NAMES else each for each in pieces])
+    pieces = data.draw(st.lists(parts, min_size=1, max_size=14))
+    tokens = TOKENIZER.encode("".join(pieces))
     sizes = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
     reason = data.draw(st.sampled_from([FinishReason.STOP, FinishReason.LENGTH]))
     request = replace(
@@ -274,7 +245,7 @@ def answer_of(
         max_sentences=data.draw(st.integers(1, 8)),
     )
     heard, unsupported = RecordedAnswer(), data.draw(st.sampled_from(UnsupportedText))
-    generator(RandomModel(tokens, sizes, reason), profile, unsupported).submit(request, heard)
+    generator(RandomModel(tokens, sizes, reason), unsupported).submit(request, heard)
     assert isinstance(heard.wait().events[-1], Generated)
     return heard, request
 
@@ -291,7 +262,7 @@ def check_citations(heard: RecordedAnswer, request: GenerationRequest) -> None:
 @settings(max_examples=examples(40))
 @given(data=st.data())
 def test_nothing_unsupported_is_ever_cited(mode: AnswerMode, data: st.DataObject) -> None:
-    heard, request = answer_of(data, mode, CHAT)
+    heard, request = answer_of(data, mode)
     check_citations(heard, request)
     PROMISES[mode](heard, request)
 
@@ -299,7 +270,7 @@ def test_nothing_unsupported_is_ever_cited(mode: AnswerMode, data: st.DataObject
 @settings(max_examples=examples(40))
 @given(data=st.data())
 def test_no_altered_number_name_or_negation_is_cited(data: st.DataObject) -> None:
-    heard, request = answer_of(data, AnswerMode.CITE, CHAT)
+    heard, request = answer_of(data, AnswerMode.CITE)
     marked_or_cited(heard)
     attributor = Attributor(request.passages, Stemmer(), request.question, headings=True)
     for (start, end), citations in by_part(heard).items():
@@ -310,20 +281,11 @@ def test_no_altered_number_name_or_negation_is_cited(data: st.DataObject) -> Non
         assert attributor.support(claim)
 
 
-@pytest.mark.parametrize("mode", AnswerMode)
-@settings(max_examples=examples(40))
-@given(data=st.data())
-def test_nothing_unsupported_is_cited_of_a_trace(mode: AnswerMode, data: st.DataObject) -> None:
-    heard, request = answer_of(data, mode, OCC_RAG)
-    check_citations(heard, request)
-    (checked_trace if mode is AnswerMode.CITE else PROMISES[mode])(heard, request)
-
-
 @pytest.mark.parametrize("form", get_args(AnswerFormat))
 def test_a_formatted_answer_is_as_the_model_writes_it_and_cites_nothing(form: type[AnswerFormat]) -> None:
     heard, written = RecordedAnswer(), f"[1] {FACTS[0]} [2]"
     asked = replace(REQUEST, mode=AnswerMode.FREE, format=FORMATS[form])
-    generator(RandomModel(TOKENIZER.encode(written)), CHAT, UnsupportedText.MARK).submit(asked, heard)
+    generator(RandomModel(TOKENIZER.encode(written)), UnsupportedText.MARK).submit(asked, heard)
     assert (heard.text, heard.citations) == (written, [])
 
 
@@ -332,7 +294,7 @@ def test_extracted_fields_are_cited_by_their_pointers() -> None:
     form = JsonSchema('{"type": "object", "properties": {"hours": {"type": "integer"}}, "required": ["hours"]}')
     model = RandomModel(TOKENIZER.encode("64 days"))
     asked = replace(REQUEST, mode=AnswerMode.EXTRACT, format=form)
-    generator(model, CHAT, UnsupportedText.MARK).submit(asked, heard)
+    generator(model, UnsupportedText.MARK).submit(asked, heard)
     check_citations(heard, asked)
     assert heard.text == '{"hours": 2000}'
     assert [(each.field, each.text) for each in heard.citations] == [("/hours", FACTS[0])]
@@ -342,7 +304,7 @@ def test_extracted_fields_are_cited_by_their_pointers() -> None:
 def test_what_the_documents_say_is_cited_unless_nothing_checks_it(mode: AnswerMode) -> None:
     heard, text, request = RecordedAnswer(), FACTS[0], replace(REQUEST, mode=mode)
     model = RandomModel(TOKENIZER.encode(f"{text} [1]"))
-    generator(model, CHAT, UnsupportedText.MARK).submit(request, heard)
+    generator(model, UnsupportedText.MARK).submit(request, heard)
     check_citations(heard, request)
     PROMISES[mode](heard, request)
     assert heard.text == ("every 2,000 operating hours" if mode is AnswerMode.EXTRACT else text)

@@ -13,11 +13,9 @@ from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.query import AnswerFormat, AnswerMode, KvReuse, PassageOrder, Regex, Turn, TurnSource
 from edge_rag.generator.prompt.history import history_budget, left_out
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
-from edge_rag.generator.prompt.profiles import CHAT, OCC_RAG
-from edge_rag.generator.prompt.template import PassageReuse, Prompt, PromptEncoder, PromptSettings, user_text
+from edge_rag.generator.prompt.template import SYSTEM, PassageReuse, Prompt, PromptEncoder, PromptSettings, user_text
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from tests.support.generators import LIMITS, SMALL, answering, ask, paged, question, ranked
-from tests.unit.generator.test_trace import TOKENIZER as OCC_TOKENIZER
 
 TOKENIZER = ChatTokenizer.open(SMALL)
 CAPACITY = 2000
@@ -60,9 +58,7 @@ def test_earlier_turns_stand_before_the_passages_as_they_were_said(mode: AnswerM
     prompt = encode(request)
     said = [text for turn in TURNS for text in (turn.question, turn.answer)]
     texts = [request.passages[index].passage.text for index in prompt.numbering]
-    assert prompt.tokens == tuple(
-        TOKENIZER.encode_conversation(CHAT.system, [*said, user_text(texts, request.question)])
-    )
+    assert prompt.tokens == tuple(TOKENIZER.encode_conversation(SYSTEM, [*said, user_text(texts, request.question)]))
     assert len(prompt.passages) == 2
     alone = encode(replace(request, turns=()))
     assert (prompt.system, prompt.user) == (alone.system, alone.user), "what remotes get has no earlier turns"
@@ -84,15 +80,6 @@ def test_history_takes_its_part_of_the_prompt_and_gives_way_to_the_first_passage
     single = replace(request, passages=request.passages[:1])
     tight = len(encode(replace(single, turns=())).tokens) + request.sampling.max_tokens
     assert encode(single, capacity=tight) == encode(replace(single, turns=()), capacity=tight)
-
-
-def test_profiles_of_single_questions_have_no_history() -> None:
-    arranger = PassageArranger(PassageOrder.RANK, PassagePopularity())
-    encoder = PromptEncoder(OCC_TOKENIZER, PromptSettings(profile=OCC_RAG), arranger, None)
-    with_turns, without = in_conversation(), in_conversation(())
-    assert encoder.encode(with_turns, 3 * CAPACITY) == encoder.encode(without, 3 * CAPACITY)
-    as_chat = (encoder.encode(each, CAPACITY, as_chat=True) for each in (with_turns, without))
-    assert len({prompt.tokens for prompt in as_chat}) == 2
 
 
 @pytest.mark.parametrize("recompute", [0, 4])
@@ -126,7 +113,7 @@ def test_the_kv_of_earlier_turns_is_reused_exactly() -> None:
     assert anew.end.usage.cached_prompt_tokens == 0
     assert answer.end.usage.prompt_tokens == anew.end.usage.prompt_tokens
     first_turn = [turns[0].question, turns[0].answer]
-    history = shared(*(TOKENIZER.encode_conversation(CHAT.system, [*first_turn, text]) for text in ("[1]", "Question")))
+    history = shared(*(TOKENIZER.encode_conversation(SYSTEM, [*first_turn, text]) for text in ("[1]", "Question")))
     second, third = (encode(request).tokens for request in asked[1:])
     assert shared(second, third) >= history > 2 * PAGE_TOKENS
     assert answer.end.usage.cached_prompt_tokens >= history // PAGE_TOKENS * PAGE_TOKENS
