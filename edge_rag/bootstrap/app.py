@@ -178,7 +178,6 @@ class App:
         if self.offloading is not None:
             self.offloading.close()
         self.generator.close()
-        self.generators.close()
         self.directory.close()
 
 

@@ -33,7 +33,6 @@ from edge_rag.generator.constraints.grammar import GrammarBudget, GrammarCompile
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings
 from edge_rag.generator.messages import Message, message
 from edge_rag.generator.model_swap import InstalledGenerator
-from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity, PopularityFile
 from edge_rag.generator.prompt.template import PassageReuse, PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.generator.quote_generator import QuoteGenerator, QuoteSettings
@@ -58,7 +57,6 @@ FIRST_STEP: Final = PackedStep(
 """Runs before the first request, which then does not wait for weights to be read."""
 
 _MIB: Final = 1 << 20
-_POPULARITY_FILE: Final = "passage-order"
 _PAGES_FOLDER: Final = "pages"
 _log: Final = structlog.get_logger()
 
@@ -109,7 +107,6 @@ class GeneratorFactory:
         self.store = store
         self._observer = observer
         self._providers = profile.stages[ModelStage.GENERATOR]
-        self._popularity = PassagePopularity()
         self._grammar_budget = GrammarBudget()
         self._disk: KvDisk | None = None
         self._tier: tuple[Path, PageTier] | None = None
@@ -120,16 +117,8 @@ class GeneratorFactory:
     def attach_disk(self, disk: KvDisk) -> None:
         """Keeps pages on disk from now on: those of the present generator and of later ones."""
         self._disk = disk
-        self._popularity_file = PopularityFile(disk.folder / _POPULARITY_FILE, self._disk_failed)
-        if (state := self._popularity_file.load()) is not None:
-            self._popularity.restore(state)
-        self._popularity.subscribe(self._popularity_file.save)
         if self._tier is not None:
             self._assign_disk(*self._tier)
-
-    def close(self) -> None:
-        if self._disk is not None:
-            self._popularity_file.save(self._popularity.state())
 
     def _assign_disk(self, folder: Path, tier: PageTier | None) -> None:
         """Assigns the disk to a generator; the previous one discards its pages there."""
@@ -240,8 +229,6 @@ class GeneratorFactory:
             CiteSettings(Stemmer, settings.unsupported),
             PromptEncoder(
                 tokenizer,
-                prompt,
-                PassageArranger(settings.passage_order, self._popularity),
                 PassageReuse(runner.page_tokens, settings.passage_recompute_tokens) if paged else None,
             ),
         )

@@ -11,7 +11,6 @@ from edge_rag.core.answer import UnsupportedText
 from edge_rag.core.query import (
     AnswerMode,
     KvPrecision,
-    PassageOrder,
     SchedulingPreset,
 )
 
@@ -91,11 +90,6 @@ class GeneratorSettings(Section):
         ge=16,
         le=8192,
         description="Tokens computed in one step. Unset: the device profile and the preset decide.",
-    )
-    passage_order: PassageOrder = Field(
-        default=PassageOrder.DOCUMENT,
-        description="Order of passages in the prompt: `document` sorts by position, so that prompts share "
-        "prefixes; `hot` puts frequently used passages first; `rank` puts the best first.",
     )
     target_tpot_ms: float | None = Field(
         default=None,

@@ -246,21 +246,6 @@ NO_CONTEXT: Final = RequestContext()
 """No request waits for the result, or it is not known which."""
 
 
-class PassageOrder(Enum):
-    """Order of the passages in a prompt.
-
-    HOT: often requested passages first, by a list, then by position in the documents. Often requested passages are then
-        in the same place in many prompts, whose common prefix is computed once. The list changes rarely; between two
-        changes equal questions over equal passages make equal prompts.
-    DOCUMENT: by position in the documents; equal questions over equal passages always make equal prompts.
-    RANK: best first, as ranked by the reranker.
-    """
-
-    HOT = "hot"
-    DOCUMENT = "document"
-    RANK = "rank"
-
-
 class KvReuse(Enum):
     """Which KV of other prompts a prompt reuses.
 

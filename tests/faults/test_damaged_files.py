@@ -22,7 +22,6 @@ from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.pairing_code import PairingCode
 from edge_rag.core.query import Priority
 from edge_rag.errors import AccessError, EdgeRagError
-from edge_rag.generator.prompt.passage_order import PopularityFile, PopularityState
 from edge_rag.model_store.store import read_choices, write_choice
 from edge_rag.runtime.model_folder.folder import verify_model_folder
 from edge_rag.runtime.model_folder.manifest import ModelRole
@@ -66,7 +65,6 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (killed / "models").mkdir()
     write_choice(killed / "models", ModelRole.RERANKER, "tiny")
     shutil.copytree(_MODEL, killed / "models" / "tiny")
-    PopularityFile(killed / "kv" / "popularity", lambda problem: None).save(PopularityState({1: 2.0}, (1,)))
     return killed
 
 
@@ -131,13 +129,6 @@ def of_model(data: Path) -> str:
     return WHOLE
 
 
-def of_popularity(data: Path) -> str:
-    problems: list[str] = []
-    state = PopularityFile(data / "kv" / "popularity", problems.append).load()
-    assert state in (PopularityState({1: 2.0}, (1,)), None)
-    return problems[0] if problems else WHOLE
-
-
 _DAMAGED = r"documents.sqlite3 is damaged .*doctor --repair.*restore --replace"
 _RECOVERY = "recovery: .*doctor --repair.*restore --replace"
 _NO_LIBRARY = r"documents.sqlite3 is damaged \(it is empty, while spool and vectors and .* are there\).*doctor --repair"
@@ -160,7 +151,6 @@ _TABLE: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
     # The manifest's hashes are compared with the files, and its description of the model is for people.
     "models/tiny/manifest.json": (of_model, ("whole|manifest", *["tiny.*manifest.*make the folder again"] * 2)),
     "models/tiny/*.onnx": (of_model, (r"tiny.*\.onnx.*restore it",) * 3),
-    "kv/popularity": (of_popularity, ("popularity is damaged; the order of passages is built again",) * 3),
 }
 
 

@@ -14,14 +14,13 @@ from edge_rag.core.ids import ChunkId, DocumentId, RequestId, require_recognized
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.placement import OffloadRule
-from edge_rag.core.query import AnswerMode, PassageOrder, Priority, Sampling
+from edge_rag.core.query import AnswerMode, Priority, Sampling
 from edge_rag.core.text import sentence_spans
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.ports import ModelRunner
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.generator.constraints.grammar import GrammarBudget, GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings
-from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.generator.quote_generator import QuoteSettings
@@ -54,7 +53,7 @@ def generator_over(
         prompts,
         QuoteSettings(not_found_below=0.1),
         CiteSettings(Stemmer),
-        PromptEncoder(tokenizer, prompts, PassageArranger(PassageOrder.HOT, PassagePopularity()), None),
+        PromptEncoder(tokenizer, None),
     )
 
 

@@ -19,7 +19,6 @@ from edge_rag.engine.kv_cache.page_copy import PassageSpan
 from edge_rag.errors import ModelFolderInvalid, RequestTooLarge
 from edge_rag.generator.messages import AUTO, Message, message
 from edge_rag.generator.prompt.history import history_budget, left_out, messages
-from edge_rag.generator.prompt.passage_order import PassageArranger
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 
 SYSTEM: Final = "Answer with a sentence from the passages and cite it."
@@ -166,13 +165,9 @@ class PromptEncoder:
     def __init__(
         self,
         tokenizer: ChatTokenizer,
-        settings: PromptSettings,
-        arranger: PassageArranger,
         reuse: PassageReuse | None,
     ) -> None:
         self._tokenizer = tokenizer
-        self._settings = settings
-        self._arranger = arranger
         self._reuse = reuse
         self._system_tokens = len(tokenizer.encode_chat(SYSTEM, user_text([], "")))
 
@@ -195,12 +190,11 @@ class PromptEncoder:
         history, history_tokens = self._history(request, budget)
         kept = max(1, passages_that_fit(lengths, room - history_tokens))
         while True:
-            numbering = tuple(range(kept)) if as_given else self._numbering(request, request.passages[:kept])
+            numbering = tuple(range(kept)) if as_given else _numbering(request, kept)
             ordered = [texts[index] for index in numbering]
             prompt = self._encoded(history, ordered, request.question)
             if len(prompt) <= budget:
                 passages = request.passages[:kept]
-                self._arranger.record([ranked.passage for ranked in passages])
                 spans = self._spans(request, prompt, history, ordered)
                 return Prompt(tuple(prompt), SYSTEM, user_text(ordered, request.question), passages, numbering, spans)
             if kept == 1 and not history:
@@ -235,12 +229,6 @@ class PromptEncoder:
             return self._tokenizer.encode_chat(SYSTEM, user)
         return self._tokenizer.encode_conversation(SYSTEM, [*history, user])
 
-    def _numbering(self, request: GenerationRequest, kept: Sequence[RankedPassage]) -> tuple[int, ...]:
-        """Keeps the ranked order for formatted answers: a format may ask for numbers, which clients know by rank."""
-        if request.format is not None:
-            return tuple(range(len(kept)))
-        return self._arranger.arrange([ranked.passage for ranked in kept])
-
     def _spans(
         self,
         request: GenerationRequest,
@@ -266,3 +254,17 @@ class PromptEncoder:
 
     def _rendered(self, texts: Sequence[str]) -> list[list[int]]:
         return [self._tokenizer.encode(passage_text(number, text)) for number, text in enumerate(texts, 1)]
+
+
+def _numbering(request: GenerationRequest, kept: int) -> tuple[int, ...]:
+    """Returns the indices of the kept passages in the order of the prompt.
+
+    They are sorted by document and position, so that equal passages of two questions make equal prefixes. Formatted
+    answers keep the ranked order: a format may ask for numbers, which clients know by rank.
+    """
+    if request.format is not None:
+        return tuple(range(kept))
+    places = [ranked.passage for ranked in request.passages[:kept]]
+    return tuple(
+        sorted(range(kept), key=lambda index: (places[index].document_id, places[index].start, places[index].chunk_id))
+    )

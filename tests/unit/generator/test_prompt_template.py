@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.generation import GenerationRequest
-from edge_rag.core.ids import RequestId
-from edge_rag.core.passage import RankedPassage
-from edge_rag.core.query import AnswerFormat, AnswerMode, KvReuse, PassageOrder, Priority, Regex, Sampling
-from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
+from edge_rag.core.ids import ChunkId, DocumentId, RequestId
+from edge_rag.core.passage import Passage, RankedPassage
+from edge_rag.core.query import AnswerFormat, AnswerMode, KvReuse, Priority, Regex, Sampling
 from edge_rag.generator.prompt.template import (
     PassageReuse,
     Prompt,
     PromptEncoder,
-    PromptSettings,
     passage_spans,
     passage_text,
 )
@@ -70,8 +70,7 @@ NUMBERED = Regex("[1-3]")
 def encode(
     passages: tuple[RankedPassage, ...], mode: AnswerMode, recompute: int, form: AnswerFormat | None = None
 ) -> Prompt:
-    arranger = PassageArranger(PassageOrder.RANK, PassagePopularity())
-    encoder = PromptEncoder(TOKENIZER, PromptSettings(), arranger, PassageReuse(32, recompute))
+    encoder = PromptEncoder(TOKENIZER, PassageReuse(32, recompute))
     request = GenerationRequest(
         request_id=RequestId("1"),
         question="what is to be done?",
@@ -109,7 +108,24 @@ def test_a_passage_is_computed_with_its_number_only_for_a_format_which_may_ask_f
 
 def test_without_numbers_the_isolated_text_is_the_same_at_every_position() -> None:
     one, two = ranked(1, TEXTS[0]), ranked(2, TEXTS[1])
-    forth, back = (encode(order, AnswerMode.QUOTE, 0) for order in ((one, two), (two, one)))
+    moved = replace(one, passage=replace(one.passage, document_id=DocumentId("z")))
+    forth, back = (encode(passages, AnswerMode.QUOTE, 0) for passages in ((one, two), (moved, two)))
+    assert (forth.numbering, back.numbering) == ((0, 1), (1, 0))
     assert [span.alone for span in forth.spans] == [span.alone for span in reversed(back.spans)]
     formatted = [encode(order, AnswerMode.FREE, 0, NUMBERED) for order in ((one, two), (two, one))]
     assert formatted[0].spans[0].alone == forth.spans[0].alone != formatted[1].spans[1].alone
+
+
+@given(st.permutations(range(6)))
+def test_passages_stand_in_the_order_of_their_documents_except_in_formatted_answers(drawn: list[int]) -> None:
+    places = (("b", 0), ("a", 700), ("a", 900), ("b", 300), ("c", 0), ("a", 0))
+    passages = tuple(placed(chunk, *places[chunk]) for chunk in drawn)
+    prompt = encode(passages, AnswerMode.FREE, 2)
+    stand = [passages[index].passage for index in prompt.numbering]
+    assert [(each.document_id, each.start) for each in stand] == sorted(places)
+    assert encode(passages, AnswerMode.FREE, 2, NUMBERED).numbering == tuple(range(6))
+
+
+def placed(chunk: int, document: str, start: int) -> RankedPassage:
+    passage = Passage(ChunkId(chunk), DocumentId(document), document, None, start, start + 4, "text")
+    return RankedPassage(passage, 1.0, ())

@@ -19,7 +19,7 @@ from edge_rag.core.answer import Citation, FinishReason, Unsupported, Unsupporte
 from edge_rag.core.generation import Generated, GenerationRequest
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
-from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, PassageOrder, Priority, Regex, Sampling
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex, Sampling
 from edge_rag.core.text import sentence_spans
 from edge_rag.engine.constraint import FreeText
 from edge_rag.engine.engine import Engine
@@ -30,7 +30,6 @@ from edge_rag.generator.citations.claims import claims_of
 from edge_rag.generator.citations.sentence_splitter import AnswerSentence
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings
-from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.generator.quote_generator import QuoteSettings
@@ -118,7 +117,7 @@ def generator(model: RandomModel, unsupported: UnsupportedText) -> AnswerGenerat
         prompts,
         QuoteSettings(not_found_below=0.1),
         CiteSettings(Stemmer, unsupported),
-        PromptEncoder(tokenizer, prompts, PassageArranger(PassageOrder.HOT, PassagePopularity()), None),
+        PromptEncoder(tokenizer, None),
         clock=lambda: 0.0,
     )
 

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.generation import GenerationRequest
-from edge_rag.core.query import AnswerFormat, AnswerMode, KvReuse, PassageOrder, Regex, Turn, TurnSource
+from edge_rag.core.query import AnswerFormat, AnswerMode, KvReuse, Regex, Turn, TurnSource
 from edge_rag.generator.prompt.history import history_budget, left_out
-from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
-from edge_rag.generator.prompt.template import SYSTEM, PassageReuse, Prompt, PromptEncoder, PromptSettings, user_text
+from edge_rag.generator.prompt.template import SYSTEM, PassageReuse, Prompt, PromptEncoder, user_text
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from tests.support.generators import LIMITS, SMALL, answering, ask, paged, question, ranked
 
@@ -26,12 +25,8 @@ TURNS = (
 )
 
 
-def encode(
-    request: GenerationRequest, settings: PromptSettings | None = None, capacity: int = CAPACITY, recompute: int = 4
-) -> Prompt:
-    arranger = PassageArranger(PassageOrder.RANK, PassagePopularity())
-    encoder = PromptEncoder(TOKENIZER, settings or PromptSettings(), arranger, PassageReuse(32, recompute))
-    return encoder.encode(request, capacity)
+def encode(request: GenerationRequest, capacity: int = CAPACITY, recompute: int = 4) -> Prompt:
+    return PromptEncoder(TOKENIZER, PassageReuse(32, recompute)).encode(request, capacity)
 
 
 def in_conversation(turns: tuple[Turn, ...] = TURNS, mode: AnswerMode = AnswerMode.FREE) -> GenerationRequest:
