@@ -28,6 +28,8 @@ from edge_rag.core.address import network_of_peer
 from edge_rag.core.answer import Finished, Usage
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import RequestId, is_request_id
+from edge_rag.core.limits.asker import Asker
+from edge_rag.core.limits.request_fields import RequestLimits, parse_request_id
 from edge_rag.core.limits.thread_shares import ThreadShares
 from edge_rag.core.pairing_code import PairingCode
 from edge_rag.core.query import AnswerFormat
@@ -255,6 +257,10 @@ class Call:
         if not self.identity.can_see(name):
             raise CollectionNotFound(name, None)
 
+    def asker(self, limits: RequestLimits) -> Asker:
+        """Returns the caller as one who asks."""
+        return Asker(self.request_id, self.identity, self.deadline, limits)
+
     def charge(self, tokens: int) -> None:
         """Charges tokens to the caller's quota."""
         self.context.quotas.charge(self.identity, tokens)
@@ -392,7 +398,8 @@ class CallContext:
         trace = self._traces.call(operation.name, request.metadata)
         self.metrics.calls.inc()
         try:
-            call_id = _request_id(request.request_id) or call_id
+            if request.request_id:
+                call_id = parse_request_id(request.request_id)
             # Each call runs in a task, and therefore a context, of its own.
             structlog.contextvars.bind_contextvars(request_id=call_id)
             identity = self._identify(operation, request)
@@ -503,11 +510,3 @@ def _as_seen_by(identity: Identity | None, error: CollectionNotFound) -> Collect
 
 def _new_request_id() -> RequestId:
     return RequestId(uuid.uuid4().hex)
-
-
-def _request_id(text: str) -> RequestId | None:
-    if not text:
-        return None
-    if not is_request_id(text):
-        raise InvalidRequest("request_id", "must be 1 to 128 printable ASCII characters without spaces")
-    return RequestId(text)

@@ -17,9 +17,10 @@ from edge_rag.core.generation import (
     TextChunk,
     TokenChunk,
 )
-from edge_rag.core.identity import Identity
-from edge_rag.core.ids import ChunkId, DocumentId, RequestId
-from edge_rag.core.limits.request_fields import RequestLimits, bounded_int, parse_text
+from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.limits.asker import Asker
+from edge_rag.core.limits.request_fields import MAX_PASSAGES, bounded_int, parse_text
+from edge_rag.core.limits.request_fields import MAX_SENTENCES as MAX_QUOTED
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.query import AnswerMode
 from edge_rag.errors import InvalidRequest
@@ -27,7 +28,6 @@ from edge_rag.wire.answers import finished_to_message
 from edge_rag.wire.codec import Codec
 from edge_rag.wire.requests import parse_format, parse_priority, parse_sampling
 
-MAX_PASSAGES: Final = 32
 MAX_PASSAGE_CHARACTERS: Final = 65_536
 MAX_SENTENCES: Final = 4096
 
@@ -40,18 +40,11 @@ _MODES: Final = {
 }
 
 
-def parse_generate_request(
-    request: generation_pb2.GenerateRequest,
-    request_id: RequestId,
-    caller: Identity,
-    deadline: float,
-    limits: RequestLimits,
-) -> GenerationRequest:
+def parse_generate_request(request: generation_pb2.GenerateRequest, peer: Asker) -> GenerationRequest:
     """Returns the generation request of a peer.
 
     Args:
-        caller: The peer's identity. Its requests share no cached KV with other callers or collections.
-        deadline: ``time.monotonic()`` seconds.
+        peer: The caller; its requests share no cached KV with other callers or collections.
 
     Raises:
         InvalidRequest: Names the first unusable field.
@@ -65,19 +58,19 @@ def parse_generate_request(
     if mode is AnswerMode.QUOTE and not any(passage.sentences for passage in request.passages):
         raise InvalidRequest("passages", "must have sentences to be quoted")
     return GenerationRequest(
-        request_id=request_id,
-        question=parse_text("question", request.question, limits.question_characters),
+        request_id=peer.request_id,
+        question=parse_text("question", request.question, peer.limits.question_characters),
         passages=tuple(_passage(n, passage) for n, passage in enumerate(request.passages)),
         evidence=1.0,
         mode=mode,
         max_sentences=bounded_int(
-            "max_sentences", request.max_sentences if request.HasField("max_sentences") else 1, 1, 8
+            "max_sentences", request.max_sentences if request.HasField("max_sentences") else 1, 1, MAX_QUOTED
         ),
         sampling=sampling,
-        priority=caller.capped_priority(parse_priority(request.priority)),
-        client=caller.name,
-        trust_domain=f"peer/{caller.name}/{request.sharing}",
-        deadline=deadline,
+        priority=peer.identity.capped_priority(parse_priority(request.priority)),
+        client=peer.identity.name,
+        trust_domain=f"peer/{peer.identity.name}/{request.sharing}",
+        deadline=peer.deadline,
         format=parse_format(request, mode, sampling),
     )
 

@@ -11,18 +11,16 @@ from typing import Final
 
 from edge_rag.api.v1 import admin_pb2, documents_pb2, generation_pb2, rag_pb2
 from edge_rag.core.documents.collection import BackendKind
-from edge_rag.core.identity import Identity
-from edge_rag.core.ids import RequestId, is_model_name, is_request_id
+from edge_rag.core.ids import RequestId
+from edge_rag.core.limits.asker import Asker, QueryFields
 from edge_rag.core.limits.request_fields import (
-    MAX_PASSAGES,
-    MAX_SENTENCES,
-    RequestLimits,
     bounded_float,
     bounded_int,
     check_format,
     checked_sampling,
-    checked_turns,
-    parse_text,
+    parse_collection,
+    parse_model_name,
+    parse_request_id,
 )
 from edge_rag.core.query import (
     AnswerFormat,
@@ -53,80 +51,41 @@ MODES: Final = EnumCodec(AnswerMode, rag_pb2.AnswerMode.DESCRIPTOR)
 _SAMPLING_FIELDS: Final = ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed")
 
 
-def parse_request_id(value: str, default: RequestId) -> RequestId:
-    """Returns the client's request id; the default if it is empty.
-
-    Raises:
-        InvalidRequest: It is not 1 to 128 printable ASCII characters.
-    """
-    if not value:
-        return default
-    if not is_request_id(value):
-        raise InvalidRequest("request_id", "must be 1 to 128 printable ASCII characters without spaces")
-    return RequestId(value)
-
-
-def parse_query(
-    request: rag_pb2.AskRequest,
-    request_id: RequestId,
-    collection: str,
-    caller: Identity,
-    deadline: float,
-    limits: RequestLimits,
-) -> Query:
+def parse_query(request: rag_pb2.AskRequest, asker: Asker) -> Query:
     """Returns the legal query that a request stands for.
-
-    Args:
-        deadline: ``time.monotonic()`` seconds.
 
     Raises:
         InvalidRequest: Names the first unusable field.
     """
-    mode = MODES.get(request.mode) if request.mode else limits.default_mode
+    mode = MODES.get(request.mode) if request.mode else asker.limits.default_mode
     if mode is None:
         raise InvalidRequest("mode", f"{request.mode} is not an answer mode")
-    sentences = request.max_sentences if request.HasField("max_sentences") else None
-    passages = request.passages if request.HasField("passages") else limits.default_passages
-    sampling = parse_sampling(request.sampling)
-    return Query(
-        request_id=request_id,
-        question=parse_text("question", request.question, limits.question_characters),
-        collection=collection,
+    return asker.query(
+        request.question,
+        parse_collection(request.collection),
         mode=mode,
-        max_sentences=None if sentences is None else bounded_int("max_sentences", sentences, 1, MAX_SENTENCES),
-        passages=bounded_int("passages", passages, 1, MAX_PASSAGES),
-        sampling=sampling,
-        priority=caller.capped_priority(parse_priority(request.priority)),
-        client=caller.name,
-        deadline=deadline,
-        format=parse_format(request, mode, sampling),
+        max_sentences=request.max_sentences if request.HasField("max_sentences") else None,
+        passages=request.passages if request.HasField("passages") else None,
+        sampling=parse_sampling(request.sampling),
+        priority=parse_priority(request.priority),
+        form=_format(request),
         allow_truncated=request.allow_truncated,
-        filter=parse_filter_message(request.filter) if request.HasField("filter") else None,
-        turns=checked_turns("turns", [*map(_TURN.from_message, request.turns)], limits.question_characters),
+        condition=parse_filter_message(request.filter) if request.HasField("filter") else None,
+        turns=[*map(_TURN.from_message, request.turns)],
+        fields=QueryFields(form=request.WhichOneof("format") or "", stop="sampling.stop"),
     )
 
 
-def parse_search_query(
-    request: rag_pb2.SearchRequest,
-    request_id: RequestId,
-    collection: str,
-    caller: Identity,
-    deadline: float,
-    limits: RequestLimits,
-) -> SearchQuery:
+def parse_search_query(request: rag_pb2.SearchRequest, asker: Asker) -> SearchQuery:
     """Returns the legal search that a request stands for; see ``parse_query``."""
-    limit = request.limit if request.HasField("limit") else 10
-    return SearchQuery(
-        request_id=request_id,
-        query=parse_text("query", request.query, limits.question_characters),
-        collection=collection,
-        limit=bounded_int("limit", limit, 1, 100),
+    return asker.search(
+        request.query,
+        parse_collection(request.collection),
+        request.limit if request.HasField("limit") else 10,
         rerank=request.rerank if request.HasField("rerank") else True,
-        client=caller.name,
-        deadline=deadline,
-        filter=parse_filter_message(request.filter) if request.HasField("filter") else None,
+        condition=parse_filter_message(request.filter) if request.HasField("filter") else None,
         explain=request.explain,
-        turns=checked_turns("turns", [*map(_TURN.from_message, request.turns)], limits.question_characters),
+        turns=[*map(_TURN.from_message, request.turns)],
     )
 
 
@@ -151,7 +110,7 @@ def parse_job_limit(request: documents_pb2.ListJobsRequest) -> int:
 def parse_audit_query(request: admin_pb2.ListAuditEventsRequest) -> tuple[RequestId | None, int | None]:
     """Returns the request whose entries to list and the most entries to list; None for all."""
     limit = bounded_int("limit", request.limit, 0, 1_000_000) if request.HasField("limit") else None
-    return parse_request_id(request.request_id, RequestId("")) or None, limit
+    return parse_request_id(request.request_id) if request.request_id else None, limit
 
 
 def parse_interval(request: admin_pb2.WatchStatusRequest) -> float:
@@ -167,9 +126,7 @@ def parse_use_model(request: admin_pb2.UseModelRequest) -> tuple[str, str]:
     Raises:
         InvalidRequest: The name is unusable.
     """
-    if not is_model_name(request.name):
-        raise InvalidRequest("name", "must be 1 to 64 of a-z, 0-9, ., _ and -, beginning with a letter or digit")
-    return request.role, request.name
+    return request.role, parse_model_name(request.name)
 
 
 def parse_move_index(request: admin_pb2.MoveIndexRequest) -> tuple[str, BackendKind]:
@@ -188,12 +145,17 @@ def parse_format(
     request: rag_pb2.AskRequest | generation_pb2.GenerateRequest, mode: AnswerMode, sampling: Sampling
 ) -> AnswerFormat | None:
     """Returns the format of the answer, or None."""
+    form = _format(request)
+    if form is not None:
+        check_format(request.WhichOneof("format") or "", form, mode, "sampling.stop" if sampling.stop else None)
+    return form
+
+
+def _format(request: rag_pb2.AskRequest | generation_pb2.GenerateRequest) -> AnswerFormat | None:
     field = request.WhichOneof("format")
     if field is None:
         return None
-    form = JsonSchema(request.json_schema) if field == "json_schema" else Regex(request.regex)
-    check_format(field, form, mode, "sampling.stop" if sampling.stop else None)
-    return form
+    return JsonSchema(request.json_schema) if field == "json_schema" else Regex(request.regex)
 
 
 def parse_priority(value: rag_pb2.Priority.ValueType) -> Priority:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from edge_rag.core.documents.jobs import JobId
+from edge_rag.core.ids import RequestId, is_model_name, is_request_id
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Regex, Sampling, Turn, TurnSource
 from edge_rag.errors import InvalidRequest
 
@@ -22,6 +23,12 @@ MAX_FORMAT_CHARACTERS: Final = 65_536
 
 MAX_SENTENCES: Final = 8
 """Most sentences of an answer in mode quote."""
+
+MAX_HITS: Final = 100
+"""Most hits of a search."""
+
+MAX_SEED: Final = (1 << 64) - 1
+MAX_TOP_K: Final = (1 << 31) - 1
 
 MAX_PASSAGES: Final = 32
 """Most passages in a prompt."""
@@ -85,6 +92,28 @@ class RequestLimits:
     question_characters: int
     default_mode: AnswerMode
     default_passages: int
+
+
+def parse_request_id(value: str, field: str = "request_id") -> RequestId:
+    """Returns the id of a request.
+
+    Raises:
+        InvalidRequest: It is not 1 to 128 printable ASCII characters.
+    """
+    if not is_request_id(value):
+        raise InvalidRequest(field, "must be 1 to 128 printable ASCII characters without spaces")
+    return RequestId(value)
+
+
+def parse_model_name(value: str, field: str = "name") -> str:
+    """Returns the name of a model.
+
+    Raises:
+        InvalidRequest: It is not a legal name.
+    """
+    if not is_model_name(value):
+        raise InvalidRequest(field, "must be 1 to 64 of a-z, 0-9, ., _ and -, beginning with a letter or digit")
+    return value
 
 
 def parse_collection(value: str) -> str:
@@ -316,6 +345,9 @@ def checked_sampling(value: Sampling, prefix: str = "") -> Sampling:
         raise InvalidRequest(f"{prefix}top_p", "must be greater than 0")
     bounded_float(f"{prefix}top_p", value.top_p, 0.0, 1.0)
     bounded_float(f"{prefix}repetition_penalty", value.repetition_penalty, 1.0, 10.0)
+    bounded_int(f"{prefix}top_k", value.top_k, 0, MAX_TOP_K)
+    if value.seed is not None:
+        bounded_int(f"{prefix}seed", value.seed, 0, MAX_SEED)
     return value
 
 

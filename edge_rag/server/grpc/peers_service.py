@@ -26,7 +26,7 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
         self, request: generation_pb2.GenerateRequest, context: ServicerContext
     ) -> AsyncIterator[generation_pb2.GenerateResponse]:
         async with self._calls.handle(context, request.request_id) as call:
-            parsed = parse_generate_request(request, call.request_id, call.identity, call.deadline, self.limits)
+            parsed = parse_generate_request(request, call.asker(self.limits))
             async with aclosing(peers.generate(call, parsed, request.vocabulary)) as events:
                 async for event in events:
                     if isinstance(event, GeneratorLoad):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
-from edge_rag.core.limits.request_fields import RequestLimits, parse_collection
+from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.server.grpc.call import GrpcCalls, ServicerContext, serves
 from edge_rag.service.ask import ASK, SEARCH, ask, search
 from edge_rag.wire import answers as messages
@@ -24,9 +24,7 @@ class RagService(rag_pb2_grpc.RagServicer):
         self, request: rag_pb2.AskRequest, context: ServicerContext
     ) -> AsyncIterator[rag_pb2.AskResponse]:
         async with self._calls.handle(context, request.request_id, request.question) as call:
-            collection = parse_collection(request.collection)
-            query = wire.parse_query(request, call.request_id, collection, call.identity, call.deadline, self.limits)
-            async with ask(call, query) as events:
+            async with ask(call, wire.parse_query(request, call.asker(self.limits))) as events:
                 async for event in events:
                     yield messages.event_to_message(event)
 
@@ -35,11 +33,7 @@ class RagService(rag_pb2_grpc.RagServicer):
         self, request: rag_pb2.SearchRequest, context: ServicerContext
     ) -> rag_pb2.SearchResponse:
         async with self._calls.handle(context, request.request_id, request.query) as call:
-            collection = parse_collection(request.collection)
-            query = wire.parse_search_query(
-                request, call.request_id, collection, call.identity, call.deadline, self.limits
-            )
-            found = await search(call, query)
+            found = await search(call, wire.parse_search_query(request, call.asker(self.limits)))
             return messages.search_to_message(
                 found.passages, found.stages, found.explanations, found.standalone_question, found.did_you_mean
             )

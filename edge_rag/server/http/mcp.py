@@ -18,9 +18,8 @@ from edge_rag.core.answer import AnswerEvent, PassagesFound
 from edge_rag.core.documents.collection import CollectionInfo
 from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.documents.filters import Filter
-from edge_rag.core.limits.request_fields import checked_turns, parse_document_name, parse_text
+from edge_rag.core.limits.request_fields import parse_document_name
 from edge_rag.core.passage import FoundPassage
-from edge_rag.core.query import Priority, Query, Sampling, SearchQuery
 from edge_rag.errors import InvalidRequest, UndecodableMessage
 from edge_rag.server.http.calls import HttpRoute
 from edge_rag.server.http.exchange import JSON, Exchange, error_object, event_line, http_status, id_header
@@ -128,28 +127,21 @@ class _Daemon:
 
     async def search(self, collection: str, query: str, limit: int, condition: Filter | None) -> Hits:
         call = self._call
-        text = parse_text("query", query, self._requests.question_characters)
-        name = call.identity.name
-        wanted = SearchQuery(call.request_id, text, collection, limit, True, name, call.deadline, condition)
+        wanted = call.asker(self._requests).search(query, collection, limit, condition=condition)
         found = await search(call, wanted)
         return Hits(tuple(map(FoundPassage.of, found.passages)), found.did_you_mean)
 
     @asynccontextmanager
     async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[AnswerPart]]:
-        call, limits = self._call, self._requests
-        query = Query(
-            request_id=call.request_id,
-            question=parse_text("question", question.text, limits.question_characters),
-            collection=question.collection,
+        call = self._call
+        query = call.asker(self._requests).query(
+            question.text,
+            question.collection,
             mode=question.mode,
             max_sentences=question.max_sentences,
-            passages=limits.default_passages if question.passages is None else question.passages,
-            sampling=Sampling(),
-            priority=call.identity.capped_priority(Priority.INTERACTIVE),
-            client=call.identity.name,
-            deadline=call.deadline,
-            filter=question.filter,
-            turns=checked_turns("turns", question.turns, limits.question_characters),
+            passages=question.passages,
+            condition=question.filter,
+            turns=question.turns,
         )
         async with ask(call, query) as events:
             yield _parts(events)

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from edge_rag.api.v1 import documents_pb2, rag_pb2
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import RequestId
-from edge_rag.core.limits.request_fields import RequestLimits, parse_collection, parse_document_name
+from edge_rag.core.limits.asker import Asker
+from edge_rag.core.limits.request_fields import (
+    RequestLimits,
+    parse_collection,
+    parse_document_name,
+    parse_request_id,
+)
 from edge_rag.core.query import AnswerMode, JsonSchema, Priority, Query, Regex, Turn, TurnSource
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire import requests as wire
@@ -15,10 +21,11 @@ from edge_rag.wire.types import AskOptions, SearchOptions
 
 CALLER = Identity("ward-3", frozenset({Role.READER}), priority_ceiling=Priority.NORMAL)
 LIMITS = RequestLimits(question_characters=100, default_mode=AnswerMode.QUOTE, default_passages=4)
+ASKER = Asker(RequestId("r"), CALLER, 10.0, LIMITS)
 
 
 def parse(request: rag_pb2.AskRequest) -> Query:
-    return wire.parse_query(request, RequestId("r"), "default", CALLER, 10.0, LIMITS)
+    return wire.parse_query(request, ASKER)
 
 
 def conversation(turns: int = 1, answer: str = "every day") -> list[rag_pb2.Turn]:
@@ -34,7 +41,7 @@ def test_the_turns_of_a_question_and_of_a_search_arrive_in_order(turns: int) -> 
     searched = wire.search_to_message("q", SearchOptions(turns=sent))
 
     assert parse(asked).turns == sent
-    search = wire.parse_search_query(searched, RequestId("r"), "default", CALLER, 10.0, LIMITS)
+    search = wire.parse_search_query(searched, ASKER)
     assert search.turns == sent
 
 
@@ -141,15 +148,14 @@ def test_a_format_reaches_the_query_as_it_was_given() -> None:
 )
 def test_an_unusable_search_is_refused_by_name(request_: rag_pb2.SearchRequest, field: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        wire.parse_search_query(request_, RequestId("r"), "default", CALLER, 10.0, LIMITS)
+        wire.parse_search_query(request_, ASKER)
     assert refused.value.field == field
 
 
-def test_a_request_id_is_kept_or_made() -> None:
-    assert wire.parse_request_id("ticket-17", RequestId("fresh")) == "ticket-17"
-    assert wire.parse_request_id("", RequestId("fresh")) == "fresh"
+def test_a_request_id_is_printable() -> None:
+    assert parse_request_id("ticket-17") == "ticket-17"
     with pytest.raises(InvalidRequest):
-        wire.parse_request_id("two words", RequestId("fresh"))
+        parse_request_id("two words")
 
 
 @pytest.mark.parametrize("name", ["", "x" * 1025, "a\nb", "a\x7fb"])

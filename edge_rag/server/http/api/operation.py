@@ -9,7 +9,8 @@ from typing import Annotated, Final
 
 from edge_rag.core.documents.jobs import Job, JobId, JobPage
 from edge_rag.core.identity import Identity
-from edge_rag.core.ids import RequestId, is_model_name, is_request_id
+from edge_rag.core.ids import RequestId
+from edge_rag.core.limits.request_fields import parse_model_name, parse_request_id
 from edge_rag.core.monitoring.event import AuditEntry
 from edge_rag.core.monitoring.metrics import UsageReport
 from edge_rag.core.monitoring.status import CompletedBackup, DaemonStatus, ModelInUse, StoredBackup
@@ -29,18 +30,6 @@ Number = Annotated[int, Between(0, _MOST_NUMBER)]
 """Number of an event."""
 
 
-def _model_name(field: str, value: str) -> str:
-    if not is_model_name(value):
-        raise InvalidRequest(field, "must be 1 to 64 of a-z, 0-9, ., _ and -, beginning with a letter or digit")
-    return value
-
-
-def _request_id(field: str, value: str) -> RequestId:
-    if not is_request_id(value):
-        raise InvalidRequest(field, "must be 1 to 128 printable ASCII characters without spaces")
-    return RequestId(value)
-
-
 def _backup_name(field: str, value: str) -> str:
     if not is_backup_name(value):
         raise InvalidRequest(field, "must be a time as in 20261123T090501Z.edge-rag")
@@ -50,10 +39,14 @@ def _backup_name(field: str, value: str) -> str:
 BackupName = Annotated[str, Legal(_backup_name, (("pattern", r"^[0-9]{8}T[0-9]{6}Z\.edge-rag$"),))]
 """Name of a backup on the box."""
 
-ModelName = Annotated[str, Legal(_model_name, (("pattern", "^[a-z0-9][a-z0-9._-]{0,63}$"),))]
+ModelName = Annotated[
+    str, Legal(lambda field, value: parse_model_name(value, field), (("pattern", "^[a-z0-9][a-z0-9._-]{0,63}$"),))
+]
 """Name of a model."""
 
-RequestKey = Annotated[str, Legal(_request_id, (("pattern", "^[!-~]{1,128}$"),))]
+RequestKey = Annotated[
+    str, Legal(lambda field, value: parse_request_id(value, field), (("pattern", "^[!-~]{1,128}$"),))
+]
 """Id of a request."""
 
 

@@ -9,15 +9,17 @@ from itertools import starmap, zip_longest
 from typing import Annotated, Any, Final
 
 from edge_rag.core.answer import AnswerEvent, Citation, Finished, PassagesFound, TextDelta, Unsupported
+from edge_rag.core.limits.asker import QueryFields
 from edge_rag.core.limits.request_fields import (
     DEFAULT_COLLECTION,
+    MAX_HITS,
     MAX_PASSAGES,
+    MAX_SEED,
     MAX_SENTENCES,
     MAX_TOKENS,
+    MAX_TOP_K,
     RequestLimits,
-    check_format,
     checked_sampling,
-    checked_turns,
     parse_text,
 )
 from edge_rag.core.passage import FoundPassage, HitExplanation, RankedPassage
@@ -29,7 +31,6 @@ from edge_rag.core.query import (
     Query,
     Regex,
     Sampling,
-    SearchQuery,
     Turn,
 )
 from edge_rag.core.shapes.views import FoundHits, SearchHit, SearchTimings, WholeAnswer
@@ -38,10 +39,6 @@ from edge_rag.server.http.api.decode import Between, Collection, Condition, Lega
 from edge_rag.server.http.api.endpoints import MAX_RESPONSE_BYTES, fitting, size_of
 from edge_rag.service import ask as service
 from edge_rag.service.call import Call
-
-_MOST_HITS: Final = 100
-_MOST_SEED: Final = (1 << 64) - 1
-_MOST_TOP_K: Final = (1 << 31) - 1
 
 _NOT_EMPTY: Final = (("minLength", 1),)
 _SAMPLING: Final = Sampling()
@@ -88,10 +85,10 @@ class AskRequest:
     passages: Annotated[int, Between(1, MAX_PASSAGES)] | None = None
     max_tokens: Annotated[int, Between(1, MAX_TOKENS)] = _SAMPLING.max_tokens
     temperature: Annotated[float, Between(0, 2)] = _SAMPLING.temperature
-    top_k: Annotated[int, Between(0, _MOST_TOP_K)] = _SAMPLING.top_k
+    top_k: Annotated[int, Between(0, MAX_TOP_K)] = _SAMPLING.top_k
     top_p: Annotated[float, Between(0, 1)] = _SAMPLING.top_p
     repetition_penalty: Annotated[float, Between(1, 10)] = _SAMPLING.repetition_penalty
-    seed: Annotated[int, Between(0, _MOST_SEED)] | None = None
+    seed: Annotated[int, Between(0, MAX_SEED)] | None = None
     stop: tuple[str, ...] = ()
     priority: Priority = Priority.INTERACTIVE
     json_schema: Mapping[str, Any] | None = None
@@ -192,28 +189,19 @@ def _query(call: Call, request: AskRequest, limits: RequestLimits) -> Query:
             request.stop,
         )
     )
-    form = _format(request)
-    mode = request.mode
-    if mode is None:
-        mode = limits.default_mode if form is None else AnswerMode.FREE
-    if form is not None:
-        field = "json_schema" if isinstance(form, JsonSchema) else "regex"
-        check_format(field, form, mode, "stop" if sampling.stop else None)
-    return Query(
-        request_id=call.request_id,
-        question=parse_text("question", request.question, limits.question_characters),
-        collection=request.collection,
-        mode=mode,
+    return call.asker(limits).query(
+        request.question,
+        request.collection,
+        mode=request.mode,
         max_sentences=request.max_sentences,
-        passages=limits.default_passages if request.passages is None else request.passages,
+        passages=request.passages,
         sampling=sampling,
-        priority=call.identity.capped_priority(request.priority),
-        client=call.identity.name,
-        deadline=call.deadline,
-        format=form,
+        priority=request.priority,
+        form=_format(request),
         allow_truncated=request.allow_truncated,
-        filter=decoded_filter(request.filter),
-        turns=checked_turns("turns", request.turns, limits.question_characters),
+        condition=decoded_filter(request.filter),
+        turns=request.turns,
+        fields=QueryFields(form="regex" if request.json_schema is None else "json_schema"),
     )
 
 
@@ -252,7 +240,7 @@ class SearchRequest:
 
     question: Text
     collection: Collection = DEFAULT_COLLECTION
-    limit: Annotated[int, Between(1, _MOST_HITS)] = 10
+    limit: Annotated[int, Between(1, MAX_HITS)] = 10
     rerank: bool = True
     filter: Condition | None = None
     explain: bool = False
@@ -261,21 +249,18 @@ class SearchRequest:
 
 async def search(call: Call, request: SearchRequest, limits: RequestLimits) -> FoundHits:
     """Finds passages without generating an answer."""
-    question = parse_text("question", request.question, limits.question_characters)
-    query = SearchQuery(
-        request_id=call.request_id,
-        query=question,
-        collection=request.collection,
-        limit=request.limit,
+    query = call.asker(limits).search(
+        request.question,
+        request.collection,
+        request.limit,
         rerank=request.rerank,
-        client=call.identity.name,
-        deadline=call.deadline,
-        filter=decoded_filter(request.filter),
+        condition=decoded_filter(request.filter),
         explain=request.explain,
-        turns=checked_turns("turns", request.turns, limits.question_characters),
+        turns=request.turns,
+        field="question",
     )
     found = await service.search(call, query)
     explanations = map(HitExplanation.of, found.explanations)
     hits = starmap(SearchHit.explained, zip_longest(map(FoundPassage.of, found.passages), explanations))
     times = SearchTimings(found.stages)
-    return FoundHits(question, found.standalone_question, found.did_you_mean, fitting(hits), times)
+    return FoundHits(query.query, found.standalone_question, found.did_you_mean, fitting(hits), times)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from edge_rag.core.answer import Finished, TextDelta, Usage
 from edge_rag.core.generation import CompletionEvent, CompletionRequest, FunctionCall
+from edge_rag.core.limits.asker import Asker
 from edge_rag.core.query import Query
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.exchange import Exchange, event_line
@@ -22,9 +23,7 @@ from edge_rag.server.http.openai.functions import call_message, parse_functions,
 from edge_rag.server.http.openai.requests import (
     EXTENSION,
     UNREAD,
-    Caller,
     Wanted,
-    caller_of,
     check_supported,
     earlier_turns,
     last_question,
@@ -36,6 +35,7 @@ from edge_rag.server.http.openai.requests import (
     parse_sampling,
     text_of,
 )
+from edge_rag.service.ask import language_model
 from edge_rag.service.call import Call
 
 _NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
@@ -81,7 +81,7 @@ _TEXT_TYPES: Final = ("text",)
 
 async def chat(call: Call, exchange: Exchange) -> None:
     body = parse_json(exchange.body)
-    request = parse_chat(body, caller_of(call, exchange))
+    request = parse_chat(body, call.asker(exchange.requests), language_model(call))
     writer = ChatWriter(request, int(time.time()), exchange.base_url)
     await send_answer(call, exchange, request.query, request.stream, writer)
 
@@ -112,7 +112,7 @@ def question_of(data: bytes) -> str:
         return ""
 
 
-def parse_chat(body: Mapping[str, Any], caller: Caller) -> ChatRequest:
+def parse_chat(body: Mapping[str, Any], asker: Asker, language_model: str | None) -> ChatRequest:
     """Returns the legal request that a body stands for."""
     check_supported(body, _READ, _NEUTRAL)
     model = parse_model(body)
@@ -121,17 +121,17 @@ def parse_chat(body: Mapping[str, Any], caller: Caller) -> ChatRequest:
     form = parse_format(typed(body, "response_format", dict), "response_format", "json_schema")
     messages = body.get("messages")
     query: Query | CompletionRequest
-    if model == caller.language_model:
+    if model == language_model:
         functions, must_call = parse_functions(body, "function")
         wanted = Wanted(sampling, form, "response_format", functions=functions, must_call=must_call)
         conversation = parse_conversation(_with_calls(messages), "messages", _TEXT_TYPES)
-        query = parse_completion(body, conversation, wanted, caller)
+        query = parse_completion(body, conversation, wanted, asker)
     else:
         check_supported({name: body.get(name) for name in _NO_TOOLS}, (), _NO_TOOLS)
-        turns = earlier_turns(messages, "messages", _TEXT_TYPES, caller.limits.question_characters)
+        turns = earlier_turns(messages, "messages", _TEXT_TYPES, asker.limits.question_characters)
         wanted = Wanted(sampling, form, "response_format", turns=turns)
         question = "messages", last_question(messages, "messages", _TEXT_TYPES)
-        query = parse_query(body, question, model, wanted, caller)
+        query = parse_query(body, question, model, wanted, asker)
     sources = typed(typed(body, EXTENSION, dict) or {}, "sources", bool, EXTENSION)
     return ChatRequest(model, query, stream, _include_usage(body, stream), bool(sources))
 

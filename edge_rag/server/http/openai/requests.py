@@ -13,27 +13,19 @@ from typing import Any, Final
 
 from edge_rag.core.documents.filters import Filter
 from edge_rag.core.generation import CompletionRequest, Conversation, Function
-from edge_rag.core.identity import Identity
-from edge_rag.core.ids import RequestId
+from edge_rag.core.limits.asker import Asker, QueryFields
 from edge_rag.core.limits.request_fields import (
     MAX_CONVERSATION_CHARACTERS,
-    MAX_PASSAGES,
-    MAX_SENTENCES,
-    RequestLimits,
     bounded_int,
     check_format,
     checked_sampling,
     newest_turns,
-    parse_text,
 )
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Sampling, Turn
 from edge_rag.errors import InvalidRequest
-from edge_rag.server.http.exchange import Exchange
 from edge_rag.server.http.fields import check_names, choice, typed
 from edge_rag.server.http.openai.filters import parse_filters
 from edge_rag.server.http.openai.models import collection_of
-from edge_rag.service.ask import language_model
-from edge_rag.service.call import Call
 
 EXTENSION: Final = "edge_rag"
 """Field of requests and responses with what OpenAI's API has no field for."""
@@ -45,27 +37,6 @@ _READ_EXTENSION: Final = frozenset({"mode", "max_sentences", "passages", "priori
 _SYSTEM_ROLES: Final = ("system", "developer")
 _ROLES: Final = (*_SYSTEM_ROLES, "user", "assistant")
 _MOST_MESSAGES: Final = 4096
-_MOST_SEED: Final = (1 << 64) - 1
-_MOST_TOP_K: Final = (1 << 31) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks, and within what.
-
-    Attributes:
-        request_id: Id of the request.
-        identity: The caller.
-        deadline: ``time.monotonic()`` seconds.
-        limits: Bounds and defaults of requests.
-        language_model: Name of the model that continues conversations without documents; None without one.
-    """
-
-    request_id: RequestId
-    identity: Identity
-    deadline: float
-    limits: RequestLimits
-    language_model: str | None = None
 
 
 def check_supported(
@@ -217,9 +188,6 @@ def parse_sampling(body: Mapping[str, Any], max_tokens: int | None) -> Sampling:
         "repetition_penalty": typed(body, "repetition_penalty", float),
         "seed": typed(body, "seed", int),
     }
-    for name, most in (("seed", _MOST_SEED), ("top_k", _MOST_TOP_K)):
-        if isinstance(number := named[name], int):
-            bounded_int(name, number, 0, most)
     given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     return checked_sampling(replace(Sampling(), stop=_stop(body), **given))
 
@@ -280,38 +248,24 @@ class Wanted:
     turns: tuple[Turn, ...] = ()
 
 
-def parse_query(
-    body: Mapping[str, Any], question: tuple[str, str], model: str, wanted: Wanted, caller: Caller
-) -> Query:
+def parse_query(body: Mapping[str, Any], question: tuple[str, str], model: str, wanted: Wanted, asker: Asker) -> Query:
     """Returns the query to the collection that a model stands for."""
-    limits, form = caller.limits, wanted.format
     extension = typed(body, EXTENSION, dict) or {}
     check_names(extension, _READ_EXTENSION, EXTENSION)
-    mode = choice(extension, "mode", {each.value: each for each in AnswerMode}, EXTENSION)
-    if mode is None:
-        mode = AnswerMode.FREE if form is not None else limits.default_mode
-    _check_format(wanted, mode)
-    sentences = typed(extension, "max_sentences", int, EXTENSION)
     passages = typed(extension, "passages", int, EXTENSION)
-    if passages is None:
-        passages = limits.default_passages if wanted.passages is None else wanted.passages
-    return Query(
-        request_id=caller.request_id,
-        question=parse_text(*question, limits.question_characters),
-        collection=collection_of(model),
-        mode=mode,
-        max_sentences=(
-            None if sentences is None else bounded_int(f"{EXTENSION}.max_sentences", sentences, 1, MAX_SENTENCES)
-        ),
-        passages=bounded_int(f"{EXTENSION}.passages", passages, 1, MAX_PASSAGES),
+    return asker.query(
+        question[1],
+        collection_of(model),
+        mode=choice(extension, "mode", {each.value: each for each in AnswerMode}, EXTENSION),
+        max_sentences=typed(extension, "max_sentences", int, EXTENSION),
+        passages=wanted.passages if passages is None else passages,
         sampling=wanted.sampling,
-        priority=_priority(extension, caller),
-        client=caller.identity.name,
-        deadline=caller.deadline,
-        format=form,
+        priority=_priority(extension),
+        form=wanted.format,
         allow_truncated=True,  # OpenAI's protocol tells it by the reason of the end
-        filter=_filter(extension, wanted),
+        condition=_filter(extension, wanted),
         turns=wanted.turns,
+        fields=QueryFields(question[0], wanted.format_field, "stop", f"{EXTENSION}."),
     )
 
 
@@ -323,7 +277,7 @@ def _filter(extension: Mapping[str, Any], wanted: Wanted) -> Filter | None:
 
 
 def parse_completion(
-    body: Mapping[str, Any], conversation: Conversation, wanted: Wanted, caller: Caller
+    body: Mapping[str, Any], conversation: Conversation, wanted: Wanted, asker: Asker
 ) -> CompletionRequest:
     """Returns the request to continue a conversation.
 
@@ -332,33 +286,26 @@ def parse_completion(
     """
     extension = typed(body, EXTENSION, dict) or {}
     check_names(extension, frozenset({"priority"}), EXTENSION)
-    _check_format(wanted, AnswerMode.FREE)
+    if wanted.format is not None:
+        stop = "stop" if wanted.sampling.stop else None
+        check_format(wanted.format_field, wanted.format, AnswerMode.FREE, stop)
     if wanted.functions and wanted.format is not None:
         raise InvalidRequest(wanted.format_field, "does not go with tools; leave one out")
     if wanted.functions and wanted.sampling.stop:
         raise InvalidRequest("stop", "does not go with tools; leave one out")
     return CompletionRequest(
-        request_id=caller.request_id,
+        request_id=asker.request_id,
         conversation=conversation,
         sampling=wanted.sampling,
-        priority=_priority(extension, caller),
-        client=caller.identity.name,
-        deadline=caller.deadline,
+        priority=asker.identity.capped_priority(_priority(extension)),
+        client=asker.identity.name,
+        deadline=asker.deadline,
         format=wanted.format,
         functions=wanted.functions,
         must_call=wanted.must_call,
     )
 
 
-def _check_format(wanted: Wanted, mode: AnswerMode) -> None:
-    if wanted.format is not None:
-        check_format(wanted.format_field, wanted.format, mode, "stop" if wanted.sampling.stop else None)
-
-
-def _priority(extension: Mapping[str, Any], caller: Caller) -> Priority:
+def _priority(extension: Mapping[str, Any]) -> Priority:
     wanted = choice(extension, "priority", {each.name.lower(): each for each in Priority}, EXTENSION)
-    return caller.identity.capped_priority(Priority.INTERACTIVE if wanted is None else wanted)
-
-
-def caller_of(call: Call, exchange: Exchange) -> Caller:
-    return Caller(call.request_id, call.identity, call.deadline, exchange.requests, language_model(call))
+    return Priority.INTERACTIVE if wanted is None else wanted

@@ -15,6 +15,7 @@ from edge_rag.core.address import document_url
 from edge_rag.core.answer import Citation, Finished, TextDelta, Usage
 from edge_rag.core.documents.filters import Filter
 from edge_rag.core.generation import CompletionEvent, CompletionRequest, FunctionCall
+from edge_rag.core.limits.asker import Asker
 from edge_rag.core.limits.request_fields import MAX_PASSAGES, MAX_TOKENS, bounded_int
 from edge_rag.core.passage import Passage, relevances
 from edge_rag.core.query import Query
@@ -28,9 +29,7 @@ from edge_rag.server.http.openai.models import collection_of
 from edge_rag.server.http.openai.requests import (
     EXTENSION,
     UNREAD,
-    Caller,
     Wanted,
-    caller_of,
     check_supported,
     earlier_turns,
     last_question,
@@ -42,6 +41,7 @@ from edge_rag.server.http.openai.requests import (
     parse_sampling,
     text_of,
 )
+from edge_rag.service.ask import language_model
 from edge_rag.service.call import Call
 
 _NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
@@ -88,7 +88,7 @@ _RANKERS: Final = (None, "auto", "default-2024-11-15")
 
 
 async def create_response(call: Call, exchange: Exchange) -> None:
-    request = parse_response(parse_json(exchange.body), caller_of(call, exchange))
+    request = parse_response(parse_json(exchange.body), call.asker(exchange.requests), language_model(call))
     writer = ResponseWriter(request, int(time.time()), exchange.base_url)
     await send_answer(call, exchange, request.query, request.stream, writer)
 
@@ -117,7 +117,7 @@ def response_question_of(data: bytes) -> str:
         return ""
 
 
-def parse_response(body: Mapping[str, Any], caller: Caller) -> ResponseRequest:
+def parse_response(body: Mapping[str, Any], asker: Asker, language_model: str | None) -> ResponseRequest:
     """Returns the legal request that a body stands for."""
     check_supported(body, _READ, _NEUTRAL)
     model = parse_model(body)
@@ -133,7 +133,7 @@ def parse_response(body: Mapping[str, Any], caller: Caller) -> ResponseRequest:
     if calls is not None:
         bounded_int("max_tool_calls", calls, 1, _MOST_TOOL_CALLS)
     sampling = parse_sampling({name: body.get(name) for name in ("temperature", "top_p")}, most)
-    alone = model == caller.language_model
+    alone = model == language_model
     form, instructions = parse_format(shown_format, "text.format"), typed(body, "instructions", str)
     messages = _messages(body, alone)
     query: Query | CompletionRequest
@@ -142,12 +142,12 @@ def parse_response(body: Mapping[str, Any], caller: Caller) -> ResponseRequest:
         tools = [_shown_function(tool) for tool in typed(body, "tools", list) or []]
         wanted = Wanted(sampling, form, "text.format", functions=functions, must_call=must_call)
         conversation = parse_conversation(messages, "input", _TEXT_TYPES, instructions or "")
-        query = parse_completion(body, conversation, wanted, caller)
+        query = parse_completion(body, conversation, wanted, asker)
     else:
         tools, passages, only = _tools(body, collection_of(model))
-        turns = earlier_turns(messages, "input", _TEXT_TYPES, caller.limits.question_characters)
+        turns = earlier_turns(messages, "input", _TEXT_TYPES, asker.limits.question_characters)
         wanted = Wanted(sampling, form, "text.format", passages, only, turns=turns)
-        query = parse_query(body, ("input", last_question(messages, "input", _TEXT_TYPES)), model, wanted, caller)
+        query = parse_query(body, ("input", last_question(messages, "input", _TEXT_TYPES)), model, wanted, asker)
     echoed = {
         "model": model,
         "instructions": instructions,

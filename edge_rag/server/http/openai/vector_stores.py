@@ -14,10 +14,8 @@ from edge_rag.core.limits.request_fields import (
     bounded_int,
     parse_description,
     parse_labels,
-    parse_text,
     parse_title,
 )
-from edge_rag.core.query import SearchQuery
 from edge_rag.errors import EdgeRagError, InvalidRequest
 from edge_rag.pipeline.pipeline import SearchResult
 from edge_rag.server.http.exchange import Exchange
@@ -113,15 +111,12 @@ async def search_store(call: Call, exchange: Exchange) -> None:
     least = typed(options, "score_threshold", float, "ranking_options") or 0.0
     bounded_float("ranking_options.score_threshold", least, 0.0, 1.0)
     limit = typed(body, "max_num_results", int)
-    query = SearchQuery(
-        request_id=call.request_id,
-        query=parse_text("query", _query(body), exchange.requests.question_characters),
-        collection=name,
-        limit=bounded_int("max_num_results", _DEFAULT_RESULTS if limit is None else limit, 1, MAX_RESULTS),
+    query = call.asker(exchange.requests).search(
+        _query(body),
+        name,
+        bounded_int("max_num_results", _DEFAULT_RESULTS if limit is None else limit, 1, MAX_RESULTS),
         rerank=True if rerank is None else rerank,
-        client=call.identity.name,
-        deadline=call.deadline,
-        filter=parse_filters(body.get("filters")),
+        condition=parse_filters(body.get("filters")),
     )
     found = await search(call, query)
     names = await files.files_of(call, name, [each.passage.document_id for each in found.passages])

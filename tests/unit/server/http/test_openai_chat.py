@@ -24,13 +24,13 @@ from edge_rag.core.answer import (
 from edge_rag.core.generation import CompletionRequest, Conversation
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
+from edge_rag.core.limits.asker import Asker
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.core.passage import Passage, RankedPassage
 from edge_rag.core.query import AnswerMode, JsonSchema, Priority, Query, Turn
 from edge_rag.errors import EdgeRagError, InvalidRequest, NotFound, UndecodableMessage
 from edge_rag.server.http.fields import parse_json
 from edge_rag.server.http.openai.chat import ChatRequest, ChatWriter, parse_chat, question_of
-from edge_rag.server.http.openai.requests import Caller
 
 CALLER = Identity("ward-3", frozenset({Role.READER}), priority_ceiling=Priority.NORMAL)
 LIMITS = RequestLimits(question_characters=100, default_mode=AnswerMode.QUOTE, default_passages=4)
@@ -38,7 +38,7 @@ LEAST: dict[str, Any] = {"model": "edge-rag/manuals", "messages": [{"role": "use
 
 
 def parse(**fields: Any) -> ChatRequest:
-    return parse_chat({**LEAST, **fields}, Caller(RequestId("r"), CALLER, 10.0, LIMITS, "quoter"))
+    return parse_chat({**LEAST, **fields}, Asker(RequestId("r"), CALLER, 10.0, LIMITS), "quoter")
 
 
 def asked(**fields: Any) -> Query:

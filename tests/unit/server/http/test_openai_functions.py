@@ -9,16 +9,16 @@ import pytest
 from edge_rag.core.generation import CompletionRequest, FunctionCall
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import RequestId
+from edge_rag.core.limits.asker import Asker
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.core.query import AnswerMode
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.openai.chat import ChatWriter, parse_chat
-from edge_rag.server.http.openai.requests import Caller
 from edge_rag.server.http.openai.responses import parse_response
 from tests.unit.server.http.test_openai_responses import events
 
 LIMITS = RequestLimits(question_characters=100, default_mode=AnswerMode.QUOTE, default_passages=4)
-CALLER = Caller(RequestId("r"), Identity("ward-3", frozenset({Role.READER})), 10.0, LIMITS, "quoter")
+ASKER = Asker(RequestId("r"), Identity("ward-3", frozenset({Role.READER})), 10.0, LIMITS)
 FLAT: dict[str, Any] = {"type": "function", "name": "clock", "description": "Tells the time", "parameters": None}
 NESTED: dict[str, Any] = {"type": "function", "function": {"name": "clock", "description": "Tells the time"}}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
@@ -26,13 +26,13 @@ CALL = {"id": "call_1", "type": "function", "function": {"name": "clock", "argum
 
 def chat(**fields: Any) -> CompletionRequest:
     least = {"model": "quoter", "messages": [{"role": "user", "content": "What time is it?"}]}
-    query = parse_chat({**least, **fields}, CALLER).query
+    query = parse_chat({**least, **fields}, ASKER, "quoter").query
     assert isinstance(query, CompletionRequest)
     return query
 
 
 def response(**fields: Any) -> CompletionRequest:
-    query = parse_response({"model": "quoter", "input": "What time is it?", **fields}, CALLER).query
+    query = parse_response({"model": "quoter", "input": "What time is it?", **fields}, ASKER, "quoter").query
     assert isinstance(query, CompletionRequest)
     return query
 
@@ -100,7 +100,9 @@ def test_a_call_and_its_result_are_turns_of_the_conversation_in_both_interfaces(
 
 def test_chat_tells_a_call_whole_and_in_a_stream() -> None:
     body = {"model": "quoter", "messages": [{"role": "user", "content": "Now?"}], "tools": [NESTED]}
-    whole, streaming = (ChatWriter(parse_chat(body, CALLER), 1_700_000_000, "http://box:7480") for _ in range(2))
+    whole, streaming = (
+        ChatWriter(parse_chat(body, ASKER, "quoter"), 1_700_000_000, "http://box:7480") for _ in range(2)
+    )
     taken = (FunctionCall("clock", "{}"), events()[-1])
     for event in taken:
         list(whole.events(event))

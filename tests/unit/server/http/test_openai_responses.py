@@ -22,11 +22,11 @@ from edge_rag.core.documents.filters import Comparator, Comparison, MetadataFiel
 from edge_rag.core.generation import CompletionRequest, Conversation
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
+from edge_rag.core.limits.asker import Asker
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.core.passage import Passage, RankedPassage
 from edge_rag.core.query import AnswerMode, JsonSchema, Query
 from edge_rag.errors import EdgeRagError, InvalidRequest, NotFound
-from edge_rag.server.http.openai.requests import Caller
 from edge_rag.server.http.openai.responses import (
     ResponseRequest,
     ResponseWriter,
@@ -42,7 +42,7 @@ SEARCH = {"type": "file_search", "vector_store_ids": ["manuals"]}
 
 
 def parse(**fields: Any) -> ResponseRequest:
-    return parse_response({**LEAST, **fields}, Caller(RequestId("r"), CALLER, 10.0, LIMITS, "quoter"))
+    return parse_response({**LEAST, **fields}, Asker(RequestId("r"), CALLER, 10.0, LIMITS), "quoter")
 
 
 def asked(**fields: Any) -> Query:
