@@ -93,9 +93,6 @@ def server_name(certificate: bytes) -> str:
 
     That is its stable name, else its first host name other than ``localhost``, else its first address. A client that
     verifies this name can use any address.
-
-    Raises:
-        AccessError: It is not a certificate, or has no name.
     """
     try:
         names = _read_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -110,11 +107,7 @@ def server_name(certificate: bytes) -> str:
 
 
 def to_pem(certificate: bytes) -> bytes:
-    """Returns a certificate, DER, as PEM.
-
-    Raises:
-        AccessError: It is not a certificate.
-    """
+    """Returns a certificate, DER, as PEM."""
     try:
         return x509.load_der_x509_certificate(certificate).public_bytes(serialization.Encoding.PEM)
     except ValueError as error:
@@ -145,11 +138,7 @@ def subject(certificate: bytes) -> str:
 
 
 def check_pair(pair: KeyPair) -> None:
-    """Checks that a key matches its certificate.
-
-    Raises:
-        AccessError: One of the two is damaged, or they do not match.
-    """
+    """Checks that a key matches its certificate."""
     try:
         certified = _read_certificate(pair.certificate).public_key()
     except (ValueError, UnsupportedAlgorithm) as error:  # read only now, not with the certificate
@@ -293,11 +282,7 @@ class TlsFiles:
     authority: Path | None = None
 
     def read(self) -> tuple[KeyPair, bytes | None]:
-        """Returns the key pair, and the client authority's certificates.
-
-        Raises:
-            AccessError: A file cannot be read or is damaged, or key and certificate do not match.
-        """
+        """Returns the key pair, and the client authority's certificates."""
         pair = KeyPair(_read_file(self.certificate), _read_file(self.key))
         try:
             check_pair(pair)
@@ -310,9 +295,6 @@ class TlsFiles:
 
         Args:
             own_authority: Certificate of the authority of `tls init`; used if none is configured and it is the signer.
-
-        Raises:
-            AccessError: A file cannot be read or is damaged, or the certificate has no name.
         """
         chain = _read_file(self.certificate)
         try:
@@ -340,11 +322,7 @@ class CertificateFolder:
         return self.server.certificate.exists() and self.server.key.exists()
 
     def authority(self) -> KeyPair:
-        """Returns the authority.
-
-        Raises:
-            AccessError: It does not exist, or cannot be read.
-        """
+        """Returns the authority."""
         if not self._authority_key.exists():
             raise AccessError(f"{self._folder}: there is no authority; make one with `edge-rag tls init`")
         return KeyPair(_read_file(self.authority_certificate), _read_file(self._authority_key))
@@ -355,9 +333,6 @@ class CertificateFolder:
         Args:
             hosts: Host names and addresses of the daemon, at least one.
             now: The time, UTC.
-
-        Raises:
-            AccessError: A file cannot be written, or a name is invalid.
         """
         is_new = not self._authority_key.exists()
         authority = make_authority(f"edge-rag on {name}", now) if is_new else self.authority()

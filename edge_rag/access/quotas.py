@@ -65,11 +65,7 @@ class QuotaLedger:
         return len(self._accounts) + len(self._anonymous)
 
     def acquire(self, identity: Identity) -> None:
-        """Starts a call; pair it with ``release``.
-
-        Raises:
-            QuotaExceeded: A quota is used up; has the delay before a retry.
-        """
+        """Starts a call; pair it with ``release``."""
         quota, now = identity.quota, self._clock()
         if quota == _UNLIMITED:
             return

@@ -54,11 +54,7 @@ class Token:
 
 
 def checked_identity(identity: Identity) -> Identity:
-    """Returns an identity that a token may have.
-
-    Raises:
-        InvalidRequest: Names the first part that none may have: ``name``, ``roles``, ``collections`` or ``quota``.
-    """
+    """Returns an identity that a token may have."""
     if not _NAME.fullmatch(identity.name):
         raise InvalidRequest("name", "must be 1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit")
     if not identity.roles:
@@ -236,22 +232,14 @@ class TokenFile:
         return None
 
     def add(self, token: Token) -> None:
-        """Adds a token, durable on return.
-
-        Raises:
-            TokenExists: The name has a token already.
-        """
+        """Adds a token, durable on return."""
         with self._update() as tokens:
             if any(other.identity.name == token.identity.name for other in tokens.values()):
                 raise TokenExists(token.identity.name)
             tokens[token.key] = token
 
     def revoke(self, name: str) -> Token:
-        """Removes the token of a name; the next call with it is refused.
-
-        Raises:
-            TokenNotFound: The name has no token.
-        """
+        """Removes the token of a name; the next call with it is refused."""
         with self._update() as tokens:
             for key, token in tokens.items():
                 if token.identity.name == name:

@@ -32,7 +32,7 @@ from edge_rag.server.limits.transport import (
     TransportLimits,
 )
 from edge_rag.server.listeners import HttpListener, Listeners, TlsOptions, bind, is_local
-from edge_rag.service.access import Authenticator, PairingService
+from edge_rag.service.authentication import Authenticator, PairingService
 from edge_rag.service.call import CallContext
 from edge_rag.service.lifecycle import Lifecycle
 from edge_rag.service.limits import (

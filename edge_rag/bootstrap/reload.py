@@ -11,7 +11,7 @@ from edge_rag.config.sections import LogFormat
 from edge_rag.config.settings import Settings, changed_keys, with_reloadable
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.server.listeners import TlsOptions
-from edge_rag.service.access import Authenticator
+from edge_rag.service.authentication import Authenticator
 from edge_rag.service.limits import Timeouts
 from edge_rag.telemetry.logs import configure_logging
 

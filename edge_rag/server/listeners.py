@@ -71,9 +71,6 @@ def bind(
         local: HOST:PORT with a loopback host, or unix:PATH; None for none.
         tls: The TLS options; None without a certificate.
         has_credentials: Whether any token or pairing code exists, without which no remote client could connect.
-
-    Raises:
-        ConfigurationError: An address is not legal, or would be open to other machines without TLS or credentials.
     """
     if local is not None and not is_local(local):
         raise ConfigurationError(f"local_listen: {local} can be reached from other machines; set listen for that")
@@ -94,11 +91,7 @@ def bind(
 
 
 def is_local(address: str, setting: str = "listen") -> bool:
-    """Returns whether an address can be reached from this box only.
-
-    Raises:
-        ConfigurationError: It is neither HOST:PORT nor unix:PATH.
-    """
+    """Returns whether an address can be reached from this box only."""
     if address.startswith("unix:"):
         return True
     host, colon, port = address.rpartition(":")

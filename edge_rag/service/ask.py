@@ -141,9 +141,6 @@ class _Answer:
 
         An answer is charged the tokens of the model. One that does not finish, or that was quoted without a model, is
         charged the earlier turns, the question, the passages and the text sent.
-
-        Raises:
-            AnswerTruncated: It was cut, and is to come to its end.
         """
         async with self._call.charged(self._charged_texts):
             async for event in self.stream:

@@ -13,17 +13,13 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from math import ceil
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 import structlog
 
-from edge_rag.access.certificates import ServerIdentity
-from edge_rag.access.pairing_file import PairedClient
 from edge_rag.access.quotas import QuotaLedger
-from edge_rag.access.tokens import Token, TokenFile
 from edge_rag.core.address import network_of_peer
 from edge_rag.core.answer import Finished, Usage
 from edge_rag.core.identity import Identity, Role
@@ -31,7 +27,6 @@ from edge_rag.core.ids import RequestId, is_request_id
 from edge_rag.core.limits.asker import Asker
 from edge_rag.core.limits.request_fields import RequestLimits, parse_request_id
 from edge_rag.core.limits.thread_shares import ThreadShares
-from edge_rag.core.pairing_code import PairingCode
 from edge_rag.core.query import AnswerFormat
 from edge_rag.errors import (
     AccessError,
@@ -45,6 +40,7 @@ from edge_rag.errors import (
     UndecodableMessage,
 )
 from edge_rag.generator.messages import AUTO, error_message
+from edge_rag.service.authentication import Authenticator, Credentials
 from edge_rag.service.codes import CODES, Code
 from edge_rag.service.lifecycle import Backend, Lifecycle
 from edge_rag.service.limits import CallLimits, Timeouts
@@ -90,28 +86,6 @@ class Operation:
     @property
     def roles(self) -> tuple[Role, ...]:
         return tuple(role for role in (self.role, self.other_role) if role is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """The credentials of a connection and a call.
-
-    Attributes:
-        peer: The other end of the connection with its port, in gRPC's form: ``ipv4:192.0.2.7:5000``, ``unix:``.
-        token: The bearer token, or that of a browser's session; None without one.
-        user: Name of the client that a trusted proxy has signed in; None without one.
-    """
-
-    peer: str
-    tls: bool
-    token: str | None = None
-    user: str | None = None
-    certificate_names: Sequence[str] = ()
-
-    @property
-    def address(self) -> str:
-        """The other end of the connection without its port."""
-        return address_without_port(self.peer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,56 +154,6 @@ class CallFailed(Exception):
         return cls(CODES[type(error)], message, request_id, retry_after_s(error), type(error).__name__, field)
 
 
-class Pairings(Protocol):
-    """Gives credentials and takes them back; see ``access.PairingService``."""
-
-    def server_identity(self) -> ServerIdentity:
-        """Returns how clients recognize the daemon."""
-        ...
-
-    def make(self, identity: Identity, token_days: int | None, minutes: int) -> tuple[PairingCode, datetime]:
-        """Makes a code; returns it and its expiry."""
-        ...
-
-    def is_open(self, key: str) -> bool:
-        """Whether an open code has a key."""
-        ...
-
-    def pair(self, key: str, secret: str) -> PairedClient:
-        """Returns the credentials of a new client."""
-        ...
-
-    def token(self, text: str) -> Token:
-        """Returns the token of a token text; raises Unauthenticated if none is valid."""
-        ...
-
-    def revoke(self, text: str) -> bool:
-        """Revokes the token of a token text; returns whether there was one."""
-        ...
-
-
-class Authentication(Protocol):
-    """Authenticates callers; see ``access.Authenticator``."""
-
-    def authenticate(self, credentials: Credentials) -> Identity:
-        """Returns the caller's identity."""
-        ...
-
-    def anonymous(self, credentials: Credentials) -> Identity:
-        """Returns the identity of a caller without credentials."""
-        ...
-
-    @property
-    def pairing(self) -> Pairings:
-        """Gives new clients their credentials."""
-        ...
-
-    @property
-    def tokens(self) -> TokenFile:
-        """The tokens that authenticate callers."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Call:
     """An admitted call.
@@ -249,11 +173,7 @@ class Call:
     context: CallContext
 
     def check_collection(self, name: str) -> None:
-        """Checks that a collection exists for the caller.
-
-        Raises:
-            CollectionNotFound: The caller has no access to it.
-        """
+        """Checks that a collection exists for the caller."""
         if not self.identity.can_see(name):
             raise CollectionNotFound(name, None)
 
@@ -313,7 +233,7 @@ class CallContext:
     def __init__(
         self,
         lifecycle: Lifecycle,
-        authentication: Authentication,
+        authentication: Authenticator,
         quotas: QuotaLedger,
         limits: CallLimits,
         timeouts: Timeouts,
@@ -490,11 +410,6 @@ def bearer_token(authorization: str | None) -> str | None:
         return None
     scheme = authorization[: len(_SCHEME)]
     return authorization[len(_SCHEME) :].strip() if scheme.lower() == _SCHEME else authorization
-
-
-def address_without_port(peer: str) -> str:
-    """Returns gRPC's name of a peer without the port: ``ipv4:192.0.2.7`` of ``ipv4:192.0.2.7:5000``."""
-    return peer.rsplit(":", 1)[0] if peer.startswith(("ipv4:", "ipv6:")) else peer
 
 
 def _nothing() -> None:

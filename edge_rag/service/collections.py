@@ -47,12 +47,7 @@ RUN_QUESTIONS: Final = Operation("RunTestQuestions", Role.READER, long=True)
 
 
 async def create(call: Call, name: str, settings: CollectionSettings) -> CollectionInfo:
-    """Creates an empty collection.
-
-    Raises:
-        CollectionNotFound: The caller may not use a collection of that name.
-        CollectionExists: A collection has that name.
-    """
+    """Creates an empty collection."""
     call.check_collection(name)
     return await call.run(call.backend.collections.create, name, settings)
 
@@ -61,10 +56,6 @@ async def create_titled(call: Call, settings: CollectionSettings) -> CollectionI
     """Creates an empty collection with a title, whose name resembles it; the title itself where that is a legal name.
 
     A name that is not the title gets random digits where it is taken or empty.
-
-    Raises:
-        CollectionNotFound: The caller may not use a collection of that name.
-        CollectionExists: The title is the name of a collection.
     """
     name, digits = name_of_title(settings.title), secrets.token_hex(6)
     if name and name == settings.title:
@@ -78,11 +69,7 @@ async def create_titled(call: Call, settings: CollectionSettings) -> CollectionI
 
 
 async def get(call: Call, name: str) -> CollectionInfo:
-    """Returns a collection.
-
-    Raises:
-        CollectionNotFound: It does not exist for the caller.
-    """
+    """Returns a collection."""
     call.check_collection(name)
     return await call.run(call.backend.collections.get, name)
 
@@ -94,21 +81,13 @@ async def list_visible(call: Call) -> tuple[CollectionInfo, ...]:
 
 
 async def update(call: Call, name: str, changes: dict[str, Any]) -> CollectionInfo:
-    """Changes settings by field name of ``CollectionSettings``.
-
-    Raises:
-        CollectionNotFound: It does not exist for the caller.
-    """
+    """Changes settings by field name of ``CollectionSettings``."""
     call.check_collection(name)
     return await call.run(call.backend.collections.update, name, changes)
 
 
 async def delete(call: Call, name: str) -> CollectionInfo:
-    """Removes a collection and its contents; durable on return.
-
-    Raises:
-        CollectionNotFound: It does not exist for the caller.
-    """
+    """Removes a collection and its contents; durable on return."""
     call.check_collection(name)
     return await call.run(call.backend.library.delete_collection, name)
 
@@ -117,11 +96,6 @@ async def move_index(call: Call, name: str, backend: BackendKind) -> IndexInUse:
     """Moves a collection's vectors to another index backend while searches continue; returns the new index.
 
     The move completes even if the caller disconnects.
-
-    Raises:
-        CollectionNotFound: It does not exist.
-        ConfigurationError: The backend is not configured.
-        StorageError: The new index could not be filled or failed its check; nothing has changed.
     """
     return await asyncio.shield(asyncio.to_thread(call.backend.library.move_index, name, backend))
 
@@ -134,21 +108,13 @@ async def list_questions(call: Call, name: str, after: str, limit: int) -> Quest
         name: Name of the collection.
         after: Id of the question after which the page begins; empty for the first page.
         limit: Most questions.
-
-    Raises:
-        CollectionNotFound: It does not exist for the caller.
     """
     call.check_collection(name)
     return await call.run(call.backend.evaluation.questions, name, after, limit)
 
 
 async def add_question(call: Call, name: str, question: NewQuestion) -> StoredQuestion:
-    """Adds a test question; returns the one that is there if it is.
-
-    Raises:
-        CollectionNotFound: The collection does not exist for the caller.
-        InvalidRequest: A text is empty, too long or holds control characters, or there is no room for another question.
-    """
+    """Adds a test question; returns the one that is there if it is."""
     call.check_collection(name)
     return await call.run(call.backend.evaluation.add, name, question.checked())
 
@@ -157,10 +123,6 @@ async def replace_questions(call: Call, name: str, content: AsyncIterable[bytes]
     """Makes the questions of a file (``evaluation.parse_questions``) those of a collection; returns how many they are.
 
     Questions that are in the file and in the collection stay with their results.
-
-    Raises:
-        CollectionNotFound: The collection does not exist for the caller.
-        InvalidRequest: The file cannot be read or is too large.
     """
     call.check_collection(name)
     file = bytearray()
@@ -173,11 +135,7 @@ async def replace_questions(call: Call, name: str, content: AsyncIterable[bytes]
 
 
 async def delete_question(call: Call, name: str, question_id: str) -> StoredQuestion:
-    """Removes a test question with its results.
-
-    Raises:
-        CollectionNotFound, QuestionNotFound: It does not exist for the caller.
-    """
+    """Removes a test question with its results."""
     call.check_collection(name)
     return await call.run(call.backend.evaluation.delete, name, question_id)
 
@@ -219,11 +177,6 @@ async def run_questions(call: Call, name: str) -> AsyncGenerator[QuestionAsked |
 
     Yields:
         Each question as soon as it was asked, and the run at the end.
-
-    Raises:
-        CollectionNotFound: The collection does not exist for the caller.
-        InvalidRequest: It has no test questions.
-        EdgeRagError: A search failed.
     """
     call.check_collection(name)
     started = datetime.now(UTC)

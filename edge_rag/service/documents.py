@@ -77,9 +77,6 @@ async def receive(call: Call, parts: AsyncIterator[UploadPart]) -> Uploads:
     """Receives documents to the spool, one at a time; waits while the caller's share of it is full.
 
     A document's bytes are deleted when the next one begins or the generator is closed, unless a job has accepted it.
-
-    Raises:
-        InvalidRequest: Content came before a header.
     """
     most = call.backend.document_bytes
     started = False
@@ -181,9 +178,6 @@ async def get(
     Args:
         start: First character; None for the whole text.
         end: One past the last character; None for the end of the text. Without ``start`` it has no meaning.
-
-    Raises:
-        InvalidRequest: The whole text is wanted and does not fit.
     """
     call.check_collection(collection)
     first, past = (0, None) if start is None else (start, end)
@@ -223,9 +217,6 @@ async def get_parts(call: Call, collection: str, document: str, start: int, end:
     Args:
         start: First character.
         end: One past the last character.
-
-    Raises:
-        InvalidRequest: The range is empty or longer than ``MAX_RANGE_CHARACTERS``.
     """
     call.check_collection(collection)
     if not start < end <= start + MAX_RANGE_CHARACTERS:
@@ -309,11 +300,7 @@ def page_token(last: DocumentId | None) -> str:
 
 
 def parse_page_token(token: str, field: str = "page_token") -> DocumentId | None:
-    """Returns the document that a page comes after; None for the first page.
-
-    Raises:
-        InvalidRequest: The token, in ``field``, is none of ``page_token``.
-    """
+    """Returns the document that a page comes after; None for the first page."""
     if not token:
         return None
     try:

@@ -67,11 +67,7 @@ class SameName(Enum):
 
 
 async def receive(call: Call, name: str, media_type: str, pieces: AsyncIterator[bytes]) -> IncomingFile:
-    """Receives the bytes of a file; pair it with ``IncomingFile.finish`` or ``discard``.
-
-    Raises:
-        DocumentTooLarge: There are more bytes than a document may have.
-    """
+    """Receives the bytes of a file; pair it with ``IncomingFile.finish`` or ``discard``."""
     most = call.backend.document_bytes
     new = NewFile(call.identity.name, name, media_type)
     incoming = await call.run(call.backend.files.receive, new, most)
@@ -103,12 +99,7 @@ async def list_page(
 
 
 async def read(call: Call, file: StoredFile | DocumentInfo) -> AsyncGenerator[bytes, None]:
-    """Yields the bytes of a file or document that ``get`` returned; those of a document if its original is kept.
-
-    Raises:
-        StorageCorrupt: The bytes are missing or damaged.
-        StorageError: The data directory failed.
-    """
+    """Yields the bytes of a file or document that ``get`` returned; those of a document if its original is kept."""
     if isinstance(file, DocumentInfo) or file.state is FileState.RELEASED:
         with closing(await _original(call, file)) as original:
             position = 0
@@ -170,9 +161,6 @@ async def attach(
     Args:
         files: 1 to ``MAX_ATTACHED`` files.
         same_name: What becomes of documents of other bytes with their names.
-
-    Raises:
-        InvalidRequest: There are none or too many.
     """
     call.check_collection(collection)
     if not 1 <= len(files) <= MAX_ATTACHED:
@@ -225,11 +213,7 @@ async def list_attached(call: Call, collection: str, page: AttachmentPage) -> tu
 async def attached_counts(
     call: Call, collection: str, job_id: JobId | None = None
 ) -> Mapping[JobDocumentState, tuple[int, int]]:
-    """Returns number and bytes of a collection's files and other documents by state, or those of one ``attach``.
-
-    Raises:
-        JobNotFound: No file of the collection was attached by that job.
-    """
+    """Returns number and bytes of a collection's files and other documents by state, or those of one ``attach``."""
     call.check_collection(collection)
     counts = await call.run(call.backend.attachments.counts, collection, job_id)
     if job_id is not None and not counts:
@@ -259,9 +243,6 @@ async def update_metadata(call: Call, collection: str, file_id: str, given: Meta
     """Replaces the metadata that was given with a file's document, which is stored; returns its new state.
 
     Of a document that came another way, ``file_id`` is the document's id.
-
-    Raises:
-        InvalidRequest: The document is not stored, or the metadata are not allowed.
     """
     state = await file_state(call, collection, file_id)
     if state.document_id is None:

@@ -40,11 +40,7 @@ async def start_ingest(call: Call, uploads: Uploads) -> AsyncGenerator[Job | Job
 
 
 async def queue(call: Call, uploads: Uploads) -> Job:
-    """Creates a job for the one document of ``uploads``; returns it when the document is accepted.
-
-    Raises:
-        DocumentTooLarge: It is rejected.
-    """
+    """Creates a job for the one document of ``uploads``; returns it when the document is accepted."""
     jobs = call.backend.ingest
     async with aclosing(uploads):
         upload = await anext(uploads)
@@ -63,11 +59,7 @@ def _accept_one(jobs: Ingest, owner: str, upload: Upload) -> Job:
 
 
 async def watch(call: Call, job_id: JobId, cursor: int) -> AsyncGenerator[JobPage, None]:
-    """Yields a job's history from a change number on, as it happens; ends with the job.
-
-    Raises:
-        JobNotFound: It does not exist for the caller.
-    """
+    """Yields a job's history from a change number on, as it happens; ends with the job."""
     await get(call, job_id)
     async with aclosing(call.backend.ingest.follow(job_id, cursor)) as pages:
         async for page in pages:
@@ -82,11 +74,7 @@ async def list_latest(call: Call, limit: int) -> tuple[Job, ...]:
 
 
 async def get(call: Call, job_id: JobId) -> Job:
-    """Returns a job.
-
-    Raises:
-        JobNotFound: It does not exist for the caller.
-    """
+    """Returns a job."""
     job = await call.run(call.backend.ingest.job, job_id)
     if not _sees(call, job):
         raise JobNotFound(job_id)

@@ -107,11 +107,7 @@ class Lifecycle:
         await self._idle.wait()
 
     def acquire(self) -> Backend:
-        """Counts a call as in flight; pair it with ``release``.
-
-        Raises:
-            NotReady: The daemon is starting or draining.
-        """
+        """Counts a call as in flight; pair it with ``release``."""
         if self._backend is None:
             raise NotReady("the daemon is starting; try again in a moment")
         if self.draining:

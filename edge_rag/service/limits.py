@@ -53,12 +53,7 @@ class ConcurrencyLimiter:
         return self._in_use
 
     def acquire(self, client: str) -> None:
-        """Takes a slot; pair it with ``release``.
-
-        Raises:
-            Overloaded: No slot is free for this client. Consecutive refusals get increasing retry delays, at the rate
-                at which slots become free.
-        """
+        """Takes a slot; pair it with ``release``."""
         free = self.capacity - self._in_use
         if free <= 0 or self._by_client[client] >= _SHARE * free:
             self._refused = min(self._refused + 1, self.capacity)
@@ -186,9 +181,6 @@ class MessageBudget:
 
         Returns:
             The bytes to release.
-
-        Raises:
-            Overloaded: The time is over, or too many messages wait that are in memory.
         """
         bytes_ = min(wanted_bytes, self.capacity_bytes * 3 // 4 if stream else self.capacity_bytes)
         waiting = _Waiting(account, bytes_, stream, asyncio.get_running_loop().create_future())

@@ -74,11 +74,7 @@ class EnumCodec(Generic[_Member]):
         return self._members.get(number)
 
     def from_number(self, number: int) -> _Member:
-        """Returns the member with a number.
-
-        Raises:
-            UnknownValue: There is none.
-        """
+        """Returns the member with a number."""
         member = self._members.get(number)
         if member is None:
             raise UnknownValue(number)
@@ -172,11 +168,7 @@ class Codec(Generic[_Value, _Wire]):
         tuple[tuple[str, str, Callable[[Any], Any] | None], ...],
         tuple[tuple[str, str, bool, Callable[[Any], Any] | None], ...],
     ]:
-        """For each field, how it is written (name, proto field, conversion) and read (with whether None is possible).
-
-        Raises:
-            TypeError: A field has no proto field, or none of a type that it could be converted to.
-        """
+        """How each field is written (name, proto field, conversion) and read (with whether None is possible)."""
         writing, reading = [], []
         hints = get_type_hints(self.value)
         message: Any = self.message.DESCRIPTOR

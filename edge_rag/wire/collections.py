@@ -96,11 +96,7 @@ def parse_settings(message: collections_pb2.CollectionSettings) -> CollectionSet
 
 
 def parse_settings_update(request: collections_pb2.UpdateCollectionRequest) -> dict[str, Any]:
-    """Returns the new values, by field of ``CollectionSettings``, that a request stands for.
-
-    Raises:
-        InvalidRequest: Names the first unusable field, or a path of the mask that is none.
-    """
+    """Returns the new values, by field of ``CollectionSettings``, that a request stands for."""
     settings = parse_settings(request.settings)
     paths = request.update_mask.paths or [field.name for field, _ in request.settings.ListFields()]
     for path in paths:

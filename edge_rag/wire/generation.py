@@ -45,9 +45,6 @@ def parse_generate_request(request: generation_pb2.GenerateRequest, peer: Asker)
 
     Args:
         peer: The caller; its requests share no cached KV with other callers or collections.
-
-    Raises:
-        InvalidRequest: Names the first unusable field.
     """
     if request.mode not in _MODES:
         raise InvalidRequest("mode", "must be ANSWER_MODE_QUOTE or ANSWER_MODE_FREE; the caller checks the answer")

@@ -105,11 +105,7 @@ def parse_metadata(messages: Mapping[str, metadata_pb2.MetadataValue]) -> dict[s
 
 
 def parse_value(field: str, message: metadata_pb2.MetadataValue) -> MetadataValue:
-    """Returns the value that a client's message stands for. Its text or number is not checked.
-
-    Raises:
-        InvalidRequest: There is none, or a date outside of the years 1 to 9999.
-    """
+    """Returns the value that a client's message stands for. Its text or number is not checked."""
     if message.WhichOneof("value") == "date":
         return _parse_moment(field, message.date)
     value = value_from_message(message)
@@ -132,9 +128,6 @@ def filter_to_message(condition: Filter | None, depth: int = 1) -> metadata_pb2.
 
     Args:
         depth: Depth in the filter that it is a part of, at least 1.
-
-    Raises:
-        InvalidRequest: It is deeper than any server takes.
     """
     if condition is None:
         return None

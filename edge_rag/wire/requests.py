@@ -52,11 +52,7 @@ _SAMPLING_FIELDS: Final = ("max_tokens", "temperature", "top_k", "top_p", "repet
 
 
 def parse_query(request: rag_pb2.AskRequest, asker: Asker) -> Query:
-    """Returns the legal query that a request stands for.
-
-    Raises:
-        InvalidRequest: Names the first unusable field.
-    """
+    """Returns the legal query that a request stands for."""
     mode = MODES.get(request.mode) if request.mode else asker.limits.default_mode
     if mode is None:
         raise InvalidRequest("mode", f"{request.mode} is not an answer mode")
@@ -121,20 +117,12 @@ def parse_interval(request: admin_pb2.WatchStatusRequest) -> float:
 
 
 def parse_use_model(request: admin_pb2.UseModelRequest) -> tuple[str, str]:
-    """Returns a role and the name of its new model.
-
-    Raises:
-        InvalidRequest: The name is unusable.
-    """
+    """Returns a role and the name of its new model."""
     return request.role, parse_model_name(request.name)
 
 
 def parse_move_index(request: admin_pb2.MoveIndexRequest) -> tuple[str, BackendKind]:
-    """Returns a collection and its new index backend.
-
-    Raises:
-        InvalidRequest: There is no such backend.
-    """
+    """Returns a collection and its new index backend."""
     backend = _BACKENDS.get(request.backend)
     if backend is None:
         raise InvalidRequest("backend", "must be INDEX_BACKEND_FAISS or INDEX_BACKEND_MILVUS")
@@ -159,11 +147,7 @@ def _format(request: rag_pb2.AskRequest | generation_pb2.GenerateRequest) -> Ans
 
 
 def parse_priority(value: rag_pb2.Priority.ValueType) -> Priority:
-    """Returns the scheduling class, INTERACTIVE by default.
-
-    Raises:
-        InvalidRequest: There is no such class.
-    """
+    """Returns the scheduling class, INTERACTIVE by default."""
     priority = _PRIORITIES.get(value) if value else Priority.INTERACTIVE
     if priority is None:
         raise InvalidRequest("priority", f"{value} is not a priority")
@@ -177,11 +161,7 @@ def parse_sampling(value: rag_pb2.Sampling) -> Sampling:
 
 
 def ask_to_message(question: str, options: AskOptions) -> rag_pb2.AskRequest:
-    """Returns the request of ``Ask``; an option that is None is left to the server.
-
-    Raises:
-        InvalidRequest: The question or an option cannot be sent.
-    """
+    """Returns the request of ``Ask``; an option that is None is left to the server."""
     formats = [text for text in (options.json_schema, options.regex) if text is not None]
     if len(formats) > 1:
         raise InvalidRequest("json_schema, regex", "an answer has one format; leave one out")
@@ -234,11 +214,7 @@ def _turns_to_messages(turns: Sequence[Turn]) -> list[rag_pb2.Turn]:
 
 
 def sendable(field: str, text: str) -> str:
-    """Returns a text that protobuf can carry and a server could take.
-
-    Raises:
-        InvalidRequest: It is longer than any server takes, or not valid Unicode.
-    """
+    """Returns a text that protobuf can carry and a server could take."""
     if len(text) > MAX_TEXT_CHARACTERS:
         raise InvalidRequest(
             field, f"{len(text):,} characters are too many; a server takes 8,192 unless configured otherwise"

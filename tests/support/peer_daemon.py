@@ -25,7 +25,7 @@ from edge_rag.server.grpc.interceptor import AdmissionInterceptor
 from edge_rag.server.grpc.peers_service import GenerationService
 from edge_rag.server.limits.connection_table import ConnectionLimits
 from edge_rag.server.limits.connections import Connections
-from edge_rag.service.access import Authenticator
+from edge_rag.service.authentication import Authenticator
 from edge_rag.service.call import CallContext
 from edge_rag.service.lifecycle import Backend, Lifecycle
 from edge_rag.service.limits import AnonymousPool, CallLimits, ConcurrencyLimiter, MessageBudget, Timeouts

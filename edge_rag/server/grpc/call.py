@@ -12,12 +12,12 @@ import grpc
 
 from edge_rag import errors
 from edge_rag.core.identity import Identity
+from edge_rag.service.authentication import Credentials
 from edge_rag.service.call import (
     Call,
     CallContext,
     CallFailed,
     CallRequest,
-    Credentials,
     Operation,
     bearer_token,
     retry_after_s,

@@ -49,10 +49,6 @@ class CallMessages:
         """Returns the next message; ``grpc.aio.EOF`` after the last one.
 
         gRPC's own iterator forms a reference cycle with its call, which only a garbage collection frees.
-
-        Raises:
-            CallTimeout: It took too long.
-            UndecodableMessage: It is not of the method's type.
         """
         await self._memory.reserve(self._message_bytes)
         try:

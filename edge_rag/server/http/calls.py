@@ -17,6 +17,7 @@ from edge_rag.server.http.exchange import ClientGone, Exchange, HttpLimits, open
 from edge_rag.server.http.probes import HttpProbe
 from edge_rag.server.limits.call_memory import CallMemory
 from edge_rag.server.limits.connections import CANCEL_DELAY_S, REFUSAL_DELAY_S, Connections
+from edge_rag.service.authentication import Credentials
 from edge_rag.service.call import (
     IDENTIFIED_REFUSALS,
     STAGES_FIRST_S,
@@ -24,7 +25,6 @@ from edge_rag.service.call import (
     CallContext,
     CallFailed,
     CallRequest,
-    Credentials,
     Operation,
 )
 from edge_rag.service.codes import Code

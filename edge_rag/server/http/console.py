@@ -161,11 +161,7 @@ class Console:
 
     @classmethod
     def load(cls) -> Console:
-        """Reads the files of the package.
-
-        Raises:
-            ConfigurationError: They are incomplete.
-        """
+        """Reads the files of the package."""
         files = dict(_read(resources.files(_PACKAGE) / _FOLDER, ""))
         page = files.pop(_PAGE, None)
         if page is None:

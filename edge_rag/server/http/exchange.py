@@ -20,7 +20,8 @@ from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.errors import CallTimeout, DocumentTooLarge, InvalidRequest, PermissionDenied, SlowConsumer
 from edge_rag.server.http.credentials import NO_PROXIES, BrowserSession, TrustedProxies, is_of_another_site
 from edge_rag.server.limits.call_memory import CallMemory
-from edge_rag.service.call import Call, CallFailed, Credentials, bearer_token
+from edge_rag.service.authentication import Credentials
+from edge_rag.service.call import Call, CallFailed, bearer_token
 from edge_rag.service.codes import Code
 
 BODY_S: Final = 20.0
@@ -182,10 +183,6 @@ class Exchange:
 
         A page of another site reaches a server on loopback by a name that it points there (DNS rebinding), or by a
         request across sites. Over TLS the certificate says which names are the server's.
-
-        Raises:
-            PermissionDenied: It is not.
-            InvalidRequest: The headers are too large.
         """
         if sum(len(name) + len(value) for name, value in self.headers.raw) > self._limits.head_bytes:
             raise InvalidRequest("headers", f"have more than {self._limits.head_bytes:,} bytes")
@@ -214,12 +211,7 @@ class Exchange:
             self._end_of_body()
 
     async def read(self, memory: CallMemory) -> None:
-        """Reads the body; ``memory`` holds what it takes.
-
-        Raises:
-            InvalidRequest: It is too large, or not JSON by its media type.
-            CallTimeout: It takes too long.
-        """
+        """Reads the body; ``memory`` holds what it takes."""
         self.memory = memory
         length = self.headers.get("content-length")
         most = self._limits.body_bytes
@@ -260,9 +252,6 @@ class Exchange:
         """Yields the body as it arrives, in pieces of ``STREAMED_BYTES`` or, at its end, less.
 
         What has come of a body that does not end is yielded, too. If its client is gone, the call is cancelled.
-
-        Raises:
-            CallTimeout: It comes too slowly.
         """
         length = self.headers.get("content-length", "")
         too_large = DocumentTooLarge(f"body: has more than {most_bytes:,} bytes (ingest.document_mib)")
@@ -366,12 +355,7 @@ class Exchange:
         await self._write({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def fail(self, failed: CallFailed, status: int, value: Mapping[str, Any]) -> None:
-        """Sends the failure of a call: as a response, or within a stream that has begun, as the end of it.
-
-        Raises:
-            SlowConsumer: The client does not read it, or a part of a response that is no stream of events was sent,
-                which a client must not take for the whole.
-        """
+        """Sends the failure of a call: as a response, or within a stream that has begun, as the end of it."""
         self._wait_s = _REFUSAL_S
         if self.started and not self._streaming:
             raise SlowConsumer(self._limits.slow_client_s)

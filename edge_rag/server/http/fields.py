@@ -14,11 +14,7 @@ _T = TypeVar("_T")
 
 
 def parse_json(data: bytes) -> dict[str, Any]:
-    """Returns the JSON object that a request's body is.
-
-    Raises:
-        UndecodableMessage: It is none.
-    """
+    """Returns the JSON object that a request's body is."""
     try:
         value = json.loads(data, parse_constant=_refuse_constant)
         if b"\\u" in data:
@@ -35,11 +31,7 @@ def _refuse_constant(name: str) -> float:
 
 
 def check_names(value: Mapping[str, Any], known: frozenset[str], prefix: str) -> None:
-    """Checks that an object has known fields only.
-
-    Raises:
-        InvalidRequest: Names the first other one.
-    """
+    """Checks that an object has known fields only."""
     for name in value:
         if name not in known:
             raise InvalidRequest(f"{prefix}.{name[:256]}", "is not supported; leave it out")
@@ -51,9 +43,6 @@ def typed(value: Mapping[str, Any], name: str, kind: type[_T], prefix: str = "")
     Args:
         kind: ``str``, ``bool``, ``int``, ``float``, ``dict`` or ``list``.
         prefix: Name of the object in errors; empty for the body.
-
-    Raises:
-        InvalidRequest: It has another type.
     """
     found = value.get(name)
     if found is None:
@@ -68,11 +57,7 @@ def typed(value: Mapping[str, Any], name: str, kind: type[_T], prefix: str = "")
 
 
 def choice(value: Mapping[str, Any], name: str, by_name: Mapping[str, _T], prefix: str = "") -> _T | None:
-    """Returns what a field names; None if it is absent or null.
-
-    Raises:
-        InvalidRequest: It is none of the names.
-    """
+    """Returns what a field names; None if it is absent or null."""
     text = typed(value, name, str, prefix)
     if text is None:
         return None

@@ -84,11 +84,7 @@ class MultipartForm:
             raise _not_a_form(error) from error
 
     async def parts(self) -> AsyncGenerator[FormPart, None]:
-        """Yields the head of each part; its bytes are to be read by ``content`` or ``text`` before the next one.
-
-        Raises:
-            InvalidRequest: The body is not a form, or has too many parts.
-        """
+        """Yields the head of each part; its bytes are to be read by ``content`` or ``text`` before the next one."""
         async with aclosing(self._body):
             while (event := await self._next()) is not None:
                 if isinstance(event, FormPart):
@@ -109,11 +105,7 @@ class MultipartForm:
                 raise _not_a_form("it ends within a part")
 
     async def text(self, name: str) -> str:
-        """Returns the bytes of the part at hand as text.
-
-        Raises:
-            InvalidRequest: It is too long or not UTF-8, or the body is not a form.
-        """
+        """Returns the bytes of the part at hand as text."""
         found = bytearray()
         async for piece in self.content():
             found += piece

@@ -106,9 +106,6 @@ class HttpServer:
 
         Returns:
             Where it listens, for example ``http://127.0.0.1:7480``.
-
-        Raises:
-            ConfigurationError: The address cannot be bound, or the certificate is unusable.
         """
         host, _, port = self._listener.address.rpartition(":")
         tls = None if self._certificates is None else _server_context(self._certificates)

@@ -15,9 +15,6 @@ def checked(name: str, schema: Mapping[str, Any], value: object) -> Any:
     Args:
         schema: Its schema: of an integer, of a string, or of an array of objects whose properties are such.
         value: What was given; None for nothing.
-
-    Raises:
-        InvalidRequest: Names the argument, or the part of it, that is not usable.
     """
     if value is None:
         if "default" not in schema:

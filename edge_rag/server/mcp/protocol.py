@@ -152,9 +152,6 @@ def read(data: bytes, headers: Iterable[tuple[str, str]] | None = None) -> Messa
 
     Args:
         headers: Headers of the HTTP request that carries it, names in lower case; None without HTTP.
-
-    Raises:
-        ProtocolError: It cannot be answered by a result.
     """
     try:
         body = parse_json(data)

@@ -65,11 +65,7 @@ class Tool:
         return await self.run(box, self.checked(given), report)
 
     def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns legal arguments, with the defaults of those that are absent or null.
-
-        Raises:
-            InvalidRequest: Names the first other one.
-        """
+        """Returns legal arguments, with the defaults of those that are absent or null."""
         for name in given:
             if name not in self.arguments:
                 raise InvalidRequest(

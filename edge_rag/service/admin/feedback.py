@@ -36,13 +36,7 @@ class FeedbackPage:
 
 
 async def give(call: Call, new: NewFeedback) -> Feedback:
-    """Stores what the caller thinks of an answer, instead of what it said of it before.
-
-    Raises:
-        CollectionNotFound: The collection does not exist for the caller.
-        StorageFull: No space is left on the disk.
-        StorageError: The data directory failed.
-    """
+    """Stores what the caller thinks of an answer, instead of what it said of it before."""
     if new.collection:
         call.check_collection(new.collection)
     return await call.run(call.backend.feedback.give, call.identity.name, new)
@@ -55,11 +49,7 @@ async def list_page(call: Call, after: str | None, limit: int, rating: Rating | 
 
 
 async def delete(call: Call, feedback_id: str) -> Feedback:
-    """Deletes feedback; returns it.
-
-    Raises:
-        FeedbackNotFound: None has that id.
-    """
+    """Deletes feedback; returns it."""
     deleted = await call.run(call.backend.feedback.delete, feedback_id)
     record_change(call, "feedback was deleted")
     return deleted

@@ -51,33 +51,17 @@ class ChosenModel:
 
 
 async def installed(call: Call) -> tuple[InstalledModel, ...]:
-    """Returns the installed models.
-
-    Raises:
-        StorageCorrupt: The file of choices is damaged.
-    """
+    """Returns the installed models."""
     return await call.run(call.backend.models.installed, await _in_use(call))
 
 
 async def catalogue(call: Call) -> tuple[CatalogModel, ...]:
-    """Returns the recommended models.
-
-    Raises:
-        ConfigurationError: The catalogue is damaged.
-    """
+    """Returns the recommended models."""
     return await call.run(call.backend.models.catalogue)
 
 
 async def add(call: Call, new: NewModel) -> ModelJob:
-    """Starts to add a model. That goes on when the caller is gone.
-
-    Raises:
-        InvalidRequest: Source, file or name cannot be used.
-        FileNotFound: The file does not exist for the caller.
-        FileIncomplete: The bytes of the file are not kept any more.
-        ConfigurationError: A trusted key, or the catalogue, cannot be read.
-        NotReady: Another model is being added or verified.
-    """
+    """Starts to add a model. That goes on when the caller is gone."""
     models = call.backend.models
     if bool(new.source) == bool(new.file):
         raise InvalidRequest("source", "or file must be given, and not both")
@@ -88,12 +72,7 @@ async def add(call: Call, new: NewModel) -> ModelJob:
 
 
 async def verify(call: Call, name: str) -> ModelJob:
-    """Starts to compare every byte of a model with its manifest. That goes on when the caller is gone.
-
-    Raises:
-        ModelNotFound: No model has that name.
-        NotReady: Another model is being added or verified.
-    """
+    """Starts to compare every byte of a model with its manifest. That goes on when the caller is gone."""
     models = call.backend.models
     await call.run(models.store.find, name)
     task = task_of_verifying(models.store.directory, models.store.builtin, name)
@@ -104,23 +83,12 @@ async def choose(call: Call, name: str) -> ChosenModel:
     """Chooses a model for its role after verifying it, as `edge-rag models use` does; goes on when the caller is gone.
 
     A generator fills its role at once where it fits beside the present one, others from the next start on.
-
-    Raises:
-        ModelNotFound: No model has that name.
-        ModelFolderInvalid: It does not match its manifest.
-        ModelNotAdded: The store is being changed.
     """
     return await asyncio.shield(asyncio.to_thread(_choose, call, name))
 
 
 async def remove(call: Call, name: str) -> str:
-    """Deletes a model that no role uses; returns its name.
-
-    Raises:
-        ModelNotFound: No model has that name.
-        ModelNeeded: It is built in, chosen, named by the settings or in use.
-        ModelNotAdded: The store is being changed.
-    """
+    """Deletes a model that no role uses; returns its name."""
     in_use = await _in_use(call)
 
     def removed() -> None:
@@ -137,22 +105,14 @@ def job(call: Call) -> ModelJob | None:
 
 
 async def watch_job(call: Call, number: int, after: int) -> AsyncGenerator[ModelJob, None]:
-    """Yields a job on models as it changes; see ``ModelJobs.follow``.
-
-    Raises:
-        JobNotFound: It is not the running or last one.
-    """
+    """Yields a job on models as it changes; see ``ModelJobs.follow``."""
     async with aclosing(call.backend.models.jobs.follow(number, after)) as states:
         async for state in states:
             yield state
 
 
 async def cancel_job(call: Call, number: int) -> ModelJob:
-    """Ends a job on models, which leaves the store as it was.
-
-    Raises:
-        JobNotFound: It is not the running or last one.
-    """
+    """Ends a job on models, which leaves the store as it was."""
     return await asyncio.shield(asyncio.to_thread(call.backend.models.jobs.cancel, number))
 
 

@@ -59,11 +59,7 @@ class TokenSettings:
     expires: datetime | None = None
 
     def identity(self, name: str) -> Identity:
-        """Returns the identity of a name.
-
-        Raises:
-            InvalidRequest: No token may have it.
-        """
+        """Returns the identity of a name."""
         quota = Quota(self.requests_per_minute, self.tokens_per_minute, self.concurrent_requests)
         return checked_identity(Identity(name, self.roles, self.collections, self.priority_max, quota))
 
@@ -120,24 +116,14 @@ class NewPairingCode:
 
 
 async def list_all(call: Call) -> TokenList:
-    """Returns all tokens.
-
-    Raises:
-        AccessError: The file of tokens is unusable.
-    """
+    """Returns all tokens."""
     authentication = call.context.authentication
     found = await call.run(authentication.tokens.tokens)
     return TokenList(tuple(_info(call, token) for token in found), await call.run(_advice, call))
 
 
 async def create(call: Call, name: str, settings: TokenSettings) -> tuple[TokenInfo, str]:
-    """Makes a token; returns it and the text to present, which cannot be had again.
-
-    Raises:
-        InvalidRequest: No token may have this name or these settings.
-        TokenExists: The name has a token already.
-        AccessError: The file of tokens is unusable.
-    """
+    """Makes a token; returns it and the text to present, which cannot be had again."""
     now = datetime.now(UTC)
     _check_expiry(settings.expires, now)
     token, text = new_token(settings.identity(name), now, settings.expires)
@@ -154,12 +140,6 @@ async def update(call: Call, key: str, changes: Mapping[str, Any], force: bool) 
         key: Key of the token.
         changes: New values by field of ``TokenSettings``.
         force: Whether a caller may take the role admin from its own token.
-
-    Raises:
-        TokenNotFound: No token has that key.
-        InvalidRequest: No token may have these settings.
-        ConfirmationNeeded: The caller would lose the role admin, and ``force`` is not set.
-        AccessError: The file of tokens is unusable.
     """
     tokens = call.context.authentication.tokens
     token = await call.run(tokens.get, key)
@@ -181,11 +161,6 @@ async def revoke(call: Call, key: str, force: bool) -> TokenInfo:
         call: The call.
         key: Key of the token.
         force: Whether a caller may revoke its own token.
-
-    Raises:
-        TokenNotFound: No token has that key.
-        ConfirmationNeeded: It is the caller's own, and ``force`` is not set.
-        AccessError: The file of tokens is unusable.
     """
     tokens = call.context.authentication.tokens
     token = await call.run(tokens.get, key)
@@ -207,11 +182,6 @@ async def pair(
         days: Validity of the token, days; None for unlimited.
         minutes: Validity of the code.
         console: URL that opens the console for the client, ``https://HOST:PORT/``; empty for none.
-
-    Raises:
-        InvalidRequest: No token may have this name or these settings, or the URL is none.
-        TokenExists: The name has a token already.
-        AccessError: There is no certificate, or a file is unusable.
     """
     import segno
 

@@ -28,7 +28,7 @@ from edge_rag.core.identity import Identity, Role
 from edge_rag.core.pairing_code import SYMBOLS, PairingCode
 from edge_rag.discovery import browser
 from edge_rag.discovery.announcer import FoundServer
-from edge_rag.service.access import LOCAL_PAIRING_QUOTA
+from edge_rag.service.authentication import LOCAL_PAIRING_QUOTA
 from tests.e2e.support.interceptor import Interceptor
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon, status_of
 

@@ -15,7 +15,6 @@ from google.protobuf.message import DecodeError
 from prometheus_client import CollectorRegistry
 
 from edge_rag.access.quotas import QuotaLedger
-from edge_rag.access.tokens import TokenFile
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.errors import DocumentNotFound, Unauthenticated
@@ -23,7 +22,8 @@ from edge_rag.server.grpc.call import REQUEST_ID, GrpcCalls, serves
 from edge_rag.server.grpc.interceptor import AdmissionInterceptor
 from edge_rag.server.limits.connection_table import ConnectionLimits
 from edge_rag.server.limits.connections import Connections
-from edge_rag.service.call import CallContext, Credentials, Operation, Pairings
+from edge_rag.service.authentication import Authenticator, Credentials
+from edge_rag.service.call import CallContext, Operation
 from edge_rag.service.lifecycle import Backend, Lifecycle
 from edge_rag.service.limits import AnonymousPool, CallLimits, ConcurrencyLimiter, MessageBudget, Timeouts
 from edge_rag.service.refusals import RefusalRecorder
@@ -126,8 +126,11 @@ class Methods(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in t
             yield request
 
 
-class ByToken:
+class ByToken(Authenticator):
     """Knows callers by their token, which is their name; nobody without one."""
+
+    def __init__(self) -> None:
+        pass
 
     def authenticate(self, credentials: Credentials) -> Identity:
         if credentials.token is None:
@@ -136,14 +139,6 @@ class ByToken:
 
     def anonymous(self, credentials: Credentials) -> Identity:
         raise AssertionError("not used")
-
-    @property
-    def pairing(self) -> Pairings:
-        raise AssertionError("nobody pairs here")
-
-    @property
-    def tokens(self) -> TokenFile:
-        raise AssertionError("nobody changes tokens here")
 
 
 async def until(is_so: Callable[[], bool]) -> None:

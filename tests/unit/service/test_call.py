@@ -10,14 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from edge_rag.access.quotas import QuotaLedger
-from edge_rag.access.tokens import TokenFile
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.limits.limited_process import ProcessAnswer
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Regex
 from edge_rag.errors import CollectionNotFound, DocumentNotFound, Overloaded, PermissionDenied, Unauthenticated
 from edge_rag.generator.constraints.format_check import FormatChecker
-from edge_rag.service.call import Admission, CallContext, CallFailed, CallRequest, Credentials, Operation, Pairings
+from edge_rag.service.authentication import Authenticator, Credentials
+from edge_rag.service.call import Admission, CallContext, CallFailed, CallRequest, Operation
 from edge_rag.service.codes import Code
 from edge_rag.service.lifecycle import Backend, Lifecycle
 from edge_rag.service.limits import AnonymousPool, CallLimits, ConcurrencyLimiter, MessageBudget, Timeouts
@@ -33,7 +33,7 @@ PROBE = Operation("Probe", None, anonymous=True, probe=True)
 REQUEST = CallRequest(Credentials("ipv4:192.0.2.7:5000", tls=True), "chosen-id")
 
 
-class Fixed:
+class Fixed(Authenticator):
     """Authenticates every caller as one identity, or none, and refuses anonymous ones."""
 
     def __init__(self, identity: Identity | None) -> None:
@@ -46,14 +46,6 @@ class Fixed:
 
     def anonymous(self, credentials: Credentials) -> Identity:
         raise PermissionDenied("this needs TLS")
-
-    @property
-    def pairing(self) -> Pairings:
-        raise AssertionError("nobody pairs here")
-
-    @property
-    def tokens(self) -> TokenFile:
-        raise AssertionError("nobody changes tokens here")
 
 
 class Context:

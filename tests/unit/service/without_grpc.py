@@ -32,8 +32,8 @@ from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.service import ask, documents, jobs, status
-from edge_rag.service.access import Authenticator
-from edge_rag.service.call import CallContext, CallFailed, CallRequest, Credentials
+from edge_rag.service.authentication import Authenticator, Credentials
+from edge_rag.service.call import CallContext, CallFailed, CallRequest
 from edge_rag.service.codes import Code
 from edge_rag.service.documents import UploadEnd, UploadHeader, UploadPart
 from edge_rag.service.lifecycle import Backend, Lifecycle

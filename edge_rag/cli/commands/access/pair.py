@@ -70,7 +70,7 @@ def pair(
 
     from edge_rag.bootstrap.network import pairing_file, server_identity, tls_options, token_file
     from edge_rag.errors import AccessError
-    from edge_rag.service.access import PairingService
+    from edge_rag.service.authentication import PairingService
 
     identity = identity_of(name, roles, collections, priority_max, quota)
     settings = options.read_settings(config, data_dir)

@@ -63,11 +63,7 @@ _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,6}
 
 
 def parse_attributes(value: object, field: str = "attributes") -> dict[str, MetadataValue]:
-    """Returns the legal metadata that attributes stand for; none for null.
-
-    Raises:
-        InvalidRequest: Names the first unusable key.
-    """
+    """Returns the legal metadata that attributes stand for; none for null."""
     if value is None:
         return {}
     if not isinstance(value, dict):

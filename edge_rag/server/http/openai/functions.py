@@ -25,9 +25,6 @@ def parse_functions(body: Mapping[str, Any], within: str = "") -> tuple[tuple[Fu
 
     Args:
         within: Name of the object of a tool that describes the function; empty if the tool does.
-
-    Raises:
-        InvalidRequest: Names the first unusable field.
     """
     tools = typed(body, "tools", list) or []
     if len(tools) > MAX_FUNCTIONS:
@@ -71,11 +68,7 @@ def _function(tool: object, field: str, within: str) -> Function:
 
 
 def call_message(call: object, field: str) -> dict[str, str]:
-    """Returns an earlier call as a message of the model; ``call`` has its name and arguments.
-
-    Raises:
-        InvalidRequest: It is unusable.
-    """
+    """Returns an earlier call as a message of the model; ``call`` has its name and arguments."""
     name = call.get("name") if isinstance(call, dict) else None
     arguments = call.get("arguments") if isinstance(call, dict) else None
     if not isinstance(name, str) or not isinstance(arguments, str):
@@ -87,11 +80,7 @@ def call_message(call: object, field: str) -> dict[str, str]:
 
 
 def result_message(called: Sequence[tuple[str, str]], call_id: object, output: str, field: str) -> dict[str, str]:
-    """Returns the result of an earlier call as a message of the user.
-
-    Raises:
-        InvalidRequest: There was no such call.
-    """
+    """Returns the result of an earlier call as a message of the user."""
     names = [name for known, name in called if known == call_id]
     if not names:
         raise InvalidRequest(field, "must be the id of an earlier call")

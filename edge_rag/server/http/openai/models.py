@@ -33,11 +33,7 @@ async def get_model(call: Call, exchange: Exchange) -> None:
 
 
 def collection_of(model: str) -> str:
-    """Returns the collection that a model stands for.
-
-    Raises:
-        NotFound: It stands for none.
-    """
+    """Returns the collection that a model stands for."""
     if not model.startswith(MODEL_PREFIX):
         raise NotFound(f"model {model[:256]!r} does not exist; a collection NAME is the model {MODEL_PREFIX}NAME")
     return parse_collection_name(model.removeprefix(MODEL_PREFIX), "model")

@@ -44,9 +44,6 @@ def parse_page(
 
     Args:
         default_limit: Entries of a page where the client does not say.
-
-    Raises:
-        InvalidRequest: Names the first unusable parameter.
     """
     for name in query:
         if name not in _PARAMETERS and name not in others:
@@ -79,11 +76,7 @@ async def read_page(
 
 
 def following(entries: Sequence[_T], cursor: str | None, limit: int, id_of: Callable[[_T], str]) -> Sequence[_T]:
-    """Returns up to ``limit`` entries of a whole list behind the one with an id; from the beginning for None.
-
-    Raises:
-        InvalidRequest: No entry has that id.
-    """
+    """Returns up to ``limit`` entries of a whole list behind the one with an id; from the beginning for None."""
     if cursor is None:
         return entries[:limit]
     for index, entry in enumerate(entries):

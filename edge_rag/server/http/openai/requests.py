@@ -46,9 +46,6 @@ def check_supported(
 
     Args:
         prefix: Name of the object in errors; empty for the body.
-
-    Raises:
-        InvalidRequest: Names the first one that asks for something.
     """
     for name, value in body.items():
         if name in read or value is None:
@@ -63,11 +60,7 @@ def _alike(value: object, neutral: object) -> bool:
 
 
 def parse_model(body: Mapping[str, Any]) -> str:
-    """Returns the name of the model.
-
-    Raises:
-        InvalidRequest: There is none.
-    """
+    """Returns the name of the model."""
     model = typed(body, "model", str)
     if model is None:
         raise InvalidRequest("model", "is missing")
@@ -112,11 +105,7 @@ def _readable(content: object, text_types: Collection[str]) -> str:
 
 
 def parse_conversation(messages: object, field: str, text_types: Collection[str], system: str = "") -> Conversation:
-    """Returns the conversation that some messages are; those of one role that follow each other are one.
-
-    Raises:
-        InvalidRequest: Names the first unusable message.
-    """
+    """Returns the conversation that some messages are; those of one role that follow each other are one."""
     first = [system] if system else []
     turns: list[list[str]] = []
     for index, message in enumerate(_messages(messages, field)):
@@ -155,11 +144,7 @@ def _messages(messages: object, field: str) -> list[dict[str, Any]]:
 
 
 def text_of(field: str, value: object, text_types: Collection[str]) -> str:
-    """Returns the text of a message's content.
-
-    Raises:
-        InvalidRequest: It is or has something else.
-    """
+    """Returns the text of a message's content."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
@@ -205,9 +190,6 @@ def parse_format(wanted: Mapping[str, Any] | None, name: str, schema_in: str = "
 
     Args:
         schema_in: Name of the object within that holds the schema; empty if it is a field of ``wanted``.
-
-    Raises:
-        InvalidRequest: Names the first unusable field.
     """
     if wanted is None or wanted.get("type") == "text":
         return None
@@ -279,11 +261,7 @@ def _filter(extension: Mapping[str, Any], wanted: Wanted) -> Filter | None:
 def parse_completion(
     body: Mapping[str, Any], conversation: Conversation, wanted: Wanted, asker: Asker
 ) -> CompletionRequest:
-    """Returns the request to continue a conversation.
-
-    Raises:
-        InvalidRequest: Names the first unusable field.
-    """
+    """Returns the request to continue a conversation."""
     extension = typed(body, EXTENSION, dict) or {}
     check_names(extension, frozenset({"priority"}), EXTENSION)
     if wanted.format is not None:

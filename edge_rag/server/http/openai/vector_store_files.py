@@ -158,11 +158,7 @@ def count_files(counts: Mapping[JobDocumentState, tuple[int, int]]) -> dict[str,
 
 
 def parse_files(body: Mapping[str, Any]) -> tuple[FileToAttach, ...]:
-    """Returns the files of a batch: ``files`` with attributes of their own, or ``file_ids`` with common ones.
-
-    Raises:
-        InvalidRequest: Names the first unusable part.
-    """
+    """Returns the files of a batch: ``files`` with attributes of their own, or ``file_ids`` with common ones."""
     ids, several = typed(body, "file_ids", list), typed(body, "files", list)
     if ids and several:
         raise InvalidRequest("files", "cannot be together with file_ids; leave one out")
@@ -188,9 +184,6 @@ def parse_chunking(body: Mapping[str, Any], prefix: str = "") -> int | None:
 
     Args:
         prefix: Its name in errors; empty for the body.
-
-    Raises:
-        InvalidRequest: It cannot be had.
     """
     field = f"{prefix}.chunking_strategy" if prefix else "chunking_strategy"
     strategy = typed(body, "chunking_strategy", dict, prefix) or {"type": "auto"}

@@ -19,7 +19,6 @@ from prometheus_client import CollectorRegistry
 
 from edge_rag.access.certificates import CertificateFolder, TlsFiles
 from edge_rag.access.quotas import QuotaLedger
-from edge_rag.access.tokens import TokenFile
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.limits.request_fields import RequestLimits
 from edge_rag.core.monitoring.event import AuditEventKind
@@ -34,7 +33,8 @@ from edge_rag.server.http.server import HttpServer
 from edge_rag.server.limits.connection_table import ConnectionLimits
 from edge_rag.server.limits.connections import Connections
 from edge_rag.server.listeners import HttpListener, TlsOptions
-from edge_rag.service.call import Call, CallContext, Credentials, Operation, Pairings
+from edge_rag.service.authentication import Authenticator, Credentials
+from edge_rag.service.call import Call, CallContext, Operation
 from edge_rag.service.lifecycle import Backend, Lifecycle
 from edge_rag.service.limits import AnonymousPool, CallLimits, ConcurrencyLimiter, MessageBudget, Timeouts
 from edge_rag.service.refusals import RefusalRecorder
@@ -48,7 +48,10 @@ WRITE = Operation("Write", Role.WRITER)
 Handler = Callable[[Call, Exchange], Awaitable[None]]
 
 
-class ByToken:
+class ByToken(Authenticator):
+    def __init__(self) -> None:
+        pass
+
     def authenticate(self, credentials: Credentials) -> Identity:
         if credentials.token is None:
             raise Unauthenticated("credentials are needed")
@@ -56,14 +59,6 @@ class ByToken:
 
     def anonymous(self, credentials: Credentials) -> Identity:
         raise AssertionError("not used")
-
-    @property
-    def pairing(self) -> Pairings:
-        raise AssertionError("nobody pairs here")
-
-    @property
-    def tokens(self) -> TokenFile:
-        raise AssertionError("nobody changes tokens here")
 
 
 @dataclass
