@@ -134,11 +134,7 @@ class Needs:
 
 
 def read_catalog(path: Path) -> Catalog:
-    """Reads a catalogue.
-
-    Raises:
-        ConfigurationError: It is missing or damaged; names the key.
-    """
+    """Reads a catalogue."""
     try:
         document = _Document.model_validate(tomllib.loads(path.read_text("utf-8")))
         return Catalog(tuple(document.model), tuple(document.encoder))
@@ -209,11 +205,7 @@ def expected_speed(entry: CatalogEntry, measured: ProductSpeed) -> ExpectedSpeed
 
 
 def recommend(catalog: Catalog, available_bytes: int, role: ModelRole | None = None) -> Catalog:
-    """Returns the models that fit, in the catalogue's order, which ranks them.
-
-    Args:
-        role: Role of the models; None for all.
-    """
+    """Returns the models that fit, in the catalogue's order, which ranks them."""
     return Catalog(
         tuple(
             entry

@@ -72,10 +72,6 @@ def copy_files(folder: Path, files: dict[str, int], target: Path, progress: AddP
 
     Args:
         target: An empty folder.
-        progress: Receives the bytes of every block.
-
-    Raises:
-        ModelFolderInvalid: A file has changed.
     """
     check_space(target, sum(files.values()))
     for path, size in files.items():
@@ -109,11 +105,7 @@ def copy_stream(source: IO[bytes], copy: IO[bytes], size: int, progress: AddProg
 
 
 def check_space(folder: Path, needed: int) -> None:
-    """Checks that a file system has enough space.
-
-    Raises:
-        StorageFull: It has not; the message has the missing amount.
-    """
+    """Checks that a file system has enough space."""
     free = shutil.disk_usage(folder).free
     if free < needed + _RESERVE_BYTES:
         raise StorageFull(
@@ -132,11 +124,7 @@ _LOCK = ".lock"
 
 
 class StoreDirectory:
-    """Folders of models by name. A change holds the directory's lock, which the kernel releases when the process ends.
-
-    Attributes:
-        path: The directory; created with the first model.
-    """
+    """Folders of models by name. A change holds the directory's lock, which the kernel releases when the process ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -154,23 +142,14 @@ class StoreDirectory:
         )
 
     def folder(self, name: str) -> Path:
-        """Returns a model's folder.
-
-        Raises:
-            ModelNotFound: No model has that name.
-        """
+        """Returns a model's folder."""
         if name not in self.names():
             raise ModelNotFound(name, self.names())
         return self.path / name
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Holds the lock during the block; first removes what an interrupted change leftover behind.
-
-        Raises:
-            ModelNotAdded: Another process is changing the store.
-            StorageError: The directory cannot be used.
-        """
+        """Holds the lock during the block; first removes what an interrupted change left behind."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -193,9 +172,6 @@ class StoreDirectory:
         """Yields an empty folder on the store's file system, which is deleted after the block.
 
         To be used inside ``changing``.
-
-        Raises:
-            StorageFull: There is no space.
         """
         folder = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self.path))
         try:
@@ -208,11 +184,7 @@ class StoreDirectory:
             shutil.rmtree(folder, ignore_errors=True)
 
     def install(self, made: Path, name: str) -> Path:
-        """Moves a finished folder to its name atomically, after everything in it is synced.
-
-        Raises:
-            ModelNotAdded: A model of that name exists.
-        """
+        """Moves a finished folder to its name atomically, after everything in it is synced."""
         target = self.path / name
         sync_tree(made)
         try:
@@ -242,11 +214,7 @@ class StoreDirectory:
 
 
 def refuse_hard_links(folder: Path) -> None:
-    """Checks that no file of a store's folder has another hard link, through which it could be changed.
-
-    Raises:
-        ModelNotAdded: A file has one; names it.
-    """
+    """Checks that no file of a store's folder has another hard link, through which it could be changed."""
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
         if path.is_file() and status.st_nlink > 1:
@@ -260,11 +228,7 @@ def sync_tree(folder: Path) -> None:
 
 
 def provenance_of(source: Source, copy: Path, commit: str | None) -> str:
-    """Describes a model's source with the commit it was fetched at, or else with a hash of its content.
-
-    Args:
-        commit: The commit; None if it was not fetched.
-    """
+    """Describes a model's source with the commit it was fetched at, or else with a hash of its content."""
     files = sorted(plain_files(copy))
     weights = next((path for path in files if path.endswith(".gguf")), None)
     if commit is not None:

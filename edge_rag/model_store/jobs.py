@@ -66,17 +66,10 @@ class ModelJob:
 
     Attributes:
         number: 1 for the first one since the start of the daemon.
-        kind: What it does.
-        model: Name of the model.
         source: Where an added model comes from; empty for others.
-        state: State.
-        step: What is being done, for people; empty before the first step.
         done_bytes: Bytes of the step that are done.
         total_bytes: Bytes of the step; None if the number is not known.
         detail: The last line of a program of the step; not trusted.
-        problem: Why it failed; empty otherwise.
-        started_at: Its start, UTC.
-        finished_at: Its end, UTC; None before.
         change: Increases with every change of the other attributes.
     """
 
@@ -100,8 +93,6 @@ class ModelTask:
     """What a job is to do.
 
     Attributes:
-        kind: What it does.
-        model: Name of the model.
         source: Where an added model comes from, for people; empty for others.
         arguments: For the process, as JSON.
     """
@@ -113,13 +104,7 @@ class ModelTask:
 
 
 def task_of_adding(store: Path, builtin: Path, request: AddRequest) -> ModelTask:
-    """Returns the task of adding a model.
-
-    Args:
-        store: Directory of the store.
-        builtin: Directory of the built-in models.
-        request: The model to add.
-    """
+    """Returns the task of adding a model."""
     source = request.source
     given = {"path": str(source.path), "title": source.title} if isinstance(source, GgufSource) else str(source)
     arguments = {
@@ -144,11 +129,7 @@ def task_of_verifying(store: Path, builtin: Path, name: str) -> ModelTask:
 
 
 class ModelJobs:
-    """Runs jobs on the model store, one at a time. May be used from any thread.
-
-    Args:
-        now: The time, UTC.
-    """
+    """Runs jobs on the model store, one at a time. May be used from any thread."""
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._now = now
@@ -168,12 +149,10 @@ class ModelJobs:
         """Starts a job.
 
         Args:
-            task: What it is to do.
             on_end: Called on the job's thread with the ended job.
 
         Raises:
             NotReady: Another job is running, or the daemon is shutting down.
-            ModelNotAdded: The process cannot be started.
         """
         with self._lock:
             if self._closed:
@@ -193,11 +172,7 @@ class ModelJobs:
         return job
 
     def cancel(self, number: int) -> ModelJob:
-        """Ends a job if it is running; returns it. Files that it fetched are kept for the next attempt.
-
-        Raises:
-            JobNotFound: It is not the running or last one.
-        """
+        """Ends a job if it is running; returns it. Files that it fetched are kept for the next attempt."""
         with self._lock:
             job = self._known(number)
             thread = self._thread if job.state is ModelJobState.RUNNING else None
@@ -212,11 +187,7 @@ class ModelJobs:
         """Yields the present state of a job and further ones as it changes; ends with the job.
 
         Args:
-            number: Number of the job.
             after: Number of the change that was seen last; 0 for none.
-
-        Raises:
-            JobNotFound: It is not the running or last one.
         """
         self._known(number)
         with self._followers.follow() as changed:
@@ -302,12 +273,7 @@ def _ended(status: int) -> str:
 
 
 class _Reports:
-    """Writes progress as lines of JSON: the attributes of ``ModelJob`` that change.
-
-    Args:
-        output: Receives the lines.
-        clock: Monotonic seconds.
-    """
+    """Writes progress as lines of JSON: the attributes of ``ModelJob`` that change."""
 
     def __init__(self, output: IO[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._output = output

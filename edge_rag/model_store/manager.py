@@ -38,15 +38,8 @@ class InstalledModel:
     """A model that can fill a role.
 
     Attributes:
-        name: Its name.
-        role: Its role; None if its manifest cannot be read.
         form: How a language model runs, ``paged`` or ``serial``; empty for others.
-        licence: Its licence, an SPDX expression; empty if unknown.
-        source: Where it comes from; empty if unknown.
-        languages: Its languages, for people; empty if the catalogue does not know the model.
-        disk_bytes: Bytes of its files.
         memory_bytes: Memory that it needs, bytes; None if unknown.
-        is_builtin: Whether it comes with edge-rag.
         is_chosen: Whether it was chosen for its role; it fills it from the next start on, if not already.
         is_in_use: Whether it fills its role now.
         verified_at: When all its bytes were last compared with its manifest since the daemon started, UTC; None if
@@ -74,17 +67,9 @@ class CatalogModel:
     """A recommended model.
 
     Attributes:
-        name: Its name, by which it is added.
-        role: Its role.
-        licence: Its licence, an SPDX expression.
         languages: Its languages, for people; empty for language models, whose ``good_for`` says it.
-        good_for: What it is good for.
-        checked: What has been run of it.
-        disk_bytes: Bytes of its files.
         memory_bytes: Memory that it needs beside the daemon's, bytes.
         fits: Whether that much memory is available.
-        is_builtin: Whether it comes with edge-rag, so that it need not be added.
-        is_installed: Whether it was added under its name, or comes with edge-rag.
     """
 
     name: str
@@ -107,10 +92,7 @@ class NewModel:
     Attributes:
         source: Name of a model of the catalogue, ``hf:owner/name…`` or ``ollama:name…``; empty for a file.
         file: Id of a GGUF file that the caller has sent; empty for a source.
-        name: Its name on this box; empty for that of the source.
         precision: Precision of converted weights; None for the smallest form that passes.
-        role: Required role; None for any.
-        licence: Its licence, an SPDX expression; empty for that of its model card.
         accept_loss: Whether it is added although quantizing changes its results too much.
     """
 
@@ -124,13 +106,7 @@ class NewModel:
 
 
 class ModelManager:
-    """The models of a box. May be used from any thread.
-
-    Args:
-        settings: Checked settings.
-        store: The models.
-        jobs: Runs what takes long.
-    """
+    """The models of a box. May be used from any thread."""
 
     def __init__(self, settings: Settings, store: ModelStore, jobs: ModelJobs) -> None:
         self.store = store
@@ -143,19 +119,12 @@ class ModelManager:
 
         Args:
             in_use: Names of the models that fill roles now.
-
-        Raises:
-            StorageCorrupt: The file of choices is damaged.
         """
         languages = {entry.name: entry.languages for entry in self._catalog() if isinstance(entry, EncoderEntry)}
         return tuple(self._installed(model, in_use, languages.get(model.name, "")) for model in self.store.models())
 
     def catalogue(self) -> tuple[CatalogModel, ...]:
-        """Returns the recommended models, in the order in which they are proposed.
-
-        Raises:
-            ConfigurationError: The catalogue is damaged.
-        """
+        """Returns the recommended models, in the order in which they are proposed."""
         available = read_memory(Path("/")).usable_bytes + psutil.Process().memory_info().rss
         return tuple(self._recommended(entry, available) for entry in self._catalog())
 
@@ -179,12 +148,7 @@ class ModelManager:
         return parse_source(form)
 
     def request(self, new: NewModel, source: Source) -> AddRequest:
-        """Returns the request to add a model.
-
-        Raises:
-            InvalidRequest: Its name cannot be one.
-            ConfigurationError: A trusted key cannot be read.
-        """
+        """Returns the request to add a model."""
         by_catalogue = any(entry.name == new.source for entry in self._catalog())
         try:
             name = check_name(new.name or (new.source if by_catalogue else default_name(source)))
@@ -218,9 +182,7 @@ class ModelManager:
         """Deletes a model.
 
         Raises:
-            ModelNotFound: No model has that name.
             ModelNeeded: It is built in, chosen, named by the settings or in use.
-            ModelNotAdded: The store is being changed.
         """
         named = {explicit for role in ModelRole if (explicit := self.explicit(role)) is not None}
         self.store.remove(name, in_use | named)

@@ -32,9 +32,6 @@ def start_program(
 
     Returns:
         The process, and its memory, bytes.
-
-    Raises:
-        OSError: It cannot be started.
     """
     process = start_child([*python_command(), "run", module, *arguments], environment, cwd=cwd, stderr=stderr)
     free = read_memory(Path("/")).usable_bytes

@@ -55,9 +55,6 @@ def check_signature(
 ) -> Mapping[str, str]:
     """Verifies that one of some keys has signed a folder in its current state.
 
-    Args:
-        keys: Public keys, PEM, of curves P-256, P-384 or P-521.
-
     Returns:
         SHA-256 of each signed file by path, lower-case hex; copies of the files must match it.
 
@@ -86,9 +83,6 @@ def sign(folder: Path, key: Path, signature: Path) -> None:
 
     Args:
         key: Private key, PEM without a password, of curve P-256, P-384 or P-521.
-
-    Raises:
-        ConfigurationError: The key cannot be used.
     """
     _require_packages("signing")
     from model_signing.signing import Config as Signing
@@ -101,11 +95,7 @@ def sign(folder: Path, key: Path, signature: Path) -> None:
 
 
 def check_copies(copy: Path, signed: Mapping[str, str], paths: Sequence[str]) -> None:
-    """Checks that copied files are the signed ones, whatever changed in the folder meanwhile.
-
-    Raises:
-        ModelFolderInvalid: A file is not.
-    """
+    """Checks that copied files are the signed ones, whatever changed in the folder meanwhile."""
     for path in paths:
         if signed.get(path) != file_sha256(copy / path):
             raise ModelFolderInvalid(f"{copy}: {path} is not the file that was signed")

@@ -176,9 +176,6 @@ def parse_source(text: str) -> Source:
     Forms: ``hf:owner/name[@revision][:file or quantization]``, ``ollama:name[:tag]`` with a host and a namespace before
     the name where they are not the defaults, a key of ``MODEL_PACKAGES``, the path of such a package's wheel, of a file
     whose name ends in ``.gguf``, or of a folder.
-
-    Raises:
-        ModelNotAdded: It is none of them.
     """
     if text.startswith(_HUB):
         match = _HUB_MODEL.fullmatch(text.removeprefix(_HUB))
@@ -217,11 +214,7 @@ def _packaged(wheel: Path) -> PackagedModel:
 
 
 def default_name(source: Source) -> str:
-    """Returns the default name of a model: lower-case letters, digits, dots and dashes of the source's name.
-
-    Raises:
-        ModelNotAdded: The source's name has none of these characters.
-    """
+    """Returns the default name of a model: lower-case letters, digits, dots and dashes of the source's name."""
     match source:
         case HubModel() | PackagedModel() | ModelArchive():
             text = source.name
@@ -238,11 +231,7 @@ def default_name(source: Source) -> str:
 
 
 def check_name(name: str) -> str:
-    """Returns a model's name if it is valid.
-
-    Raises:
-        ModelNotAdded: It is not.
-    """
+    """Returns a model's name if it is valid."""
     if not is_model_name(name):
         raise ModelNotAdded(
             f"{name!r} cannot be a model's name: lower-case letters, digits, dots, dashes and underscores, the first a "
@@ -265,8 +254,6 @@ class AddRequest:
 
     Attributes:
         precision: Precision of the weights of a converted Hugging Face folder; None for the smallest form that passes.
-        licence: SPDX expression; None for that of the model card.
-        role: Required role; None for any.
         keys: Public keys, of which one must have signed the model; empty if no signature is required.
     """
 
@@ -286,7 +273,6 @@ class AddProgress(Protocol):
         """Starts a step, which ends the one before.
 
         Args:
-            what: What is done, for people.
             total_bytes: Bytes to process; None if the number is not known.
         """
 

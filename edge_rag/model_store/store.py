@@ -39,12 +39,7 @@ DROPPED_ROLES: Final = frozenset({"entailment"})
 
 
 def read_choices(store: Path) -> Mapping[ModelRole, str]:
-    """Reads the chosen model of each role; empty without choices.
-
-    Raises:
-        StorageCorrupt: The file is damaged.
-        StorageError: A newer edge-rag wrote it.
-    """
+    """Reads the chosen model of each role; empty without choices."""
     path = store / _CHOICES_FILE
     try:
         with path.open("rb") as file:
@@ -96,7 +91,6 @@ class StoredModel:
     """A model that can fill a role.
 
     Attributes:
-        manifest: Its manifest; None if that cannot be read.
         problem: Why the manifest cannot be read; empty otherwise.
     """
 
@@ -109,11 +103,7 @@ class StoredModel:
 
 
 class ModelStore:
-    """The models of a data directory and the built-in ones.
-
-    Args:
-        directory: The store's directory; created with the first model.
-    """
+    """The models of a data directory and the built-in ones."""
 
     def __init__(self, directory: Path, builtin: Path) -> None:
         self._directory = StoreDirectory(directory)
@@ -145,22 +135,14 @@ class ModelStore:
         return name in self._builtin.names() or name in self._directory.names()
 
     def find(self, name: str) -> Path:
-        """Returns a model's folder.
-
-        Raises:
-            ModelNotFound: No model has that name.
-        """
+        """Returns a model's folder."""
         for place in (self._builtin, self._directory):
             if name in place.names():
                 return place.path / name
         raise ModelNotFound(name, tuple(sorted({*self._builtin.names(), *self._directory.names()})))
 
     def add(self, request: AddRequest, progress: AddProgress) -> ModelManifest:
-        """Adds a model; see ``add.add``.
-
-        Raises:
-            ModelNotAdded: Also if a built-in model has that name.
-        """
+        """Adds a model; see ``add.add``."""
         if request.name in self._builtin.names():
             raise ModelNotAdded(f"a built-in model is named {request.name}; choose another --name")
         from edge_rag.model_store.add import add  # what converts models takes a start's time and is rarely used
@@ -171,19 +153,11 @@ class ModelStore:
         return read_manifest(self.find(name))
 
     def verify(self, name: str, on_read: Callable[[int], None] | None = None) -> ModelManifest:
-        """Reads every byte of a model and compares it with the manifest.
-
-        Args:
-            on_read: Called with the bytes of every block.
-        """
+        """Reads every byte of a model and compares it with the manifest."""
         return verify_model_folder(self.find(name), on_read=on_read)
 
     def export(self, name: str, target: IO[bytes], key: Path | None, progress: AddProgress) -> ModelManifest:
-        """Writes a model as an archive, which ``add`` takes on another box.
-
-        Args:
-            key: Private key to sign the model with, PEM; None for no signature.
-        """
+        """Writes a model as an archive, which ``add`` takes on another box."""
         from edge_rag.model_store.signature import SIGNATURE_FILE, sign
         from edge_rag.model_store.sources.archive import write_archive
 

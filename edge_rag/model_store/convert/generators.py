@@ -58,7 +58,6 @@ def make_serial_generator(request: AddRequest, staging: StagingDir) -> None:
     """Builds the model folder from a folder of onnxruntime-genai, whose graph runs as it is.
 
     Raises:
-        ModelError: onnxruntime-genai is not installed.
         ModelNotAdded: It cannot be opened, or computes something else token by token than in a single run.
     """
     require_genai()

@@ -143,11 +143,7 @@ class StagingDir:
 
 
 def check_folder(folder: Path) -> None:
-    """Checks a folder without a manifest against what its files may contain.
-
-    Raises:
-        ModelFolderInvalid: Something is not allowed.
-    """
+    """Checks a folder without a manifest against what its files may contain."""
     try:
         check_contents(plain_files(folder), lambda path: (folder / path).read_bytes())
     except ValueError as error:

@@ -31,12 +31,7 @@ def write_archive(
     """Writes a model's archive.
 
     Args:
-        manifest: Its manifest. Every file is compared with it while it is read.
         signature: File with a signature of the folder; None for none.
-        progress: Receives the bytes of every block.
-
-    Raises:
-        ModelFolderInvalid: A file is not what the manifest lists.
     """
     progress.begin("writing it", sum(record.bytes for record in manifest.files.values()))
     _write(f"{name}/{MANIFEST_NAME}", folder / MANIFEST_NAME, target, progress)
@@ -66,11 +61,7 @@ def _write(name: str, path: Path, target: IO[bytes], progress: AddProgress) -> t
 
 
 def archive_source(archive: Path) -> ModelArchive:
-    """Returns an archive as a source, with the name of its model.
-
-    Raises:
-        ModelNotAdded: It is none, or cannot be read.
-    """
+    """Returns an archive as a source, with the name of its model."""
     try:
         with archive.open("rb") as file:
             path, _ = next(_members(file, archive))

@@ -45,9 +45,6 @@ def fetch(model: HubModel, downloads: Path, progress: AddProgress) -> FetchedMod
 
     The address of the hub and the access token come from the environment (``HF_ENDPOINT``, ``HF_TOKEN``).
 
-    Args:
-        progress: Receives the bytes of every block.
-
     Raises:
         ModelNotAdded: The hub cannot be reached, has no such model or revision, or requires a licence to be accepted;
             or a fetched file does not match the hub's hash.

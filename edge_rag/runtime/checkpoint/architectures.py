@@ -84,11 +84,7 @@ class Settings:
         return Settings(f"{self.name}: {key}", found)
 
     def refuse(self, *keys: str) -> None:
-        """Refuses values that change the computation in a way that is not known here.
-
-        Raises:
-            ModelNotLowerable: One is neither missing, null, false nor 0.
-        """
+        """Refuses values that change the computation in a way that is not known here."""
         for key in keys:
             if self.values.get(key):
                 raise ModelNotLowerable(f"{self.name}: {key} is {self.values[key]!r}, which has no paged form")
@@ -103,11 +99,7 @@ class Settings:
 
 
 def read_settings(path: Path) -> Settings:
-    """Reads a configuration file.
-
-    Raises:
-        ModelFolderInvalid: It is missing, damaged or too large.
-    """
+    """Reads a configuration file."""
     try:
         if path.stat().st_size > _LARGEST_CONFIG:
             raise ModelFolderInvalid(f"{path.name}: has more than {_LARGEST_CONFIG:,} bytes")
@@ -124,7 +116,6 @@ def describe_checkpoint(folder: Path, max_context: int) -> DecoderDescription:
 
     Raises:
         ModelNotLowerable: Its architecture is not known, or uses something without a paged form.
-        ModelFolderInvalid: A value is missing or out of range; names the key.
     """
     config = read_settings(folder / "config.json")
     name = architecture_of(config)

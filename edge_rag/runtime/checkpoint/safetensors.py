@@ -134,22 +134,14 @@ class Tensors:
         return self._tensor(name)[1].shape
 
     def vector(self, name: str) -> Floats:
-        """Returns a vector.
-
-        Raises:
-            ModelFolderInvalid: It is missing, no vector of floating-point numbers, or not finite.
-        """
+        """Returns a vector."""
         path, tensor = self._tensor(name)
         if len(tensor.shape) != 1:
             raise ModelFolderInvalid(f"{path.name}: the tensor {name} has the shape {list(tensor.shape)}, is no vector")
         return self._floats(name, self._stored(name))
 
     def rows(self, name: str, rows: NDArray[np.int64] | slice = slice(None)) -> Floats:
-        """Returns rows of a matrix, float32 [rows, inputs].
-
-        Raises:
-            ModelFolderInvalid: It is missing, no matrix of floating-point numbers, or not finite.
-        """
+        """Returns rows of a matrix, float32 [rows, inputs]."""
         path, tensor = self._tensor(name)
         if len(tensor.shape) != 2 or 0 in tensor.shape:
             raise ModelFolderInvalid(f"{path.name}: the tensor {name} has the shape {list(tensor.shape)}, is no matrix")

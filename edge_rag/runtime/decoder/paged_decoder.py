@@ -101,11 +101,7 @@ class PagedModel:
         )
 
     def check_pages(self, *pages: int) -> None:
-        """Checks that pages exist.
-
-        Raises:
-            InferenceFailed: One does not.
-        """
+        """Checks that pages exist."""
         for page in pages:
             if not 0 <= page < self.pages:
                 raise InferenceFailed(f"page {page} is outside [0, {self.pages})")
@@ -234,9 +230,6 @@ class PagedDecoder(PagedModel):
             sources: int64 [n], slots that hold them.
             targets: int64 [n], slots to write; none twice, and none a source.
             distance: Shift of their positions, at least 0.
-
-        Raises:
-            InferenceFailed: A slot or the distance is out of range; nothing was copied.
         """
         slots = self.pages * self.page_tokens
         if sources.shape != targets.shape or any(((a < 0) | (a >= slots)).any() for a in (sources, targets)):
@@ -250,11 +243,7 @@ class PagedDecoder(PagedModel):
         return b"".join(layer[page].tobytes() for layer in self._layers)
 
     def write_page(self, page: int, content: memoryview) -> None:
-        """Replaces a page's keys and values.
-
-        Raises:
-            InferenceFailed: The page does not exist, or the content has another size.
-        """
+        """Replaces a page's keys and values."""
         self.check_pages(page)
         if content.nbytes != self.page_bytes:
             raise InferenceFailed(f"a page has {self.page_bytes} bytes, not {content.nbytes}")

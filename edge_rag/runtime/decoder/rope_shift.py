@@ -33,9 +33,6 @@ def read_rotary_tables(folder: Path) -> list[tuple[Table, Table]]:
 
     Returns:
         For each layer cosines and sines, float32 [positions, pairs]; layers with equal tables share them.
-
-    Raises:
-        ModelFolderInvalid: The graph cannot be read, or has no tables.
     """
     path = folder / GRAPH_FILE
     try:
@@ -52,11 +49,7 @@ def read_rotary_tables(folder: Path) -> list[tuple[Table, Table]]:
 
 
 class RopeShift:
-    """Copies tokens between slots of paged caches.
-
-    Args:
-        layers: int8 [pages, bytes of a page of a layer] for each layer; see ``edge_rag/ops/attention/page_layout.h``.
-    """
+    """Copies tokens between slots of paged caches."""
 
     def __init__(
         self,

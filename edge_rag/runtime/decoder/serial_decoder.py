@@ -18,11 +18,7 @@ from edge_rag.runtime.session.sessions import pool_threads
 
 
 def require_genai() -> Any:
-    """Returns the module of onnxruntime-genai.
-
-    Raises:
-        ModelError: The extra `genai` is not installed.
-    """
+    """Returns the module of onnxruntime-genai."""
     try:
         import onnxruntime_genai
     except ImportError as error:
@@ -62,9 +58,6 @@ class SerialDecoder:
 
         Args:
             context: Most tokens of a sequence, from 1 to the context length that ``read_serial_sizes`` returns.
-
-        Raises:
-            ModelError: onnxruntime-genai is not installed, or cannot open the model.
         """
         decoder = read_serial_sizes(folder)
         if not 1 <= context <= decoder.context_length:
@@ -141,11 +134,7 @@ class SerialDecoder:
         return logits
 
     def copy_page(self, source: int, target: int) -> None:
-        """Does nothing: the only page is its own copy.
-
-        Raises:
-            InferenceFailed: A page does not exist.
-        """
+        """Does nothing: the only page is its own copy."""
         if (source, target) != (0, 0):
             raise InferenceFailed("there is only page 0")
 
@@ -153,11 +142,7 @@ class SerialDecoder:
         """Does nothing: onnxruntime-genai frees a sequence's memory when another one starts."""
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
-        """Not supported: onnxruntime-genai does not expose its cache.
-
-        Raises:
-            InferenceFailed: Always.
-        """
+        """Not supported: onnxruntime-genai does not expose its cache."""
         raise InferenceFailed("a serial model's tokens cannot be moved")
 
     def _append(self, step: PackedStep, first: int) -> NDArray[np.float32]:
@@ -181,11 +166,7 @@ class _Sequence:
 
 
 def read_serial_sizes(folder: Path) -> GenaiDecoder:
-    """Reads the sizes of an unconverted model; needs no memory for the model itself.
-
-    Raises:
-        ModelFolderInvalid: The folder does not describe such a model.
-    """
+    """Reads the sizes of an unconverted model; needs no memory for the model itself."""
     path = folder / GENAI_CONFIG_FILE
     try:
         decoder = check_genai_config(path.read_bytes())

@@ -125,10 +125,7 @@ _LENGTHS: Final = (32, 64, 128, 256, LONGEST)
 def graph_lengths(longest: int) -> tuple[int, ...]:
     """Returns the lengths of a model's graphs, tokens, ascending; the last is the longest text it reads.
 
-    Where each length has a graph of its own, a length costs a copy of the model's weights, on disk and in memory; each
-    text costs its padding. Questions have 8 to 31 tokens (XQuAD, median 14), chunks at most 162 with their headings and
-    mostly 60 to 130. With lengths doubling from 32, a text is padded to less than twice its length, and nearly all
-    questions have the same one.
+    They double from 32: docs/internals/encoders.md#lengths.
 
     Args:
         longest: Most tokens of a text that the model reads.

@@ -51,7 +51,6 @@ class WeightPrecision:
     """Quantization of a weight.
 
     Attributes:
-        bits: 4 or 8.
         block_size: Consecutive elements of a column that share a scale; None: all of them.
         to_lowest: Whether ``quantize_to_lowest`` is used and scales are float16: both keep weights of GGML's Q4_0 as
             they are.
@@ -235,10 +234,6 @@ def build_encoder(
     text; ``cumulative_sequence_lengths`` int32 [texts + 1]: text s has tokens [at s, at s + 1). Outputs:
     ``token_vectors`` float32 [tokens, hidden] and ``sentence_vectors`` float32 [texts, hidden], pooled, all of unit
     length.
-
-    Args:
-        precision: Quantization of weights; None keeps fp32.
-        rows: Quantization of the word embeddings, where weights are quantized.
     """
     graph = EncoderBuilder(precision, rows)
     hidden = _hidden(graph, weights, shape, _one_segment(graph, weights, shape))
@@ -275,8 +270,6 @@ def build_cross_encoder(
     Args:
         weights: Tensors by their names in Hugging Face's BertForSequenceClassification without ``bert.``, or in
             RobertaForSequenceClassification without ``roberta.``.
-        precision: Quantization of weights; None keeps fp32.
-        rows: Quantization of the word embeddings, where weights are quantized.
     """
     graph = EncoderBuilder(precision, rows)
     inputs = ["input_ids", "positions"]

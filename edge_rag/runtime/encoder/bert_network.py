@@ -108,7 +108,6 @@ class BertParts:
     """An encoder's network.
 
     Attributes:
-        layers: First to last.
         pooling: How an embedder computes a text's vector; None for a cross-encoder.
         classifier: Classifier of a cross-encoder; None for an embedder.
     """
@@ -127,11 +126,7 @@ class BertParts:
 
 
 def read_network(model: onnx.ModelProto) -> BertParts:
-    """Reads the network of a graph.
-
-    Raises:
-        ModelNotLowerable: This version of ``bert_graph`` does not build such a graph.
-    """
+    """Reads the network of a graph."""
     if model.graph.name == MODERN_BERT:
         raise ModelNotLowerable("ModernBERT encoders run on processor cores only")
     try:

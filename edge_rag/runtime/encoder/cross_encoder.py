@@ -124,9 +124,6 @@ class PairEncoder:
         of pairs end to end, with ``positions`` int64 [tokens] and ``cumulative_sequence_lengths`` int32 [pairs + 1]; or
         padded [pairs, tokens] with ``attention_mask`` int64, as Hugging Face's exports do. It gives one float output,
         [pairs] or [pairs, 1]. The manifest's parameters are ``max_tokens``.
-
-        Raises:
-            ModelFolderInvalid: The folder does not match its manifest, or has another kind of model.
         """
         manifest = verify_model_folder(folder, ModelRole.RERANKER, required=(_MODEL, _TOKENIZER))
         tokenizer = TextTokenizer.open(folder / _TOKENIZER, manifest.integer("max_tokens", 8, 65_536))
@@ -146,9 +143,6 @@ class PairEncoder:
 
         Returns:
             float32 [pairs], larger is better.
-
-        Raises:
-            InferenceFailed: ONNX Runtime failed, or a text is not valid Unicode.
         """
         if not pairs:
             return np.empty(0, dtype=np.float32)

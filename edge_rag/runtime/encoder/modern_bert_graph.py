@@ -55,7 +55,6 @@ class ModernBertShape:
     """The parameters of a configuration that the graph needs.
 
     Attributes:
-        layers: First to last.
         hidden: Elements of a token's vector.
         max_tokens: Most tokens of a text, special tokens included.
         norm_epsilon: Added to a variance before its root is taken.
@@ -71,11 +70,7 @@ class ModernBertShape:
 
     @staticmethod
     def of(config: Settings, max_tokens: int) -> ModernBertShape:
-        """Reads Hugging Face's configuration, as transformers 4 and 5 write it.
-
-        Raises:
-            ModelNotLowerable: It uses something that is not carried over; names the key.
-        """
+        """Reads Hugging Face's configuration, as transformers 4 and 5 write it."""
         config.refuse("norm_bias", "attention_bias", "mlp_bias")
         activation = config.text("hidden_activation", "gelu")
         if activation not in _ACTIVATIONS:
@@ -133,12 +128,7 @@ def build_modern_bert_encoder(
     pooling: Pooling,
     rows: WeightPrecision = BYTE_ROWS,
 ) -> onnx.ModelProto:
-    """Builds a text encoder; inputs and outputs are those of ``bert_graph.build_encoder``.
-
-    Args:
-        precision: Quantization of weights; None keeps fp32.
-        rows: Quantization of the word embeddings, where weights are quantized.
-    """
+    """Builds a text encoder; inputs and outputs are those of ``bert_graph.build_encoder``."""
     network = _Network(EncoderBuilder(precision, rows), weights, shape)
     return embedder_model(network.graph, network.hidden(), shape.hidden, pooling, MODERN_BERT)
 

@@ -130,9 +130,6 @@ class TextEncoder:
         int32 [texts + 1], and returns ``token_vectors`` float32 [tokens, dimension] and ``sentence_vectors`` float32
         [texts, dimension], all of unit length. The manifest's parameters are ``dimension`` and ``max_tokens``, and for
         models trained with them ``question_prompt`` and ``passage_prompt``, the prefixes of questions and passages.
-
-        Raises:
-            ModelFolderInvalid: The folder does not match its manifest, or has another kind of model.
         """
         manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=(_MODEL, _TOKENIZER))
         tokenizer = TextTokenizer.open(folder / _TOKENIZER, manifest.integer("max_tokens", 8, 65_536))

@@ -80,11 +80,7 @@ def pack(tokens: TokenVectors) -> bytes:
 
 
 def unpack(packed: bytes) -> TokenVectors:
-    """Returns rounded token vectors, about of unit length.
-
-    Raises:
-        ValueError: It is not that.
-    """
+    """Returns rounded token vectors, about of unit length."""
     if len(packed) < _HEADER.size:
         raise ValueError("packed vectors without a header")
     count, dimension = _HEADER.unpack_from(packed)

@@ -59,11 +59,7 @@ class TextTokenizer:
 
     @classmethod
     def open(cls, file: Path, max_tokens: int) -> TextTokenizer:
-        """Reads a ``tokenizer.json`` of a verified model folder.
-
-        Raises:
-            ModelFolderInvalid: It is not a tokenizer, or ``max_tokens`` leaves no room for text.
-        """
+        """Reads a ``tokenizer.json`` of a verified model folder."""
         try:
             tokenizer = Tokenizer.from_file(str(file))
         except Exception as error:

@@ -33,7 +33,6 @@ class Blocks:
 
     Attributes:
         values: uint8 [rows, k], each below ``2 ** bits``.
-        bits: 4 or 8; values of 5 and 6 bits are kept in 8.
         block_size: Weights that share a scale, 16 or 32.
         scales: float16 [rows, blocks]; or uint8, which count the factors.
         minima: The same of minima, or None.

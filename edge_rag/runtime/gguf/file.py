@@ -129,11 +129,7 @@ class GgufFile:
         return self._bytes[tensor.offset : tensor.offset + tensor.size].reshape(rows, tensor.size // rows)
 
     def tensor(self, name: str) -> TensorInfo:
-        """Returns the description of a tensor.
-
-        Raises:
-            ModelFolderInvalid: There is no such tensor.
-        """
+        """Returns the description of a tensor."""
         if name not in self.tensors:
             raise ModelFolderInvalid(f"{self.path.name}: the tensor {name} is missing")
         return self.tensors[name]

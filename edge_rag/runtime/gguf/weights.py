@@ -81,11 +81,7 @@ class GgufWeights:
         return tensor, self._file.raw(tensor_name)[self._order(name, part, tensor.shape[0])[rows]]
 
     def vector(self, name: str) -> Floats:
-        """Returns a vector.
-
-        Raises:
-            ModelFolderInvalid: It is missing, no vector, or not finite.
-        """
+        """Returns a vector."""
         tensor_name, rows = self._place(name)
         tensor = self._file.tensor(tensor_name)
         if len(tensor.shape) != 1:

@@ -43,11 +43,7 @@ class PagedGeometry:
     end_tokens: frozenset[int]
 
     def layer_page_bytes(self, kv: KvPrecision = KvPrecision.INT8) -> int:
-        """Returns the bytes of one page of one layer: keys and values, and a scale for each token, head and kind.
-
-        Raises:
-            ConfigurationError: The heads cannot be kept so.
-        """
+        """Returns the bytes of one page of one layer: keys and values, and a scale for each token, head and kind."""
         if kv is KvPrecision.INT4 and self.head_size % _NIBBLE_HEAD_SIZE_STEP:
             raise ConfigurationError(
                 f"generator.kv is int4, which needs heads of a multiple of {_NIBBLE_HEAD_SIZE_STEP} elements; those of "
@@ -65,11 +61,7 @@ def read_geometry(folder: Path) -> PagedGeometry:
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """Reads a lowered model's description.
-
-    Raises:
-        ModelFolderInvalid: It is missing, or not JSON of the known format.
-    """
+    """Reads a lowered model's description."""
     path = folder / GEOMETRY_FILE
     description = read_json(path)
     if description.get("format") != FORMAT:
@@ -79,11 +71,7 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Reads a description of any format.
-
-    Raises:
-        ModelFolderInvalid: It is missing, or not a JSON object.
-    """
+    """Reads a description of any format."""
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

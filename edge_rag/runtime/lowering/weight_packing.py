@@ -11,7 +11,7 @@ stored * scale + minimum. K is padded to a multiple of 8, N to a multiple of 16 
 
 Scales and minima are stored as float32, as float16, or as bytes that count a factor, which a column has for each group
 of consecutive blocks: with a group of 256 weights these are ggml's K-quants, with one group the double quantization of
-QLoRA (Dettmers et al., 2023). Weights of 4 bits in blocks of 32 need, with minima and all, 6, 5 and about 4.5 bits.
+QLoRA (Dettmers et al., 2023).
 """
 
 from __future__ import annotations
@@ -162,9 +162,6 @@ def packed_of_inputs(form: BlockFormat, inputs: Sequence[str], read: Callable[[s
     Args:
         inputs: The operator's inputs after the first.
         read: Returns a tensor's values; factors may be bfloat16.
-
-    Raises:
-        ValueError: The numbers of elements do not match the format.
     """
     names = {_FIELDS[ending]: name for ending, name in zip(_INPUTS, inputs, strict=False) if ending and name}
     tensors = {field: np.asarray(read(name)) for field, name in names.items()}
@@ -183,7 +180,6 @@ def quantize(weights: Floats, bits: int, block_size: int) -> QuantizedMatrix:
 
     Args:
         weights: float32 [K, N], finite.
-        bits: 4 or 8.
         block_size: Consecutive k of a column that share a scale, a multiple of 8; K or more gives one scale per column.
     """
     rows, columns = weights.shape
@@ -207,7 +203,6 @@ def quantize_to_lowest(weights: Floats, bits: int, block_size: int) -> Quantized
 
     Args:
         weights: float32 [K, N], finite.
-        bits: 4 or 8.
     """
     rows, columns = weights.shape
     form = BlockFormat(rows, columns, bits, block_size)
@@ -249,11 +244,7 @@ def with_zero_points(matrix: QuantizedMatrix) -> QuantizedMatrix:
 
 
 def beside(matrices: Sequence[QuantizedMatrix]) -> QuantizedMatrix:
-    """Returns matrices as the columns of one.
-
-    Raises:
-        ValueError: Their layouts differ.
-    """
+    """Returns matrices as the columns of one."""
     first = matrices[0]
     if len(matrices) == 1:
         return first
@@ -312,11 +303,7 @@ def unpack(packed: PackedMatrix) -> QuantizedMatrix:
 
 
 def alternate(gate: PackedMatrix, up: PackedMatrix) -> PackedMatrix:
-    """Interleaves the panels of two matrices, as the gated product needs them.
-
-    Raises:
-        ValueError: The formats differ, or the columns do not fill whole panels.
-    """
+    """Interleaves the panels of two matrices, as the gated product needs them."""
     form = gate.form
     stored = [
         {name: values.dtype for name, values in part.tensors.items() if name != "zero_points"} for part in (gate, up)
@@ -413,11 +400,7 @@ class StoredTensors:
         return values
 
     def content(self, name: str) -> NDArray[np.uint8]:
-        """Returns the bytes of an initializer with external data, mapped from their file.
-
-        Raises:
-            ModelFolderInvalid: The file is missing, too short or outside the folder.
-        """
+        """Returns the bytes of an initializer with external data, mapped from their file."""
         tensor = self._tensors[name]
         path = self._folder / _location(tensor, self._folder)
         where = {entry.key: entry.value for entry in tensor.external_data}

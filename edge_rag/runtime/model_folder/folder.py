@@ -60,10 +60,6 @@ def verify_model_folder(
 
     The check holds until the folder is written to; it must belong to the user that runs or installed the daemon.
 
-    Args:
-        role: Required role of the model; None accepts any.
-        on_read: Called with the bytes of every block whose hash was computed.
-
     Raises:
         ModelFolderInvalid: The folder has no readable manifest; or a file is missing, truncated, altered, not listed, a
             link, not a plain file, or contains something that is not allowed; or the model has another role; or a
@@ -126,11 +122,7 @@ def write_manifest(
 
 
 def read_manifest(folder: Path) -> ModelManifest:
-    """Reads a folder's manifest without checking the files against it.
-
-    Raises:
-        ModelFolderInvalid: It has no manifest, or an unreadable one.
-    """
+    """Reads a folder's manifest without checking the files against it."""
     try:
         descriptor = _open_plain(folder, MANIFEST_NAME)
     except FileNotFoundError as error:

@@ -136,11 +136,7 @@ class GenaiDecoder:
 
 
 def check_genai_config(content: bytes) -> GenaiDecoder:
-    """Checks a ``genai_config.json``.
-
-    Raises:
-        ValueError: It contains something that is not allowed; names the key.
-    """
+    """Checks a ``genai_config.json``."""
     try:
         model = _Document.model_validate(parse_object(content)).model
     except ValidationError as error:

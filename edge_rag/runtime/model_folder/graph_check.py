@@ -185,9 +185,6 @@ def check_contents(sizes: Mapping[str, int], read: Callable[[str], bytes]) -> No
 
     Args:
         sizes: Bytes of each file, by path relative to the folder.
-
-    Raises:
-        ValueError: Something is not allowed; names the file and the content.
     """
     check_sizes(sizes)
     for path in sorted(sizes):
@@ -198,11 +195,7 @@ def check_contents(sizes: Mapping[str, int], read: Callable[[str], bytes]) -> No
 
 
 def check_sizes(sizes: Mapping[str, int]) -> None:
-    """Checks the number of files, and the size of those that will be parsed.
-
-    Raises:
-        ValueError: There are too many, or one is too large; names it.
-    """
+    """Checks the number of files, and the size of those that will be parsed."""
     if len(sizes) > MOST_FILES:
         raise ValueError(f"the folder has {len(sizes)} files, at most {MOST_FILES} are allowed")
     for path, size in sorted(sizes.items()):

@@ -68,11 +68,7 @@ class ModelManifest:
 
     @property
     def form(self) -> GeneratorForm | None:
-        """How a generator runs; None for other roles. Manifests without the parameter are of paged ones.
-
-        Raises:
-            ModelFolderInvalid: The parameter has an unknown value.
-        """
+        """How a generator runs; None for other roles. Manifests without the parameter are of paged ones."""
         if self.role is not ModelRole.GENERATOR:
             return None
         value = self.parameters.get("form", GeneratorForm.PAGED.value)
@@ -111,11 +107,7 @@ class ModelManifest:
         return f"{named}-{form}" if form else named
 
     def text(self, parameter: str) -> str:
-        """Returns a text parameter; empty where it is absent.
-
-        Raises:
-            ModelFolderInvalid: It is not text, or longer than 1,000 characters.
-        """
+        """Returns a text parameter; empty where it is absent."""
         value = self.parameters.get(parameter, "")
         if not isinstance(value, str) or len(value) > _LONGEST_TEXT:
             raise ModelFolderInvalid(
@@ -125,11 +117,7 @@ class ModelManifest:
         return value
 
     def integer(self, parameter: str, minimum: int, maximum: int) -> int:
-        """Returns an integer parameter.
-
-        Raises:
-            ModelFolderInvalid: It is missing, not an integer, or outside ``minimum`` to ``maximum``.
-        """
+        """Returns an integer parameter."""
         value = self.parameters.get(parameter)
         if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
             raise ModelFolderInvalid(
@@ -201,9 +189,6 @@ def parse_manifest(content: bytes) -> ModelManifest:
             "sha256"}``. The last value is the digest of the manifest without it. Any byte that ``render_manifest``
             would not write is refused, and in format 1, which has no digest: unknown or repeated keys, NaN and
             infinities, and paths that leave the folder.
-
-    Raises:
-        ValueError: It is not such a manifest; names where and why.
     """
     try:
         document = _ManifestDocument.model_validate(parse_object(content))

@@ -26,9 +26,6 @@ def parse_list(content: bytes) -> list[object]:
 
     Args:
         content: UTF-8 text.
-
-    Raises:
-        ValueError: It is not one, or for one of the reasons of ``parse_object``.
     """
     document = _parse(content)
     if not isinstance(document, list):

@@ -38,9 +38,6 @@ def tokenizing(what: str) -> Iterator[None]:
     """Turns whatever tokenizing raises into an error of that request.
 
     Oniguruma gives up on an expression after ten million steps. The library panics then, which is no ``Exception``.
-
-    Raises:
-        InferenceFailed: The text cannot be tokenized.
     """
     try:
         yield

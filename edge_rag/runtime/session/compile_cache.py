@@ -92,11 +92,7 @@ class CompiledGraphs:
         return self._values.get(name)
 
     def store(self, graph: str, content: bytes, values: Mapping[str, float]) -> Path:
-        """Stores a graph, and then its record.
-
-        Raises:
-            StorageError: It could not be written; earlier content is unharmed.
-        """
+        """Stores a graph, and then its record."""
         path = self.folder / graph
         self._files[graph] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         self._values = dict(values)
@@ -108,11 +104,7 @@ class CompiledGraphs:
         return path
 
     def remove_unverified(self) -> int:
-        """Removes every file without a matching record, before the provider reads the folder itself.
-
-        Raises:
-            StorageError: A file could not be removed.
-        """
+        """Removes every file without a matching record, before the provider reads the folder itself."""
         left = 0
         try:
             for path in sorted(self.folder.iterdir()):
@@ -130,11 +122,7 @@ class CompiledGraphs:
         return left
 
     def record(self) -> int:
-        """Records the files that the provider wrote into the folder.
-
-        Raises:
-            StorageError: They could not be read, or the record could not be written.
-        """
+        """Records the files that the provider wrote into the folder."""
         files: dict[str, dict[str, object]] = {}
         try:
             for path in sorted(self.folder.iterdir()):
@@ -153,11 +141,7 @@ class CompiledGraphs:
         return len(files)
 
     def remove_other_keys(self) -> None:
-        """Removes graphs of the same model and provider with other keys.
-
-        Raises:
-            StorageError: They could not be removed.
-        """
+        """Removes graphs of the same model and provider with other keys."""
         of_the_name = re.compile(rf"{re.escape(self._name)}-[0-9a-f]{{{_DIGITS}}}")
         try:
             for folder in self.folder.parent.iterdir():

@@ -41,8 +41,7 @@ def limit_malloc_arenas(arenas: int = 2) -> None:
 def raise_gc_threshold() -> None:
     """Makes Python collect garbage after 10,000 new objects instead of 700.
 
-    A call leaves five objects in a cycle. At a thousand calls a second, Python's default runs a full collection every
-    four seconds, and each stops all threads for 0.05 to 0.15 s on one busy processor.
+    A call leaves five objects in a cycle, and a full collection stops all threads.
     """
     gc.set_threshold(_GC_THRESHOLD)
 
@@ -57,9 +56,7 @@ def trim_malloc() -> None:
 def freeze_gc() -> None:
     """Collects garbage and excludes every object that is left from later collections.
 
-    Modules and models are some hundred thousand objects that live as long as the process. A full collection visits each
-    of them while all threads wait, 0.1 to 0.5 s on two busy cores. Cycles among frozen objects are collected by the
-    next call.
+    Otherwise a full collection visits all of them while all threads wait. The next call collects cycles among them.
     """
     gc.unfreeze()
     gc.collect()

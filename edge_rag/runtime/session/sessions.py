@@ -71,9 +71,6 @@ def configure_thread_pool(threads: int) -> None:
 
     Args:
         threads: Computing threads, at least 1; the calling thread is one of them.
-
-    Raises:
-        ConfigurationError: The pool exists already with another size.
     """
     global _pool_threads
     with _lock:
@@ -98,9 +95,6 @@ def open_session(
 
     Args:
         target: Where it must run.
-
-    Raises:
-        ModelError: The file is not a model this runtime can run; names the file.
     """
     options, providers = _options(target)
     what = "the graph" if isinstance(model, bytes) else str(model)
@@ -237,9 +231,6 @@ def ops_library() -> Path:
 
     An editable install keeps the sources in the checkout and the library among the installed packages; both are on
     the path of ``edge_rag.ops``.
-
-    Raises:
-        ModelError: It was not built.
     """
     for folder in edge_rag.ops.__path__:
         library = Path(folder) / OPS_LIBRARY

@@ -36,9 +36,6 @@ def step_inputs(step: PackedStep) -> dict[str, NDArray[Any]]:
         By name: input_ids int64 [T], cumulative_sequence_lengths int32 [S+1], past_sequence_lengths int32 [S],
             block_table int32 [S, max_pages], attention_metadata int32 [3] (most new tokens of a sequence, most tokens
             of one, least of that), logits_indices int64 [max(R, 1)].
-
-    Raises:
-        InferenceFailed: A sequence's tokens are not contiguous.
     """
     lengths = step.cumulative_sequence_lengths
     counts = np.diff(lengths)
@@ -173,11 +170,7 @@ class CudaDecoder(PagedModel):
         return logits[: step.logits_indices.size]
 
     def copy_page(self, source: int, target: int) -> None:
-        """Copies a page's keys and values, in every layer, over those of another.
-
-        Raises:
-            InferenceFailed: A page does not exist, or the copy failed.
-        """
+        """Copies a page's keys and values, in every layer, over those of another."""
         self.check_pages(source, target)
         try:
             self._memory.copy(source, target)
@@ -188,11 +181,7 @@ class CudaDecoder(PagedModel):
         """Does nothing: GPU memory is not shared with the rest of the system."""
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
-        """Not supported.
-
-        Raises:
-            InferenceFailed: Always.
-        """
+        """Not supported."""
         raise InferenceFailed("tokens cannot be moved on a cuda device")
 
 

@@ -43,9 +43,6 @@ def write_cuda_form(folder: Path, target: Path, scales: KvScales, made: Mapping[
 
     The form is ``cuda.onnx``, ``cuda.onnx.data`` and ``cuda.json``, the scales are ``kv_scales.json``. The folder's
     manifest is not updated.
-
-    Raises:
-        ModelFolderInvalid: A file is missing or damaged.
     """
     geometry = read_geometry(folder)
     path = folder / GRAPH_FILE

@@ -70,9 +70,6 @@ def lower_for_cuda(
 
     Args:
         model: A paged graph, loaded without external data; changed in place.
-
-    Raises:
-        ModelNotLowerable: It contains something without a CUDA form; names it.
     """
     if geometry.head_size % _HEAD_STEP:
         raise ModelNotLowerable(f"heads of {geometry.head_size} elements have no form for cuda")

@@ -119,9 +119,6 @@ def open_text_encoder_on_gpu(folder: Path, target: GpuTarget, on_progress: OnPro
 
     Args:
         on_progress: Called when an engine's build starts, and for each length after its first run.
-
-    Raises:
-        ModelFolderInvalid: The folder does not match its manifest, or has another kind of model.
     """
     check_installed(SessionTarget(target.provider, target.options))
     manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=(_MODEL, _TOKENIZER))

@@ -69,11 +69,7 @@ OnProgress = Callable[[GraphReady], None]
 def open_text_encoder_on_npu(
     folder: Path, options: Mapping[str, str], cache: Path, on_progress: OnProgress
 ) -> TextEncoder:
-    """Opens a model folder of the role ``embedder``; see ``TextEncoder.open``.
-
-    Raises:
-        ModelFolderInvalid: The folder does not match its manifest, or has another kind of model.
-    """
+    """Opens a model folder of the role ``embedder``; see ``TextEncoder.open``."""
     manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=(_MODEL, _TOKENIZER))
     tokenizer = _tokenizer(folder, manifest)
     parts = _parts(folder)

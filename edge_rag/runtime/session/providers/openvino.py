@@ -36,11 +36,7 @@ INTEL_NPU: Final = Accelerator("intel-npu", "the NPU", ("accel/accel*",), _has_n
 
 
 def session_options(options: Mapping[str, str], graph: GraphRequest) -> dict[str, str]:
-    """Sets precision and cache folder inside ``load_config``; the profile's options win except for the cache folder.
-
-    Raises:
-        ConfigurationError: The profile's ``load_config`` is not a JSON object.
-    """
+    """Sets precision and cache folder inside ``load_config``; the profile's options win except for the cache folder."""
     try:
         own = parse_object(options.get(_LOAD_CONFIG, "{}").encode())
     except ValueError as error:

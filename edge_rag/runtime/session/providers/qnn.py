@@ -29,11 +29,7 @@ QUALCOMM_NPU: Final = Accelerator("qualcomm-npu", "the NPU", ("fastrpc-*", "adsp
 
 
 def session_options(options: Mapping[str, str], graph: GraphRequest) -> dict[str, str]:
-    """Adds the plugin's own backend where the profile names none.
-
-    Raises:
-        ProviderUnavailable: The backend is missing.
-    """
+    """Adds the plugin's own backend where the profile names none."""
     own = dict(options)
     if graph.plugin is not None:
         own.setdefault(_BACKEND, str(graph.plugin.with_name(_HTP)))
