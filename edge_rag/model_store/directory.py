@@ -124,7 +124,7 @@ _LOCK = ".lock"
 
 
 class StoreDirectory:
-    """Folders of models by name. A change holds the directory's lock, which the kernel releases when the process ends."""
+    """Folders of models by name. A change holds its lock, which the kernel releases when the process ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
