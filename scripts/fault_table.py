@@ -62,7 +62,6 @@ class Result:
 
 
 def rows() -> tuple[Row, ...]:
-    """Returns the rows in the order of the table."""
     return tuple(
         Row(key, row["fault"], row["promise"], tuple(row["tests"]), row.get("select", ""))
         for key, row in tomllib.loads(ROWS.read_text()).items()
@@ -70,7 +69,6 @@ def rows() -> tuple[Row, ...]:
 
 
 def stored() -> dict[str, Result]:
-    """Returns the figures last measured."""
     return (
         {key: Result(**figure) for key, figure in json.loads(FIGURES.read_text()).items()} if FIGURES.exists() else {}
     )
@@ -110,7 +108,6 @@ def _result(report: ElementTree.Element, date: str, succeeded: bool) -> Result:
 
 
 def table(results: Mapping[str, Result]) -> str:
-    """Returns the table as Markdown."""
     lines = ["| fault | what is promised | command | last measured | date |", "|---|---|---|---|---|"]
     for row in rows():
         result = results.get(row.key, Result("", "", False))
@@ -121,7 +118,6 @@ def table(results: Mapping[str, Result]) -> str:
 
 
 def page(results: Mapping[str, Result]) -> str:
-    """Returns docs/reliability.md with that table."""
     before, _, rest = PAGE.read_text().partition(_BEGIN)
     after = rest.partition(_END)[2]
     return f"{before}{_BEGIN}\n{table(results)}\n{_END}{after}"

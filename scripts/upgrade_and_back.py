@@ -80,12 +80,10 @@ class Box:
             process.stdout.close()
 
     def held(self) -> dict[str, str]:
-        """Returns the texts of all documents by their names."""
         names = [document["name"] for document in self.json("docs", "list")["documents"]]
         return {name: self.json("docs", "show", name)["text"] for name in names}
 
     def answer(self) -> tuple[str, list[tuple[str, int, int]]]:
-        """Returns the answer to the question, and where each citation leads."""
         told = self.json("ask", QUESTION)
         return told["answer"], [(each["document"], each["start"], each["end"]) for each in told["citations"]]
 

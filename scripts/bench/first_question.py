@@ -89,7 +89,6 @@ def first_sentence(texts: Sequence[tuple[float, str]]) -> float:
 def shares(
     documents: Mapping[str, str], questions: Sequence[Question], rounds: int, size: int
 ) -> Iterator[tuple[dict[str, str], Question]]:
-    """Yields the documents of each round, and a question about one of them."""
     names = list(documents)
     for number, first in enumerate(islice(cycle(range(0, len(names) - size + 1, size)), rounds)):
         held = {name: documents[name] for name in names[first : first + size]}
@@ -121,7 +120,6 @@ def measure(other: Path, data: Path, rounds: int, size: int) -> dict[str, dict[s
 
 
 def main() -> int:
-    """Runs the command."""
     parser = make_parser(__doc__)
     add_checkout_options(parser, rounds=20)
     parser.add_argument("--paragraphs", type=int, default=24, help="documents of a collection")

@@ -25,7 +25,6 @@ _FILES: Final = {
 
 
 def man_pages(date: str) -> Mapping[str, str]:
-    """Returns the pages by file name, in the macros of man(7)."""
     tree = dict(command_tree(command_line, ("edge-rag",)))
     return {f"{'-'.join(path)}.1": _page(path, tree, date) for path in tree}
 

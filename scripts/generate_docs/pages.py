@@ -209,7 +209,6 @@ def proto() -> str:
 
 
 def openapi() -> str:
-    """Returns the OpenAPI document of the JSON API."""
     return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -42,7 +42,6 @@ class ProtoFile:
 
 
 def proto_files(folder: Path) -> Iterator[ProtoFile]:
-    """Yields the files below a folder, by path."""
     for path in sorted(folder.rglob("*.proto")):
         yield _read(path, str(path.relative_to(folder)))
 

@@ -17,6 +17,7 @@ import gzip
 import hashlib
 import io
 import itertools
+import json
 import shutil
 import struct
 import tempfile
@@ -80,38 +81,7 @@ _TABLES = {
 }
 WORDS = _TABLES["emb.word"]
 
-FIXTURE_TEXTS = (
-    "How often must the bearings of the pump be greased?",
-    "Grease the pump bearings every 2,000 operating hours, or every three months, whichever comes first.",
-    "Die Pumpenlager sind alle 2.000 Betriebsstunden zu schmieren, spätestens jedoch nach drei Monaten.",
-    "Graissez les paliers de la pompe toutes les 2 000 heures, ou tous les trois mois.",
-    "Engrase los cojinetes de la bomba cada 2.000 horas de funcionamiento o cada tres meses.",
-    "Lubrifique os mancais da bomba a cada 2.000 horas; não misture graxas diferentes.",
-    "Ingrassare i cuscinetti della pompa ogni 2.000 ore, o almeno ogni tre mesi.",
-    "Smeer de lagers van de pomp om de 2.000 draaiuren.",
-    "Smaruj łożyska pompy co 2000 godzin pracy albo co trzy miesiące.",
-    "Rulmenții pompei se gresează la fiecare 2.000 de ore de funcționare.",
-    "Pompanın yataklarını her 2.000 çalışma saatinde bir yağlayın; İstanbul ışığı.",
-    "Bôi trơn ổ trục của máy bơm sau mỗi 2.000 giờ vận hành.",
-    "Смазывайте подшипники насоса каждые 2000 часов работы или раз в три месяца.",
-    "Змащуйте підшипники насоса щомісяця; їх п’ять.",
-    "Λιπαίνετε τα ρουλεμάν της αντλίας κάθε 2.000 ώρες λειτουργίας.",
-    "قم بتشحيم محامل المضخة كل ٢٠٠٠ ساعة تشغيل أو كل ثلاثة أشهر.",
-    "یاتاقان‌های پمپ را هر ۲۰۰۰ ساعت گریس‌کاری کنید.",
-    "יש לגרז את מסבי המשאבה כל 2,000 שעות עבודה.",
-    "पंप के बेयरिंग में हर 2,000 घंटे पर ग्रीस लगाएँ।",
-    "প্রতি ২০০০ ঘণ্টায় পাম্পের বিয়ারিং গ্রিজ করুন।",
-    "பம்பின் தாங்கிகளுக்கு ஒவ்வொரு 2000 மணி நேரத்திற்கும் கிரீஸ் இடவும்.",
-    "หล่อลื่นตลับลูกปืนของปั๊มทุก 2,000 ชั่วโมงการทำงาน",
-    "水泵轴承每运行2000小时或每三个月加注一次润滑脂。",
-    "ポンプの軸受には2,000運転時間ごとにグリースを補給してください。",
-    "펌프 베어링은 2,000시간마다 윤활하십시오.",
-    "ტუმბოს საკისრები შეზეთეთ ყოველ სამ თვეში.",
-    "Պոմպի առանցքակալները յուղեք երեք ամիսը մեկ։",
-    "Ｆｕｌｌ ｗｉｄｔｈ ①②③ ﬁlter № ½ cafe\u0301 naïve  two   spaces\ttab\nline ",
-    "</s> <mask> <s> [SEP] <unk> 😀 👩\u200d🔧 \U0001f9ff ꙮ",
-    "a",
-)
+FIXTURE_TEXTS = json.loads(Path(__file__).with_name("fixture_texts.json").read_text("utf-8"))["multilingual-e5-small"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,13 +231,11 @@ def require_characters(packed: Packed, stay: NDArray[np.intp]) -> None:
 
 
 def with_pieces(packed: Packed, stay: NDArray[np.intp]) -> Packed:
-    """Returns the model with only these pieces."""
     tensors = packed.tensors | {WORDS: np.ascontiguousarray(packed.tensors[WORDS][stay])}
     return replace(packed, pieces=tuple(packed.pieces[i] for i in stay), scores=packed.scores[stay], tensors=tensors)
 
 
 def require_lossless(packed: Packed) -> None:
-    """Stops where quantizing again would change a weight."""
     for name, values in packed.tensors.items():
         if values.ndim == 2 and ("dense" in name or "self" in name or name == WORDS):
             again = dequantize(unpack(ROWS.packed(np.ascontiguousarray(values.T)))).T
@@ -327,7 +295,7 @@ def shape_of(packed: Packed) -> BertShape:
 
 def check(packed: Packed, folder: Path, fixture: Path | None) -> tuple[float, float]:
     """Compares a folder's tokens and vectors with the references; returns the mean and the least cosine."""
-    texts = list(FIXTURE_TEXTS)
+    texts: list[str] = FIXTURE_TEXTS
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.encode_special_tokens = True
     tokens = [encoding.ids for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]

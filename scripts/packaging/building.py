@@ -42,7 +42,6 @@ class Machine(StrEnum):
 
     @property
     def compiler(self) -> str:
-        """The C++ compiler of the architecture on this machine."""
         return "g++" if self == os.uname().machine else f"{self}-linux-gnu-g++"
 
 
@@ -51,7 +50,6 @@ class ReleaseError(Exception):
 
 
 def say(text: str) -> None:
-    """Reports progress."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -80,7 +78,6 @@ class Sources:
 
     @property
     def version(self) -> str:
-        """The version of the project, as edge_rag/__init__.py has it."""
         for line in (self.folder / "edge_rag" / "__init__.py").read_text().splitlines():
             if line.startswith("__version__"):
                 return line.split('"')[1]
@@ -125,7 +122,6 @@ def build_wheels(sources: Sources, out: Path, machines: tuple[Machine, ...]) -> 
 
 
 def check_content(wheel: Path) -> None:
-    """Checks that a wheel has neither C++ nor tests, benchmarks and other scripts."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     foreign = [name for name in names if name.endswith((".cpp", ".h")) or name.startswith(("tests/", "scripts/"))]

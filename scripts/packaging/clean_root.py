@@ -60,7 +60,6 @@ class CleanRoot:
         )
 
     def checked(self, *command: str, network: bool = False, shared: Sequence[Path] = (), timeout_s: float = 600) -> str:
-        """Runs a command like :meth:`run` and returns its standard output."""
         done = self.run(*command, network=network, shared=shared, timeout_s=timeout_s)
         if done.returncode:
             told = (done.stdout + done.stderr).strip().splitlines()[-25:]
@@ -69,7 +68,6 @@ class CleanRoot:
 
 
 def missing_tools() -> list[str]:
-    """Returns the Debian packages that this machine lacks for making clean systems."""
     programs = {"debootstrap": "debootstrap", "bwrap": "bubblewrap", "ip": "iproute2"}
     return [package for program, package in programs.items() if shutil.which(program) is None]
 

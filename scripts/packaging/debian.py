@@ -17,7 +17,6 @@ PACKAGES_BEFORE: Final = ("python3", "systemd-standalone-sysusers", "systemd-sta
 
 
 def build_deb(bundle: Path, out: Path, machine: Machine, epoch: int) -> Path:
-    """Makes the package for this Python's minor version and returns it."""
     with tempfile.TemporaryDirectory(prefix="edge-rag-deb-") as name:
         run("tar", "-xf", bundle, "-C", name, "--strip-components=1")
         wheels: list[str | Path] = ["--wheels", Path(name) / "wheels", "--output", out]
@@ -54,7 +53,6 @@ def check_deb(package: Path) -> str:
 
 
 def main() -> None:
-    """Tries the package that the command line names."""
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit("usage: python -m scripts.packaging.debian PACKAGE.deb")
     try:

@@ -41,16 +41,7 @@ class WrongPage(Exception):
 
 @dataclass(slots=True)
 class Host:
-    """A machine with the home of its user.
-
-    Attributes:
-        machine: Its network.
-        checkout: The repository, where its user is.
-        folder: Holds the user's home, and what lies in `/srv` and `/media` there.
-        programs: Folders that the search path of its shell begins with.
-        environment: Variables of its shell beside the usual ones.
-        running: What goes on in the background.
-    """
+    """A machine with the home of its user."""
 
     machine: Machine
     checkout: Path
@@ -64,7 +55,6 @@ class Host:
         return self.folder / "home"
 
     def reset(self, home: Path | None = None) -> None:
-        """Makes the user's home and the mounted folders anew."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for each in ("home", *_MOUNTED):
             (self.folder / each).mkdir(parents=True)
@@ -95,7 +85,6 @@ class Host:
         return running.output
 
     def stop(self) -> None:
-        """Ends what still goes on."""
         while self.running:
             self.running.pop().interrupt(signal.SIGTERM)
 
@@ -119,7 +108,6 @@ class Running:
 
     @property
     def output(self) -> str:
-        """What it printed so far, standard error included."""
         with self._changed:
             return "".join(self._lines)
 
@@ -254,7 +242,6 @@ class Player:
 
     @staticmethod
     def _compare(shown: tuple[str, ...], output: str) -> None:
-        """Compares output with lines that the page shows: each comes, in their order."""
         rest = iter(output.splitlines())
         for line in shown:
             if not any(printed.rstrip() == line for printed in rest):

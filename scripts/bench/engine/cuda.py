@@ -9,32 +9,26 @@ tokens a second of one sequence, and the tokens a second that so many sequences 
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
 from edge_rag.core.placement import Provider
 from edge_rag.engine.ports import ModelRunner
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.runtime.decoder.cuda.decoder import CudaDecoder
-from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.geometry import read_geometry
 from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 from edge_rag.runtime.session.sessions import configure_thread_pool
-
-REPOSITORY = Path(__file__).resolve().parents[3]
-SAMPLES = REPOSITORY / "deploy" / "samples"
+from scripts.bench.harness.command import SAMPLES, make_parser, print_json, print_table
+from scripts.bench.harness.packed import packed_step, page_table
 
 TokenIds = NDArray[np.int64]
 
@@ -75,17 +69,16 @@ def prompts_from(text: TokenIds, sequences: int, tokens: int) -> TokenIds:
 def write(runner: ModelRunner, prompts: TokenIds, count: int) -> Written:
     """Continues prompts greedily."""
     sequences, length = prompts.shape
-    pages = -(-(length + count) // runner.page_tokens)
-    table = np.arange(sequences * pages, dtype=np.int32).reshape(sequences, pages)
+    table = page_table(sequences, length + count, runner.page_tokens)
     begun = time.perf_counter()
     found = [
-        int(runner.run(_step(runner, prompt[None], table[row : row + 1], 0))[0].argmax())
+        int(runner.run(packed_step(prompt[None], table[row : row + 1], runner.page_tokens, 0))[0].argmax())
         for row, prompt in enumerate(prompts)
     ]
     prefilled = time.perf_counter()
     tokens = [np.array(found, np.int64)]
     for position in range(length, length + count - 1):
-        logits = runner.run(_step(runner, tokens[-1][:, None], table, position))
+        logits = runner.run(packed_step(tokens[-1][:, None], table, runner.page_tokens, position))
         tokens.append(logits.argmax(axis=1).astype(np.int64))
     decoded = time.perf_counter()
     return Written(
@@ -116,27 +109,14 @@ def measure(
     ]
 
 
-def _step(runner: ModelRunner, token_ids: TokenIds, table: NDArray[np.int32], first: int) -> PackedStep:
-    """Makes a step of as many next tokens of each sequence, int64 [sequences, n], and the last one's logits."""
-    sequences, count = token_ids.shape
-    positions = np.tile(np.arange(first, first + count, dtype=np.int32), sequences)
-    rows = np.repeat(np.arange(sequences), count)
-    slots = table[rows, positions // runner.page_tokens] * runner.page_tokens + positions % runner.page_tokens
-    ends = np.arange(sequences + 1, dtype=np.int32) * count
-    return PackedStep(
-        token_ids.reshape(-1), positions, slots.astype(np.int32), ends, table, ends[1:].astype(np.int64) - 1
-    )
-
-
 def main() -> int:
     """Returns the exit status: 1 where there is no card or the folder cannot be used."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--model", type=Path, required=True, help="model folder with a form for cuda")
     parser.add_argument("--sequences", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--prompt-tokens", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=64, help="to write, at least 2 (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args()
     if min(arguments.sequences) < 1 or arguments.prompt_tokens < 1 or arguments.tokens < 2:
         parser.error("--sequences and --prompt-tokens are at least 1, --tokens at least 2")
@@ -157,14 +137,14 @@ def main() -> int:
     except EdgeRagError as error:
         print(error, file=sys.stderr)
         return 1
-    table = Table(title=f"{folder.name}, prompts of {length} tokens, {count} tokens each")
-    for heading in ("provider", "sequences", "prompt tokens/s", "tokens/s", "same as on cores"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(row.provider, str(row.sequences), f"{row.prefill:.0f}", f"{row.decode:.0f}", f"{row.same:.1%}")
-    Console(stderr=True).print(table)
     if arguments.json:
-        json.dump([asdict(row) for row in rows], sys.stdout)
+        print_json(rows)
+        return 0
+    headings = ("provider", "sequences", "prompt tokens/s", "tokens/s", "same as on cores")
+    shown = [
+        (row.provider, str(row.sequences), f"{row.prefill:.0f}", f"{row.decode:.0f}", f"{row.same:.1%}") for row in rows
+    ]
+    print_table(f"{folder.name}, prompts of {length} tokens, {count} tokens each", headings, shown)
     return 0
 
 

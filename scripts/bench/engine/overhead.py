@@ -1,32 +1,26 @@
 """The engine's own cost: everything of a step that is not the ONNX Runtime call.
 
-    .venv/bin/python -m scripts.bench.engine.overhead --model build/bench/qwen2.5-0.5b/int4
+    python -m scripts.bench.engine.overhead --model FOLDER
 
 Decodes steadily with 1, 2, 4 and 8 sequences at several contexts and prints, for each, the time a step takes, how much
 of it is spent outside the ONNX Runtime call, and its share. The cost should grow with the batch, not with the context.
-Make the model with scripts/models/make_random_model.py.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.engine.schedulers import StepLog, run_continuous
-from scripts.bench.harness.command import SMALL_GENERATOR
+from scripts.bench.harness.command import SMALL_GENERATOR, make_parser, print_json, print_table
 from scripts.bench.harness.workload import Job
 
 
@@ -39,7 +33,6 @@ class TimedSession:
     ended: list[float] = field(default_factory=list)
 
     def run_with_iobinding(self, binding: Any) -> None:
-        """Runs the model."""
         self.began.append(time.perf_counter())
         self.session.run_with_iobinding(binding)
         self.ended.append(time.perf_counter())
@@ -80,13 +73,12 @@ def measure(decoder: PagedDecoder, sequences: int, context: int, steps: int) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=SMALL_GENERATOR, help="lowered folder [%(default)s]")
+    parser = make_parser(__doc__)
+    parser.add_argument("--model", type=Path, default=SMALL_GENERATOR, help="generator's folder [%(default)s]")
     parser.add_argument("--sequences", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--contexts", type=int, nargs="+", default=[128, 512, 1536])
     parser.add_argument("--steps", type=int, default=48, help="decode steps for each figure [%(default)s]")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args()
     configure_thread_pool(arguments.threads)
     pages = max(arguments.sequences) * (-(-max(arguments.contexts) // 32) + 2)
@@ -96,16 +88,14 @@ def main() -> None:
         for context in arguments.contexts
         for sequences in arguments.sequences
     ]
-    table = Table(title=str(arguments.model))
-    for column in ("sequences", "context", "step ms", "engine's own ms", "share"):
-        table.add_column(column, justify="right")
-    for cost in costs:
-        row = (f"{cost.step_ms:.2f}", f"{cost.own_ms:.3f}", f"{cost.own_share:.1%}")
-        table.add_row(str(cost.sequences), str(cost.context), *row)
-    Console(stderr=True).print(table)
     if arguments.json:
-        json.dump([asdict(cost) for cost in costs], sys.stdout)
-        sys.stdout.write("\n")
+        print_json(costs)
+        return
+    rows = [
+        (str(each.sequences), str(each.context), f"{each.step_ms:.2f}", f"{each.own_ms:.3f}", f"{each.own_share:.1%}")
+        for each in costs
+    ]
+    print_table(str(arguments.model), ("sequences", "context", "step ms", "engine's own ms", "share"), rows)
 
 
 if __name__ == "__main__":

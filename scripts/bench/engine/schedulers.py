@@ -24,7 +24,7 @@ from scripts.bench.harness.workload import Job, Run
 
 
 @dataclass(slots=True)
-class _Collected:
+class Collected:
     """A sink that notes when tokens come."""
 
     done: threading.Semaphore
@@ -50,44 +50,48 @@ class _Collected:
 
 @dataclass(slots=True)
 class StepLog:
-    """Keeps every step's report."""
+    """Keeps every step's report, and when it ended."""
 
     reports: list[StepReport] = field(default_factory=list)
+    ended: list[float] = field(default_factory=list)
 
     def on_step(self, report: StepReport) -> None:
-        """Keeps a report."""
         self.reports.append(report)
+        self.ended.append(time.perf_counter())
 
     def on_request(self, report: RequestReport) -> None:
-        """Keeps nothing of requests."""
+        pass
 
     def on_turn(self) -> None:
-        """Keeps nothing of turns."""
+        pass
 
     def on_end(self) -> None:
-        """Keeps nothing of the end."""
+        pass
 
 
-def run_continuous(
-    decoder: ModelRunner, trace: Sequence[Job], limits: SchedulerLimits, log: StepLog, draft_tokens: int = 0
-) -> Run:
+def submit(engine: Engine, number: int, prompt: tuple[int, ...], tokens: int, sink: Collected) -> None:
+    """Asks for exactly so many tokens, or fewer where the model ends; nothing is shared with other requests."""
+    request = TokenRequest(
+        request_id=RequestId(str(number)),
+        prompt=prompt,
+        constraint=FreeText(frozenset()),
+        sampling=Sampling(max_tokens=tokens),
+        priority=Priority.NORMAL,
+        client="bench",
+        trust_domain=str(number),
+        deadline=None,
+    )
+    engine.submit(request, sink)
+
+
+def run_continuous(decoder: ModelRunner, trace: Sequence[Job], limits: SchedulerLimits, log: StepLog) -> Run:
     """Runs a trace through the product's engine."""
-    engine = Engine(decoder, EngineSettings(limits, len(trace), draft_tokens=draft_tokens), observer=log)
+    engine = Engine(decoder, EngineSettings(limits, len(trace)), observer=log)
     done = threading.Semaphore(0)
-    sinks = [_Collected(done) for _ in trace]
+    sinks = [Collected(done) for _ in trace]
     started = time.perf_counter()
     for number, (job, sink) in enumerate(zip(trace, sinks, strict=True)):
-        request = TokenRequest(
-            request_id=RequestId(str(number)),
-            prompt=job.prompt,
-            constraint=FreeText(frozenset()),
-            sampling=Sampling(max_tokens=job.output_tokens),
-            priority=Priority.NORMAL,
-            client="bench",
-            trust_domain=str(number),
-            deadline=None,
-        )
-        engine.submit(request, sink)
+        submit(engine, number, job.prompt, job.output_tokens, sink)
     engine.start()
     for _ in sinks:
         done.acquire()

@@ -21,7 +21,6 @@ def add_checkout_options(parser: argparse.ArgumentParser, rounds: int) -> None:
 
 
 def checkout(folder: str) -> Path:
-    """Returns the path of a checkout on the command line."""
     path = Path(folder).resolve()
     if not (path / ".venv" / "bin" / "python").exists():
         raise argparse.ArgumentTypeError(f"{path} has no .venv; run scripts/test there once")

@@ -99,7 +99,7 @@ def opened(
         scratch = folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         scratch.mkdir(parents=True, exist_ok=True)
         directory = stack.enter_context(closing(open_data_directory(scratch, encoder, RetrieverOptions())))
-        if directory.library.collections().get(COLLECTION, 0) < len(documents):
+        if directory.documents.document_counts().get(COLLECTION, 0) < len(documents):
             for document, content in track(documents.items(), f"{name}: ingesting", console=console()):
                 stored = content if isinstance(content, bytes) else content.encode()
                 upload = Upload.of_bytes(COLLECTION, document, _MEDIA_TYPES[Path(document).suffix], stored)

@@ -64,7 +64,6 @@ def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
 
 
 def print_json(found: Any) -> None:
-    """Prints dataclasses, mappings and sequences of them as one line of JSON."""
     print(json.dumps(_plain(found)))
 
 

@@ -142,7 +142,6 @@ def running(
 def daemon_with_samples(
     config: str = "", processors: frozenset[int] | None = None, generator: Path | None = None
 ) -> Iterator[Daemon]:
-    """Runs a daemon with the sample documents in a temporary directory."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder, "data")
         if generator is not None:
@@ -153,7 +152,6 @@ def daemon_with_samples(
 
 
 def ingest_samples(address: str) -> None:
-    """Ingests the sample documents."""
     with Client(address) as client:
         for path in sorted(SAMPLES.iterdir()):
             if path.is_file():

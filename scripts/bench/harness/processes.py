@@ -52,7 +52,6 @@ def run_program(
 
 
 def wait_until(condition: Callable[[], bool], limit_s: float, what: str, interval_s: float = 0.2) -> None:
-    """Waits for a condition."""
     deadline, never = time.monotonic() + limit_s, threading.Event()
     while not condition():
         if time.monotonic() >= deadline:

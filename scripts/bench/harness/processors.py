@@ -13,25 +13,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Processors:
-    """Who works on which.
-
-    Attributes:
-        daemon: The daemon.
-        senders: Who sends it a load.
-    """
+    """Who works on which."""
 
     daemon: frozenset[int]
     senders: frozenset[int]
 
 
 def divided() -> Processors:
-    """Divides those that this process may work on."""
     allowed = sorted(os.sched_getaffinity(0))
     return Processors(frozenset(allowed[:-1] or allowed), frozenset(allowed[-1:]))
 
 
 def work_on(processors: frozenset[int]) -> None:
-    """Has this process, and what it starts from now on, work on these."""
     os.sched_setaffinity(0, processors)
 
 

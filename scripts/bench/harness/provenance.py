@@ -33,5 +33,4 @@ def provenance(module: str) -> dict[str, str]:
 
 
 def caption(origin: dict[str, str]) -> str:
-    """Returns it as a line of text."""
     return f"`{origin['command']}`, {origin['machine']}, {origin['date']}, commit {origin['commit']}"

@@ -10,12 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One request of a trace.
-
-    Attributes:
-        prompt: Token ids.
-        output_tokens: Exactly how many tokens are generated.
-    """
+    """One request of a trace."""
 
     prompt: tuple[int, ...]
     output_tokens: int
@@ -43,7 +38,6 @@ class Run:
 
     @property
     def tokens_per_second(self) -> float:
-        """Generated tokens by elapsed time."""
         return self.output_tokens / self.seconds
 
 

@@ -11,11 +11,9 @@ without, in turns.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import socket
-import sys
 import tempfile
 import threading
 import time
@@ -28,10 +26,10 @@ from statistics import median
 import grpc
 
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
+from scripts.bench.harness.checkouts import in_turn
+from scripts.bench.harness.command import SMALL_GENERATOR, make_parser, print_json
 from scripts.bench.harness.daemon import Daemon, daemon_with_samples, running
 
-ROOT = Path(__file__).parents[3]
-GENERATOR = ROOT / "tests" / "fixtures" / "quoter"
 QUESTIONS = (
     "How often must the pump bearings be greased?",
     "What do I do when the gas alarm sounds?",
@@ -146,7 +144,7 @@ def first_text(daemon: Daemon, mode: str, rounds: int) -> dict[str, float]:
         answers: dict[str, list[Answered]] = {name: [] for name in asking}
         spent = dict.fromkeys(asking, 0.0)
         for number, question in zip(range(-_WARM_UP, rounds), questions(), strict=False):
-            for name in sorted(asking, reverse=number % 2 == 0):
+            for name in in_turn(asking, number):
                 before = processor_s(daemon)
                 answered = asking[name](question, mode)
                 if number >= 0:
@@ -175,7 +173,7 @@ def throughput(daemon: Daemon, mode: str, clients: int, each: int, rounds: int) 
             opened[name][-1].ask(next(wanted), mode)
     for number in range(rounds):
         batch = [[next(wanted) for _ in range(each)] for _ in range(clients)]
-        for name in sorted(TRANSPORTS, reverse=number % 2 == 0):
+        for name in in_turn(TRANSPORTS, number):
 
             def work(client: OverGrpc | OverHttp, mine: list[str]) -> None:
                 for question in mine:
@@ -202,7 +200,7 @@ def idle_memory(rounds: int) -> dict[str, float]:
     """Returns medians of the resident memory of idle daemons, MiB."""
     found: dict[str, list[int]] = {"on": [], "off": []}
     for number in range(rounds):
-        for name in sorted(found, reverse=number % 2 == 0):
+        for name in in_turn(found, number):
             with tempfile.TemporaryDirectory() as folder:
                 with running(Path(folder, "data"), HTTP if name == "on" else NO_HTTP) as daemon:
                     found[name].append(daemon.process.memory_info().rss)
@@ -211,14 +209,12 @@ def idle_memory(rounds: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=200, help="questions of one client by transport and mode")
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--each", type=int, default=8, help="questions of each of the clients in one turn")
     parser.add_argument("--turns", type=int, default=5, help="turns of the clients, and daemons for the idle memory")
-    parser.add_argument("--generator", type=Path, default=GENERATOR, help="folder of the generator")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--generator", type=Path, default=SMALL_GENERATOR, help="folder of the generator")
     wanted = parser.parse_args()
     figures: dict[str, dict[str, float]] = {}
     with daemon_with_samples(HTTP, generator=wanted.generator) as daemon:
@@ -229,12 +225,12 @@ def main() -> int:
             figures[name] = throughput(daemon, mode, wanted.clients, wanted.each, wanted.turns)
     figures["idle memory"] = idle_memory(wanted.turns)
     if wanted.json:
-        sys.stdout.write(json.dumps(figures) + "\n")
+        print_json(figures)
         return 0
     for name, of_it in figures.items():
-        sys.stdout.write(f"{name}\n")
+        print(name)
         for key, value in of_it.items():
-            sys.stdout.write(f"  {key:<24} {value:10.2f}\n")
+            print(f"  {key:<24} {value:10.2f}")
     return 0
 
 

@@ -26,7 +26,6 @@ class Ceilings:
     products_per_s: float
 
     def best(self, other: Ceilings) -> Ceilings:
-        """The higher of both, for each limit."""
         return Ceilings(max(self.bytes_per_s, other.bytes_per_s), max(self.products_per_s, other.products_per_s))
 
 

@@ -53,7 +53,6 @@ class DecoderSize:
         return self.layers * 2 * self.kv_heads * (self.head_size + _SCALE_BYTES)
 
     def least_seconds(self, ceilings: Ceilings, sequences: int, context: int, fresh: int) -> float:
-        """Returns the least time of a call."""
         pairs = fresh * (context - (fresh - 1) / 2)
         attention = 2 * self.layers * self.query_heads * self.head_size * pairs
         products = sequences * (fresh * self.weights + self.head + attention)

@@ -25,7 +25,6 @@ from typing import Any, cast
 import grpc
 
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
-from scripts.bench.harness.processors import on
 
 QUESTIONS = (
     "How often must the pump bearings be greased?",
@@ -42,36 +41,25 @@ PUSHBACK = "grpc-retry-pushback-ms"
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a call ended.
-
-    Attributes:
-        status: Name of its gRPC status.
-        began_s: When it began, ``time.time()`` seconds.
-        took_s: How long it took, seconds.
-        pushback: Whether its end said when to come back.
-        text: The answer; empty where there is none.
-    """
+    """How a call ended: its gRPC status, its begin (``time.time()``), and whether the end said when to come back."""
 
     status: str
     began_s: float
     took_s: float
     pushback: bool
-    text: str = ""
 
 
 async def ask(stub: Any, number: int, deadline_s: float) -> Ended:
-    """Asks one question and takes in all of its answer."""
     began, at = time.perf_counter(), time.time()
-    text = ""
     status, pushback = "OK", False
     try:
         request = rag_pb2.AskRequest(question=QUESTIONS[number % len(QUESTIONS)])
-        async for response in stub.Ask(request, timeout=deadline_s):
-            text += response.text.text
+        async for _ in stub.Ask(request, timeout=deadline_s):
+            pass
     except grpc.aio.AioRpcError as error:
         status = error.code().name
         pushback = PUSHBACK in dict(cast(Any, error.trailing_metadata()) or ())
-    return Ended(status, at, time.perf_counter() - began, pushback, text)
+    return Ended(status, at, time.perf_counter() - began, pushback)
 
 
 async def at_once(stub: Any, count: int, seconds: float, deadline_s: float) -> list[Ended]:
@@ -121,50 +109,32 @@ async def _run(wanted: argparse.Namespace) -> list[Ended]:
 class Clients:
     """Such a process, as its starter sees it."""
 
-    def __init__(
-        self,
-        address: str,
-        seconds: float,
-        deadline_s: float,
-        at_once: int | None = None,
-        a_second: float | None = None,
-        processors: frozenset[int] | None = None,
-    ) -> None:
-        loop = ["--at-once", str(at_once)] if at_once is not None else ["--a-second", str(a_second)]
-        times = ["--seconds", str(seconds), "--deadline", str(deadline_s)]
-        self._process = subprocess.Popen(
-            [*on(processors), sys.executable, "-m", "scripts.bench.load.clients", address, *loop, *times],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def running(self) -> bool:
-        """Whether it is still at work; read ``ends`` all the same, or it may be held up."""
-        return self._process.poll() is None
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
 
     def ends(self) -> list[Ended]:
-        """Waits for its end and returns how the calls ended."""
         out, _ = self._process.communicate()
         if self._process.returncode:
             raise SystemExit("the clients failed")
         return [Ended(**each) for each in json.loads(out)]
 
-    def stop(self) -> None:
-        """Ends it, whatever it does."""
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-
 
 @contextlib.contextmanager
-def clients(*given: Any, **more: Any) -> Iterator[Clients]:
-    """Starts clients and ends them in any case."""
-    started = Clients(*given, **more)
+def clients(
+    address: str, seconds: float, deadline_s: float, at_once: int | None = None, a_second: float | None = None
+) -> Iterator[Clients]:
+    """Has a process keep so many questions under way, or begin so many a second, and ends it in any case."""
+    loop = ["--at-once", str(at_once)] if at_once is not None else ["--a-second", str(a_second)]
+    times = ["--seconds", str(seconds), "--deadline", str(deadline_s)]
+    command = [sys.executable, "-m", "scripts.bench.load.clients", address, *loop, *times]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        yield started
+        yield Clients(process)
     finally:
-        started.stop()
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def main() -> None:

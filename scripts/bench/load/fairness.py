@@ -1,6 +1,6 @@
 """How long one caller waits beside another that sends all it may.
 
-    python -m scripts.bench.load.fairness [--at-once 16] [--calls 40] [--tree FOLDER] [--shared] [--json]
+    python -m scripts.bench.load.fairness [--at-once 16] [--calls 40] [--shared] [--json]
 
 A daemon with TLS has two callers with a token each. One searches for a word, asks a short question or stores a page of
 text, again and again: first alone, then beside the other one, which keeps as many calls under way as told: searches of
@@ -31,7 +31,7 @@ from typing import Any, Final
 import grpc
 
 from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
-from scripts.bench.harness.command import SMALL_GENERATOR
+from scripts.bench.harness.command import SMALL_GENERATOR, make_parser, print_json
 from scripts.bench.harness.daemon import add_generator, ingest_samples, running
 from scripts.bench.harness.figures import percentile
 from scripts.bench.harness.processors import divided, on, work_on
@@ -55,20 +55,7 @@ _TIMEOUT_S = 300.0
 
 @dataclass(frozen=True)
 class Waited:
-    """How long one caller's calls took.
-
-    Attributes:
-        call: The call that was measured.
-        beside: What the other caller sent.
-        alone_p50_s: Median alone, seconds.
-        alone_p95_s: 95th percentile alone, seconds.
-        beside_p50_s: Median beside the other, seconds.
-        beside_p95_s: 95th percentile beside the other, seconds.
-        step_s: Longest time of a stage in one of the other's calls alone, seconds.
-        failed: Calls of the measured caller that failed.
-        others_answered: The other's calls that were answered.
-        others_refused: The other's calls that were refused.
-    """
+    """How long one caller's calls took alone and beside the other's."""
 
     call: str
     beside: str
@@ -83,12 +70,10 @@ class Waited:
 
     @property
     def ratio(self) -> float:
-        """How many times as long the 95th percentile is."""
         return self.beside_p95_s / self.alone_p95_s
 
     @property
     def kept(self) -> bool:
-        """Whether the target is kept."""
         return self.failed == 0 and self.beside_p95_s <= 2 * self.alone_p95_s + self.step_s
 
 
@@ -108,25 +93,20 @@ class Caller:
         return _longest(found.stages)
 
     async def ask(self) -> float:
-        """Asks a short question."""
         return await self._ask(f"How often is the {self._random.choice(_WORDS)} checked?", 24)
 
     async def ingest(self) -> float:
-        """Stores a page."""
         await self._ingest(2000)
         return 0.0
 
     async def searches(self) -> float:
-        """The most expensive search."""
         request = rag_pb2.SearchRequest(query=self._text(CHARACTERS), limit=100, explain=True)
         return _longest((await self._rag.Search(request, timeout=_TIMEOUT_S)).stages)
 
     async def asks(self) -> float:
-        """A long question with a long answer."""
         return await self._ask(self._text(CHARACTERS // 4) + "?", 256)
 
     async def documents(self) -> float:
-        """A large document."""
         await self._ingest(DOCUMENT_BYTES)
         return 0.0
 
@@ -173,7 +153,6 @@ def _longest(stages: Any) -> float:
 
 @contextlib.asynccontextmanager
 async def caller(address: str, authority: bytes, token: str, seed: int) -> AsyncIterator[Caller]:
-    """Connects a caller."""
     credentials = grpc.composite_channel_credentials(
         grpc.ssl_channel_credentials(authority), grpc.access_token_call_credentials(token)
     )
@@ -287,13 +266,11 @@ def _command(data: Path, *arguments: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--at-once", type=int, default=16, help="calls that the other keeps under way (default: 16)")
     parser.add_argument("--calls", type=int, default=40, help="calls that are measured of each kind (default: 40)")
     parser.add_argument("--only", action="append", choices=["search", "ask", "ingest"], help="measure this call only")
-    parser.add_argument("--tree", type=Path, help="another checkout, with its own .venv, that the daemon runs from")
     parser.add_argument("--shared", action="store_true", help="clients and daemon work on the same processors")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--press", choices=sorted({beside for _, beside in PAIRS}), help=argparse.SUPPRESS)
     parser.add_argument("to", nargs="*", help=argparse.SUPPRESS)
     wanted = parser.parse_args()
@@ -310,13 +287,13 @@ def main() -> None:
         tokens = tuple(_command(data, "token", "create", "--name", name, "--roles", "reader,writer") for name in names)
         prefix = [] if wanted.shared else on(processors.daemon)
         config = add_generator(SMALL_GENERATOR, data) + "[tls]\nalways = true\n"
-        with running(data, config, prefix=prefix, tree=wanted.tree) as daemon:
+        with running(data, config, prefix=prefix) as daemon:
             ingest_samples(daemon.local)
             authority = data / "tls" / "ca.pem"
             trusted, pair = authority.read_bytes(), (tokens[0], tokens[1])
             found = asyncio.run(_measure(daemon.address, daemon.local, authority, trusted, pair, wanted))
     if wanted.json:
-        print(json.dumps([asdict(each) | {"ratio": each.ratio, "kept": each.kept} for each in found]))
+        print_json([asdict(each) | {"ratio": each.ratio, "kept": each.kept} for each in found])
     else:
         for each in found:
             print(_line(each))

@@ -16,12 +16,11 @@ nothing else. Exits with 1 where a bound is not kept:
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from scripts.bench.harness.command import make_parser, print_json
 from scripts.bench.harness.daemon import Daemon, Watched, daemon_with_samples
 from scripts.bench.harness.figures import percentile
 from scripts.bench.harness.processors import divided, work_on
@@ -35,24 +34,7 @@ _AT_ONCE = (8, 32, 96)
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured.
-
-    Attributes:
-        peak: Most answers a second.
-        offered: Questions a second in the overload.
-        goodput: Answers a second in it.
-        share: Of the peak.
-        refused: Calls refused.
-        failed: Calls that ended otherwise than with an answer or a refusal, by status.
-        without_pushback: Refusals that did not say when to come back.
-        refusal_p50_ms: Median time of a refusal.
-        refusal_p99_ms: 99th percentile of it.
-        answer_p50_s: Median time of an answer in the overload.
-        fill: The fullest that a queue was, 0 to 1.
-        resident_first_mib: Most memory in the first third of the overload.
-        resident_last_mib: Most in the last.
-        unanswered: Looks at the status that got no answer.
-    """
+    """What was measured; rates are a second, ``share`` is goodput by peak, ``fill`` the fullest queue by its bound."""
 
     peak: float
     offered: float
@@ -131,14 +113,13 @@ def figures(peak: float, offered: float, ends: list[Ended], seen: Watched, secon
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--full", action="store_true", help="ten minutes of overload")
     parser.add_argument("--seconds", type=float, default=30, help="how long otherwise, seconds (default: 30)")
     parser.add_argument("--peak-seconds", type=float, default=10, help="how long the peak is looked for (default: 10)")
     parser.add_argument("--times", type=float, default=10, help="how much more than the peak (default: 10)")
     parser.add_argument("--deadline", type=float, default=60, help="deadline of each question, seconds (default: 60)")
     parser.add_argument("--generator", type=Path, help="folder of a language model [none: answers are quotes]")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--shared", action="store_true", help="clients and daemon work on the same processors")
     wanted = parser.parse_args()
     seconds = 600.0 if wanted.full else wanted.seconds
@@ -155,7 +136,7 @@ def main() -> None:
             ends = asking.ends()
     found = figures(peak, offered, ends, seen, seconds)
     if wanted.json:
-        print(json.dumps(asdict(found)))
+        print_json(found)
     else:
         print(f"peak        {found.peak:8.1f} answers a second")
         print(f"offered     {found.offered:8.1f} questions a second, {found.refused} refused, failed: {found.failed}")

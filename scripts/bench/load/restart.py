@@ -1,4 +1,4 @@
-"""How long a box with many documents takes from the start of the daemon to its first answer, by stage.
+"""How long a box with many documents takes from the start of the daemon to its first answer.
 
     python -m scripts.bench.load.restart [--passages 100000] [--rounds 7] [--json]
     python -m scripts.bench.load.restart --data FOLDER --other CHECKOUT
@@ -12,17 +12,12 @@ A round starts the daemon with default settings, waits for the line that says th
 quote, and stops it. The first round is not counted. With --other, rounds of the other checkout are in turn with ours.
 Seconds are of the wall clock and medians, and processor seconds those of the daemon until it serves; take both on a
 machine that does nothing else. Files are in the page cache and the package's byte code is written, as after a restart
-of the daemon, not of the machine. Stages are those of one further start, in the order of their begin; indented ones are
-parts of others.
+of the daemon, not of the machine. (Timers around the parts of a start are in commit ceb89611.)
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,7 +30,6 @@ from typing import Any
 import numpy as np
 import structlog
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.progress import Progress
 
 from edge_rag.bootstrap.open_directory import RetrieverOptions, open_data_directory
@@ -45,11 +39,11 @@ from edge_rag.core.documents.document import Upload
 from edge_rag.index.token_vectors import default_budget
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.encoder.token_vectors import TokenVectors, pack
-from scripts.bench.harness.command import SAMPLES
+from scripts.bench.harness.checkouts import checkout, in_turn
+from scripts.bench.harness.command import SAMPLES, console, make_parser, print_json
 from scripts.bench.harness.daemon import running
 from scripts.bench.harness.processes import wait_until
 
-STAGES = Path(__file__).with_name("start_stages.py")
 QUESTION = "How often must the pump bearings be greased?"
 _VARIABLES = {"PYTHONDONTWRITEBYTECODE": ""}
 _PASSAGES = 250
@@ -58,7 +52,6 @@ _WORDS = 60_000
 _DIRECTIONS = 1000
 _TOKENS = 80
 _NOISE = 0.5
-console = Console(stderr=True)
 
 
 class DrawnVectors:
@@ -120,7 +113,7 @@ def fill(data: Path, passages: int) -> None:
     drawn = DrawnVectors(encoder)
     with closing(open_data_directory(data, drawn, options, token_embedder=drawn)) as directory:
         documents = drawn_documents(np.random.default_rng(5))
-        with Progress(console=console) as progress:
+        with Progress(console=console()) as progress:
             task = progress.add_task("ingesting", total=passages)
             number = 0
             while (stored := directory.library.indexes()[0].vectors or 0) < passages:
@@ -128,7 +121,7 @@ def fill(data: Path, passages: int) -> None:
                 upload = Upload.of_bytes("default", f"{number}.txt", "text/plain", next(documents).encode())
                 directory.library.ingest(upload)
                 number += 1
-        console.print("building the vector index")
+        console().print("building the vector index")
         wait_until(lambda: not directory.library.indexes()[0].pending, _INDEX_S, "the vector index")
 
 
@@ -150,41 +143,12 @@ def start(data: Path, tree: Path | None) -> dict[str, float]:
     }
 
 
-def stages(data: Path) -> list[dict[str, Any]]:
-    """Starts the daemon with timers around its parts and asks it nothing; returns the parts in the order of begin."""
-    file, log = data.with_suffix(".stages"), data.with_suffix(".log")
-    serve = ("serve", "--data-dir", str(data), "--listen", f"unix:{data}.socket")
-    command = [sys.executable, str(STAGES), str(file), *serve]
-    variables = os.environ | _VARIABLES
-    with (
-        log.open("w") as output,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, text=True, env=variables) as process,
-    ):
-        assert process.stdout is not None
-        next(line for line in process.stdout if "serving on" in line)
-        process.terminate()
-    parts: list[dict[str, Any]] = json.loads(file.read_text())
-    return sorted(parts, key=lambda part: (part["began"], -part["ended"]))
-
-
-def print_stages(parts: list[dict[str, Any]]) -> None:
-    """Prints the parts; those within others are indented."""
-    around: list[dict[str, Any]] = []
-    for part in parts:
-        around = [outer for outer in around if outer["ended"] >= part["ended"] and outer["thread"] == part["thread"]]
-        taken = 1e3 * (part["ended"] - part["began"])
-        print(f"{1e3 * part['began']:8.0f} ms  {taken:7.0f} ms  {'  ' * len(around)}{part['part']}")
-        around.append(part)
-
-
 def main() -> int:
-    """Runs the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--passages", type=int, default=100_000, help="passages in the data directory")
     parser.add_argument("--data", type=Path, help="keep the data directory here, or use the one that is here")
     parser.add_argument("--rounds", type=int, default=7, help="starts of each side")
-    parser.add_argument("--other", type=Path, help="another checkout, in which scripts/test ran once")
-    parser.add_argument("--json", action="store_true", help="print one object")
+    parser.add_argument("--other", type=checkout, help="another checkout")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     with tempfile.TemporaryDirectory() as folder:
@@ -194,10 +158,10 @@ def main() -> int:
             data.parent.mkdir(parents=True, exist_ok=True)
             fill(data, options.passages)
             filled.touch()
-        trees: dict[str, Path | None] = {"this": None} | ({"other": options.other.resolve()} if options.other else {})
+        trees: dict[str, Path | None] = {"this": None} | ({"other": options.other} if options.other else {})
         taken: dict[str, list[dict[str, float]]] = {side: [] for side in trees}
         for number in range(-1, options.rounds):
-            for side in sorted(trees, reverse=number % 2 == 0):
+            for side in in_turn(trees, number):
                 figures = start(data, trees[side])
                 if number >= 0:
                     taken[side].append(figures)
@@ -205,14 +169,11 @@ def main() -> int:
             side: {name: median(each[name] for each in several) for name in several[0]}
             for side, several in taken.items()
         }
-        parts = stages(data)
     if options.json:
-        print(json.dumps({**report, "stages": parts}))
+        print_json(report)
         return 0
     for side, medians in report.items():
         print(side + "".join(f"  {name} {value:.2f}" for name, value in medians.items()))
-    print("   begin       taken")
-    print_stages(parts)
     return 0
 
 

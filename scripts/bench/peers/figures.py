@@ -33,7 +33,6 @@ LESS_IS_BETTER = frozenset({"peak_memory", "load"})
 
 
 def write_figures(figures: Figures, target: Path) -> None:
-    """Writes figures as JSON."""
     target.write_text(json.dumps(asdict(figures)), encoding="utf-8")
 
 
@@ -49,5 +48,4 @@ def read_figures(source: Path) -> Figures:
 
 
 def median_figures(rounds: Sequence[Figures]) -> Figures:
-    """Returns the median of each measure by itself."""
     return Figures(**{name: statistics.median(getattr(figures, name) for figures in rounds) for name in MEASURES})

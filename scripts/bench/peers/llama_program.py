@@ -49,7 +49,6 @@ class LlamaProgram:
             pass
 
     def prefill(self, prompt: Integers) -> float:
-        """Computes the prompt."""
         with self._library.context(1, 1, self._load) as context:
             started = time.perf_counter()
             _fill(context, 0, prompt)
@@ -70,7 +69,6 @@ class LlamaProgram:
         return seconds
 
     def logits(self, text: Integers) -> NDArray[np.float32]:
-        """Computes a text."""
         count = len(text)
         with self._library.context(1, count, self._load) as context:
             context.compute(text, np.arange(count), np.zeros(count, np.int64), np.ones(count, np.bool_))

@@ -47,7 +47,6 @@ class Load:
 
     @property
     def room(self) -> int:
-        """Tokens of cache for each sequence."""
         return self.context + self.steps + self.lag
 
 
@@ -112,12 +111,10 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_of(arguments: argparse.Namespace) -> Load:
-    """Returns the load that was asked for."""
     return Load(arguments.threads, arguments.context, arguments.sequences, arguments.steps, arguments.step_tokens)
 
 
 def load_options(load: Load) -> list[str]:
-    """Returns a load as options of a program."""
     return [
         f"--threads={load.threads}",
         f"--context={load.context}",

@@ -15,7 +15,6 @@ _NICE = ("nice", "-n", "10")
 
 
 def install(environment: Environment) -> None:
-    """Makes a peer's environment."""
     for command in environment.installation:
         run_program((*_NICE, *command), ROOT, variables=environment.variables)
 

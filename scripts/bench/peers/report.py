@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.table import Table
-
 from edge_rag.model_store.convert.comparison import MAX_LOSS, LogitComparison
 from scripts.bench.kernels.ceilings import Ceilings
 from scripts.bench.kernels.decoder import DecoderSize
@@ -31,7 +29,6 @@ class Form:
 
     @property
     def divergence(self) -> str:
-        """What the table says of it."""
         found = self.comparison
         return (
             "could not be compared"
@@ -46,7 +43,6 @@ class Form:
 
 
 def limits(size: DecoderSize, ceilings: Ceilings, load: Load) -> Limits:
-    """Returns the limits of the load's rates."""
     middle = load.context + load.steps // 2
     many, one = (size.least_seconds(ceilings, sequences, middle, 1) for sequences in (load.sequences, 1))
     whole = size.least_seconds(ceilings, 1, load.context, load.context)
@@ -66,7 +62,6 @@ def titles(load: Load) -> dict[str, str]:
 
 
 def shown(measure: str, figures: Figures) -> str:
-    """Returns a figure in its title's unit."""
     value = getattr(figures, measure)
     if measure == "peak_memory":
         return f"{value / 2**20:,.0f}"
@@ -74,30 +69,8 @@ def shown(measure: str, figures: Figures) -> str:
 
 
 def cell(measure: str, figures: Figures, limits: Limits) -> str:
-    """Returns a figure and its share of the limit."""
     share = f", {getattr(figures, measure) / limits[measure]:.0%}" if measure in limits else ""
     return shown(measure, figures) + share
-
-
-def figures_table(rounds: Rounds, load: Load, forms: Mapping[str, Form], limits: Limits) -> Table:
-    """Returns the medians, their share of the limit, the lowest and highest of several rounds, and each one's form."""
-    table = Table(title=f"{load.threads} threads, medians, share of the limit")
-    table.add_column("program")
-    table.add_column("form")
-    table.add_column("divergence from fp32")
-    for title in titles(load).values():
-        table.add_column(title, justify="right")
-    for name, runs in rounds.items():
-        cells = []
-        for measure in MEASURES:
-            text = cell(measure, median_figures(runs), limits)
-            if len(runs) > 1:
-                ordered = sorted(runs, key=lambda figures: float(getattr(figures, measure)))
-                text += f" ({shown(measure, ordered[0])} to {shown(measure, ordered[-1])})"
-            cells.append(text)
-        form = forms.get(name, Form("", None))
-        table.add_row(name, form.text, form.divergence, *cells)
-    return table
 
 
 def best_of_others(rounds: Rounds, forms: Mapping[str, Form]) -> Figures | None:
@@ -111,10 +84,7 @@ def best_of_others(rounds: Rounds, forms: Mapping[str, Form]) -> Figures | None:
 
 
 def markdown(rounds: Rounds, load: Load, forms: Mapping[str, Form], limits: Limits) -> str:
-    """Returns the table of docs/benchmarks.md: medians with their share of the limit, without the time to load.
-
-    Then the limit itself, and what each of ours is times the best of the others.
-    """
+    """Returns a table of medians with their share of the limit, and what ours are times the best of the others."""
     measures = [measure for measure in MEASURES if measure != "load"]
     headings = [titles(load)[measure] for measure in measures]
     lines = [f"| program | form | divergence from fp32 | {' | '.join(headings)} |", "|---" * (3 + len(headings)) + "|"]
@@ -134,7 +104,6 @@ def markdown(rounds: Rounds, load: Load, forms: Mapping[str, Form], limits: Limi
 
 
 def as_json(rounds: Rounds, load: Load, failures: Mapping[str, str], forms: Mapping[str, Form]) -> dict[str, Any]:
-    """Returns what was found."""
     return {
         "load": asdict(load),
         "medians": {name: asdict(median_figures(runs)) for name, runs in rounds.items()},
@@ -155,13 +124,3 @@ def limits_as_json(rounds: Rounds, ceilings: Ceilings, limits: Limits) -> dict[s
             for name, figures in medians.items()
         },
     }
-
-
-def read_rounds(found: Mapping[str, Any]) -> tuple[dict[str, list[Figures]], dict[str, Form], Ceilings]:
-    """Returns the rounds, forms and ceilings of an earlier run's JSON."""
-    forms = {
-        name: Form(form["text"], form["comparison"] and LogitComparison(**form["comparison"]))
-        for name, form in found["forms"].items()
-    }
-    rounds = {name: [Figures(**figures) for figures in runs] for name, runs in found["rounds"].items()}
-    return rounds, forms, Ceilings(**found["ceilings"])

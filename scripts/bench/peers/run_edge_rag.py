@@ -19,16 +19,15 @@ class PackedProgram:
     """The decoder with a page table of its own for each sequence."""
 
     def __init__(self, model: Path, load: Load) -> None:
-        from edge_rag.runtime.decoder.model_input import PackedStep
         from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
         from edge_rag.runtime.lowering.geometry import read_geometry
         from edge_rag.runtime.session.sessions import configure_thread_pool
+        from scripts.bench.harness.packed import packed_step, page_table
 
         configure_thread_pool(load.threads)
-        width = -(-load.room // read_geometry(model).page_tokens)
-        self._make_step = PackedStep
-        self._decoder = PagedDecoder.open(model, load.sequences * width)
-        self._table = np.arange(load.sequences * width, dtype=np.int32).reshape(load.sequences, width)
+        self._packed_step = packed_step
+        self._table = page_table(load.sequences, load.room, read_geometry(model).page_tokens)
+        self._decoder = PagedDecoder.open(model, self._table.size)
         self._step_tokens = load.step_tokens
 
     def prefill(self, prompt: NDArray[np.int64]) -> float:
@@ -45,41 +44,22 @@ class PackedProgram:
         seconds = []
         for position in range(context, context + steps):
             started = time.perf_counter()
-            self._run(np.arange(sequences), prompts[:, position % context], position)
+            self._run(np.arange(sequences), prompts[:, position % context, None], position)
             seconds.append(time.perf_counter() - started)
         return seconds
 
     def logits(self, text: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Computes a text in one step."""
-        return self._run(np.array([0]), text, 0, every=True).copy()
+        return self._run(np.array([0]), text[None], 0, every=True).copy()
 
     def _fill(self, sequence: int, prompt: NDArray[np.int64]) -> None:
         for begin in range(0, len(prompt), self._step_tokens):
-            self._run(np.array([sequence]), prompt[begin : begin + self._step_tokens], begin)
+            self._run(np.array([sequence]), prompt[None, begin : begin + self._step_tokens], begin)
 
     def _run(
-        self, sequences: NDArray[np.int64], tokens: NDArray[np.int64], begin: int, every: bool = False
+        self, sequences: NDArray[np.int64], tokens: NDArray[np.int64], first: int, every: bool = False
     ) -> NDArray[np.float32]:
-        """Runs tokens of equally many positions from ``begin`` on for each sequence.
-
-        Returns:
-            The logits of each sequence's last token, or of every token.
-        """
-        count, size = tokens.size // sequences.size, self._decoder.page_tokens
-        positions = np.arange(begin, begin + count, dtype=np.int32)
-        table = self._table[sequences]
-        slots = table[:, positions // size] * size + positions % size
-        ends = np.arange(sequences.size + 1, dtype=np.int32) * count
-        return self._decoder.run(
-            self._make_step(
-                np.ascontiguousarray(tokens),
-                np.tile(positions, sequences.size),
-                slots.reshape(-1).astype(np.int32),
-                ends,
-                table,
-                np.arange(tokens.size) if every else ends[1:].astype(np.int64) - 1,
-            )
-        )
+        step = self._packed_step(tokens, self._table[sequences], self._decoder.page_tokens, first, every)
+        return self._decoder.run(step)
 
 
 def main() -> None:

@@ -42,7 +42,6 @@ class OpenVinoProgram:
         self._numbers = count()
 
     def prefill(self, prompt: NDArray[np.int64]) -> float:
-        """Times a request from its arrival to its first token."""
         started = time.perf_counter()
         handles = self._submit(prompt[None], 1)
         while not any(handle.can_read() for handle in handles):

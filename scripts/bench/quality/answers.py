@@ -81,7 +81,6 @@ def ask(client: Client, question: str, sentences: int) -> Given:
 
 
 def ask_all(client: Client, questions: Sequence[Question], sentences: int) -> Iterator[Given]:
-    """Yields the answers in the order of the questions."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         yield from pool.map(lambda question: ask(client, question.text, sentences), questions)
 
@@ -94,7 +93,6 @@ def put_in(client: Client, documents: Mapping[str, str]) -> None:
 
 
 def ask_without(client: Client, articles: Articles) -> list[Given]:
-    """Returns the answers to each article's questions while its documents are out."""
     answers: list[Given] = []
     for number, documents in enumerate(track(articles.documents, "asking without the article", console=console())):
         for name in documents:

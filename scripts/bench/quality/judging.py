@@ -94,7 +94,6 @@ def is_verbatim(given: Given, stored: Mapping[str, str]) -> bool:
 
 
 def summarize(verdicts: Sequence[Verdict]) -> Summary:
-    """Counts the verdicts of at least one question."""
     found = [verdict for verdict in verdicts if verdict.found]
     return Summary(len(verdicts), 1 - len(found) / len(verdicts), _shares(found), _shares(verdicts))
 
@@ -111,7 +110,6 @@ def words(text: str) -> list[str]:
 
 
 def contains(text: str, accepted: Sequence[str]) -> bool:
-    """Whether a text contains one of the accepted ones, word by word."""
     padded = f" {' '.join(words(text))} "
     return any(f" {' '.join(words(each))} " in padded for each in accepted)
 

@@ -30,12 +30,7 @@ class JudgedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class JudgedSet:
-    """A test collection.
-
-    Attributes:
-        documents: Texts by name.
-        questions: Those with a relevant document, in the set's own order.
-    """
+    """A test collection."""
 
     documents: Mapping[str, str]
     questions: tuple[JudgedQuestion, ...]

@@ -73,7 +73,6 @@ def search(collection: Collection, questions: Sequence[Question], weights: Fusio
 
 
 def print_quality(title: str, measured: Mapping[str, Qualities], key: str) -> None:
-    """Prints a row a ranking, a column a language, and their mean."""
     rows = []
     for ranking in next(iter(measured.values())):
         values = [asdict(qualities[ranking])[key] for qualities in measured.values()]

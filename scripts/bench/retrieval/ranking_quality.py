@@ -54,14 +54,7 @@ def graded_ndcg(ranking: Iterable[str], gains: Mapping[str, float], depth: int =
 
 @dataclass(frozen=True, slots=True)
 class PairedDifference:
-    """How much better one ranking of the same questions is than another.
-
-    Attributes:
-        questions: How many.
-        first: Mean measure of the first ranking.
-        second: Mean measure of the second.
-        standard_error: Of the mean of the questions' own differences.
-    """
+    """How much better one ranking of the same questions is than another."""
 
     questions: int
     first: float

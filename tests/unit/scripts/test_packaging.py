@@ -14,39 +14,13 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from scripts.packaging.__main__ import alone_in
 from scripts.packaging.building import ROOT, ReleaseError, Sources, check_content, sums
-from scripts.packaging.forms import Trial, table
 from scripts.packaging.sbom import bill_of_materials
 
 SOURCES = Sources(ROOT, "0" * 40, 1_700_000_000)
-
-# What CycloneDX 1.6 requires of the parts that are used here.
-SCHEMA = {
-    "type": "object",
-    "required": ["bomFormat", "specVersion", "serialNumber", "version", "metadata", "components", "dependencies"],
-    "properties": {
-        "bomFormat": {"const": "CycloneDX"},
-        "specVersion": {"const": "1.6"},
-        "serialNumber": {"pattern": "^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"},
-        "version": {"type": "integer", "minimum": 1},
-        "metadata": {"required": ["timestamp", "component"]},
-        "components": {
-            "uniqueItems": True,
-            "items": {
-                "required": ["type", "name", "version", "bom-ref", "hashes", "licenses"],
-                "properties": {
-                    "type": {"enum": ["library", "machine-learning-model"]},
-                    "hashes": {"minItems": 1, "items": {"properties": {"content": {"pattern": "^[0-9a-f]{64}$"}}}},
-                    "licenses": {"items": {"oneOf": [{"required": ["license"]}, {"required": ["expression"]}]}},
-                },
-            },
-        },
-    },
-}
 
 
 def wheel(folder: Path, name: str, *lines: str) -> Path:
@@ -70,7 +44,7 @@ def test_the_bill_of_materials_names_every_wheel_and_model_with_hash_and_licence
     text = bill_of_materials(SOURCES, wheels)
     assert text == bill_of_materials(SOURCES, wheels)
     bill: dict[str, Any] = json.loads(text)
-    jsonschema.validate(bill, SCHEMA)
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
     parts = {part["name"]: part for part in bill["components"]}
     assert {"first", "second-part", "third", "minilm-l6", "multilingual-e5-small"} == set(parts)
     assert parts["first"]["licenses"] == [{"expression": "MIT AND Apache-2.0"}]
@@ -96,11 +70,6 @@ def test_a_wheel_with_what_no_box_needs_is_refused(tmp_path: Path, name: str) ->
         archive.writestr(name, "")
     with pytest.raises(ReleaseError, match=name):
         check_content(path)
-
-
-def test_tables_have_a_row_for_every_form() -> None:
-    trials = [Trial("bundle", "x86_64", False, 277_000_000, 532_000_000, 33.2, 14.9)]
-    assert table(trials, "markdown").splitlines()[-1] == "| bundle | x86_64 | no | 277 | 532 | 33 | 15 |"
 
 
 @pytest.fixture

@@ -140,7 +140,6 @@ class Player:
         return Turn(question, " ".join(each.text for each in sources), tuple(sources))
 
     def play(self, conversation: Conversation) -> Played:
-        """Asks all questions of a conversation in their order."""
         turns: tuple[Turn, ...] = ()
         for question in conversation.before:
             turns += (self.turn(question, turns),)

@@ -21,13 +21,7 @@ class NoManuals(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Manual:
-    """A file of a package.
-
-    Attributes:
-        path: Where the package installs it.
-        name: Its name as a document; a ``.gz`` is unpacked.
-        sha256: Of its unpacked content.
-    """
+    """A file of a package."""
 
     path: Path
     name: str

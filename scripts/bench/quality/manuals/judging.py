@@ -65,12 +65,7 @@ class Mechanical:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a reader said of one answer, by the rubric in the README beside this file.
-
-    Attributes:
-        right: Whether it is complete, understandable alone and not misleading.
-        why: What is wrong with it; empty if it is right.
-    """
+    """What a reader said of one answer, by the rubric in the README beside this file."""
 
     right: bool
     why: str = ""
@@ -78,14 +73,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An answer with all that is known of it.
-
-    Attributes:
-        question: What was asked.
-        answer: What the command line printed.
-        mechanical: What a program tells of it.
-        verdict: The reader's; None if this answer was not read yet.
-    """
+    """An answer with all that is known of it."""
 
     question: Question
     answer: str
@@ -94,7 +82,6 @@ class Judged:
 
 
 def folder_of(questions: str) -> Path:
-    """Returns where the manuals, questions and verdicts of a set are listed."""
     return Path(__file__).parent / questions
 
 
@@ -147,12 +134,10 @@ def _record(verdict: Verdict) -> dict[str, object]:
 
 
 def hash_of(answer: str) -> str:
-    """Returns what an answer is known by: a changed one has another."""
     return hashlib.sha256(_plain(answer).encode()).hexdigest()[:_HASH_CHARACTERS]
 
 
 def look_at(question: Question, answer: str) -> Mechanical:
-    """Tells what a program can tell."""
     text = _plain(answer)
     places = [_first(text, alternatives) for alternatives in question.facts]
     missing = tuple(facts[0] for facts, place in zip(question.facts, places, strict=True) if place is None)
