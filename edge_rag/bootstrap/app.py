@@ -42,8 +42,8 @@ from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.model_store.jobs import ModelJobs
 from edge_rag.model_store.store import fill_roles, ignored_model, store_of
 from edge_rag.offload.encoding.embedding import OffloadingEmbedding
-from edge_rag.offload.encoding.messages import EncoderModels
 from edge_rag.offload.generation.generator import OffloadingGenerator
+from edge_rag.offload.ports import EncoderModels
 from edge_rag.pipeline.ingest import Ingest, IngestObserver
 from edge_rag.pipeline.ingest_policy import IngestLimits
 from edge_rag.pipeline.page_service import PageService

@@ -10,12 +10,11 @@ from edge_rag.core.placement import OffloadMode, OffloadUse
 from edge_rag.core.ports import AuditSink
 from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.offload.encoding.client import EncoderOffload, EncoderState
-from edge_rag.offload.encoding.messages import EncoderModels
-from edge_rag.offload.events import EncoderEventRecorder
+from edge_rag.offload.encoding.events import EncoderEventRecorder
 from edge_rag.offload.generation.generator import OffloadingGenerator, OffloadLimits
 from edge_rag.offload.generation.redaction import Redactor
 from edge_rag.offload.generation.timeouts import FIRST_TOKEN_S, Timeouts
-from edge_rag.offload.ports import Remote, UsageSink
+from edge_rag.offload.ports import EncoderModels, Remote, UsageSink
 from edge_rag.offload.remotes.tls_trust import Trust
 
 

@@ -8,12 +8,13 @@ from typing import Protocol
 
 from edge_rag.core.answer import FinishReason, Usage
 from edge_rag.core.generation import GeneratedChunk, GenerationEvent, GenerationRequest
+from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.status import EngineStats
 from edge_rag.core.placement import OffloadUse
 from edge_rag.core.ports import AuditSink
-from edge_rag.core.query import AnswerFormat
-from edge_rag.errors import EdgeRagError
-from edge_rag.offload.generation.request_builder import OutboundRequest, PromptText
+from edge_rag.core.query import AnswerFormat, Priority, Sampling
+from edge_rag.generator.continuation import Continuation
+from edge_rag.generator.quote_generator import AnswerHandle
 
 Listener = Callable[[GenerationEvent], None]
 
@@ -51,6 +52,36 @@ class RemoteFinished:
 
 
 RemoteEvent = GeneratedChunk | RemoteLoad | RemoteFinished
+
+
+@dataclass(frozen=True, slots=True)
+class SentPassage:
+    """A passage without its source."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundRequest:
+    """A request to a remote.
+
+    Attributes:
+        passages: In the order of the local prompt, which numbers them.
+        format: Required form of the answer, or None.
+        vocabulary: Identity of the local vocabulary; empty if text is wanted instead of tokens.
+        sharing: Requests with the same value may share cached KV; a salted hash that hides the collection's name.
+    """
+
+    request_id: RequestId
+    question: str
+    passages: tuple[SentPassage, ...]
+    system: str
+    user: str
+    sampling: Sampling
+    priority: Priority
+    format: AnswerFormat | None
+    vocabulary: str
+    sharing: str
 
 
 class Remote(Protocol):
@@ -101,62 +132,42 @@ class Remote(Protocol):
         ...
 
 
-class LocalHandle(Protocol):
-    """A request that a generator has admitted; see ``pipeline.ports.GenerationHandle``. Any thread."""
+@dataclass(frozen=True, slots=True)
+class EncoderModels:
+    """Identity of the model that embeds."""
 
-    def cancel(self, error: EdgeRagError | None = None) -> None:
-        """Ends it; idempotent."""
-        ...
+    embedder: str
+    dimension: int
 
-    def pause(self) -> None:
-        """Suspends generation until ``resume``."""
-        ...
-
-    def resume(self) -> None:
-        """Continues generation."""
-        ...
+    def difference(self, other: EncoderModels) -> str:
+        """Returns how a remote's model differs; empty if it does not."""
+        if self == other:
+            return ""
+        remote, local = f"{other.embedder} ({other.dimension})", f"{self.embedder} ({self.dimension})"
+        return f"its embedder is {remote[:200]}, the local one is {local}"
 
 
-class ResumableAnswer(Protocol):
-    """An answer that a remote generates: checked here, and continued here if the remote fails. One thread at a time."""
+@dataclass(frozen=True, slots=True)
+class OutboundTexts:
+    """Passages to embed."""
 
-    @property
-    def prompt(self) -> PromptText:
-        """The prompt."""
-        ...
+    embedder: str
+    texts: tuple[str, ...]
 
-    @property
-    def generated_tokens(self) -> int:
-        """Tokens accepted so far."""
-        ...
 
-    def append(self, chunk: GeneratedChunk) -> FinishReason | None:
-        """Checks and emits a chunk; returns the finish reason if the answer ends with it.
+@dataclass(frozen=True, slots=True, eq=False)
+class RemoteVectors:
+    """Vectors as received, not validated.
 
-        Raises:
-            RemoteFailed: The chunk violates the request's constraints; nothing of it was emitted.
-        """
-        ...
+    Attributes:
+        data: float32, little endian, row after row.
+        queue_s: Queueing time as reported, seconds.
+        compute_s: Compute time as reported, seconds.
+    """
 
-    def finish(self, reason: FinishReason, usage: Usage | None, queue_s: float, compute_s: float) -> None:
-        """Ends the answer successfully.
-
-        Raises:
-            RemoteFailed: The answer is incomplete; nothing was emitted.
-        """
-        ...
-
-    def close(self) -> None:
-        """Releases the local generator that was kept for a continuation; idempotent."""
-        ...
-
-    def resume_locally(self) -> Callable[[], None]:
-        """Has the local generator write the rest, on its own thread; returns a function that cancels it.
-
-        Raises:
-            EdgeRagError: The local generator did not admit it.
-        """
-        ...
+    data: bytes
+    queue_s: float
+    compute_s: float
 
 
 class LocalGenerator(Protocol):
@@ -167,11 +178,11 @@ class LocalGenerator(Protocol):
         """Identity of its vocabulary."""
         ...
 
-    def submit(self, request: GenerationRequest, listener: Listener) -> LocalHandle:
+    def submit(self, request: GenerationRequest, listener: Listener) -> AnswerHandle:
         """Admits a request; see ``pipeline.ports.Generator``."""
         ...
 
-    def open_continuation(self, request: GenerationRequest, listener: Listener) -> ResumableAnswer | None:
+    def open_continuation(self, request: GenerationRequest, listener: Listener) -> Continuation | None:
         """Prepares an answer that a remote generates; None if there is nothing to generate.
 
         Raises:

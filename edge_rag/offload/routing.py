@@ -77,6 +77,12 @@ class Place(Enum):
     REMOTE = "remote"
     BOTH = "both"
 
+    @property
+    def text(self) -> str:
+        """Where, for the audit log."""
+        texts = {Place.LOCAL: "locally", Place.REMOTE: "on a remote", Place.BOTH: "locally and on a remote"}
+        return texts[self]
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteInputs:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.api.v1 import encoding_pb2
-from edge_rag.offload.encoding.messages import EncoderModels
+from edge_rag.offload.ports import EncoderModels
 from tests.support.peer_daemon import LoopThread
 
 Reply = Callable[[bytes, grpc.aio.ServicerContext[Any, Any]], Awaitable[bytes]]

@@ -20,8 +20,8 @@ from edge_rag.ingest.embedding import BATCH_TEXTS
 from edge_rag.offload.context import LoopThread, RemoteRegistry
 from edge_rag.offload.encoding.client import EncoderOffload, EncoderState
 from edge_rag.offload.encoding.embedding import OffloadingEmbedding
-from edge_rag.offload.encoding.messages import EncoderModels
-from edge_rag.offload.events import EncoderEventRecorder, OffloadEventRecorder
+from edge_rag.offload.encoding.events import EncoderEventRecorder
+from edge_rag.offload.ports import EncoderModels
 from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.edge_rag import EdgeRagEncoders, EdgeRagRemote
 from edge_rag.offload.remotes.remote_state import RemoteState
@@ -110,7 +110,7 @@ def offloading(
     remotes = [EdgeRagRemote(f"m{number}", address, trust or Trust(), uses) for number, address in enumerate(addresses)]
     states = {remote.name: RemoteState(remote, breaker) for remote in remotes}
     loop = LoopThread()
-    registry = RemoteRegistry(states, OffloadEventRecorder(audit), time.monotonic)
+    registry = RemoteRegistry(states, audit, time.monotonic)
     loop.start()
     models = models or EncoderModels(local.name, local.dimension)
     encoders = {

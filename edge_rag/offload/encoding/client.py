@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from edge_rag.core.placement import OffloadMode, OffloadRule
 from edge_rag.errors import EdgeRagError, RemoteFailed, RemoteIncompatible
 from edge_rag.offload.context import LoopThread, RemoteRegistry
-from edge_rag.offload.encoding.messages import EncoderModels, build_texts, checked_vectors
+from edge_rag.offload.encoding.events import EncoderEventRecorder
+from edge_rag.offload.encoding.messages import build_texts, checked_vectors
 from edge_rag.offload.encoding.routing import EncoderInputs, EncoderRoutingInputs, choose_encoders
-from edge_rag.offload.events import EncoderEventRecorder
+from edge_rag.offload.ports import EncoderModels
 from edge_rag.offload.remotes.latency_model import EncoderLatency
 from edge_rag.offload.remotes.remote_state import RemoteState
 from edge_rag.offload.routing import RoutingDecision

@@ -6,7 +6,6 @@ Requests are built as the collection's offload rule allows; there is no other wa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from edge_rag.core.placement import OffloadRule
 from edge_rag.errors import PermissionDenied, RemoteFailed
+from edge_rag.offload.ports import OutboundTexts
 
 MAX_TEXT_CHARACTERS: Final = 65_536
 MAX_CHARACTERS: Final = 240_000
@@ -25,29 +25,6 @@ NORM_TOLERANCE: Final = 1e-3
 MIN_COSINE: Final = 0.999
 """Smallest cosine of a remote vector and the local vector of the same text. The same model gives equal vectors, up
 to the rounding of different processors."""
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderModels:
-    """Identity of the model that embeds."""
-
-    embedder: str
-    dimension: int
-
-    def difference(self, other: EncoderModels) -> str:
-        """Returns how a remote's model differs; empty if it does not."""
-        if self == other:
-            return ""
-        remote, local = f"{other.embedder} ({other.dimension})", f"{self.embedder} ({self.dimension})"
-        return f"its embedder is {remote[:200]}, the local one is {local}"
-
-
-@dataclass(frozen=True, slots=True)
-class OutboundTexts:
-    """Passages to embed."""
-
-    embedder: str
-    texts: tuple[str, ...]
 
 
 def build_texts(rule: OffloadRule, embedder: str, texts: Sequence[str]) -> OutboundTexts:
@@ -62,21 +39,6 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RemoteVectors:
-    """Vectors as received, not validated.
-
-    Attributes:
-        data: float32, little endian, row after row.
-        queue_s: Queueing time as reported, seconds.
-        compute_s: Compute time as reported, seconds.
-    """
-
-    data: bytes
-    queue_s: float
-    compute_s: float
 
 
 def checked_vectors(data: bytes, texts: int, dimension: int) -> NDArray[np.float32]:

@@ -12,13 +12,13 @@ from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.monitoring.status import RemoteInUse
 from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, RequestCancelled
-from edge_rag.offload.context import OffloadContext
-from edge_rag.offload.events import OffloadEventRecorder
+from edge_rag.generator.quote_generator import AnswerHandle
+from edge_rag.offload.generation.context import OffloadContext
 from edge_rag.offload.generation.hedged_request import HedgedRequest
 from edge_rag.offload.generation.redaction import Redactor
 from edge_rag.offload.generation.routing import RoutingInputs, choose
 from edge_rag.offload.generation.timeouts import Timeouts
-from edge_rag.offload.ports import Listener, LocalGenerator, LocalHandle, Remote, UsageSink
+from edge_rag.offload.ports import Listener, LocalGenerator, Remote, UsageSink
 from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.remote_state import RemoteState
 from edge_rag.offload.routing import documents_key
@@ -79,8 +79,7 @@ class OffloadingGenerator:
         self._limits = limits
         self._constrained = constrained
         self._states = {remote.name: RemoteState(remote, limits.breaker) for remote in remotes}
-        events = OffloadEventRecorder(usage)
-        self.context = OffloadContext(local, self._states, limits.timeouts, redactor, events, usage, clock)
+        self.context = OffloadContext(local, self._states, limits.timeouts, redactor, usage, clock)
         self._clock = clock
         generating = any(OffloadUse.GENERATE in remote.uses for remote in remotes)
         self._enabled = generating and limits.mode is not OffloadMode.NEVER
@@ -90,7 +89,7 @@ class OffloadingGenerator:
         self._closed = False
         self.context.start()
 
-    def submit(self, request: GenerationRequest, listener: Listener) -> LocalHandle:
+    def submit(self, request: GenerationRequest, listener: Listener) -> AnswerHandle | HedgedHandle:
         """Admits a request; see ``pipeline.ports.Generator``. A request that may not leave, or needs no model,
         goes straight to the local generator."""
         if not request.mode.needs_model or request.offload is OffloadRule.NEVER or not self._enabled:

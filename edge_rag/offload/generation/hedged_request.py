@@ -17,10 +17,12 @@ from collections.abc import Callable
 from edge_rag.core.answer import Usage
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, SlowConsumer
-from edge_rag.offload.context import OffloadContext
+from edge_rag.generator.continuation import Continuation
+from edge_rag.generator.quote_generator import AnswerHandle
+from edge_rag.offload.generation.context import OffloadContext
 from edge_rag.offload.generation.remote_stream import RemoteStream
 from edge_rag.offload.generation.timeouts import MIN_HEDGE_S, SAFETY, UNKNOWN_SHARE
-from edge_rag.offload.ports import Listener, LocalHandle, ResumableAnswer
+from edge_rag.offload.ports import Listener
 from edge_rag.offload.remotes.remote_state import RemoteState
 from edge_rag.offload.routing import Place, RoutingDecision
 
@@ -51,11 +53,11 @@ class HedgedRequest:
         self._on_done = on_done
         self._started = context.clock()
         self._done = False
-        self._local: LocalHandle | None = None
+        self._local: AnswerHandle | None = None
         self._used_local = False
         self._local_won = False
         self._local_is_hedge = False
-        self._continuation: ResumableAnswer | None = None
+        self._continuation: Continuation | None = None
         self._remote: RemoteStream | None = None
         self._remote_won = False
         self._cancel_rest: Callable[[], None] | None = None
@@ -237,7 +239,7 @@ class HedgedRequest:
         except EdgeRagError as error:
             self.fail(error)
 
-    def _restart(self, continuation: ResumableAnswer, error: NotReady) -> None:
+    def _restart(self, continuation: Continuation, error: NotReady) -> None:
         if continuation.generated_tokens:
             self.fail(error)
             return

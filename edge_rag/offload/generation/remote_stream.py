@@ -10,9 +10,10 @@ from typing import Protocol
 
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.errors import RemoteFailed
-from edge_rag.offload.context import OffloadContext
+from edge_rag.generator.continuation import Continuation
+from edge_rag.offload.generation.context import OffloadContext
 from edge_rag.offload.generation.timeouts import Action, Assessment, StreamProgress, assess
-from edge_rag.offload.ports import RemoteEvent, RemoteFinished, RemoteLoad, ResumableAnswer
+from edge_rag.offload.ports import RemoteEvent, RemoteFinished, RemoteLoad
 from edge_rag.offload.remotes.latency_model import Sample
 from edge_rag.offload.remotes.remote_state import RemoteState
 
@@ -52,7 +53,7 @@ class RemoteStream:
         context: OffloadContext,
         state: RemoteState,
         request: GenerationRequest,
-        continuation: ResumableAnswer,
+        continuation: Continuation,
         observer: StreamObserver,
     ) -> None:
         self._context = context

@@ -3,77 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from edge_rag.core.generation import GeneratedChunk, GenerationRequest, TextChunk
 from edge_rag.core.ids import RequestId
-from edge_rag.core.passage import RankedPassage
 from edge_rag.core.placement import OffloadRule
-from edge_rag.core.query import AnswerFormat, Priority, Sampling
+from edge_rag.core.query import Sampling
 from edge_rag.errors import PermissionDenied
+from edge_rag.generator.prompt.template import Prompt
 from edge_rag.offload.generation.redaction import Redactor, Restorer
+from edge_rag.offload.ports import OutboundRequest, SentPassage
 
 _MAX_REQUEST_ID: Final = 128
-
-
-class PromptText(Protocol):
-    """A prompt as the local generator renders it."""
-
-    @property
-    def tokens(self) -> tuple[int, ...]:
-        """Its tokens."""
-        ...
-
-    @property
-    def system(self) -> str:
-        """The system's turn."""
-        ...
-
-    @property
-    def user(self) -> str:
-        """The user's turn."""
-        ...
-
-    @property
-    def passages(self) -> tuple[RankedPassage, ...]:
-        """Its passages, best first."""
-        ...
-
-    @property
-    def numbering(self) -> tuple[int, ...]:
-        """Indices of the passages, in the order of the prompt."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SentPassage:
-    """A passage without its source."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class OutboundRequest:
-    """A request to a remote.
-
-    Attributes:
-        passages: In the order of the local prompt, which numbers them.
-        format: Required form of the answer, or None.
-        vocabulary: Identity of the local vocabulary; empty if text is wanted instead of tokens.
-        sharing: Requests with the same value may share cached KV; a salted hash that hides the collection's name.
-    """
-
-    request_id: RequestId
-    question: str
-    passages: tuple[SentPassage, ...]
-    system: str
-    user: str
-    sampling: Sampling
-    priority: Priority
-    format: AnswerFormat | None
-    vocabulary: str
-    sharing: str
 
 
 class ReplyRestorer:
@@ -100,7 +41,7 @@ class ReplyRestorer:
 
 def build(
     request: GenerationRequest,
-    prompt: PromptText,
+    prompt: Prompt,
     vocabulary: str,
     salt: bytes,
     redactor: Redactor,

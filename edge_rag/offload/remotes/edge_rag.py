@@ -14,9 +14,15 @@ from edge_rag.core.generation import QuoteChunk, TextChunk, TokenChunk
 from edge_rag.core.placement import OffloadUse
 from edge_rag.core.query import AnswerFormat, JsonSchema, Regex
 from edge_rag.errors import RemoteFailed
-from edge_rag.offload.encoding.messages import EncoderModels, OutboundTexts, RemoteVectors
-from edge_rag.offload.generation.request_builder import OutboundRequest
-from edge_rag.offload.ports import RemoteEvent, RemoteFinished, RemoteLoad
+from edge_rag.offload.ports import (
+    EncoderModels,
+    OutboundRequest,
+    OutboundTexts,
+    RemoteEvent,
+    RemoteFinished,
+    RemoteLoad,
+    RemoteVectors,
+)
 from edge_rag.offload.remotes.connection import Connection
 from edge_rag.offload.remotes.tls_trust import Trust
 from edge_rag.wire.answers import finished_from_message

@@ -14,8 +14,7 @@ from edge_rag.core.generation import TextChunk
 from edge_rag.core.placement import OffloadUse
 from edge_rag.core.query import AnswerFormat
 from edge_rag.errors import RemoteFailed
-from edge_rag.offload.generation.request_builder import OutboundRequest
-from edge_rag.offload.ports import RemoteEvent, RemoteFinished
+from edge_rag.offload.ports import OutboundRequest, RemoteEvent, RemoteFinished
 from edge_rag.offload.remotes.tls_trust import Trust, anchor, tls_context
 
 _DONE: Final = "[DONE]"

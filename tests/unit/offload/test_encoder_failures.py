@@ -27,7 +27,7 @@ from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.core.placement import OffloadMode, OffloadRule
 from edge_rag.errors import InferenceFailed
-from edge_rag.offload.encoding.messages import EncoderModels
+from edge_rag.offload.ports import EncoderModels
 from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.tls_trust import Trust
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
