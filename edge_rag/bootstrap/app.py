@@ -36,7 +36,6 @@ from edge_rag.device.profile import DeviceProfile, ProfileChoice
 from edge_rag.errors import ConfigurationError, InvalidRequest
 from edge_rag.generator.constraints.format_check import FormatChecker
 from edge_rag.generator.model_swap import ModelSwapper
-from edge_rag.index.local import IndexLimits
 from edge_rag.ingest.embedding import BATCH_TEXTS
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.model_store.jobs import ModelJobs
@@ -268,13 +267,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
             directory.retriever,
             reranker,
             offloading or generator,
-            StageLimits(
-                retriever_queue=settings.retriever.queue,
-                retriever_batch=settings.retriever.batch,
-                reranker_queue=settings.reranker.queue,
-                reranker_batch=plan.sizes.questions,
-                candidates=settings.retriever.candidates,
-            ),
+            StageLimits(reranker_batch=plan.sizes.questions),
             observer,
             ingest_yield=ingest_yield,
             busy=track_activity,
@@ -352,7 +345,6 @@ def _retriever_options(settings: Settings, plan: MemoryPlan, parsers: int) -> Re
         ),
         parsers=parsers,
         scan_languages=settings.ingest.scan_languages,
-        indexes=IndexLimits(settings.retriever.exact_vectors),
         milvus=_milvus_address(settings.retriever.milvus),
         spool_bytes=settings.ingest.spool_mib * _MIB,
         files_bytes=settings.ingest.files_mib * _MIB,
@@ -372,7 +364,7 @@ def _milvus_address(wanted: MilvusSettings) -> MilvusAddress | None:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"retriever.milvus.token_file: {wanted.token_file}: {error}") from error
     uri = wanted.uri if wanted.uri.startswith("http") else str(Path(wanted.uri).expanduser().absolute())
-    return MilvusAddress(uri, token, wanted.timeout_seconds)
+    return MilvusAddress(uri, token)
 
 
 def _attach_kv_disk(generators: GeneratorFactory, directory: OpenDirectory, settings: Settings) -> None:

@@ -56,6 +56,12 @@ FIRST_STEP: Final = PackedStep(
 )
 """Runs before the first request, which then does not wait for weights to be read."""
 
+MAX_WAITING: Final = 256
+"""Requests that may wait for a slot."""
+
+MAX_WAITING_TOKENS: Final = 262_144
+"""Tokens of all waiting requests, prompts and longest answers together."""
+
 _MIB: Final = 1 << 20
 _PAGES_FOLDER: Final = "pages"
 _log: Final = structlog.get_logger()
@@ -155,7 +161,7 @@ class GeneratorFactory:
         """Makes a generator that quotes and has no model, not started yet."""
         settings, observer = self._settings, self._observer.for_another()
         limits = SchedulerLimits(max_slots=1, max_step_tokens=2, prefill_tokens=1)
-        engine = Engine(NoModel(), EngineSettings(limits, settings.queue), observer, observer)
+        engine = Engine(NoModel(), EngineSettings(limits, MAX_WAITING), observer, observer)
         generator = QuoteGenerator(engine, _quote_settings(settings), _prompt_settings(settings))
         return InstalledGenerator(generator, None, NoModel.page_tokens, page_bytes=0)
 
@@ -195,8 +201,8 @@ class GeneratorFactory:
             runner,
             EngineSettings(
                 limits,
-                settings.queue,
-                max_waiting_tokens=settings.queue_tokens,
+                MAX_WAITING,
+                max_waiting_tokens=MAX_WAITING_TOKENS,
                 aging_s=settings.aging_seconds,
                 draft_tokens=plan.draft_tokens,
                 prefetch=settings.prefetch,

@@ -29,6 +29,7 @@ from edge_rag.generator.constraints.grammar import GRAMMAR_MEMORY_BYTES
 from edge_rag.index.token_vectors import default_budget
 from edge_rag.ingest.page_images import CACHE_BYTES as CACHED_PAGES_BYTES
 from edge_rag.model_store.store import RoleFolders
+from edge_rag.pipeline.pipeline import CANDIDATES, QUESTIONS_RERANKED
 from edge_rag.reranker.max_sim import CACHE_BYTES
 from edge_rag.runtime.encoder.batching import graph_lengths
 from edge_rag.runtime.lowering.geometry import read_geometry
@@ -88,13 +89,13 @@ class MemoryPlanner:
             *_pages(settings),
             *_npu(profile, folders),
         )
-        self._reranker = _reranker(folders, settings.retriever.candidates)
+        self._reranker = _reranker(folders, CANDIDATES)
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
         limits = limits_for(wanted.preset, balanced, wanted.max_slots, wanted.max_step_tokens)
         self._sizes = BatchSizes(
             slots=limits.max_slots,
             step_tokens=limits.max_step_tokens,
-            questions=settings.reranker.batch,
+            questions=QUESTIONS_RERANKED,
             cache_bytes=0 if folders.reranker is not None else CACHE_BYTES,
             least_slots=wanted.max_slots or 1,
             least_step_tokens=wanted.max_step_tokens or SMALLEST_STEP,

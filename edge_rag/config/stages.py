@@ -30,23 +30,11 @@ class MilvusSettings(Section):
     token_file: DirectoryPath | None = Field(
         default=None, description="File that holds `user:password` or an API key. Unset: none."
     )
-    timeout_seconds: float = Field(
-        default=10, gt=0, le=600, description="Longest duration of one call to Milvus, seconds."
-    )
 
 
 class RetrieverSettings(Section):
     """The retriever stage."""
 
-    queue: int = Field(default=256, ge=1, description="Questions that may wait.")
-    batch: int = Field(default=16, ge=1, le=256, description="Questions embedded at once.")
-    candidates: int = Field(default=20, ge=1, le=200, description="Passages passed to the reranker.")
-    exact_vectors: int = Field(
-        default=50_000,
-        ge=1000,
-        le=10_000_000,
-        description="Passages of a collection up to which search is exact. A larger collection gets an index on disk.",
-    )
     token_vectors_mib: int | None = Field(
         default=None,
         ge=0,
@@ -60,8 +48,6 @@ class RetrieverSettings(Section):
 class RerankerSettings(Section):
     """The reranker stage."""
 
-    queue: int = Field(default=256, ge=1, description="Questions that may wait.")
-    batch: int = Field(default=4, ge=1, le=64, description="Questions scored at once.")
     passages: int = Field(
         default=4, ge=1, le=32, description="Passages in the prompt, unless the client sets a number."
     )
@@ -70,10 +56,6 @@ class RerankerSettings(Section):
 class GeneratorSettings(Section):
     """The generator stage."""
 
-    queue: int = Field(default=256, ge=1, description="Requests that may wait for a slot.")
-    queue_tokens: int = Field(
-        default=262_144, ge=1, description="Tokens of all waiting requests, prompts and longest answers together."
-    )
     mode: AnswerMode = Field(default=AnswerMode.QUOTE, description="Answer mode, unless the client sets one.")
     preset: SchedulingPreset = Field(
         default=SchedulingPreset.BALANCED,

@@ -57,6 +57,19 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
+QUEUE: Final = 256
+"""Questions that may wait for the retriever, and for the reranker."""
+
+QUESTIONS_EMBEDDED: Final = 16
+"""Questions embedded at once."""
+
+QUESTIONS_RERANKED: Final = 4
+"""Questions scored at once, where memory allows."""
+
+CANDIDATES: Final = 20
+"""Passages passed to the reranker."""
+
+
 @dataclass(frozen=True, slots=True)
 class StageLimits:
     """Bounds of the batch stages and of each answer's event buffer.
@@ -65,11 +78,11 @@ class StageLimits:
         event_buffer: Unread events of an answer at which its generation is paused, at least 2.
     """
 
-    retriever_queue: int
-    retriever_batch: int
-    reranker_queue: int
-    reranker_batch: int
-    candidates: int
+    retriever_queue: int = QUEUE
+    retriever_batch: int = QUESTIONS_EMBEDDED
+    reranker_queue: int = QUEUE
+    reranker_batch: int = QUESTIONS_RERANKED
+    candidates: int = CANDIDATES
     event_buffer: int = EVENT_BUFFER
 
 

@@ -210,7 +210,7 @@ def engine(address: str) -> admin_pb2.Engine:
 def test_after_a_thousand_requests_with_random_cancellations_every_page_and_slot_is_back(
     start: Callable[..., RunningDaemon],
 ) -> None:
-    daemon = start(config="[retriever]\nqueue = 2000\n[reranker]\nqueue = 2000\n[generator]\nqueue = 2000\n")
+    daemon = start()
     ingest(daemon.address, {"pump.txt": b"The bearings are greased every 2,000 hours. The seal is checked weekly."})
     chance = random.Random(11)
     plans = [(chance.random() < 0.5, chance.randrange(4), chance.random() < 0.3) for _ in range(1000)]

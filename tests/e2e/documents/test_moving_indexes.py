@@ -29,7 +29,7 @@ def test_a_collection_moves_to_milvus_and_back_and_answers_the_same(
 ) -> None:
     pytest.importorskip("pymilvus", reason="needs the extra milvus")
     pytest.importorskip("milvus_lite", reason="needs the extra milvus")
-    daemon = start(config=f'[retriever.milvus]\nuri = "{tmp_path / "milvus.db"}"\ntimeout_seconds = 60\n')
+    daemon = start(config=f'[retriever.milvus]\nuri = "{tmp_path / "milvus.db"}"\n')
     ingest(daemon.address, sample_documents())
 
     with Client(daemon.address, timeout_s=120) as client:

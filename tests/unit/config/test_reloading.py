@@ -25,7 +25,7 @@ def test_reloadable_settings_are_applied_and_the_others_are_listed(tmp_path: Pat
         tls.key = "/etc/server.key"
         tls.client_certificates = true
         generator.mode = "free"
-        generator.queue = 7
+        generator.max_slots = 7
         reranker.passages = 9
         """,
     )
@@ -43,7 +43,7 @@ def test_reloadable_settings_are_applied_and_the_others_are_listed(tmp_path: Pat
         "listen",
         "limits.concurrent_calls",
         "tls.client_certificates",
-        "generator.queue",
+        "generator.max_slots",
     }
 
 

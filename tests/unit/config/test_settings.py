@@ -17,12 +17,12 @@ def test_without_a_file_every_setting_has_a_default_that_works() -> None:
 
 def test_the_command_line_overrides_environment_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "edge-rag.toml"
-    file.write_text('listen = "127.0.0.1:1"\nthreads = 1\n[generator]\nqueue = 7\nmode = "free"\n')
+    file.write_text('listen = "127.0.0.1:1"\nthreads = 1\n[generator]\nmax_slots = 7\nmode = "free"\n')
     monkeypatch.setenv("EDGE_RAG_THREADS", "2")
     monkeypatch.setenv("EDGE_RAG_LISTEN", "127.0.0.1:2")
     settings = load_settings(file, {"listen": "127.0.0.1:3"})
     assert (settings.listen, settings.threads) == ("127.0.0.1:3", 2)
-    assert (settings.generator.queue, settings.generator.mode) == (7, AnswerMode.FREE)
+    assert (settings.generator.max_slots, settings.generator.mode) == (7, AnswerMode.FREE)
 
 
 @pytest.mark.parametrize(
