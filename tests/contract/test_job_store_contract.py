@@ -198,7 +198,6 @@ def test_an_unknown_job_is_not_found(jobs: JobStore) -> None:
 
 
 def started(jobs: JobStore, owner: str = "ada", count: int = 1) -> list[JobId]:
-    """Starts jobs of one document each."""
     ids = [jobs.start(owner).job_id for _ in range(count)]
     for job_id in ids:
         jobs.accept(job_id, upload("a.txt", 1))

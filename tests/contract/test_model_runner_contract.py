@@ -58,7 +58,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def step(runner: ModelRunner, token_ids: TokenIds, first: int, last: int, wanted: bool = True) -> PackedStep:
-    """One sequence's tokens from ``first`` to before ``last``, on the first pages."""
     positions = np.arange(first, last, dtype=np.int32)
     return PackedStep(
         input_ids=token_ids[first:last],

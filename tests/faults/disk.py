@@ -73,10 +73,6 @@ class Disk:
 
     A file's bytes survive a loss of power from its last sync on, a folder's entries from the folder's last sync on;
     what was not synced survives in any part.
-
-    Args:
-        start: The folder as it was, all of it synced.
-        root: The path that operations have it under.
     """
 
     def __init__(self, start: Path, root: Path) -> None:

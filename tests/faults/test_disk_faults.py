@@ -32,12 +32,7 @@ def run(shim: Path, *arguments: str) -> None:
 
 
 def require_whole(folder: Path, acknowledged: int) -> int:
-    """Opens what is left and checks it; returns how many acts it is the state after.
-
-    Args:
-        folder: The data directory.
-        acknowledged: How many acts were; the one after them may have happened or not.
-    """
+    """Opens what is left and checks it; returns how many acts it is the state after."""
     before, after = STATES[acknowledged], STATES[min(acknowledged + 1, len(ACTS))]
     with closing(open_data_directory(folder, HashedWords())) as directory:
         present = stored(directory)
@@ -60,7 +55,6 @@ def word_of(key: str) -> str:
 
 
 def finders(directory: OpenDirectory, word: str) -> set[str]:
-    """Documents in which both searches find the word."""
     (found,) = directory.retriever.retrieve([RetrievalRequest(word, "default", 100)])
     assert isinstance(found, Retrieved)
     return {

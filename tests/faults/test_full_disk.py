@@ -32,7 +32,6 @@ def test_a_read_only_disk_is_named_and_loses_nothing(tmp_path: Path) -> None:
 
 
 def run(tmp_path: Path, what: str) -> None:
-    """Runs the script on a small file system of its own."""
     script = f'mount -t tmpfs -o size={_DISK_MIB}m tmpfs "$1" && exec "$2" "$3" "$1" {what}'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", str(tmp_path)]
     command += [sys.executable, str(Path(__file__).with_name("full_disk.py"))]

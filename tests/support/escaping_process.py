@@ -30,7 +30,6 @@ _libc.syscall.restype = ctypes.c_long
 
 
 def call(name: str, *arguments: object) -> int:
-    """Makes a system call; returns its result, -1 with errno set on failure."""
     number = CALLS[name][ARCHITECTURES[_MACHINE].column]
     if number is None:
         ctypes.set_errno(errno.EPERM)
@@ -45,7 +44,6 @@ def raw(number: int, *arguments: object) -> int:
 
 
 def removed(identifier: int, control: str, *arguments: object) -> int:
-    """Removes what a successful attempt has made."""
     if identifier >= 0:
         call(control, identifier, *arguments)
     return identifier

@@ -24,33 +24,27 @@ RNG = np.random.default_rng(7)
 
 
 async def aborted(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, details: str) -> bytes:
-    """Aborts a call."""
     await context.abort(code, details)
 
 
 async def silent(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-    """Never answers."""
     await asyncio.get_running_loop().create_future()
     return b""
 
 
 async def dying(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-    """Fails as a killed process does."""
     return await aborted(context, grpc.StatusCode.UNAVAILABLE, "killed")
 
 
 async def full(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-    """Has a full queue."""
     return await aborted(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "the embedder queue is full")
 
 
 async def refusing(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-    """Denies permission."""
     return await aborted(context, grpc.StatusCode.PERMISSION_DENIED, "needs the role peer")
 
 
 async def changed(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-    """Has another model since the last check."""
     return await aborted(context, grpc.StatusCode.FAILED_PRECONDITION, "the embedder here is another")
 
 
@@ -60,17 +54,14 @@ async def garbage(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -
 
 
 async def empty(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-    """Sends an empty message."""
     return b""
 
 
 async def huge(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-    """Sends far too many vectors."""
     return encoding_pb2.EmbedResponse(vectors=bytes(8 << 20)).SerializeToString()
 
 
 def vectors_of(request: bytes, dimension: int) -> Vectors:
-    """Returns random vectors of length 1."""
     texts = len(encoding_pb2.EmbedRequest.FromString(request).texts)
     made = RNG.standard_normal((texts, dimension))
     made /= np.linalg.norm(made, axis=1, keepdims=True)
@@ -78,8 +69,6 @@ def vectors_of(request: bytes, dimension: int) -> Vectors:
 
 
 def sending(change: Callable[[Vectors], Any], dimension: int = 384) -> Reply:
-    """Returns a reply with random vectors, changed."""
-
     async def send(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
         data = np.asarray(change(vectors_of(request, dimension)), dtype="<f4").tobytes()
         return encoding_pb2.EmbedResponse(
@@ -117,20 +106,13 @@ WRONG_MODEL: Reply = sending(lambda vectors: vectors)
 
 @dataclass
 class FaultyEncoders:
-    """An Encoding service on loopback.
-
-    Attributes:
-        address: Its address.
-        received: Requests with their methods.
-        received_texts: Set after the first request with text.
-    """
+    """An Encoding service on loopback."""
 
     address: str
     received: list[tuple[str, bytes]] = field(default_factory=list)
     received_texts: threading.Event = field(default_factory=threading.Event)
 
     def texts(self) -> list[bytes]:
-        """Requests with text."""
         return [request for method, request in self.received if method != "DescribeEncoders"]
 
 
@@ -138,13 +120,7 @@ class FaultyEncoders:
 def faulty_encoders(
     models: EncoderModels, reply: Reply, certificate: tuple[bytes, bytes] | None = None
 ) -> Iterator[FaultyEncoders]:
-    """Serves the Encoding service on loopback.
-
-    Args:
-        models: The models it reports.
-        reply: Its reply to all other calls.
-        certificate: Key and certificate, PEM, to handle TLS with.
-    """
+    """Serves the Encoding service on loopback."""
     thread = LoopThread()
     server = FaultyEncoders("")
 

@@ -17,7 +17,6 @@ HttpBehaviour = Callable[[bytes, asyncio.StreamWriter], Any]
 
 
 def message(**event: Any) -> bytes:
-    """Returns a serialized message of an answer."""
     return generation_pb2.GenerateResponse(**event).SerializeToString()
 
 
@@ -25,7 +24,6 @@ FINISHED = message(finished=rag_pb2.Finished(reason=rag_pb2.FINISH_REASON_STOP))
 
 
 async def silent(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-    """Never answers."""
     await asyncio.Event().wait()
     yield b""
 
@@ -48,33 +46,28 @@ async def garbage(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -
 
 
 async def endless(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-    """Never finishes."""
     while True:
         yield message(text="and so on ")
 
 
 async def empty_forever(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-    """Sends empty messages forever."""
     while True:
         yield message(text="")
 
 
 async def invalid_chunks(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-    """Sends sentences and tokens that do not exist."""
     yield message(quoted=generation_pb2.QuotedSentence(passage=77, sentence=1))
     yield message(tokens=generation_pb2.TokenChunk(ids=[4_000_000_000]))
     yield FINISHED
 
 
 async def dying(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-    """Fails at once, as a killed process does."""
     if request:
         await context.abort(grpc.StatusCode.UNAVAILABLE, "killed")
     yield b""
 
 
 async def hanging(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-    """Sends one chunk, then nothing."""
     yield message(text="The ")
     await asyncio.Event().wait()
 
@@ -94,12 +87,7 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
 
 @contextmanager
 def faulty_remote(behaviour: Behaviour, certificate: tuple[bytes, bytes] | None = None) -> Iterator[str]:
-    """Serves a behaviour as the Generation service on loopback and yields its address.
-
-    Args:
-        behaviour: The behaviour.
-        certificate: Key and certificate, PEM, to serve TLS with.
-    """
+    """Serves a behaviour as the Generation service on loopback and yields its address."""
 
     class Handler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
         def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any]:
@@ -111,7 +99,6 @@ def faulty_remote(behaviour: Behaviour, certificate: tuple[bytes, bytes] | None 
 
 
 def text_event(text: str, reason: str | None = None) -> bytes:
-    """Returns an event of an OpenAI-compatible server."""
     ended = "null" if reason is None else f'"{reason}"'
     return event(f'{{"choices": [{{"delta": {{"content": "{text}"}}, "finish_reason": {ended}}}]}}')
 

@@ -58,11 +58,7 @@ def generator_over(
 
 
 class RecordedAnswer:
-    """A listener that keeps what it hears.
-
-    Args:
-        on_event: Is called with each event.
-    """
+    """A listener that keeps what it hears."""
 
     def __init__(self, on_event: Callable[[GenerationEvent], None] = lambda event: None) -> None:
         self.events: list[GenerationEvent] = []

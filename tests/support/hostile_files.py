@@ -232,7 +232,6 @@ def changed_overlap(content: bytes, package: str) -> bytes:
 
 
 def nested_bomb() -> bytes:
-    """Zip files in zip files, as 42.zip is made."""
     inner = zipped({"0.txt": bytes(2**20)})
     for _ in range(5):
         inner = zipped({f"{number}.zip": inner for number in range(16)})
@@ -299,7 +298,6 @@ def object_stream_loop() -> bytes:
 
 
 def huge_picture() -> bytes:
-    """A page of one picture that claims forty billion pixels."""
     sizes = b"/Type/XObject/Subtype/Image/Width 200000/Height 200000/ColorSpace/DeviceRGB/BitsPerComponent 8"
     drawn = stream(4, b"", b"q 600 0 0 800 0 0 cm /I Do Q") + stream(
         5, sizes + b"/Filter/FlateDecode", zlib.compress(bytes(10_000_000))

@@ -20,11 +20,7 @@ class NoNamespaces(Exception):
 
 
 def ip(*arguments: str) -> None:
-    """Runs ip(8).
-
-    Raises:
-        NoNamespaces: It failed.
-    """
+    """Runs ip(8)."""
     program = shutil.which("ip") or shutil.which("ip", path="/usr/sbin:/sbin")
     if program is None:
         raise NoNamespaces("ip(8) is not installed")
@@ -34,14 +30,7 @@ def ip(*arguments: str) -> None:
 
 
 class Machine:
-    """A network namespace with one interface, ``net0``.
-
-    Args:
-        name: Name of the namespace.
-        address: Its IPv4 address.
-        bridge: Namespace of the bridge.
-        port: Name of the bridge's end of its cable.
-    """
+    """A network namespace with one interface, ``net0``."""
 
     def __init__(self, name: str, address: str, bridge: str, port: str) -> None:
         self.name = name
@@ -61,7 +50,6 @@ class Machine:
         return future
 
     def enter(self) -> None:
-        """Moves the calling thread into the namespace."""
         file = os.open(f"/run/netns/{self.name}", os.O_RDONLY)
         try:
             if ctypes.CDLL(None, use_errno=True).setns(file, _CLONE_NEWNET) != 0:
@@ -70,7 +58,6 @@ class Machine:
             os.close(file)
 
     def ip(self, *arguments: str) -> None:
-        """Runs ip(8) inside."""
         ip("-n", self.name, *arguments)
 
 

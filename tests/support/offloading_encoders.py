@@ -47,7 +47,6 @@ class AuditRecorder:
             self._another.notify_all()
 
     def wait_for(self, many: int) -> None:
-        """Waits for a number of events."""
         with self._another:
             assert self._another.wait_for(lambda: len(self.events) >= many, 30)
 
@@ -58,15 +57,7 @@ class AuditRecorder:
 
 @dataclass(frozen=True)
 class OffloadingBox:
-    """A box with a local encoder and remotes.
-
-    Attributes:
-        local: Its encoder.
-        offload: Decides, and calls remotes.
-        embedding: Embeds.
-        audit: Its audit events.
-        states: The remotes.
-    """
+    """A box with a local encoder and remotes."""
 
     local: TextEncoder
     offload: EncoderOffload

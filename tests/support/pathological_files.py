@@ -60,7 +60,6 @@ def pathological_files(size: int = 300_000) -> dict[str, tuple[str, Maker]]:
 
 
 def endless_files() -> dict[str, tuple[str, Maker]]:
-    """Returns name and maker of files that take minutes and longer."""
     return {
         "a font table of RTF": ("a.rtf", lambda: b"{\\rtf1{\\fonttbl" + b"{\\f0 " * 60_000),
         "pictures drawn twice by each other": ("a.pdf", lambda: doubled_forms(24)),
@@ -73,7 +72,6 @@ def _repeated(start: str, unit: str, end: str, size: int) -> bytes:
 
 
 def mail(attachments: list[tuple[str, bytes]]) -> bytes:
-    """A message with attachments, given by name and content."""
     parts = (
         b"--b\nContent-Type: application/octet-stream\nContent-Disposition: attachment; filename=%s\n\n%s\n"
         % (name.encode(), content)

@@ -62,13 +62,7 @@ def serving(
     credentials: grpc.ServerCredentials | None = None,
     interceptor: AdmissionInterceptor | None = None,
 ) -> Iterator[str]:
-    """Serves over gRPC on loopback, on a thread of its own, and yields the address.
-
-    Args:
-        register: Adds the services; called on that thread.
-        credentials: To serve TLS with.
-        interceptor: Admits the calls.
-    """
+    """Serves over gRPC on loopback, on a thread of its own, and yields the address."""
     thread = LoopThread()
 
     async def start() -> tuple[grpc.aio.Server, int]:
@@ -118,11 +112,7 @@ def serve_generator(generator: AnswerGenerator, tokens: Path) -> Iterator[str]:
 
 
 class HttpServer:
-    """A minimal HTTP server: reads a request and lets a handler write the raw response.
-
-    Args:
-        handle: Called with the request's body and the writer.
-    """
+    """A minimal HTTP server: reads a request and lets a handler write the raw response."""
 
     def __init__(self, handle: Callable[[bytes, asyncio.StreamWriter], Coroutine[Any, Any, None]]) -> None:
         self._handle = handle
@@ -170,10 +160,8 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding
 
 
 def chunk(data: bytes) -> bytes:
-    """Returns a piece of a chunked body; an empty one ends it."""
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 def event(data: str) -> bytes:
-    """Returns a server-sent event as a piece of a chunked body."""
     return chunk(f"data: {data}\n\n".encode())

@@ -24,15 +24,7 @@ _READ_BYTES = 1 << 16
 
 @dataclass
 class Stream:
-    """What came over one stream.
-
-    Attributes:
-        headers: All headers and trailers, the later ones over the earlier.
-        body: All data.
-        unread: Bytes of it that the server was not told of to have been read.
-        reset: Error code of its reset, or None.
-        ended: Whether nothing more comes.
-    """
+    """What came over one stream."""
 
     headers: dict[str, str] = field(default_factory=dict)
     body: bytearray = field(default_factory=bytearray)
@@ -105,14 +97,7 @@ class RawConnection:
     def call(
         self, path: str, message: bytes | None = None, more: tuple[tuple[str, str], ...] = (), end: bool = True
     ) -> int:
-        """Begins a call; returns its stream.
-
-        Args:
-            path: The method.
-            message: The request, serialized; None leaves it out.
-            more: Further headers.
-            end: Whether to say that no further message comes.
-        """
+        """Begins a call; returns its stream."""
         stream = self._h2.get_next_available_stream_id()
         headers = [
             (":method", "POST"),
@@ -130,7 +115,6 @@ class RawConnection:
         return stream
 
     def send_part(self, stream: int, size: int, part: bytes) -> None:
-        """Announces a message of a size and sends a part of it."""
         self._h2.send_data(stream, b"\0" + struct.pack(">I", size) + part)
         self.flush()
 
@@ -139,26 +123,19 @@ class RawConnection:
         return max(0, self._h2.local_flow_control_window(stream))
 
     def send(self, stream: int, data: bytes) -> None:
-        """Sends data of a stream, at most as much as there is ``room`` for."""
         self._h2.send_data(stream, data)
         self.flush()
 
     def reset(self, stream: int) -> None:
-        """Gives a stream up."""
         self._h2.reset_stream(stream, 8)
         self.flush()
 
     def ping(self) -> None:
-        """Sends a ping."""
         self._h2.ping(b"edge-rag")
         self.flush()
 
     def flush(self) -> None:
-        """Sends what there is to send.
-
-        Raises:
-            OSError: The server has closed the connection.
-        """
+        """Sends what there is to send."""
         if data := self._h2.data_to_send():
             self.socket.sendall(data)
 

@@ -18,25 +18,21 @@ class Manager:
         self._socket.bind(self.address.replace("@", "\0", 1) if self.address[0] == "@" else self.address)
 
     def environment(self, watchdog_s: float | None = None) -> dict[str, str]:
-        """What a manager puts into the environment of what it starts."""
         given = {"NOTIFY_SOCKET": self.address}
         return given if watchdog_s is None else given | {"WATCHDOG_USEC": str(round(watchdog_s * 1e6))}
 
     def next(self, timeout_s: float = 60) -> Message:
-        """Waits for the next message; TimeoutError where none comes."""
         self._socket.settimeout(timeout_s)
         lines = self._socket.recv(1 << 16).decode().splitlines()
         return dict(line.split("=", 1) for line in lines)
 
     def until(self, wanted: Callable[[Message], bool], timeout_s: float = 60) -> list[Message]:
-        """Reads up to and including the first message that is wanted."""
         read = [self.next(timeout_s)]
         while not wanted(read[-1]):
             read.append(self.next(timeout_s))
         return read
 
     def waiting(self) -> list[Message]:
-        """Reads what has come and not been read."""
         read = []
         while True:
             try:
@@ -45,10 +41,8 @@ class Manager:
                 return read
 
     def close(self) -> None:
-        """Stops listening."""
         self._socket.close()
 
 
 def has(key: str) -> Callable[[Message], bool]:
-    """Whether a message says something under a key."""
     return lambda message: key in message

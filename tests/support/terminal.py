@@ -21,12 +21,7 @@ _PROGRAM = (
 
 
 class Terminal:
-    """The user's side of a terminal.
-
-    Args:
-        descriptor: Its side of the pseudo-terminal.
-        process: The program on the other side.
-    """
+    """The user's side of a terminal."""
 
     def __init__(self, descriptor: int, process: subprocess.Popen[bytes]) -> None:
         self._descriptor = descriptor
@@ -34,7 +29,6 @@ class Terminal:
         self._shown = b""
 
     def press(self, keys: str) -> None:
-        """Sends keys; ``\\r`` is Enter."""
         os.write(self._descriptor, keys.encode())
 
     def interrupt(self, text: str) -> str:
@@ -60,7 +54,6 @@ class Terminal:
         return before.decode() + text
 
     def ended(self) -> int:
-        """Waits for the program's end and returns its exit code."""
         return self._process.wait(_PATIENCE_S)
 
 

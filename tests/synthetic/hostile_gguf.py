@@ -118,11 +118,7 @@ def hostile_headers() -> Iterator[tuple[str, bytes, str]]:
 
 
 def hostile_models(folder: Path) -> Iterator[tuple[str, bytes, str]]:
-    """Yields whole models of which one thing is wrong: names, files, and what their error must name.
-
-    Args:
-        folder: For files in between.
-    """
+    """Yields whole models of which one thing is wrong: names, files, and what their error must name."""
     model = tiny_model("llama")
 
     def written(changed: TinyModel) -> bytes:
@@ -235,11 +231,7 @@ def _write_raw(model: TinyModel, path: Path, name: str, raw: np.ndarray, form: T
 
 
 def read_whole(path: Path, layers: int = LAYERS) -> None:
-    """Reads everything that a conversion reads, weights of the first layers only.
-
-    Raises:
-        ModelError: The file is refused.
-    """
+    """Reads everything that a conversion reads, weights of the first layers only."""
     file = GgufFile(path)
     description = describe_decoder(file, 256)
     read_tokenizer(file)

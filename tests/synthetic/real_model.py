@@ -59,18 +59,15 @@ def workload(folder: Path) -> Workload:
 
 
 def encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Encodes a text; control tokens in it are recognized."""
     ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
     return ids
 
 
 def read_text(kind: str) -> str:
-    """Returns a text of the fixture."""
     return (FIXTURE / f"{kind}.txt").read_text("utf-8")
 
 
 def read_figures() -> dict[str, Any]:
-    """Returns what ``llama_cpp_figures`` recorded."""
     figures: dict[str, Any] = json.loads(FIGURES.read_text("utf-8"))
     return figures
 

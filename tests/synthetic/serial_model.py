@@ -12,7 +12,6 @@ WHY = "its graph was made for that"
 
 
 def genai_folder(target: Path) -> Path:
-    """Makes a folder of onnxruntime-genai's."""
     shutil.copytree(FIXTURES / "tiny-llama", target, ignore=shutil.ignore_patterns("manifest.json", "paged*"))
     return target
 

@@ -33,7 +33,6 @@ def paged_logits(folder: Path, name: str) -> Logits:
 
 
 def errors(found: Logits, expected: Logits) -> Logits:
-    """Relative error of each position's logits, around their mean."""
     size = np.linalg.norm(expected - expected.mean(axis=1, keepdims=True), axis=1)
     relative: Logits = np.linalg.norm(found - expected, axis=1) / size
     return relative

@@ -68,7 +68,6 @@ LLAMA3_ROPE = {
 
 
 def family(name: str) -> str:
-    """Returns the stem of transformers' classes."""
     return _FAMILIES.get(name, name.capitalize())
 
 
@@ -171,7 +170,6 @@ def write_tokenizer(folder: Path) -> None:
 
 
 def write_checkpoint(folder: Path, name: str, model: TinyModel, kind: str = "F32") -> Path:
-    """Writes a folder of a family's tiny model."""
     folder.mkdir()
     config = {**settings(name, model), "architectures": [f"{family(name)}ForCausalLM"]}
     (folder / "config.json").write_text(json.dumps(config))

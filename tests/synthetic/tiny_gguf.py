@@ -203,5 +203,4 @@ MAKERS: Mapping[str, Callable[[np.random.Generator], TinyModel]] = {
 
 
 def tiny_model(name: str) -> TinyModel:
-    """Returns a model with random weights, the same ones each time."""
     return MAKERS[name](np.random.default_rng(sum(map(ord, name))))

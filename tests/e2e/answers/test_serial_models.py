@@ -52,7 +52,6 @@ def channel(running: RunningDaemon) -> Iterator[grpc.Channel]:
 
 
 def ask(channel: grpc.Channel, request: rag_pb2.AskRequest | None = None) -> tuple[str, list[rag_pb2.AskResponse]]:
-    """Asks; a short answer, since the model's context is."""
     asked = rag_pb2.AskRequest(question=QUESTION, passages=2, sampling=rag_pb2.Sampling(max_tokens=60))
     asked.MergeFrom(request or rag_pb2.AskRequest())
     events = list(rag_pb2_grpc.RagStub(channel).Ask(asked, timeout=120))

@@ -63,7 +63,6 @@ def use(channel: grpc.Channel, name: str, role: str = "generator") -> admin_pb2.
 
 
 def generator(channel: grpc.Channel) -> str:
-    """Returns the name of the one in place."""
     (name,) = (model.name for model in status(channel).models if model.role == "generator")
     return name
 
@@ -81,7 +80,6 @@ def status(channel: grpc.Channel) -> admin_pb2.GetStatusResponse:
 
 
 def completed(channel: grpc.Channel) -> int:
-    """Returns how many answers were written so far."""
     (count,) = (stage.completed for stage in status(channel).stages if stage.name == "generator")
     return count
 

@@ -23,7 +23,6 @@ def free_port() -> int:
 
 
 def sources(port: int) -> dict[str, int]:
-    """Returns how many passages were compared by where their vectors came from."""
     page = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
     rows = re.findall(r'edge_rag_reranked_passages_total\{vectors="(\w+)"\} (\d+)', page)
     return {name: int(count) for name, count in rows}

@@ -47,11 +47,7 @@ def browser() -> Iterator[Browser]:
 
 @dataclass
 class Pages:
-    """Opens pages, and tells in the end what they did that they must not do.
-
-    Attributes:
-        watches: By page, in the order of opening.
-    """
+    """Opens pages, and tells in the end what they did that they must not do."""
 
     browser: Browser
     daemon: RunningDaemon
@@ -59,13 +55,7 @@ class Pages:
     watches: dict[Page, Watch] = field(default_factory=dict)
 
     def __call__(self, path: str | None = "/", *, daemon: RunningDaemon | None = None, **settings: Any) -> Page:
-        """Opens a page of the console.
-
-        Args:
-            path: What it loads first, with the fragment; None for nothing.
-            daemon: Which one serves it; the shared one if None.
-            **settings: Language, width, height, theme, reduced_motion, headers of ``browser_page``.
-        """
+        """Opens a page of the console."""
         origin = (daemon or self.daemon).http
         page, watch = self.stack.enter_context(browser_page(self.browser, origin, **settings))
         self.watches[page] = watch
@@ -74,7 +64,6 @@ class Pages:
         return page
 
     def watch(self, page: Page) -> Watch:
-        """Returns what is known about a page; ``watch(page).allow(…)`` permits what a test provokes."""
         return self.watches[page]
 
 

@@ -29,7 +29,6 @@ def field(page: Page) -> Locator:
 
 
 def ask(page: Page, question: str = QUESTION) -> Locator:
-    """Asks and returns the answer, once it has ended."""
     field(page).fill(question)
     field(page).press("Enter")
     answer = page.get_by_role("article").last
@@ -38,12 +37,10 @@ def ask(page: Page, question: str = QUESTION) -> Locator:
 
 
 def is_question(request: Request) -> bool:
-    """Whether a request asks; what can be asked is read at the same address."""
     return request.method == "POST" and request.url.endswith("/api/v1/ask")
 
 
 def turns_of(sent: Request) -> list[dict[str, Any]]:
-    """Returns the earlier turns that a question was sent with."""
     body: dict[str, Any] = json.loads(sent.post_data or "")
     turns: list[dict[str, Any]] = body["turns"]
     return turns
@@ -380,7 +377,6 @@ def test_the_time_of_an_answer_is_explained_on_demand(page: Page, axe: Axe, scre
 
 def test_a_rating_is_kept_on_the_box_and_the_text_only_if_that_was_said(page: Page, axe: Axe) -> None:
     def kept() -> dict[str, Any]:
-        """Returns what the box has of the last rating."""
         found: dict[str, Any] = page.request.get("/api/v1/feedback").json()["feedback"][0]
         return found
 
@@ -483,7 +479,6 @@ def test_a_conversation_is_exported_as_markdown_in_which_nothing_foreign_has_a_m
 
 
 def evaluate(page: Page, module: str, body: str, *arguments: Any) -> Any:
-    """Returns what a function body makes of a module of the view and arguments."""
     script = f"""async (given) => {{
         const base = document.documentElement.dataset.base;
         const it = await import(`${{base}}/ask/{module}.js`);

@@ -28,7 +28,6 @@ Axe = Callable[[Page], None]
 
 
 def ask(daemon: RunningDaemon, mode: str, request_id: str = "") -> dict[str, Any]:
-    """Asks a question over HTTP and returns its answer."""
     headers = {"content-type": "application/json"} | ({"x-request-id": request_id} if request_id else {})
     body = json.dumps({"question": QUESTION, "mode": mode}).encode()
     with urllib.request.urlopen(urllib.request.Request(f"{daemon.http}/api/v1/ask", body, headers)) as response:

@@ -24,7 +24,6 @@ Screenshot = Callable[..., Path]
 
 
 def open_source(page: Page, answer: Locator) -> Locator:
-    """Opens the first source of an answer and returns the pane."""
     answer.get_by_role("button", name=re.compile("^Source 1")).first.click()
     pane = page.get_by_role("complementary").or_(page.get_by_role("dialog"))
     expect(pane).to_be_visible()

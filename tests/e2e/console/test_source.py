@@ -109,7 +109,6 @@ def citation(daemon: RunningDaemon, name: str, text: str, collection: str = COLL
 
 
 def open_source(page: Page, citations: Sequence[Mapping[str, Any]], index: int = 0) -> Locator:
-    """Opens the pane as an answer does, from a control that has the focus."""
     page.evaluate(
         """async (options) => {
           const { openSource } = await import(`${document.documentElement.dataset.base}/source/pane.js`);

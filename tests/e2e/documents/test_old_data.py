@@ -39,7 +39,6 @@ NEWEST_WITHOUT_EMBEDDER = 11
 
 
 def unpacked(schema: int, into: Path) -> tuple[Path, dict[str, Any]]:
-    """Returns a data directory as it was, and what it held."""
     unpack(ARCHIVES / f"schema-{schema}.tar.xz", into)
     return into / "data", json.loads((into / "expected.json").read_text())
 
@@ -151,7 +150,6 @@ def test_a_library_moves_to_another_embedder_while_it_answers_and_back_if_told(
 
 
 def sentence(text: str) -> str:
-    """Returns the last sentence of a text, which no other document has."""
     return text.rstrip(".").split(".")[-1] if text.count(".") == 1 else text.split("\n")[-1]
 
 

@@ -27,7 +27,6 @@ class Watch:
         self.process = subprocess.Popen(command, cwd=ROOT, env=self._environment, stdout=subprocess.PIPE, text=True)
 
     def events(self, count: int) -> set[tuple[str, str]]:
-        """Waits for so many events."""
         assert self.process.stdout is not None
         lines = [json.loads(self.process.stdout.readline()) for _ in range(count)]
         return {(line["event"], line["name"]) for line in lines}

@@ -50,7 +50,6 @@ class Client:
         return self._socket.session
 
     def status(self) -> int:
-        """Makes a call; returns its status."""
         self._socket.sendall(b"GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
         response = http.client.HTTPResponse(self._socket)
         response.begin()
@@ -62,7 +61,6 @@ class Client:
 
 
 def status(running: RunningDaemon, shown: ssl.SSLContext, session: ssl.SSLSession | None = None) -> int:
-    """Makes a call over a connection of its own; returns its status."""
     with closing(Client(running, shown, session)) as client:
         return client.status()
 

@@ -352,7 +352,6 @@ def test_a_conversation_with_the_language_model_counts_in_the_quota_of_tokens(bo
 
 
 def run_questions(box: Box, token: str) -> tuple[int, dict[str, Any]]:
-    """Runs the test questions of collection ``a``; returns the last event's data."""
     status, found = request(box, "POST", "/api/v1/collections/a/test-questions/run", token)
     if status != 200:
         return status, found

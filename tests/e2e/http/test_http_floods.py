@@ -102,7 +102,6 @@ def connect(box: Box, opened: ExitStack, number: int) -> socket.socket:
 
 
 def secured(box: Box, opened: ExitStack, number: int) -> ssl.SSLSocket:
-    """Connects over TLS."""
     connection = opened.enter_context(
         socket.create_connection(place(box), timeout=WITHIN_S, source_address=(f"127.0.3.{number % 4 + 1}", 0))
     )
@@ -110,7 +109,6 @@ def secured(box: Box, opened: ExitStack, number: int) -> ssl.SSLSocket:
 
 
 def hello() -> bytes:
-    """Returns the first message of a TLS handshake."""
     outgoing = ssl.MemoryBIO()
     context = ssl.create_default_context()
     with suppress(ssl.SSLWantReadError):

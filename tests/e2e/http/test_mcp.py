@@ -96,7 +96,6 @@ def message(tool: str, arguments: dict[str, Any], **more: Any) -> dict[str, Any]
 
 
 def modern(body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns a message of the present revision and the headers that belong to it."""
     meta: dict[str, Any] = {f"{PREFIX}protocolVersion": MODERN, f"{PREFIX}clientCapabilities": {}}
     params = {**body.get("params", {}), "_meta": meta}
     headers = {"mcp-protocol-version": MODERN, "mcp-method": body["method"]}

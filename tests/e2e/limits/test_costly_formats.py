@@ -56,7 +56,6 @@ def search(address: str) -> int:
 
 
 def resident_mib(daemon: RunningDaemon) -> float:
-    """Returns the memory of the daemon and its processes, MiB."""
     process = psutil.Process(daemon.process.pid)
     return float(sum(each.memory_info().rss for each in (process, *process.children(recursive=True)))) / MIB
 

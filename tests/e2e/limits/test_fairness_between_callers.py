@@ -37,7 +37,6 @@ def callers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
 
 
 def long_question(seed: int) -> str:
-    """8,190 characters that the collection has words of."""
     words = (SAMPLES / "maintenance-log.txt").read_text(encoding="utf-8").split()
     return " ".join(random.Random(seed).choices(words, k=8190))[:8190].strip()
 

@@ -41,7 +41,6 @@ request_seconds = 60
 
 
 def long_question(request_id: str, tokens: int = 300, characters: int = 1000) -> rag_pb2.AskRequest:
-    """Asks for an answer of hundreds of pieces."""
     return rag_pb2.AskRequest(
         question=QUESTION,
         request_id=request_id,
@@ -256,7 +255,6 @@ def test_one_address_gets_so_many_connections_and_the_oldest_stay(limited: Runni
 
 
 def answered(connection: RawConnection) -> bool:
-    """Whether a call over a connection is answered; False where it was closed."""
     try:
         stream = connection.call("/edge_rag.v1.Access/WhoAmI", b"")
     except OSError:
@@ -265,7 +263,6 @@ def answered(connection: RawConnection) -> bool:
 
 
 def decisions_of(daemon: RunningDaemon, request_id: str, last: admin_pb2.AuditEventKind.ValueType) -> list[str]:
-    """Follows a request's decisions up to one of a kind."""
     kinds = []
     with grpc.insecure_channel(daemon.address) as channel:
         request = admin_pb2.ListAuditEventsRequest(request_id=request_id, follow=True)

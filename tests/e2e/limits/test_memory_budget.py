@@ -27,7 +27,6 @@ QUESTIONS = ("How often must the pump bearings be greased?", "What do I do when 
 
 
 def planned_bytes(data_dir: Path) -> int:
-    """What ``edge-rag doctor`` says that the daemon takes."""
     command = [sys.executable, "-m", "edge_rag.cli.main", "doctor", "--data-dir", str(data_dir)]
     said = subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout
     found = re.search(r"(\d+) of \d+ MiB planned", said)

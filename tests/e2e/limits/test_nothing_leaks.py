@@ -117,7 +117,6 @@ def run_out_of_time(running: RunningDaemon) -> None:
 
 
 def told(address: str, port: int) -> bytes:
-    """Everything a daemon tells while it runs."""
     with grpc.insecure_channel(address) as channel:
         admin = admin_pb2_grpc.AdminStub(channel)
         replies = [admin.GetStatus(admin_pb2.GetStatusRequest()), admin.GetUsage(admin_pb2.GetUsageRequest())]

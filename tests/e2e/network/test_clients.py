@@ -135,7 +135,6 @@ def test_help_shows_types_errors_and_an_example_of_each_call() -> None:
 
 
 def code(documentation: str | None) -> str:
-    """Returns the example of a docstring as a program."""
     examples = doctest.DocTestParser().get_examples(textwrap.dedent(documentation or ""))
     return "".join(example.source for example in examples)
 
@@ -200,7 +199,6 @@ def test_the_examples_of_the_clients_run(
 
 
 def programs(document: Path) -> list[str]:
-    """Returns the programs of a document that use this project's client."""
     found = [block.removeprefix("python\n") for block in document.read_text().split("```") if block[:7] == "python\n"]
     return [program for program in found if "edge_rag" in program]
 

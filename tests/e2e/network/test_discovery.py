@@ -33,15 +33,7 @@ MOVED = "10.77.0.99"
 
 @dataclass(frozen=True)
 class Place:
-    """A box, a client and somebody else on one network.
-
-    Attributes:
-        box: Where the daemon runs.
-        client: Where the command line is used.
-        stranger: Somebody else's machine.
-        daemon: The daemon.
-        folder: Where all of them keep their files.
-    """
+    """A box, a client and somebody else on one network."""
 
     box: Machine
     client: Machine
@@ -65,7 +57,6 @@ class Place:
         return found
 
     def pair(self, home: str, *address: str) -> None:
-        """Makes a code on the box and uses it on the client's machine."""
         made = CliRunner().invoke(main, ["pair", "--name", home, "--data-dir", str(self.daemon.data_dir), "--json"])
         connected = self.edge_rag(home, "connect", *address, "--code", json.loads(made.stdout)["code"])
         assert connected.returncode == 0, connected.stderr
@@ -173,7 +164,6 @@ def test_an_impostor_is_told_nothing_and_named_as_one_while_the_box_serves_on(pl
 
 
 def local_health(port: int) -> subprocess.CompletedProcess[str]:
-    """Asks the daemon on its own machine whether it serves."""
     command = [sys.executable, "-m", "edge_rag.cli.main", "status", "--server", f"127.0.0.1:{port}"]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
 

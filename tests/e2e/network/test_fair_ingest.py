@@ -42,7 +42,6 @@ def long_text(sentences: int = 20_000) -> bytes:
 
 
 def hand_over(box: Box, who: str, documents: dict[str, bytes]) -> str:
-    """Starts a job of a writer; returns its id once everything is accepted."""
     with box.channel(who) as channel:
         job, *_ = stub(channel).StartIngest(parts(documents, who), timeout=120)
         return job.job.id

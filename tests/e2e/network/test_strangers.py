@@ -40,7 +40,6 @@ def opened() -> Iterator[ExitStack]:
 
 
 def connect(box: Box, opened: ExitStack, number: int) -> RawConnection:
-    """Connects from an address of its own."""
     authority = box.data / "tls" / "ca.pem"
     raw = RawConnection(box.running.address, source=f"127.0.1.{number + 1}", authority=authority)
     return opened.enter_context(raw)
@@ -55,7 +54,6 @@ class HalfSent:
     rest: bytes
 
     def send(self) -> bool:
-        """Sends what the server takes now; returns whether that was anything."""
         sent = False
         while self.rest and not self.ended and (room := min(self.connection.room(self.stream), 1 << 14)):
             self.connection.send(self.stream, self.rest[:room])

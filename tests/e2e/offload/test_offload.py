@@ -36,7 +36,6 @@ class Pair:
 
 
 def start_remote(folder: Path) -> RunningDaemon:
-    """Starts a remote, and creates a peer token for the board."""
     data = folder / "remote_daemon"
     edge_rag("tls", "init", "--host", "127.0.0.1", data=data)
     (folder / "peer.token").write_text(token("board", data, "--roles", "peer"))
@@ -44,7 +43,6 @@ def start_remote(folder: Path) -> RunningDaemon:
 
 
 def start_remote_at(address: str, folder: Path) -> RunningDaemon:
-    """Starts or restarts the remote at an address."""
     config = f'local_listen = "unix:{folder}/remote_daemon.socket"\n[tls]\nalways = true\n'
     return start_daemon(folder / "remote_daemon", folder / "remote_daemon.log", config, listen=address)
 
@@ -82,7 +80,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 def asked(
     client: Client, rule: OffloadRule, request_id: str, mode: AnswerMode = AnswerMode.FREE
 ) -> tuple[str, list[Citation]]:
-    """Asks the question and returns the answer with its citations."""
     options = AskOptions(collection=rule.value, request_id=request_id, mode=mode, max_tokens=40)
     events = list(client.ask(QUESTION, options))
     assert isinstance(events[-1], Finished)

@@ -59,7 +59,6 @@ def sent(client: Client, request_id: str = "") -> list[AuditEvent]:
 
 
 def found(client: Client, collection: str) -> list[tuple[int, int, float, float | None]]:
-    """Returns positions and scores of a search."""
     reply = client.search(QUESTION, SearchOptions(collection=collection, limit=8, explain=True))
     return [
         (hit.start, hit.end, hit.score, explained.dense_score)

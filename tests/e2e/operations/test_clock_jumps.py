@@ -32,7 +32,6 @@ class ClockedBox:
     offset: mmap.mmap
 
     def jump(self, years: int) -> None:
-        """Moves the clock to so many years from now."""
         self.offset[:8] = struct.pack("<q", years * _YEAR_S)
 
     def search(self, name: str) -> grpc.StatusCode:
@@ -55,7 +54,6 @@ class ClockedBox:
         return grpc.StatusCode.OK
 
     def store(self, name: str) -> None:
-        """Ingests a document directly and one by a job, and waits for it."""
         (outcome,) = ingest(self.socket, {f"{name}.txt": f"The {name} is painted green.".encode()}, "a")
         assert outcome.status == documents_pb2.INGEST_STATUS_ADDED, outcome.reason
         job, accepted = start_job(self.socket, {f"{name}-job.txt": f"The {name} of the job is red.".encode()}, "a")

@@ -45,17 +45,7 @@ def text_of(version: int) -> str:
 
 @dataclass
 class Load:
-    """A client that changes documents of its own, one call after the other, and knows what was acknowledged.
-
-    Attributes:
-        prefix: Of its documents' names.
-        as_job: Whether it hands documents over as jobs.
-        draw: Chooses what comes next.
-        numbers: Of the versions, over all clients.
-        possible: What each document may hold by what was acknowledged; several where nobody heard how a call ended.
-        written: Versions that were sent since the last check.
-        accepted: Names by job, of what jobs accepted since the last check.
-    """
+    """A client that changes documents of its own, one call after the other, and knows what was acknowledged."""
 
     prefix: str
     as_job: bool
@@ -197,14 +187,12 @@ def require_kept(daemon: RunningDaemon, loads: list[Load], compact: Path) -> Non
 
 
 def held_by(client: Client, name: str, possible: set[Version]) -> Version:
-    """The version whose whole text a document has."""
     text = client.document(name).text
     (held,) = (version for version in possible if version is not None and text_of(version) == text)
     return held
 
 
 def finders(client: Client, version: int) -> set[str]:
-    """Documents that a search finds the version's word in."""
     try:
         hits = client.search(word_of(version), SearchOptions(limit=20)).hits
     except ClientError as error:

@@ -82,7 +82,6 @@ class Load:
         return self
 
     def outcomes(self) -> list[tuple[grpc.StatusCode, str]]:
-        """Waits for all of them."""
         ends = [end.result(120) for end in self.ends]
         self._threads.shutdown()
         self._channel.close()
@@ -147,7 +146,6 @@ def test_the_watchdog_is_fed_while_idle_and_under_load_and_not_by_a_stopped_proc
 
 
 def reread(daemon: RunningDaemon, manager: Manager, config: str) -> Message:
-    """Changes the file, has it read, and returns what the daemon says of it."""
     daemon.log.with_suffix(".toml").write_text(config)
     daemon.process.send_signal(signal.SIGHUP)
     said = manager.until(has("READY"))

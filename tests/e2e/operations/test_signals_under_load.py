@@ -79,7 +79,6 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 
 
 def let_go(daemon: RunningDaemon) -> None:
-    """SIGTERM, as a service manager stops a service."""
     assert daemon.stop() == 0
 
 

@@ -30,11 +30,7 @@ _END_S = 60
 
 @dataclass(frozen=True)
 class Booted:
-    """The booted system.
-
-    Attributes:
-        init: Its first process, as this system numbers it.
-    """
+    """The booted system."""
 
     init: int
 
@@ -49,18 +45,15 @@ class Booted:
         return ["timeout", "--kill-after=5", str(limit_s), *inside]
 
     def run(self, *arguments: str) -> str:
-        """Runs a program in it; returns what it said."""
         done = subprocess.run(self.command(*arguments), capture_output=True, text=True)
         assert done.returncode == 0, f"{arguments}: {done.returncode} {done.stdout}{done.stderr}\n{self.journal()}"
         return done.stdout
 
     def show(self, *properties: str) -> dict[str, str]:
-        """Returns what systemd says of the service."""
         said = self.run("systemctl", "show", "edge-rag.service", f"--property={','.join(properties)}")
         return dict(line.split("=", 1) for line in said.splitlines())
 
     def journal(self) -> str:
-        """Returns the service's journal."""
         command = self.command("journalctl", "--no-pager", "--unit=edge-rag.service", limit_s=60)
         return subprocess.run(command, capture_output=True, text=True).stdout
 

@@ -55,11 +55,6 @@ def chromium(playwright: Playwright) -> Iterator[Browser]:
 class Watch:
     """What a page must not do: errors on its console, uncaught exceptions, violations of its security policy, and
     requests that leave its origin.
-
-    Attributes:
-        origin: Scheme, host and port of the page.
-        requests: URLs of all requests in their order.
-        problems: What happened that was not allowed.
     """
 
     origin: str
@@ -68,7 +63,6 @@ class Watch:
     _allowed: list[re.Pattern[str]] = field(default_factory=list)
 
     def follow(self, page: Page) -> None:
-        """Observes a page from now on."""
         # Chromium reports violations of a policy and failed requests as errors on the console.
         page.on("console", self._on_console)
         page.on("pageerror", lambda error: self.report(f"uncaught {error}"))
@@ -157,7 +151,6 @@ def violations(page: Page) -> list[str]:
 
 
 def keep_screenshot(page: Page, name: str) -> Path:
-    """Writes what the page shows to ``build/console/NAME.png``, a build artefact."""
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     path = SCREENSHOTS / f"{name}.png"
     page.screenshot(path=path)

@@ -38,7 +38,6 @@ def question_field(page: Page) -> Locator:
 
 
 def ask(page: Page, question: str) -> Locator:
-    """Asks a question and returns its answer's element once the answer is complete."""
     field = question_field(page)
     field.fill(question)
     field.press("Enter")
@@ -57,11 +56,7 @@ def memory(page: Page) -> PageMemory:
 
 
 def follow_to_the_page(page: Page) -> tuple[str, str, int, str]:
-    """Clicks on the sentence of the answer that is shown.
-
-    Returns:
-        The sentence, the name of the PDF it leads to, the page's number from 1, and the PDF's words under the boxes.
-    """
+    """Clicks on the sentence of the answer that is shown."""
     sentence = page.get_by_role("article").last.locator(".answer-cited").first
     expect(sentence).to_be_visible()
     quoted = one_line(sentence.inner_text())

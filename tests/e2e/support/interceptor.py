@@ -12,14 +12,7 @@ _TIMEOUT_S = 10.0
 
 
 class Interceptor:
-    """Somebody between a client and a box, with a certificate of their own for the same names.
-
-    Args:
-        certificates: Theirs.
-        passed_on: How many connections they pass on to the box before they answer themselves.
-        box: HOST:PORT.
-        host: Address to listen on.
-    """
+    """Somebody between a client and a box, with a certificate of their own for the same names."""
 
     def __init__(self, certificates: CertificateFolder, passed_on: int, box: str, host: str = "127.0.0.1") -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

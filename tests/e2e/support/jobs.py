@@ -22,7 +22,6 @@ def parts(documents: Mapping[str, bytes], collection: str = "default") -> Iterat
 
 
 def start_job(address: str, documents: Mapping[str, bytes], collection: str = "default") -> tuple[str, list[str]]:
-    """Hands documents over; returns the job's id and the names that were accepted."""
     with grpc.insecure_channel(address) as channel:
         responses = list(stub(channel).StartIngest(parts(documents, collection), timeout=120))
     accepted = [r.document.name for r in responses[1:] if r.document.state == documents_pb2.JOB_DOCUMENT_STATE_QUEUED]
@@ -30,14 +29,12 @@ def start_job(address: str, documents: Mapping[str, bytes], collection: str = "d
 
 
 def watch(address: str, job_id: str, cursor: int = 0) -> list[documents_pb2.WatchJobResponse]:
-    """Follows a job to its end."""
     with grpc.insecure_channel(address) as channel:
         request = documents_pb2.WatchJobRequest(job_id=job_id, cursor=cursor)
         return list(stub(channel).WatchJob(request, timeout=300))
 
 
 def final_states(pages: Iterable[documents_pb2.WatchJobResponse]) -> dict[str, str]:
-    """The last state of each document, by name."""
     states = {document.name: document.state for page in pages for document in page.documents}
     prefix = "JOB_DOCUMENT_STATE_"
     return {

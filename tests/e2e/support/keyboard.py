@@ -115,6 +115,5 @@ def listen(page: Page) -> None:
 
 
 def announced(page: Page) -> list[str]:
-    """Returns what screen readers were told since ``listen``."""
     texts: list[str] = page.evaluate("() => window.announced")
     return texts

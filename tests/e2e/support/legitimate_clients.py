@@ -22,15 +22,7 @@ _TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Calls:
-    """What the clients do, in turns.
-
-    Attributes:
-        address: HOST:PORT of the daemon.
-        authority: Path of its certificate authority.
-        token: The known client's.
-        known: How many calls the known client makes.
-        codes: Key and secret of the codes that are redeemed, with the address of the new client.
-    """
+    """What the clients do, in turns."""
 
     address: str
     authority: str

@@ -13,12 +13,7 @@ _MOUNTS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class MemoryCgroup:
-    """A cgroup.
-
-    Attributes:
-        folder: Where its files are.
-        unified: Whether it is of version 2.
-    """
+    """A cgroup."""
 
     folder: Path
     unified: bool
@@ -29,17 +24,14 @@ class MemoryCgroup:
         return ["sh", "-c", f'echo $$ > {self.folder}/cgroup.procs && exec "$@"', "sh"]
 
     def limit(self, limit_bytes: int) -> None:
-        """Sets the limit."""
         name = "memory.max" if self.unified else "memory.limit_in_bytes"
         (self.folder / name).write_text(str(limit_bytes))
 
     def most_bytes(self) -> int:
-        """Returns the most that was ever used."""
         name = "memory.peak" if self.unified else "memory.max_usage_in_bytes"
         return int((self.folder / name).read_text())
 
     def kills(self) -> int:
-        """Returns how many processes the kernel has killed in it for want of memory."""
         name = "memory.events" if self.unified else "memory.oom_control"
         found = re.search(r"^oom_kill (\d+)$", (self.folder / name).read_text(), re.MULTILINE)
         assert found is not None

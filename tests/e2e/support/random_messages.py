@@ -32,7 +32,6 @@ _DEEPEST = 6
 
 
 def random_request(service: str, method: str, chance: random.Random) -> Message:
-    """Returns a request of a method of ``edge_rag.v1`` with random fields."""
     described = descriptor_pool.Default().FindServiceByName(f"edge_rag.v1.{service}").methods_by_name[method]
     return _message(message_factory.GetMessageClass(described.input_type)(), chance, 0)
 

@@ -144,7 +144,6 @@ def ingest(
 
 
 def sample_documents() -> dict[str, bytes]:
-    """Returns the sample documents by name."""
     return {
         path.relative_to(SAMPLES).as_posix(): path.read_bytes()
         for path in sorted(SAMPLES.rglob("*"))
@@ -153,6 +152,5 @@ def sample_documents() -> dict[str, bytes]:
 
 
 def status_of(refused: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
-    """Returns a failed call's status and message."""
     call = cast(grpc.Call, refused)
     return call.code(), call.details() or ""

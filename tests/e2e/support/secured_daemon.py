@@ -90,7 +90,6 @@ def call(channel: grpc.Channel, service: str, method: str) -> grpc.StatusCode:
 
 
 def end(channel: grpc.Channel, service: str, method: str, request: Message) -> tuple[grpc.StatusCode, str]:
-    """Calls a method; returns how that ended."""
     return _called(channel, service, method, request, None)
 
 

@@ -34,7 +34,6 @@ needs_tensorrt = pytest.mark.skipif(
 
 
 def place(compiled: Path, provider: Provider = Provider.CPU, precision: Precision = Precision.FP16) -> GpuTarget:
-    """Returns the target of an encoder."""
     return GpuTarget(provider, precision, {}, IDENTITY, compiled)
 
 

@@ -36,7 +36,6 @@ def npu_text_encoder(compiled: Path) -> TextEncoder:
 
 
 def profile_options() -> Mapping[str, str]:
-    """Returns the provider options of the device profile."""
     (profile,) = (profile for profile in builtin_profiles() if profile.name == "qnn-htp")
     return profile.stages[ModelStage.EMBEDDER].providers[0].options
 

@@ -46,7 +46,6 @@ def examples() -> Iterator[str]:
 
 
 def command_words(example: str) -> list[str]:
-    """The words of an example up to where the shell takes over."""
     lexer = shlex.shlex(example, posix=True, punctuation_chars="|&<>")
     lexer.whitespace_split, lexer.commenters = True, "#"
     words = list(lexer)

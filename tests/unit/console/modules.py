@@ -37,7 +37,6 @@ class Module:
         return self.path.relative_to(CONSOLE).as_posix()
 
     def imports(self) -> dict[str, set[str]]:
-        """Returns the names that it imports when it loads, by the path as written."""
         found: dict[str, set[str]] = {}
         for match in _IMPORT.finditer(self.code):
             names = re.findall(r"(\w+)(?:\s+as\s+\w+)?\s*(?:,|$)", match["names"].strip("{} \n"))
@@ -47,18 +46,15 @@ class Module:
         return found
 
     def lazy_imports(self) -> set[str]:
-        """Returns the paths that it imports when they are needed."""
         return {match["path"] for match in _LAZY.finditer(self.code)}
 
     def exports(self) -> set[str]:
         return {match["name"] for match in _EXPORT.finditer(self.code)}
 
     def styles(self) -> set[str]:
-        """Returns the stylesheets that it loads, relative to the console."""
         return {match["path"] for match in _STYLE.finditer(self.code)}
 
     def resolve(self, path: str) -> Path:
-        """Returns the file that an import means."""
         return (self.path.parent / path).resolve()
 
 
@@ -74,5 +70,4 @@ def modules() -> tuple[Module, ...]:
 
 
 def shipped() -> list[Path]:
-    """Returns the console's files as they are in a wheel, but for Python."""
     return sorted(path for path in CONSOLE.rglob("*") if path.is_file() and path.suffix not in {".py", ".pyc"})

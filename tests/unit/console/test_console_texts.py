@@ -35,7 +35,6 @@ def forms(text: str | dict[str, str]) -> list[str]:
 
 
 def values(text: str | dict[str, str]) -> set[str]:
-    """Returns the names of the values in a text."""
     return {name for form in forms(text) for name in re.findall(r"\{(\w+)\}", form)}
 
 

@@ -16,7 +16,6 @@ entries = st.lists(st.tuples(st.sampled_from(CLIENTS), costs, costs), min_size=8
 
 
 def run_next(queue: FairQueue[float]) -> tuple[str, float]:
-    """Runs the next entry; its value is its true cost."""
     entry = queue.first()
     assert entry is not None
     queue.take(entry)

@@ -40,13 +40,11 @@ def expressions() -> list[str]:
 
 
 def known() -> tuple[set[str], set[str]]:
-    """Returns the names of all series that a daemon serves, and of their labels."""
     samples = [sample for family in registry().collect() for sample in family.samples]
     return {sample.name for sample in samples}, {label for sample in samples for label in sample.labels}
 
 
 def names(expression: str) -> Iterator[str]:
-    """Yields every name of an expression; texts and numbers with units are none."""
     bare = re.sub(r'"[^"]*"|\[[^\]]*\]', "", expression)
     yield from re.findall(r"(?<![\w.])[A-Za-z_]\w*", bare)
 

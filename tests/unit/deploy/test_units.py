@@ -21,7 +21,6 @@ needs_systemd = pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is n
 
 
 def unit(folder: Path, *drop_ins: str) -> Path:
-    """Lays the unit and drop-ins out as they are installed."""
     overrides = folder / "edge-rag.service.d"
     overrides.mkdir(parents=True)
     for name in drop_ins:
@@ -35,7 +34,6 @@ def analyze(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def exposure(file: Path) -> float:
-    """Returns the overall exposure, 0 to 10."""
     result = analyze("security", "--offline=yes", "--no-pager", file)
     found = re.search(r"Overall exposure level for \S+: ([\d.]+)", result.stdout)
     assert found, result.stderr

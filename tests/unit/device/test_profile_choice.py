@@ -41,7 +41,6 @@ CHOICES = [
 
 
 def plain(machine: str) -> DeviceFacts:
-    """A machine that shows nothing but its instruction set."""
     return DeviceFacts(ProcessorFacts(machine, "", frozenset(), (), frozenset()), MemoryFacts(1 << 30, 1 << 30))
 
 

@@ -12,11 +12,7 @@ from edge_rag.runtime.decoder.model_input import PackedStep
 
 
 class PassingDecoder:
-    """Implements ``ModelRunner`` by passing everything on.
-
-    Args:
-        decoder: Does it.
-    """
+    """Implements ``ModelRunner`` by passing everything on."""
 
     def __init__(self, decoder: ModelRunner) -> None:
         self._decoder = decoder
@@ -27,17 +23,13 @@ class PassingDecoder:
         self.end_tokens = decoder.end_tokens
 
     def run(self, step: PackedStep) -> NDArray[np.float32]:
-        """Computes a step; see ``ModelRunner``."""
         return self._decoder.run(step)
 
     def copy_page(self, source: int, target: int) -> None:
-        """Copies a page."""
         self._decoder.copy_page(source, target)
 
     def release_pages(self, pages: Sequence[int]) -> None:
-        """Gives the memory of pages back."""
         self._decoder.release_pages(pages)
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
-        """Copies tokens."""
         self._decoder.move_tokens(sources, targets, distance)

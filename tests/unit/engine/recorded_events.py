@@ -35,12 +35,7 @@ class RecordedEvents:
 
 
 def assert_legal(kinds: Iterable[AuditEventKind], ended: bool) -> None:
-    """Checks what was decided about one request, in order.
-
-    Args:
-        kinds: Kinds of events; an engine's begin with QUEUED and end with one ending, a scheduler's have neither.
-        ended: Whether the request is over.
-    """
+    """Checks what was decided about one request, in order."""
     letters = "".join(LETTERS[kind] for kind in kinds)
     form = "QW*(A(OW*R)*(OW*)?)?E" if ended else "W*(A(OW*R)*(OW*)?)?"
     form = form.replace("W", "[DH]").replace("O", "[PH]")

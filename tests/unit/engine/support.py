@@ -127,7 +127,6 @@ class Reports:
 
 
 def prompts(count: int, shortest: int = 5, longest: int = 150, seed: int = 0) -> list[tuple[int, ...]]:
-    """Random prompts over the tiny models' vocabulary."""
     random = np.random.default_rng(seed)
     return [tuple(random.integers(3, 512, int(random.integers(shortest, longest + 1))).tolist()) for _ in range(count)]
 

@@ -39,7 +39,6 @@ from tests.unit.engine.support import (
 
 
 def sentences(seed: int, max_sentences: int = 2) -> Constraint:
-    """Eight sentences of six to twenty tokens, some with a common beginning."""
     chance = random.Random(seed)
     runs = tuple(
         (20 + n // 2, *(chance.randrange(3, 512) for _ in range(chance.randrange(5, 19))), n + 60) for n in range(8)

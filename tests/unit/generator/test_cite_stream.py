@@ -41,7 +41,6 @@ OFFERED = [ranked(1, PUMP, "Pump of Grundfos"), ranked(2, VALVE), ranked(3, FAN)
 
 
 def checked(unsupported: UnsupportedText = UnsupportedText.MARK) -> CheckedText:
-    """Returns a check with the first two passages in the prompt."""
     return CheckedText(
         [each.passage for each in OFFERED],
         range(2),

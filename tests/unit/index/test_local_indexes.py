@@ -68,14 +68,12 @@ def builds_of(directory: OpenDirectory) -> BackgroundBuilds:
 
 
 def fill(directory: OpenDirectory, first: int, past: int) -> None:
-    """Ingests documents of one chunk each; the number is a word of its own."""
     for number in range(first, past):
         ingest(directory, f"{number}.txt", f"Valve number{number} is shut by lever{number} at the wall.")
     builds_of(directory).wait()
 
 
 def found(directory: OpenDirectory, number: int) -> str | None:
-    """Name of the document that the dense search puts first, or None."""
     (answer,) = directory.retriever.retrieve(
         [RetrievalRequest(f"Valve number{number} is shut by lever{number} at the wall.", "default", 50)]
     )

@@ -57,7 +57,6 @@ def text(number: int) -> str:
 
 
 def best(directory: OpenDirectory, number: int) -> str:
-    """Name of the document that the dense search puts first."""
     (answer,) = directory.retriever.retrieve([RetrievalRequest(text(number), "default", 50)])
     if isinstance(answer, Exception):
         raise answer

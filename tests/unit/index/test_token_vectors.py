@@ -76,7 +76,6 @@ def ingest(file: TokenVectorFile, texts: Sequence[str], first: int = 1) -> list[
 
 
 def held(file: TokenVectorFile, passages: Sequence[Passage]) -> list[bool]:
-    """Whether each passage is kept; what is kept has to be right."""
     found = file.read(passages)
     for each, vectors in zip(passages, found, strict=True):
         if vectors is not None:

@@ -25,7 +25,6 @@ WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 
 
 def zipped(parts: Mapping[str, str | bytes]) -> bytes:
-    """Returns a ZIP file; a part named ``mimetype`` is stored as it is."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in parts.items():
@@ -34,7 +33,6 @@ def zipped(parts: Mapping[str, str | bytes]) -> bytes:
 
 
 def changed_part(content: bytes, name: str, part: str | bytes) -> bytes:
-    """Returns a ZIP file with one part changed or added."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         parts: dict[str, str | bytes] = {found: archive.read(found) for found in archive.namelist()}
     return zipped({**parts, name: part})

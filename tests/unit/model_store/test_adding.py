@@ -81,7 +81,6 @@ def test_a_name_that_is_taken_stays_with_its_model(store: StoreDirectory, tmp_pa
 
 
 def spoil_weights(folder: Path) -> None:
-    """Weights of one layer become infinite, which no comparison can accept."""
     content = bytearray((folder / "model.onnx.data").read_bytes())
     content[: 1 << 16] = b"\x00\x00\x80\x7f" * (1 << 14)
     (folder / "model.onnx.data").write_bytes(content)

@@ -29,7 +29,6 @@ def request(model: TinyModel, folder: Path, *, accept_loss: bool = False) -> Add
 
 
 def calm(model: TinyModel) -> TinyModel:
-    """Returns the model with a head that has clear favourites, as trained models have."""
     head = 4 * model.tensors["output.weight"]
     return replace(model, tensors={**model.tensors, "output.weight": head})
 

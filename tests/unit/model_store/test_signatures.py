@@ -107,7 +107,6 @@ def garbage(folder: Path) -> None:
 
 
 def another_payload(folder: Path) -> None:
-    """The right signature over a statement that names other hashes."""
     altered(folder)
     bundle = json.loads((folder / SIGNATURE_FILE).read_bytes())
     statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))

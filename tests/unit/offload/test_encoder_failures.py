@@ -113,8 +113,6 @@ def test_valid_vectors_of_another_model_are_never_stored(
 
 
 def after_remote_started(local: TextEncoder, remote: FaultyEncoders) -> Callable[[Sequence[str]], NDArray[np.float32]]:
-    """Returns the local embedder, which waits for the first request to the remote."""
-
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
         assert remote.received_texts.wait(30)
         return local.embed(texts)
@@ -241,8 +239,6 @@ def test_all_encoders_share_a_document_and_progress_is_reported(
 
 
 def correct_replies(local: TextEncoder) -> Reply:
-    """Returns a reply with the correct vectors."""
-
     async def embed(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
         received_texts = encoding_pb2.EmbedRequest.FromString(request)
         vectors = local.embed(received_texts.texts)

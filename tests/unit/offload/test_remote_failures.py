@@ -355,7 +355,6 @@ def test_a_swap_waits_for_open_continuations(
 
 
 async def sends_inflated_usage(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-    """Sends two words and reports impossible usage."""
     yield message(text="every day")
     used = rag_pb2.Usage(prompt_tokens=2**31, cached_prompt_tokens=2**31, generated_tokens=2**31, model_steps=2**31)
     yield message(finished=rag_pb2.Finished(reason=rag_pb2.FINISH_REASON_STOP, usage=used))

@@ -131,7 +131,6 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.pool.is_complete == (len(self.by) == len(self.lengths))
 
     def teardown(self) -> None:
-        """The local embedder can always complete the document alone."""
         for part in self.taken:
             self.pool.release(part)
         while part := self.pool.take_front(7):

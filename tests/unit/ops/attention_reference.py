@@ -12,7 +12,6 @@ from tests.unit.ops.attention_case import Conversation, Floats, Heads, Pages, St
 
 
 def _rotate(rows: Floats, cos: Floats, sin: Floats, positions: NDArray[np.int32]) -> Floats:
-    """float32 [T, heads, D], every product and sum rounded as the op rounds it."""
     pairs = cos.shape[1]
     c, s = cos[positions][:, None], sin[positions][:, None]
     first, second = rows[..., :pairs], rows[..., pairs : 2 * pairs]
@@ -133,7 +132,6 @@ def attention_over_pages(heads: Heads, step: Step, pages: Pages, magnitudes: boo
 
 
 def unquantized_attention(conversation: Conversation, step: Step, sequences: list[int]) -> Floats:
-    """Attention over the keys and values as they were given, in float64."""
     keys, values = [], []
     for sequence in sequences:
         order = np.arange(conversation.lengths[sequence], dtype=np.int32)

@@ -118,7 +118,6 @@ class Matrix:
         return (self.integers.astype(np.float64) - self.zero_points[block]) * scales
 
     def rounded(self) -> Floats:
-        """The values with each step in float32."""
         if self.minima is None:
             return self.values().astype(np.float32)
         scales, minima = (
@@ -162,7 +161,6 @@ def open_matrix_op(op: str, matrix: Matrix, **attributes: int) -> ort.InferenceS
 
 
 def open_anew(op: str, matrix: Matrix, **attributes: int) -> ort.InferenceSession:
-    """Opens the op for this matrix alone: one that keeps something of its weights."""
     build = os.environ.get(BUILD_VARIABLE, "")
     return _open.__wrapped__(op, matrix.shape, matrix.inputs, tuple(attributes.items()), build)
 
@@ -196,7 +194,6 @@ def _open(
 
 
 def run_matrix_op(op: str, matrix: Matrix, first: NDArray[Any]) -> Floats:
-    """Runs the op; ``first`` is its first input, the activations or the indices."""
     session = open_matrix_op(op, matrix)
     name = session.get_inputs()[0].name
     output: Floats = session.run(None, {name: first} | matrix.feeds())[0]
@@ -216,7 +213,6 @@ def _quantized(activations: Floats, block_size: int) -> NDArray[np.float64]:
 
 
 def product(matrix: Matrix, activations: Floats) -> NDArray[np.float64]:
-    """What QuantizedMatMul computes, with every sum in float64."""
     result: NDArray[np.float64] = _quantized(activations, matrix.shape.block_size) @ matrix.values()
     if not matrix.shape.gated:
         return result

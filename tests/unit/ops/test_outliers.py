@@ -27,7 +27,6 @@ def weights() -> Exact:
 
 
 def in_blocks(weights: Exact) -> Matrix:
-    """The weights at 8 bits, a scale for every column and block of rows."""
     largest = np.abs(weights).reshape(-1, BLOCK, N).max(axis=1)
     integers = np.rint(weights * np.repeat(127 / largest, BLOCK, axis=0)) + 128
     return Matrix(Shape(K, N, 8, BLOCK), integers.astype(np.uint8), (largest / 127).astype(np.float32), None)
@@ -61,7 +60,6 @@ def row_errors(found: Floats, activations: Floats, weights: Exact) -> Exact:
 
 
 def summand_error(found: Floats, activations: Floats, weights: Exact) -> float:
-    """Relative to the sums of the products' magnitudes, in which nothing cancels out."""
     exact = activations.astype(np.float64) @ weights
     return float(np.linalg.norm(found - exact) / np.linalg.norm(np.abs(activations) @ np.abs(weights)))
 

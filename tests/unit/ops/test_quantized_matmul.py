@@ -26,7 +26,6 @@ def multiply(matrix: Matrix, activations: Floats, build: str = "") -> Floats:
 
 
 def activations_of(rows: int, columns: int, seed: int) -> Floats:
-    """Rows whose magnitudes differ by orders, with a few outliers in each."""
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(rows, columns)) * 10.0 ** rng.uniform(-3, 3, (rows, 1))
     return (values * np.where(rng.random(values.shape) < 0.01, 50, 1)).astype(np.float32)

@@ -105,7 +105,6 @@ class Box:
         self.clients = ThreadPoolExecutor(16)
 
     def direct(self, owner: str, name: str) -> Future[IngestOutcome]:
-        """Ingests a document on a thread of its own."""
         document = upload(name, owner)
         return self.clients.submit(lambda: asyncio.run(self.ingest.ingest(document)))
 

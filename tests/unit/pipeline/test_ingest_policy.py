@@ -29,7 +29,6 @@ _DOCUMENTS = st.lists(
 
 
 def queued(*documents: tuple[str, str, str, int]) -> list[QueuedDocument]:
-    """Documents of owner, collection, name and size, in order of acceptance."""
     jobs = JobId("job"), None
     return [QueuedDocument(order, jobs[order % 3 == 2], *each) for order, each in enumerate(documents)]
 
@@ -68,7 +67,6 @@ class Queue:
         self.by_collection.charge((document.owner, document.collection), seconds)
 
     def drain(self, seconds: float = 1.0) -> list[QueuedDocument]:
-        """Stores everything, one after the other; returns the order."""
         order: list[QueuedDocument] = []
         while (chosen := self.begin()) is not None:
             self.end(chosen, seconds)

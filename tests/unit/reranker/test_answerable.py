@@ -121,7 +121,6 @@ def test_a_question_is_judged_by_unrelated_texts_of_its_script(latin: float) -> 
 
 
 def others(sentences: int, cosine: float) -> list[RerankCandidate]:
-    """Candidates of one sentence each, all as similar to the question."""
     vectors = TokenVectors(np.ones((1, 1), np.float32), np.array([[0, 1]], np.int32))
     passage = Passage(ChunkId(1), DocumentId("d"), "d.txt", None, 0, 5, "Yes. ")
     encoded = EncodedPassage.of(passage, vectors)

@@ -39,7 +39,6 @@ class GivenSimilarities:
 def scores(
     texts: Sequence[str], term_weights: Mapping[str, float], others: tuple[OtherWording, ...] = ()
 ) -> dict[str, float]:
-    """Returns the score of each text, best first."""
     hits = tuple(
         Hit(Passage(ChunkId(number), DocumentId("d"), "d.txt", None, 0, len(text), text), 1.0)
         for number, text in enumerate(texts, start=1)

@@ -29,7 +29,6 @@ def directory(open_directory: Opener) -> OpenDirectory:
 
 
 def by_words(directory: OpenDirectory, question: str) -> list[str]:
-    """Names of the documents that BM25 contributed, best first."""
     (found,) = directory.retriever.retrieve([RetrievalRequest(question, "default", 10)])
     assert isinstance(found, Retrieved)
     assert len(found.hits) == len(_DOCUMENTS)

@@ -21,7 +21,6 @@ from tests.unit.retriever.hashed_words import HashedWords
 
 
 def dense_documents(directory: OpenDirectory, question: str, collection: str = "default") -> list[str]:
-    """Names of the documents that the vector search finds, best first."""
     (found,) = directory.retriever.retrieve([RetrievalRequest(question, collection, 100)])
     assert isinstance(found, Retrieved)
     hits = [hit for hit in found.hits if hit.dense_rank is not None]

@@ -43,7 +43,6 @@ class Gated(HashedWords):
 
 
 def ranks(directory: OpenDirectory, question: str, collection: str = "default") -> dict[str, tuple[bool, bool]]:
-    """Returns for each document found whether the vector search and BM25 found it."""
     (found,) = directory.retriever.retrieve([RetrievalRequest(question, collection, 100)])
     assert isinstance(found, Retrieved)
     return {hit.passage.document: (hit.dense_rank is not None, hit.lexical_rank is not None) for hit in found.hits}

@@ -24,7 +24,6 @@ SOURCES = Sources(ROOT, "0" * 40, 1_700_000_000)
 
 
 def wheel(folder: Path, name: str, *lines: str) -> Path:
-    """A wheel of one module, or of none."""
     info = f"{name.replace('-', '_')}-0.1.0.dist-info"
     path = folder / f"{name.replace('-', '_')}-0.1.0-py3-none-any.whl"
     metadata = "\n".join(["Metadata-Version: 2.4", f"Name: {name}", "Version: 0.1.0", *lines, ""])

@@ -54,12 +54,7 @@ def decode(data: bytes) -> bytes:
 
 
 class Methods(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
-    """Methods that answer with their request, or fail.
-
-    Args:
-        calls: Opens call contexts.
-        served: Has what is called before ``Open`` answers.
-    """
+    """Methods that answer with their request, or fail."""
 
     def __init__(self, calls: GrpcCalls, served: Served) -> None:
         self._calls = calls
@@ -169,7 +164,6 @@ class Served:
         await until(lambda: not (self.limiter.in_use or self.anonymous.in_use or self.messages.in_use))
 
     def fill(self) -> None:
-        """Takes all slots."""
         for client in "abcd":
             self.limiter.acquire(client)
 
@@ -220,7 +214,6 @@ async def ended_calls_are_freed() -> None:
 
 
 def start(channel: grpc.aio.Channel, method: str, token: str | None = "reader", request_id: str | None = None) -> Any:
-    """Starts a call; the requests of a stream are written by the test."""
     metadata = [("authorization", f"Bearer {token}")] if token is not None else []
     metadata += [(REQUEST_ID, request_id)] if request_id is not None else []
     return cast(Any, channel).stream_stream(f"/test.Test/{method}")(metadata=metadata)

@@ -18,7 +18,6 @@ NEVER_S = 3600.0
 
 
 async def joined(sent: list[ChunkEvent], interval_s: float) -> list[ChunkEvent]:
-    """Coalesces events that are all ready and returns the result."""
     queue = asyncio.Queue[ChunkEvent]()
     for each in sent:
         queue.put_nowait(each)

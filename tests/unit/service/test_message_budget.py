@@ -17,7 +17,6 @@ LONG_S = 60.0
 
 
 async def fill(budget: MessageBudget, account: str, size: int) -> int:
-    """Reserves as often as nothing has to be waited for; returns how often."""
     count = 0
     while True:
         try:

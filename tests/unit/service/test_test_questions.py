@@ -31,16 +31,7 @@ QUESTIONS = (
 
 
 class Box:
-    """A call of a box whose searches do what they are told to.
-
-    Attributes:
-        call: The call.
-        searched: The searches so far.
-        busy: How many of the next searches find a full queue.
-        running: Searches in progress.
-        kept: Arguments of the runs that were kept.
-        charged: Texts that were charged.
-    """
+    """A call of a box whose searches do what they are told to."""
 
     def __init__(self, questions: tuple[StoredQuestion, ...] = QUESTIONS, *, writer: bool = True) -> None:
         self.searched: list[SearchQuery] = []

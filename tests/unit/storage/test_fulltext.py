@@ -27,7 +27,6 @@ def old(tmp_path: Path) -> Path:
 
 
 def tables(connection: apsw.Connection) -> dict[int, bool]:
-    """Returns of each collection whether its full text table is of this analysis."""
     rows = connection.execute(
         "SELECT collection, sql FROM collections JOIN sqlite_schema s ON s.name = 'fulltext_' || collection"
     ).fetchall()
@@ -41,7 +40,6 @@ def connect_as_is(path: Path) -> apsw.Connection:
 
 
 def require_whole(connection: apsw.Connection) -> None:
-    """Compares every full text table with the chunks that it was made from."""
     for collection in tables(connection):
         table = fulltext_table(collection)
         connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('integrity-check', 0)")
@@ -82,7 +80,6 @@ Database(Path(sys.argv[1]), kill)
 
 
 def filling(path: Path) -> dict[str, int]:
-    """Returns the number of passages in each table that is being filled."""
     with closing(connect_as_is(path)) as connection:
         names = connection.execute("SELECT name FROM sqlite_schema WHERE name GLOB 'filling_*_docsize'").fetchall()
         return {name: connection.execute(f"SELECT count(*) FROM {name}").get for (name,) in names}

@@ -104,7 +104,6 @@ def store(unchanged: Listed) -> DocumentStore:
 
 
 def names(store: DocumentStore, selection: DocumentSelection, size: int = 2) -> list[str]:
-    """Returns the names of a selection, read page by page."""
     found: list[str] = []
     after = None
     while page := store.list("default", after, size, selection=selection):

@@ -28,7 +28,6 @@ WITHOUT = RetrieverOptions(keep_originals=False)
 
 
 def kept(directory: Path) -> dict[str, bytes]:
-    """All files of the folder, by name."""
     return {path.name: path.read_bytes() for path in (directory / "originals").iterdir()}
 
 

@@ -60,7 +60,6 @@ def flip(directory: Path, pages: Iterable[int]) -> bytes:
 
 
 def pages_of(directory: Path, document: str) -> set[int]:
-    """All pages with rows of a document: its record, its text, its passages."""
     with PageReader(directory / "documents.sqlite3") as reader:
         rows = [(page, row) for page in range(1, reader.count + 1) for row in reader.rows(page, page)]
     (number,) = (row.number for _, row in rows if row.types.startswith("nti") and document in row.values)

@@ -74,7 +74,6 @@ def test_a_full_disk_refuses_the_document_and_loses_nothing(
 
 
 def documents_with(directory: OpenDirectory, word: str) -> set[str]:
-    """Documents in which both searches find a chunk that has the word."""
     (found,) = directory.retriever.retrieve([RetrievalRequest(word, "default", 1000)])
     assert isinstance(found, Retrieved)
     return {

@@ -27,7 +27,6 @@ def _as_before() -> Iterator[None]:
 
 
 def fail(question: str, error: Exception | None = None) -> None:
-    """Fails where a variable holds the question, and a message does."""
     words = question.split()
     try:
         raise error or KeyError(words[0])

@@ -15,7 +15,6 @@ def write_tree(root: Path, files: Mapping[str, str]) -> Path:
 
 
 def zone(number: int, name: str, millidegrees: int, **trips: int) -> dict[str, str]:
-    """A thermal zone, with a trip point of each given type."""
     folder = f"sys/class/thermal/thermal_zone{number}"
     files = {f"{folder}/type": f"{name}\n", f"{folder}/temp": f"{millidegrees}\n"}
     for index, (kind, at) in enumerate(trips.items()):
@@ -47,7 +46,6 @@ AMD_MINI_PC = {
 
 
 def ina3221(number: int, **channels: tuple[int, int]) -> dict[str, str]:
-    """Jetson's power monitor: millivolts and milliamperes by label."""
     folder = f"sys/class/hwmon/hwmon{number}"
     files = {f"{folder}/name": "ina3221\n"}
     for index, (label, (millivolts, milliamperes)) in enumerate(channels.items(), 1):

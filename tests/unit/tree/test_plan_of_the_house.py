@@ -13,7 +13,6 @@ MOST_LINES_OF_A_FILE = 600
 
 
 def written_files(folder: str) -> list[Path]:
-    """Hand-written Python files below a top-level folder."""
     found = (ROOT / folder).rglob("*.py")
     return [path for path in found if not any(path.is_relative_to(generated) for generated in GENERATED)]
 

@@ -42,13 +42,7 @@ READERS: Final[dict[type[Message], Callable[[Any], object]]] = {
 
 
 def filled(kind: Any, enumerator: int, choice: int = 0) -> Message:
-    """A message with everything in it: one of each repeated field, every enumeration at a number.
-
-    Args:
-        kind: Descriptor of its kind.
-        enumerator: The number.
-        choice: Which member of a oneof it has; the last where there are fewer.
-    """
+    """A message with everything in it: one of each repeated field, every enumeration at a number."""
     message = GetMessageClass(kind)()
     left_out = {
         field.name

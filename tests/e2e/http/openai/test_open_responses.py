@@ -57,7 +57,6 @@ def sent(daemon: RunningDaemon, *items: dict[str, Any], **fields: Any) -> bytes:
 
 
 def completed(found: dict[str, Any]) -> str:
-    """Returns the text of a response, which is valid and complete."""
     Response.model_validate(found, strict=True)
     assert [name for name in NOT_NULL if found.get(name) is None] == []
     assert [name for name in NULLABLE if name not in found] == []

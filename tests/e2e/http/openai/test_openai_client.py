@@ -61,7 +61,6 @@ def citations(annotations: Any) -> list[Place]:
 
 
 def places(printed: list[dict[str, Any]]) -> list[Place]:
-    """Returns the citations that the command line prints."""
     return [(c["document"], c["start"], c["end"], c["answer_start"], c["answer_end"]) for c in printed]
 
 

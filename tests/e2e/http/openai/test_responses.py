@@ -54,7 +54,6 @@ EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 
 def check(response: Any) -> dict[str, Any]:
-    """Returns a response's fields; the client's types and the specification's accept them."""
     found: dict[str, Any] = response.model_dump(exclude_unset=True, by_alias=True)
     Response.model_validate(found, strict=True)
     assert [name for name in NOT_NULL if found.get(name) is None] == []

@@ -130,7 +130,6 @@ def test_what_is_not_found_comes_with_the_nearest_passages_and_what_they_lack(
 
 
 def cut(_: Any, context: grpc.ServicerContext) -> Iterator[rag_pb2.AskResponse]:
-    """Cuts an answer in a format."""
     yield rag_pb2.AskResponse(passages=rag_pb2.Passages(mode=rag_pb2.ANSWER_MODE_FREE))
     yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text='{"hours": 20'))
     context.abort(grpc.StatusCode.OUT_OF_RANGE, "the answer was cut after 12 tokens")

@@ -57,7 +57,6 @@ def store_over(
 
 
 def stuck_store(decoder: PagedDecoder, folder: Path) -> tuple[PageStore, threading.Event]:
-    """Returns a store whose disk answers once the event is set."""
     store = store_over(decoder, folder, StuckStore)
     assert isinstance(store, StuckStore)
     return store, store.hold()
@@ -81,7 +80,6 @@ def engine_over(
 def generate_one(
     engine: Engine, prompt: tuple[int, ...], epoch: int = 0, trust_domain: str = "manuals"
 ) -> tuple[list[int], int]:
-    """Returns the generated tokens, and how many tokens of the prompt were found."""
     sink = Recorder()
     engine.submit(replace(request(prompt, 6, trust_domain=trust_domain), epoch=epoch), sink)
     outcome = sink.wait().outcome
@@ -90,7 +88,6 @@ def generate_one(
 
 
 def leave_hot(folder: Path) -> None:
-    """Has an engine of before leave the hot prompt's pages on the disk."""
     decoder = tiny_decoder()
     with engine_over(decoder, store_over(decoder, folder)) as (engine, _):
         for _ in range(2):

@@ -35,7 +35,6 @@ def alone(passage: int) -> tuple[int, ...]:
 
 
 def over(*passages: int, recompute: int = 8, end: int = 5, max_tokens: int = 16) -> TokenRequest:
-    """A question over passages that may be copied but for their first tokens."""
     prompt, spans = list(BEGINNING), []
     for passage in passages:
         first, text = len(prompt), PASSAGES[passage]

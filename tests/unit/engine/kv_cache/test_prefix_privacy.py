@@ -48,7 +48,6 @@ def probes(first_domain: str, second_domain: str, trials: int) -> list[Probe]:
 
 
 def work(trials: list[Probe]) -> set[tuple[int, int]]:
-    """Model steps and cached prompt tokens of the probes."""
     return {(probe.model_steps, probe.cached_prompt_tokens) for probe in trials}
 
 

@@ -58,13 +58,7 @@ class Bench:
         return [event.kind for event in self.events[sequence.id]]
 
     def step(self, fail: bool = False, draft: int = 0, right: int = 0) -> StepPlan:
-        """Runs a step.
-
-        Args:
-            fail: Whether the model fails.
-            draft: Tokens that each sequence drafts.
-            right: How many of them are right.
-        """
+        """Runs a step."""
         for sequence in self.scheduler.running:
             room = sequence.max_tokens - sequence.generated - 1
             comes = range(len(sequence.tokens), len(sequence.tokens) + right)
@@ -106,7 +100,6 @@ class Bench:
             self.content.update(zip(step.slot_mapping.tolist(), step.input_ids.tolist(), strict=True))
 
     def check_writes(self, plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]]) -> None:
-        """No sequence writes to a page that another holds or can find."""
         before = self.pool.snapshot()
         for entry in plan.entries:
             end = entry.end + entry.drafted
@@ -159,13 +152,11 @@ BEGINNING = tuple(range(6))
 
 
 def alone(passage: int) -> tuple[int, ...]:
-    """The beginning of every prompt, a passage, and what fills up its last page."""
     text = (*BEGINNING, *range(500 + 20 * passage, 500 + 20 * passage + 7 + passage))
     return (*text, *[9] * (-len(text) % PAGE + 1))
 
 
 def with_passages(passages: Iterable[int], recompute: int) -> tuple[list[int], tuple[PassageSpan, ...]]:
-    """A prompt of passages, and where they are."""
     prompt, spans = list(BEGINNING), []
     for passage in passages:
         text = alone(passage)[len(BEGINNING) : len(BEGINNING) + 7 + passage]

@@ -41,7 +41,6 @@ class Line:
         self.shares[level].charge(client, amount)
 
     def take(self, now: float = 0.0) -> Sequence:
-        """Serves the next one to its end."""
         sequence = self.queue.first()
         assert sequence is not None
         self.queue.admit(sequence, now)
@@ -224,7 +223,6 @@ class WaitingMachine(RuleBasedStateMachine):
         return sequence.level, sequence.priority, sequence.client
 
     def settle(self, fed: tuple[int, int, str] | None = None) -> None:
-        """Brings ``hungry`` up to date after a change."""
         present = {self.queue_of(s) for s in self.line.queue}
         self.hungry = {queue: since for queue, since in self.hungry.items() if queue in present}
         for queue in present:

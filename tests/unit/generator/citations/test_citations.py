@@ -138,7 +138,6 @@ def quoted(heard: RecordedAnswer, request: GenerationRequest) -> None:
 
 
 def by_part(heard: RecordedAnswer) -> dict[tuple[int, int], list[Citation]]:
-    """Returns the citations of each part of the answer."""
     parts: dict[tuple[int, int], list[Citation]] = {}
     for each in heard.citations:
         parts.setdefault((each.answer_start, each.answer_end), []).append(each)
@@ -180,7 +179,6 @@ def extracted(heard: RecordedAnswer, request: GenerationRequest) -> None:
 
 
 def uncited(heard: RecordedAnswer, request: GenerationRequest) -> None:
-    """Nothing is cited, and nothing looks as if it were."""
     assert heard.citations == []
     assert not MARKER.search(heard.text.replace("[0]", ""))
 

@@ -115,5 +115,4 @@ def test_the_kv_of_earlier_turns_is_reused_exactly() -> None:
 
 
 def shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """Returns the length of the longest common prefix."""
     return next(at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)

@@ -12,7 +12,6 @@ from edge_rag.generator.quoting.blocks import MAX_BLOCK_CHARACTERS
 
 
 def ranked(text: str, *evidence: float) -> RankedPassage:
-    """A passage; evidence of its sentences in order, 0 for the others."""
     spans = sentence_spans(text)
     values = (*evidence, *(0.0 for _ in spans[len(evidence) :]))
     sentences = tuple(Sentence(start, end, value) for (start, end), value in zip(spans, values, strict=True))

@@ -37,7 +37,6 @@ def texts(write: Callable[[FPDF], None]) -> list[str]:
 
 
 def lines(pdf: FPDF, text: str, width: float) -> list[str]:
-    """Wraps a text as it fits a column."""
     return list(pdf.multi_cell(width, PITCH, text, dry_run=True, output="LINES"))
 
 

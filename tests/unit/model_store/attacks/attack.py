@@ -61,7 +61,6 @@ class _Touch:
 
 
 def make_canary(folder: Path) -> Canary:
-    """Compiles the library."""
     mark, source, library = folder / "canary", folder / "canary.c", folder / "canary.so"
     source.write_text(
         "#include <stdio.h>\n"
@@ -73,8 +72,6 @@ def make_canary(folder: Path) -> Canary:
 
 
 def after(base: Callable[[Path], object], *steps: Callable[[Path], object]) -> Build:
-    """Makes a good folder and then does something to it."""
-
     def build(folder: Path, canary: Canary) -> None:
         base(folder)
         for step in steps:

@@ -14,7 +14,6 @@ Change = Callable[[dict[str, Any]], object]
 
 
 def attacks_on_configs() -> Iterator[Attack]:
-    """Yields all of them."""
     yield from _keys()
     yield from _values()
     yield from _names()

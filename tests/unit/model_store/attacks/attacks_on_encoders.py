@@ -15,7 +15,6 @@ _PREPENDS = {"type": "Prepend", "prepend": "x" * 1000}
 
 
 def attacks_on_encoders() -> Iterator[Attack]:
-    """Yields all of them."""
     yield from _modules()
     yield from _configurations()
     yield from _networks()

@@ -16,7 +16,6 @@ from tests.unit.model_store.attacks.valid_folders import good_checkpoint, good_g
 
 
 def attacks_on_files() -> Iterator[Attack]:
-    """Yields all of them."""
     yield from _strays()
     yield from _links()
     yield from _manifests()
@@ -141,7 +140,6 @@ def _manifests() -> Iterator[Attack]:
 
 
 def _texts() -> Iterator[Attack]:
-    """Tokenizers that are none."""
     for base in (good_model, good_genai):
         for name in ("tokenizer.json", "tokenizer_config.json"):
             for what, content in (("not JSON", b"{]"), ("a list", b"[1]"), ("a key twice", b'{"a":1,"a":2}')):

@@ -14,7 +14,6 @@ from tests.unit.model_store.attacks.valid_folders import good_genai, good_model,
 
 
 def attacks_on_graphs() -> Iterator[Attack]:
-    """Yields all of them."""
     yield from _external_places()
     yield from _external_sizes()
     yield from _graphs()

@@ -18,7 +18,6 @@ _OPTIONS = (*_DECODER, "session_options")
 
 
 def attacks_on_serial_models() -> Iterator[Attack]:
-    """Yields all of them."""
     yield from _configs()
     yield from _graphs()
     yield from _folders()

@@ -60,14 +60,12 @@ def graph() -> onnx.ModelProto:
 
 
 def good_model(folder: Path) -> None:
-    """A model folder of this project's."""
     folder.mkdir()
     _graph_and_tokenizer(folder)
     write_manifest_of(folder)
 
 
 def good_genai(folder: Path) -> None:
-    """A folder of onnxruntime-genai's."""
     folder.mkdir()
     _graph_and_tokenizer(folder)
     (folder / "genai_config.json").write_text(json.dumps(GENAI_CONFIG))
@@ -89,7 +87,6 @@ LLAMA = {
 
 
 def good_checkpoint(folder: Path) -> None:
-    """A Hugging Face folder."""
     folder.mkdir()
     header = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
@@ -135,7 +132,6 @@ def good_embedder(folder: Path) -> None:
 
 
 def good_reranker(folder: Path) -> None:
-    """A cross-encoder's folder."""
     good_checkpoint(folder)
     config = BERT | {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "score"}}
     (folder / "config.json").write_text(json.dumps(config))
@@ -148,7 +144,6 @@ def _weights(folder: Path, config: dict[str, Any]) -> None:
 
 
 def good_serial(folder: Path) -> None:
-    """A model folder of this project's that runs serially."""
     good_genai(folder)
     write_manifest_of(folder, {"form": "serial"})
 

@@ -155,7 +155,6 @@ def test_an_altered_licence_is_refused(ollama: OllamaStore) -> None:
 
 
 def calm() -> TinyModel:
-    """Returns a model with a head that has clear favourites, as trained models have."""
     model = tiny_model("llama")
     return replace(model, tensors={**model.tensors, "output.weight": 4 * model.tensors["output.weight"]})
 

@@ -20,7 +20,6 @@ Steps = list[dict[int, int]]
 
 
 def outcome(build: str, heads: Heads, steps: Steps, context: int, seed: int) -> tuple[list[Floats], Pages]:
-    """Every step's output and the pages that are left."""
     conversation = Conversation.start(heads, sequences=3, context=context, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(BUILD_VARIABLE, build)

@@ -43,7 +43,6 @@ def build(folder: Path, *options: str) -> Path:
 
 
 def run(*command: str) -> list[str]:
-    """Returns the checksum of all results and the builds that were compared."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.split()

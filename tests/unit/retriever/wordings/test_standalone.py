@@ -30,7 +30,6 @@ CHUNKS = (
 
 
 def weigh(text: str) -> Mapping[str, float]:
-    """Weights of the terms that ``CHUNKS`` have, as a collection weighs them."""
     counts = Counter(term for chunk in CHUNKS for term in {each.term for each in terms_of(chunk)})
     spoken = {term: text[start:end].lower() for start, end, term in terms_of(text)}
     return {

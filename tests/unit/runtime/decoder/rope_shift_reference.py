@@ -14,7 +14,6 @@ _LARGEST: Final = 127
 
 
 def move(layer: PageViews, page_tokens: int, sources: Slots, targets: Slots, cosine: Table, sine: Table) -> None:
-    """Copies tokens of one layer, their keys turned by angles [pairs]."""
     source, target = np.divmod(sources, page_tokens), np.divmod(targets, page_tokens)
     layer.values[target[0], :, target[1] // 4, :, target[1] % 4] = layer.values[
         source[0], :, source[1] // 4, :, source[1] % 4

@@ -12,7 +12,6 @@ from edge_rag.runtime.decoder.model_input import PackedStep, check_step
 
 
 def a_step() -> PackedStep:
-    """Three tokens of one sequence at its start, and the 34th of another."""
     return PackedStep(
         input_ids=np.array([5, 6, 7, 8]),
         positions=np.array([0, 1, 2, 33], np.int32),

@@ -25,7 +25,6 @@ PAGES = 12
 
 
 def store(decoder: PagedDecoder, pages: NDArray[np.int32], first: int) -> NDArray[np.int64]:
-    """Computes the text at positions from ``first`` on; returns its slots."""
     positions = np.arange(first, first + len(TEXT), dtype=np.int32)
     slots = pages[positions // 32] * np.int32(32) + positions % np.int32(32)
     ends = np.array([0, len(TEXT)], np.int32)

@@ -15,7 +15,6 @@ SHAPES = st.tuples(
 
 
 def random_vectors(tokens: int, dimension: int, seed: int, shared: float) -> TokenVectors:
-    """Unit vectors with a large common component, if ``shared``, as those of multilingual encoders."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((tokens, dimension)) + shared * (np.arange(dimension) == dimension // 2)
     places = np.cumsum(rng.integers(0, 9, (tokens, 2)), axis=None).reshape(-1, 2)

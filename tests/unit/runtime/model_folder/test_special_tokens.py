@@ -15,7 +15,6 @@ LETTERS = tuple("<>/smaskpdgo[]|_▁")
 
 
 def unigram() -> Tokenizer:
-    """Its special pieces score best, as in XLM-R."""
     pieces = dict.fromkeys((*SPECIAL, "<unk>"), 0.0) | dict.fromkeys(LETTERS, -9.0) | {"▁go": -3.0}
     tokenizer = Tokenizer(models.Unigram(list(pieces.items()), unk_id=list(pieces).index("<unk>")))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()

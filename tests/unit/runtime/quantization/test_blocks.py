@@ -22,7 +22,6 @@ def on_a_grid(outputs: int, inputs: int) -> Floats:
 
 
 def related(inputs: int, tokens: int) -> Floats:
-    """Returns inputs that depend on each other, some much larger than others."""
     mixed = RANDOM.normal(size=(tokens, inputs // 4)) @ RANDOM.normal(size=(inputs // 4, inputs))
     return (mixed * RANDOM.lognormal(0, 1, inputs)).astype(np.float32)
 

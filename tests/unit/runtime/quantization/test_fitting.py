@@ -42,7 +42,6 @@ def opened(name: str, folder: Path) -> tuple[DecoderDescription, CheckpointWeigh
 
 
 def stretched(description: DecoderDescription, weights: CheckpointWeights) -> BalancedWeights:
-    """Returns the same model with one rotary pair of every key head larger."""
     factors = np.ones((KV_HEADS, HEAD_SIZE), np.float32)
     factors[:, [3, 3 + HEAD_SIZE // 2]] = FACTOR
     return BalancedWeights(weights, description, dict.fromkeys(range(LAYERS), factors))

@@ -113,7 +113,6 @@ def test_old_keys_of_a_model_are_removed_and_other_models_stay(tmp_path: Path) -
 
 
 def engines(root: Path, key: CompiledKey = KEY) -> CompiledGraphs:
-    """A folder that a provider has written into by itself, vouched for then."""
     graphs = CompiledGraphs(root, "m-tensorrt", key)
     assert graphs.remove_unverified() == 0
     for name in ("whole.engine", "sm87.timing"):

@@ -20,12 +20,7 @@ _MOST = 1 << 20
 
 @dataclass
 class Sender(Client):
-    """A client that sends its body in pieces.
-
-    Attributes:
-        pieces: The pieces.
-        ends: Whether the body ends after them, the client goes (False), or nothing further comes (None).
-    """
+    """A client that sends its body in pieces."""
 
     pieces: Sequence[bytes] = ()
     ends: bool | None = True

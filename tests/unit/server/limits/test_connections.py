@@ -32,7 +32,6 @@ class Server:
         return client
 
     def open(self) -> list[socket.socket]:
-        """Those that the server has not ended."""
         still = []
         for client in self.clients:
             client.setblocking(False)
@@ -100,7 +99,6 @@ def connections(
 
 
 def is_never_local(_: str) -> bool:
-    """Makes loopback addresses those of other hosts."""
     return False
 
 

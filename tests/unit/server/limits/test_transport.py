@@ -29,7 +29,6 @@ class Echo(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the 
 
 
 def open_and_reset(address: str) -> None:
-    """Begins calls over one connection and takes each back."""
     with suppress(ConnectionError), RawConnection(address, source="127.0.0.68") as hasty:
         for _ in range(RESETS):
             hasty.reset(hasty.call(ECHO, b"never mind"))

@@ -96,7 +96,6 @@ class Conversation:
         return await asyncio.wait_for(self._received.get(), 30)
 
     async def end(self) -> list[dict[str, Any]]:
-        """Ends the input; returns what else was received."""
         self.send(b"end")
         await asyncio.wait_for(self._task, 30)
         return [self._received.get_nowait() for _ in range(self._received.qsize())]

@@ -26,11 +26,7 @@ ENDED = 9
 
 
 class Moments:
-    """Counts steps, and ends the process before one of them.
-
-    Args:
-        last: Number of that step, from 1.
-    """
+    """Counts steps, and ends the process before one of them."""
 
     def __init__(self, last: int) -> None:
         self.left = last

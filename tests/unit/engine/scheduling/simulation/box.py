@@ -135,12 +135,7 @@ class _Request:
 
 
 class Simulation:
-    """One run of a box.
-
-    Args:
-        box: What is simulated.
-        policy: How requests are presented to the scheduler.
-    """
+    """One run of a box."""
 
     def __init__(self, box: Box, policy: Policy) -> None:
         self._box = box

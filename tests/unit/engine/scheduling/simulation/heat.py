@@ -44,13 +44,7 @@ class Board:
 
 
 class WarmBoard:
-    """The temperature of a board over time.
-
-    Args:
-        board: How it gets warm.
-        throttle: Decides how much may run; None lets it get as hot as it gets.
-        restrain: Called with the share that may be used.
-    """
+    """The temperature of a board over time."""
 
     def __init__(self, board: Board, throttle: ThrottlePolicy | None, set_throttle: Callable[[float], None]) -> None:
         self._board = board
@@ -69,7 +63,6 @@ class WarmBoard:
         return self._board.slowdown if self._slow else 1.0
 
     def work(self, seconds: float, tokens: int) -> None:
-        """A step took so long and computed so many tokens."""
         self._pass(seconds, self._board.step_j + self._board.token_j * tokens)
 
     def rest_until(self, now: float) -> None:

@@ -15,12 +15,6 @@ class StepTime:
 
     The defaults were measured with ``tests/fixtures/quoter`` on two x86-64 cores by
     ``-m tests.unit.engine.scheduling.simulation --measure``.
-
-    Attributes:
-        base_s: Each step.
-        decode_s: Each sequence that computes one token.
-        prefill_token_s: Each token of a part of more than one.
-        context_s: Each pair of a token and a token it attends to.
     """
 
     base_s: float

@@ -40,7 +40,6 @@ def distances(found: Logits, expected: Logits) -> Logits:
 
 
 def divergence(found: Logits, expected: Logits) -> float:
-    """Kullback-Leibler divergence of the next token's distributions, nats, on the average."""
     one, other = (rows - rows.max(axis=1, keepdims=True) for rows in (expected, found))
     one, other = (rows - np.log(np.exp(rows).sum(axis=1, keepdims=True)) for rows in (one, other))
     return float((np.exp(one) * (one - other)).sum(axis=1).mean())

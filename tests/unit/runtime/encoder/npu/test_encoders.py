@@ -34,7 +34,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(folder: Path, compiled: Path, **options: str) -> tuple[TextEncoder, list[bool]]:
-    """Opens an encoder, and says of each graph whether it was compiled."""
     events: list[GraphReady] = []
     encoder = open_text_encoder_on_npu(folder, options, compiled, events.append)
     assert [(graph.number, graph.total) for graph in events] == [(1, 2), (2, 2)]

@@ -24,19 +24,13 @@ READ = Operation("Read", Role.READER)
 
 @dataclass(frozen=True)
 class Request:
-    """A request.
-
-    Attributes:
-        texts: How many texts are sent.
-        stream: Whether as events.
-    """
+    """A request."""
 
     texts: int = 2
     stream: bool = False
 
 
 async def say(call: Call, request: Request) -> AsyncGenerator[TextDelta, None]:
-    """Says something, then fails."""
     for number in range(request.texts):
         yield TextDelta(f"text {number}")
     raise DocumentNotFound("a.txt")
@@ -49,7 +43,6 @@ async def save(call: Call) -> AsyncGenerator[bytes, None]:
 
 
 async def echo(call: Call, request: Request) -> TextDelta:
-    """Returns a text."""
     return TextDelta("echo")
 
 
