@@ -7,15 +7,13 @@ import json
 from collections.abc import Iterator
 from functools import partial
 
-import grpc
 import pytest
 from click.testing import CliRunner
 
-from edge_rag.api.v1 import metadata_pb2, rag_pb2, rag_pb2_grpc
 from edge_rag.cli.main import main
 from edge_rag.client import AskOptions, Client, PassagesReceived, SearchOptions, parse_filter
 from edge_rag.core.answer import Citation, TextDelta
-from tests.e2e.support.running_daemon import RunningDaemon, status_of
+from tests.e2e.support.running_daemon import RunningDaemon
 
 _COUNT = 60
 
@@ -85,15 +83,6 @@ def test_a_filter_that_nothing_meets_ends_as_not_found(machines: Client) -> None
     options = AskOptions(collection="machines", filter=parse_filter("number = 1000"))
     events = list(machines.ask("How often is the machine greased?", options))
     assert not any(isinstance(event, Citation) for event in events)
-
-
-def test_an_unusable_filter_is_refused_by_its_path(machines: Client, daemon: RunningDaemon) -> None:
-    broken = metadata_pb2.Filter(all_of=metadata_pb2.Filter.Filters(filters=[metadata_pb2.Filter()]))
-    request = rag_pb2.SearchRequest(query="grease", collection="machines", filter=broken)
-    with grpc.insecure_channel(daemon.address) as channel, pytest.raises(grpc.RpcError) as refused:
-        rag_pb2_grpc.RagStub(channel).Search(request, timeout=30)
-
-    assert status_of(refused.value) == (grpc.StatusCode.INVALID_ARGUMENT, "filter.all_of[0]: has no condition")
 
 
 @pytest.mark.smoke

@@ -64,18 +64,6 @@ def test_a_job_ends_with_a_report_on_every_document(daemon: RunningDaemon) -> No
         assert job_id in {job.job_id for job in client.jobs()}
 
 
-def test_following_goes_on_where_it_was_broken_off(daemon: RunningDaemon) -> None:
-    job_id, _ = start_job(daemon.address, texts(5), "job-cursor")
-    pages = watch(daemon.address, job_id)
-    changes = [(page.cursor, document) for page in pages for document in page.documents]
-
-    middle = pages[len(pages) // 2].cursor
-    again = watch(daemon.address, job_id, middle)
-
-    assert {d.name for page in again for d in page.documents} == {d.name for at, d in changes if at > middle}
-    assert watch(daemon.address, job_id, pages[-1].cursor)[-1].job.state == documents_pb2.JOB_STATE_FINISHED
-
-
 def test_accepted_documents_are_stored_although_the_daemon_is_killed(start: Starter, tmp_path: Path) -> None:
     first = start()
     documents = texts(12, sentences=60)

@@ -7,18 +7,15 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-import grpc
 import pytest
 from click.testing import CliRunner
-from google.protobuf.timestamp_pb2 import Timestamp
 
-from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc, metadata_pb2
 from edge_rag.cli.main import main
 from edge_rag.client import Client, ClientError, SearchOptions
 from edge_rag.core.answer import Finished
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.ids import require_recognized
-from tests.e2e.support.running_daemon import RunningDaemon, status_of
+from tests.e2e.support.running_daemon import RunningDaemon
 
 _PUMP = b"---\ntitle: Pump P-7\nyear: 2020\ntags: [pump, seal]\n---\nThe seal of pump P-7 is made of silicon carbide.\n"
 
@@ -54,31 +51,6 @@ def test_the_same_bytes_with_other_metadata_replace_the_document(daemon: Running
         ]
         assert client.document("a.txt", collection="meta2").info.metadata == {}
         client.delete("a.txt", collection="meta2")
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("Year", metadata_pb2.MetadataValue(number=1), "metadata['Year']"),
-        ("year", metadata_pb2.MetadataValue(), "metadata['year']: has no value"),
-        ("year", metadata_pb2.MetadataValue(number=float("nan")), "metadata['year']"),
-        ("text", metadata_pb2.MetadataValue(text="a\x00b"), "metadata['text']"),
-        ("tags", metadata_pb2.MetadataValue(tags=metadata_pb2.MetadataValue.Tags()), "metadata['tags']"),
-        ("at", metadata_pb2.MetadataValue(date=Timestamp(seconds=1 << 60)), "metadata['at']"),
-        ("at", metadata_pb2.MetadataValue(date=Timestamp(nanos=-1)), "metadata['at']"),
-    ],
-)
-def test_an_unusable_key_or_value_is_refused_by_name(
-    daemon: RunningDaemon, key: str, value: metadata_pb2.MetadataValue, message: str
-) -> None:
-    header = documents_pb2.IngestRequest.Header(collection="meta3", name="a.txt", metadata={key: value})
-    parts = [documents_pb2.IngestRequest(header=header), documents_pb2.IngestRequest(content=b"text")]
-    with grpc.insecure_channel(daemon.address) as channel, pytest.raises(grpc.RpcError) as refused:
-        documents_pb2_grpc.DocumentsStub(channel).Ingest(iter(parts), timeout=30)
-
-    code, details = status_of(refused.value)
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert message in details
 
 
 def test_hostile_front_matter_is_rejected_and_the_daemon_goes_on(daemon: RunningDaemon) -> None:

@@ -109,20 +109,6 @@ def test_the_json_api_fills_a_schema(http_daemon: RunningDaemon) -> None:
     assert "extract" in call(http_daemon, "GET", "ask")[1]["modes"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "field"),
-    [
-        ({"json_schema": {"type": "object", "properties": {"ok": {"type": "boolean"}}}}, "json_schema"),
-        ({"regex": "[0-9]+"}, "regex"),
-    ],
-)
-def test_what_cannot_be_extracted_is_refused_by_its_field(
-    http_daemon: RunningDaemon, asked: dict[str, Any], field: str
-) -> None:
-    status, refused = call(http_daemon, "POST", "ask", {"question": QUESTION, "mode": "extract", **asked})
-    assert (status, refused["error"]["message"].partition(":")[0]) == (400, field)
-
-
 def test_chat_completions_fill_their_response_format(client: Any) -> None:
     answer = client.chat.completions.create(
         model="edge-rag/default",

@@ -159,24 +159,6 @@ def test_a_search_is_that_of_the_command_line(http_daemon: RunningDaemon) -> Non
     assert {hit["document"] for hit in found["hits"]} == {"parts-list.md"}
 
 
-def test_documents_come_page_by_page(http_daemon: RunningDaemon) -> None:
-    names: list[str] = []
-    after = ""
-    while True:
-        _, page = call(http_daemon, "GET", f"collections/default/documents?limit=3{after}")
-        assert len(page["documents"]) <= 3
-        names += [document["name"] for document in page["documents"]]
-        if page["next"] is None:
-            break
-        after = f"&after={page['next']}"
-    assert set(sample_documents()) <= set(names)
-    assert len(names) == len(set(names))
-    printed = CliRunner().invoke(main, ["docs", "show", names[0], "--json", "--server", http_daemon.address])
-    _, shown = call(http_daemon, "GET", f"collections/default/documents/{quote(names[0])}")
-    assert shown.pop("end") == shown["document"]["characters"]
-    assert shown == json.loads(printed.stdout)
-
-
 def test_documents_are_searched_filtered_and_ordered(http_daemon: RunningDaemon) -> None:
     names: list[str] = []
     after = ""
@@ -369,14 +351,6 @@ def test_a_box_tells_when_its_certificates_expire_and_what_is_left_of_quotas(box
     (rare,) = (quota for quota in found["usage"]["quotas"] if quota["client"] == "rare")
     assert rare["requests_per_minute"] == 2
     assert rare["requests_left"] < 2
-
-
-def test_health_is_told_without_a_call(http_daemon: RunningDaemon) -> None:
-    with closing(connect(http_daemon)) as connection:
-        for path in ("/healthz", "/readyz", "/healthz"):
-            connection.request("GET", path)
-            response = connection.getresponse()
-            assert (response.status, json.loads(response.read())) == (200, {"status": "serving"})
 
 
 def test_the_served_document_is_the_one_in_the_reference(http_daemon: RunningDaemon) -> None:

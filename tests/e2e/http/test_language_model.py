@@ -112,10 +112,3 @@ def test_a_function_that_must_be_called_is_called_with_legal_arguments_by_respon
     assert json.loads(call.arguments)["pump"] in ("north", "south")
     *_, last = client.responses.create(**request, stream=True)
     assert last.response.output[0].arguments == call.arguments
-
-
-def test_parameters_that_are_no_usable_schema_are_refused_by_name(client: Any) -> None:
-    bad = {"type": "function", "function": {"name": "f", "parameters": {"type": "nothing"}}}
-    with pytest.raises(openai.BadRequestError) as error:
-        completion(client, "Start.", tools=[bad])
-    assert error.value.param == "tools"

@@ -234,26 +234,6 @@ async def test_a_cancelled_answer_is_not_written(daemon: RunningDaemon, carrier:
         long.close()
 
 
-def test_headers_that_do_not_say_what_the_message_says_are_refused(daemon: RunningDaemon) -> None:
-    body, headers = modern(message("search", {"query": "grease"}))
-    status, found = post(daemon, body, headers)
-    assert (status, found["result"]["isError"], found["result"]["resultType"]) == (200, False, "complete")
-    encoded = "=?base64?c2VhcmNo?="
-    assert post(daemon, body, {**headers, "mcp-name": encoded})[0] == 200
-    for wrong in (
-        {"mcp-name": "ask"},
-        {"mcp-name": "=?base64?c2VhcmNo!?="},
-        {"mcp-method": "tools/list"},
-        {"mcp-protocol-version": OLDER},
-        {"mcp-protocol-version": "1900-01-01"},
-    ):
-        status, found = post(daemon, body, {**headers, **wrong})
-        assert (status, found["error"]["code"], found["id"]) == (400, -32020, 1), wrong
-    for missing in headers:
-        status, found = post(daemon, body, {name: value for name, value in headers.items() if name != missing})
-        assert (status, found["error"]["code"]) == (400, -32020), missing
-
-
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [

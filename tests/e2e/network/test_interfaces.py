@@ -6,7 +6,7 @@ from google.protobuf import descriptor_pool, message_factory
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
+from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
 from tests.e2e.support.running_daemon import RunningDaemon
 
 SERVICES = ("edge_rag.v1.Admin", "edge_rag.v1.Documents", "edge_rag.v1.Rag")
@@ -49,37 +49,6 @@ def test_search_orders_by_score_with_and_without_the_reranker(daemon: RunningDae
             assert scores == sorted(scores, reverse=True)
             assert len(scores) == 5
             assert [stage.stage for stage in reply.stages] == stages
-
-
-def test_documents_are_listed_page_by_page_once_each(daemon: RunningDaemon) -> None:
-    with grpc.insecure_channel(daemon.address) as channel:
-        documents = documents_pb2_grpc.DocumentsStub(channel)
-        whole = [document.name for document in documents.List(documents_pb2.ListDocumentsRequest()).documents]
-        paged: list[str] = []
-        token = ""
-        while True:
-            request = documents_pb2.ListDocumentsRequest(page_size=3, page_token=token)
-            page = documents.List(request)
-            assert len(page.documents) <= 3
-            paged += [document.name for document in page.documents]
-            token = page.next_page_token
-            if not token:
-                break
-    assert paged == whole
-    assert len(set(whole)) == len(whole) >= 10
-
-
-def test_status_names_the_models_the_stages_and_the_cache(daemon: RunningDaemon) -> None:
-    with grpc.insecure_channel(daemon.address) as channel:
-        status = admin_pb2_grpc.AdminStub(channel).GetStatus(admin_pb2.GetStatusRequest(), timeout=30)
-    assert [model.role for model in status.models] == ["embedder", "reranker", "generator"]
-    assert [stage.name for stage in status.stages] == ["retriever", "reranker", "generator", "ingest"]
-    assert status.state == admin_pb2.DAEMON_STATE_SERVING
-    assert status.address == daemon.address
-    assert status.data_directory == str(daemon.data_dir)
-    assert status.engine.pages > 0
-    assert status.engine.page_tokens > 0
-    assert status.resident_bytes > 1 << 20
 
 
 @pytest.mark.smoke

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,13 +15,12 @@ from click.testing import CliRunner, Result
 
 from edge_rag.access.certificates import CertificateFolder
 from edge_rag.access.pairing_file import MAX_TRIES, PairingFile, pairing
-from edge_rag.access.tokens import TokenFile
 from edge_rag.api.v1 import access_pb2, access_pb2_grpc
 from edge_rag.cli.main import main
 from edge_rag.client.credentials import KnownServers
 from edge_rag.client.errors import CallStatus, ClientError
 from edge_rag.client.pairing import pair
-from edge_rag.config.paths import pairing_path, token_path
+from edge_rag.config.paths import pairing_path
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.pairing_code import SYMBOLS, PairingCode
 from edge_rag.discovery import browser
@@ -144,24 +141,6 @@ def test_a_code_is_good_once(box: Box) -> None:
     assert box.refusal(code.key, code.secret)[0] is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_of_two_that_race_for_a_code_one_is_let_in(box: Box) -> None:
-    code = box.code("raced-for")
-    begin = threading.Barrier(2)
-
-    def race(_: int) -> bool:
-        begin.wait(TIMEOUT_S)
-        try:
-            return box.redeem(code.key, code.secret).name == "raced-for"
-        except grpc.RpcError as error:
-            assert status_of(error)[0] is grpc.StatusCode.UNAUTHENTICATED
-            return False
-
-    with ThreadPoolExecutor(2) as threads:
-        assert sorted(threads.map(race, range(2))) == [False, True]
-    names = [token.identity.name for token in TokenFile(token_path(box.data)).tokens()]
-    assert names.count("raced-for") == 1
-
-
 def test_wrong_used_unknown_and_expired_codes_are_refused_alike(box: Box) -> None:
     used, other = box.code("used"), box.code("other")
     box.redeem(used.key, used.secret)
@@ -178,13 +157,6 @@ def test_wrong_used_unknown_and_expired_codes_are_refused_alike(box: Box) -> Non
         (over.key, over.secret),
     ]
     assert len({box.refusal(key, secret) for key, secret in shown}) == 1
-
-
-def test_too_many_wrong_tries_make_a_code_void(box: Box) -> None:
-    code = box.code("guessed-at")
-    for _ in range(MAX_TRIES):
-        assert box.refusal(code.key, wrong(code.secret))[0] is grpc.StatusCode.UNAUTHENTICATED
-    assert box.refusal(code.key, code.secret)[0] is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_a_mistyped_code_costs_no_try_and_is_shown_to_nobody(box: Box, elsewhere: Path) -> None:

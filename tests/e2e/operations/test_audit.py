@@ -133,24 +133,6 @@ def test_the_command_line_shows_a_timeline_of_the_id_that_ask_prints(daemon: Run
     assert "generated_tokens" in lines[-1]
 
 
-def test_the_trail_as_json_is_a_line_a_decision(daemon: RunningDaemon) -> None:
-    asked = edge_rag(
-        daemon, "ask", "--mode", "free", "--max-tokens", "24", "--json", "--request-id", "as-json", QUESTION
-    )
-    assert json.loads(asked.stdout)["request_id"] == "as-json"
-    shown = edge_rag(daemon, "audit", "--request", "as-json", "--json")
-    lines = [json.loads(line) for line in shown.stdout.splitlines()]
-    assert [line["kind"] for line in lines] == [kind.value for kind in ANSWERED]
-    assert {line["priority"] for line in lines} == {"interactive"}
-    assert lines[-1]["numbers"]["generated_tokens"] > 0
-
-
-def test_an_unknown_request_is_said_to_be_unknown(daemon: RunningDaemon) -> None:
-    shown = edge_rag(daemon, "audit", "--request", "never-asked")
-    assert (shown.exit_code, shown.stdout) == (4, "")
-    assert "never-asked" in shown.stderr
-
-
 def test_ctrl_c_ends_following_without_a_word(daemon: RunningDaemon) -> None:
     ask(daemon.address, "interrupted")
     command = [sys.executable, "-m", "edge_rag.cli.main", "audit", "--follow", "--json", "--server", daemon.address]

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from urllib.request import urlopen
@@ -18,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
 from edge_rag.cli.main import main
-from tests.e2e.support.running_daemon import ROOT, SAMPLES, RunningDaemon, ingest
+from tests.e2e.support.running_daemon import SAMPLES, RunningDaemon, ingest
 
 GREASING = "The pump bearings must be greased every 2,000 operating hours or every three months, whichever comes first."
 
@@ -80,11 +76,6 @@ def test_questions_from_standard_input_give_the_answers_they_get_alone(daemon: R
     assert [json.loads(line)["answer"] for line in together.stdout.splitlines()] == alone
 
 
-def test_ingesting_again_changes_nothing(daemon: RunningDaemon) -> None:
-    report = json.loads(edge_rag(daemon, "ingest", "--json", str(SAMPLES)).stdout)
-    assert report["unchanged"] == len(report["documents"]) >= 10
-
-
 @pytest.mark.smoke
 def test_a_document_comes_is_found_and_goes(daemon: RunningDaemon, tmp_path: Path) -> None:
     (tmp_path / "canteen.md").write_text("# Canteen\n\nThe canteen serves lentil soup on Thursdays.\n")
@@ -108,13 +99,6 @@ def test_half_a_document_is_rejected_and_the_stored_one_stays(daemon: RunningDae
     assert outcome.status == documents_pb2.INGEST_STATUS_REJECTED
     assert "were announced" in outcome.reason
     assert "opens to the left" in stored.text
-
-
-def test_an_unknown_collection_ends_with_four_and_names_those_there_are(daemon: RunningDaemon) -> None:
-    result = edge_rag(daemon, "ask", "--collection", "nowhere", "why?")
-    assert result.exit_code == 4
-    assert "nowhere" in result.stderr
-    assert "default" in result.stderr
 
 
 def test_the_place_of_a_citation_is_shown_in_its_text_and_opened_in_a_browser(
@@ -155,14 +139,3 @@ def test_status_and_doctor_know_the_daemon(daemon: RunningDaemon) -> None:
     checks = {check["name"]: check["verdict"] for check in json.loads(doctor.stdout)["checks"]}
     assert doctor.exit_code == 0
     assert checks["daemon"] == checks["embedder"] == checks["generator"] == "ok"
-
-
-def test_the_python_example_of_the_readme_prints_the_answer_and_its_source(daemon: RunningDaemon) -> None:
-    found = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert found is not None
-    environment = os.environ | {"EDGE_RAG_SERVER": daemon.address}
-    command = [sys.executable, "-c", found.group(1)]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
-    assert GREASING in result.stdout
-    assert "[lubrication-schedule.md, characters " in result.stdout

@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from edge_rag.api.v1 import access_pb2, access_pb2_grpc, rag_pb2, rag_pb2_grpc
 from edge_rag.cli.main import main
-from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, sample_documents, status_of
+from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, status_of
 from tests.support.old_data import unpack
 from tests.support.systemd_socket import Manager, Message, has
 
@@ -263,25 +263,6 @@ def test_sigterm_ends_longer_answers_with_unavailable_and_says_how_far_they_came
         assert not answer.finished
         assert f"{len(answer.text)} characters of the answer were sent" in message
     assert "STOPPING" in manager.until(has("STOPPING"))[-1]
-
-
-def test_after_sigkill_under_load_the_next_start_serves_all_that_was_acknowledged(
-    start: Callable[..., RunningDaemon], manager: Manager, tmp_path: Path
-) -> None:
-    daemon = start(tmp_path / "data")
-    documents = sample_documents()
-    ingest(daemon.address, documents)
-    load = Load(daemon.address, tokens=1500).begun()
-    daemon.process.kill()
-    daemon.process.wait(30)
-    assert {code for code, _ in load.outcomes()} == {grpc.StatusCode.UNAVAILABLE}
-
-    again = start(tmp_path / "data", environment=manager.environment())
-    manager.until(has("READY"))
-    with grpc.insecure_channel(again.address) as channel:
-        reply = rag_pb2_grpc.RagStub(channel).Search(rag_pb2.SearchRequest(query="bearing grease", limit=3), timeout=60)
-    assert len(reply.hits) == 3
-    assert again.stop() == 0
 
 
 def test_a_certificate_that_the_manager_passes_serves_tls(

@@ -65,7 +65,8 @@ def test_a_link_leads_to_a_file(document: str, target: str) -> None:
 
 @pytest.mark.parametrize("document", GUIDES)
 def test_a_setting_named_in_a_document_exists(document: str) -> None:
-    for section, keys in SETTING.findall((ROOT / document).read_text()):
+    current = (ROOT / document).read_text().partition("## Tried, measured, dropped")[0]
+    for section, keys in SETTING.findall(current):
         if exists(document, f"{section}{keys}"):
             continue
         model: object = Settings.model_fields[section].annotation

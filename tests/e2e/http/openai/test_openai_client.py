@@ -117,15 +117,6 @@ def test_a_stream_is_the_whole_answer_in_parts(client: Any) -> None:
     assert len({chunk.id for chunk in chunks}) == 1
 
 
-def test_a_stream_ends_with_the_usage_if_it_is_asked_for(client: Any) -> None:
-    *chunks, last = client.chat.completions.create(
-        **asked(QUESTIONS[0], stream=True, stream_options={"include_usage": True})
-    )
-    assert last.choices == []
-    assert last.usage.total_tokens == last.usage.prompt_tokens + last.usage.completion_tokens
-    assert [chunk.usage for chunk in chunks] == [None] * len(chunks)
-
-
 async def test_the_asynchronous_client_gets_the_same(asynchronous: Any) -> None:
     whole = (await asynchronous.chat.completions.create(**asked(QUESTIONS[1]))).choices[0].message
     chunks = [chunk async for chunk in await asynchronous.chat.completions.create(**asked(QUESTIONS[1], stream=True))]
@@ -223,16 +214,6 @@ def test_the_usage_tells_the_tokens_of_the_prompt_that_were_reused(client: Any, 
     assert response.usage.input_tokens_details.cached_tokens == usage.prompt_tokens_details.cached_tokens
 
 
-def test_a_stream_has_the_quotes_for_open_webui_if_it_asks_for_them(client: Any) -> None:
-    wanted = {"edge_rag": {"sources": True}}
-    chunks = list(client.chat.completions.create(**asked(QUESTIONS[0], stream=True), extra_body=wanted))
-    (event,) = [chunk.event for chunk in chunks if hasattr(chunk, "event")]
-    (place, *_) = streamed(chunks)[1]
-    assert event["type"] == "source"
-    assert event["data"]["source"]["name"] == place[0]
-    assert any("2,000 operating hours" in text for text in event["data"]["document"])
-
-
 def test_a_condition_on_metadata_limits_what_is_found(client: Any) -> None:
     never = {"type": "eq", "key": "title", "value": "There is no such title"}
     done = client.chat.completions.create(**asked(QUESTIONS[0]), extra_body={"edge_rag": {"filter": never}})
@@ -242,19 +223,6 @@ def test_a_condition_on_metadata_limits_what_is_found(client: Any) -> None:
         model=MODEL, input=QUESTIONS[0], tools=[tool], include=["file_search_call.results"]
     )
     assert response.output[0].results == []
-
-
-def test_a_question_without_an_answer_says_so(client: Any) -> None:
-    done = client.chat.completions.create(**asked(UNANSWERABLE))
-    assert done.model_extra["edge_rag"]["found"] is False
-    assert done.choices[0].message.annotations == []
-
-
-def test_a_field_that_is_not_supported_is_refused_by_its_name(client: Any) -> None:
-    with pytest.raises(openai.BadRequestError) as error:
-        client.chat.completions.create(**asked("How?", n=2))
-    assert (error.value.param, error.value.code, error.value.type) == ("n", "invalid_request", "invalid_request_error")
-    assert error.value.request_id
 
 
 def test_a_client_that_is_refused_for_want_of_slots_tries_again_by_itself(http_daemon: RunningDaemon) -> None:
@@ -285,10 +253,3 @@ def test_a_client_that_is_refused_for_want_of_slots_tries_again_by_itself(http_d
         assert client.chat.completions.create(**asked(QUESTIONS[0])).choices[0].message.content
     assert statuses[0] == 429
     assert statuses[-1] == 200
-
-
-def test_an_id_that_the_client_chose_is_kept(client: Any) -> None:
-    raw = client.chat.completions.with_raw_response.create(
-        **asked(QUESTIONS[0]), extra_headers={"x-request-id": "ticket-17"}
-    )
-    assert raw.headers["x-request-id"] == "ticket-17"

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import openai
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
-
-from tests.e2e.support.running_daemon import RunningDaemon
 
 MODEL = "edge-rag/default"
 QUESTION = "How often must the pump bearings be greased?"
@@ -109,12 +106,6 @@ def test_a_stream_is_the_whole_response_in_parts(client: Any) -> None:
     assert len(added) == len(done.output[1].content[0].annotations) > 0
 
 
-async def test_the_asynchronous_client_gets_the_same(asynchronous: Any) -> None:
-    whole = check(await asynchronous.responses.create(model=MODEL, input=QUESTION))
-    stream = await asynchronous.responses.create(model=MODEL, input=QUESTION, stream=True)
-    assert without_times(check(checked_events([event async for event in stream]))) == without_times(whole)
-
-
 def test_the_helper_for_streams_of_the_client_reads_it(client: Any) -> None:
     with client.responses.stream(model=MODEL, input=QUESTION) as stream:
         for _ in stream:
@@ -141,25 +132,3 @@ def test_a_schema_is_kept_and_too_few_tokens_make_it_incomplete(client: Any) -> 
     assert (cut.status, cut.incomplete_details.reason) == ("incomplete", "max_output_tokens")
     *_, last = client.responses.create(model=MODEL, input=QUESTION, text=form, max_output_tokens=1, stream=True)
     assert last.type == "response.incomplete"
-
-
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"previous_response_id": "resp_1"}, "previous_response_id"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
-        ({"tools": [{"type": "file_search", "vector_store_ids": ["other"]}]}, "tools[0].vector_store_ids"),
-    ],
-)
-def test_what_is_not_supported_is_refused_by_its_name(client: Any, fields: dict[str, Any], field: str) -> None:
-    with pytest.raises(openai.BadRequestError) as error:
-        client.responses.create(model=MODEL, input=QUESTION, **fields)
-    assert error.value.param == field
-
-
-def test_an_event_has_its_name_and_a_stream_its_end(http_daemon: RunningDaemon, client: Any) -> None:
-    with client.responses.with_streaming_response.create(model=MODEL, input=QUESTION, stream=True) as raw:
-        lines = [line for line in raw.iter_lines() if line]
-    assert lines[-1] == "data: [DONE]"
-    for name, data in zip(lines[:-1:2], lines[1:-1:2], strict=True):
-        assert data.startswith(f'data: {{"type":"{name.removeprefix("event: ")}"')

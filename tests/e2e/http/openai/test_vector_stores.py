@@ -153,30 +153,6 @@ def test_a_question_without_an_answer_has_low_scores(client: Any, searched: str)
 
 
 @pytest.mark.parametrize(
-    ("filters", "names"),
-    [
-        ({"type": "eq", "key": "part", "value": "pump"}, {"pump.txt"}),
-        ({"type": "ne", "key": "part", "value": "pump"}, set(OTHERS)),
-        ({"type": "gte", "key": "year", "value": 2022}, {"anchor.txt", "paint.txt"}),
-        ({"type": "in", "key": "year", "value": [2020, 2023]}, {"pump.txt", "paint.txt"}),
-        (
-            {
-                "type": "and",
-                "filters": [
-                    {"type": "eq", "key": "part", "value": "deck"},
-                    {"type": "or", "filters": [{"type": "lt", "key": "year", "value": 2022}]},
-                ],
-            },
-            {"galley.txt"},
-        ),
-    ],
-)
-def test_a_filter_says_what_may_be_found(client: Any, searched: str, filters: Any, names: set[str]) -> None:
-    page = client.vector_stores.search(searched, query="the ship", filters=filters, max_num_results=50)
-    assert {each.filename for each in page.data} == names
-
-
-@pytest.mark.parametrize(
     ("field", "options"),
     [
         (
@@ -209,12 +185,6 @@ def test_one_question_may_be_in_a_list(client: Any, searched: str) -> None:
     listed = client.vector_stores.search(searched, query=["the ship"], max_num_results=1)
     assert [each.file_id for each in alone.data] == [each.file_id for each in listed.data]
     assert len(alone.data) == 1
-
-
-async def test_the_asynchronous_client_gets_the_same(asynchronous: Any, client: Any, searched: str) -> None:
-    question = "When does the galley open?"
-    found = [each async for each in await asynchronous.vector_stores.search(searched, query=question)]
-    assert found == client.vector_stores.search(searched, query=question).data
 
 
 MANY = 120
@@ -279,13 +249,6 @@ def test_a_text_that_is_longer_than_one_part_comes_whole(client: Any, daemon: Ru
     parts = [part.text for part in client.vector_stores.files.content(file.id, vector_store_id="long")]
     assert len(parts) > 1
     assert "".join(parts) == words
-
-
-@pytest.mark.parametrize("query", ["filter=done", "limit=0", "order=up", "colour=red"])
-def test_a_list_that_cannot_be_had_is_refused_by_its_parameter(client: Any, large: str, query: str) -> None:
-    with pytest.raises(openai.BadRequestError) as error:
-        client.get(f"/vector_stores/{large}/files?{query}", cast_to=object)
-    assert str(error.value.param) in query
 
 
 def folder_files() -> dict[str, Path]:
@@ -445,17 +408,6 @@ def test_what_a_file_cannot_have_is_refused_by_its_field(client: Any, field: str
     assert error.value.param == field
     with pytest.raises(openai.NotFoundError):
         client.vector_stores.retrieve("refused")
-
-
-async def test_the_asynchronous_client_ingests_and_searches(asynchronous: Any) -> None:
-    stores = asynchronous.vector_stores
-    file = await stores.files.upload_and_poll(vector_store_id="async", file=("pump.txt", SEAL.encode()))
-    assert file.status == "completed"
-    files = [(name, text.encode()) for name, text in OTHERS.items()]
-    batch = await stores.file_batches.upload_and_poll("async", files=files)
-    assert batch.file_counts.completed == len(files)
-    found = await stores.search("async", query="How often is the seal of the feed pump replaced?")
-    assert (found.data[0].file_id, found.data[0].content[0].text) == (file.id, SEAL)
 
 
 def test_the_example_of_the_guide_runs(daemon: RunningDaemon, tmp_path: Path) -> None:
