@@ -18,7 +18,6 @@ from edge_rag.config.settings import Settings
 from edge_rag.config.stages import GeneratorSettings
 from edge_rag.core.monitoring.status import ModelInUse
 from edge_rag.core.placement import ModelStage, Provider
-from edge_rag.core.query import KvPrecision
 from edge_rag.device.placing import device_name, place
 from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile, ProviderChoice
@@ -140,8 +139,8 @@ class GeneratorFactory:
             tier.attach(
                 PageStore(
                     self._disk.folder / _PAGES_FOLDER,
-                    page_identity(folder, self._disk.directory, self._settings.kv),
-                    read_geometry(folder).page_bytes(self._settings.kv),
+                    page_identity(folder, self._disk.directory),
+                    read_geometry(folder).page_bytes,
                     self._disk.budget_bytes,
                     self._disk.epochs(),
                 )
@@ -260,14 +259,14 @@ class GeneratorFactory:
             folder=folder,
             limits=self._limits(memory.sizes.slots, memory.sizes.step_tokens),
             cache_bytes=memory.kv_bytes,
-            detail=f"paged, {self._settings.kv.value} kv",
+            detail="paged, int8 kv",
             draft_tokens=self._settings.draft_tokens,
-            open=paged_opener(folder, memory.pages, self._settings.kv),
+            open=paged_opener(folder, memory.pages),
         )
 
 
-def paged_opener(folder: Path, pages: int, kv: KvPrecision) -> Callable[[ProviderChoice], ModelRunner]:
-    """Returns a function that opens a paged generator with ``pages`` KV pages of a precision on a provider."""
+def paged_opener(folder: Path, pages: int) -> Callable[[ProviderChoice], ModelRunner]:
+    """Returns a function that opens a paged generator with ``pages`` KV pages on a provider."""
 
     def open_on(choice: ProviderChoice) -> ModelRunner:
         precisions = SPECS[choice.provider].decoder_precisions
@@ -278,11 +277,7 @@ def paged_opener(folder: Path, pages: int, kv: KvPrecision) -> Callable[[Provide
             )
         match choice.provider:
             case Provider.CPU:
-                return PagedDecoder.open(folder, pages, kv)
-            case _ if kv is not KvPrecision.INT8:
-                raise ProviderUnavailable(
-                    choice.provider.value, f"generator.kv is {kv.value}, which only processor cores keep"
-                )
+                return PagedDecoder.open(folder, pages)
             case Provider.CUDA:
                 return CudaDecoder.open(folder, pages, choice.options)
         raise ProviderUnavailable(choice.provider.value, "generators have no form for it in this version")

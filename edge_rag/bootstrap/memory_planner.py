@@ -12,7 +12,6 @@ from edge_rag.bootstrap.network import message_memory_bytes
 from edge_rag.config.settings import Settings
 from edge_rag.core.monitoring.resources import MemoryItem
 from edge_rag.core.placement import ModelStage
-from edge_rag.core.query import KvPrecision
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import (
     SMALLEST_STEP,
@@ -101,7 +100,6 @@ class MemoryPlanner:
             least_step_tokens=wanted.max_step_tokens or SMALLEST_STEP,
         )
         self._logits = 1 + wanted.draft_tokens
-        self._kv = wanted.kv
 
     def plan(self, folder: Path | None) -> MemoryPlan:
         """Plans the memory with a generator.
@@ -114,12 +112,12 @@ class MemoryPlanner:
             *others, pages = plan.items
             items = (*(item for item in others if item.bytes), MemoryItem("KV pages", 0, "no language model"))
             return replace(plan, items=items, spare_bytes=plan.spare_bytes + pages.bytes)
-        needs = generator_needs(folder, read_manifest(folder), self._logits, self._kv)
+        needs = generator_needs(folder, read_manifest(folder), self._logits)
         sizes = self._sizes if needs.spare_sequences > 1 else _one_slot(self._sizes)
         return plan_memory(self._bounds, self._fixed, self._reranker, needs, sizes)
 
 
-def generator_needs(folder: Path, manifest: ModelManifest, logits: int, kv: KvPrecision) -> GeneratorNeeds:
+def generator_needs(folder: Path, manifest: ModelManifest, logits: int) -> GeneratorNeeds:
     """Returns the memory needs of a generator.
 
     Args:
@@ -146,7 +144,7 @@ def generator_needs(folder: Path, manifest: ModelManifest, logits: int, kv: KvPr
         weights_bytes=weights,
         token_bytes=_DECODER_ROWS * sizes.query_heads * sizes.head_size * _FLOAT,
         slot_bytes=2 * logits * sizes.vocabulary_size * _FLOAT,
-        page_bytes=sizes.page_bytes(kv),
+        page_bytes=sizes.page_bytes,
         page_tokens=sizes.page_tokens,
         max_context=sizes.max_context,
         least_context=sizes.max_context,

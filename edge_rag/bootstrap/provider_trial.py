@@ -124,8 +124,7 @@ def _opened(
         case ModelStage.GENERATOR:
             folder = folders.generator
             form = verify_model_folder(folder, ModelRole.GENERATOR).form
-            kv = settings.generator.kv
-            opener = serial_opener(folder, 1) if form is GeneratorForm.SERIAL else paged_opener(folder, 1, kv)
+            opener = serial_opener(folder, 1) if form is GeneratorForm.SERIAL else paged_opener(folder, 1)
             runner = opener(choice)
             return lambda: runner.run(FIRST_STEP)
 

@@ -10,7 +10,6 @@ from edge_rag.config.sections import DirectoryPath, Section
 from edge_rag.core.answer import UnsupportedText
 from edge_rag.core.query import (
     AnswerMode,
-    KvPrecision,
     SchedulingPreset,
 )
 
@@ -95,11 +94,6 @@ class GeneratorSettings(Section):
         default=30,
         gt=0,
         description="Time without a slot after which a client's next request rises by one priority class, seconds.",
-    )
-    kv: KvPrecision = Field(
-        default=KvPrecision.INT8,
-        description="How keys and values are kept: `int4` takes half the memory a token, so that twice the tokens fit, "
-        "and costs some accuracy. On processor cores only.",
     )
     kv_memory_mib: int | None = Field(
         default=None,

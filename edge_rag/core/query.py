@@ -258,18 +258,6 @@ class KvReuse(Enum):
     PASSAGE = "passage"
 
 
-class KvPrecision(Enum):
-    """How the keys and values of the KV cache are kept."""
-
-    INT8 = "int8"
-    INT4 = "int4"
-
-    @property
-    def bits(self) -> int:
-        """Bits of an element."""
-        return 8 if self is KvPrecision.INT8 else 4
-
-
 class SchedulingPreset(Enum):
     """A trade-off between latency and throughput.
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edge_rag.core.query import KvPrecision
 from edge_rag.engine.ports import ModelRunner
 from edge_rag.errors import InferenceFailed
 from edge_rag.runtime.decoder.cuda.decoder import CudaDecoder
@@ -26,6 +25,9 @@ from tests.synthetic.tiny_model import FIXTURES, Logits, TokenIds, reference
 FOLDER = FIXTURES / "tiny-llama"
 KNOWN = reference("tiny-llama")
 
+ALLOWED = 0.05
+"""Largest distance from the logits of the original."""
+
 Open = Callable[[Path], ModelRunner]
 
 
@@ -33,7 +35,6 @@ Open = Callable[[Path], ModelRunner]
     scope="module",
     params=[
         pytest.param(lambda folder: PagedDecoder.open(folder, 16), id="paged"),
-        pytest.param(lambda folder: PagedDecoder.open(folder, 16, KvPrecision.INT4), id="paged-int4"),
         pytest.param(lambda folder: SerialDecoder.open(folder, 256), id="serial"),
         pytest.param(lambda folder: CudaReference(folder, 16), id="cuda-on-cores"),
         pytest.param(lambda folder: CudaDecoder.open(folder, 16, {}), id="cuda", marks=needs_cuda),
@@ -42,13 +43,6 @@ Open = Callable[[Path], ModelRunner]
 def runner(request: pytest.FixtureRequest, folder: Path) -> ModelRunner:
     open_runner: Open = request.param
     return open_runner(folder)
-
-
-@pytest.fixture
-def allowed(runner: ModelRunner) -> float:
-    """Distance from the original's logits: each bit of keys and values less doubles what they cost."""
-    four_bits = isinstance(runner, PagedDecoder) and runner.page_bytes == runner.geometry.page_bytes(KvPrecision.INT4)
-    return 0.3 if four_bits else 0.05
 
 
 @pytest.fixture(scope="module")
@@ -92,17 +86,15 @@ def test_it_says_how_large_it_is(runner: ModelRunner) -> None:
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=st.sets(st.integers(1, 112), min_size=1, max_size=12))
-def test_pieces_of_any_sizes_give_the_logits_of_the_original(
-    runner: ModelRunner, allowed: float, cuts: set[int]
-) -> None:
+def test_pieces_of_any_sizes_give_the_logits_of_the_original(runner: ModelRunner, cuts: set[int]) -> None:
     ends = sorted(cuts)
-    assert distance(logits(runner, KNOWN.token_ids, ends), KNOWN.logits[ends[-1] - 1]) < allowed
+    assert distance(logits(runner, KNOWN.token_ids, ends), KNOWN.logits[ends[-1] - 1]) < ALLOWED
 
 
-def test_a_piece_whose_logits_nobody_wants_gives_none_and_counts(runner: ModelRunner, allowed: float) -> None:
+def test_a_piece_whose_logits_nobody_wants_gives_none_and_counts(runner: ModelRunner) -> None:
     assert runner.run(step(runner, KNOWN.token_ids, 0, 40, wanted=False)).shape == (0, runner.vocabulary_size)
     found = runner.run(step(runner, KNOWN.token_ids, 40, 41))[0]
-    assert distance(found, KNOWN.logits[40]) < allowed
+    assert distance(found, KNOWN.logits[40]) < ALLOWED
 
 
 def test_a_sequence_that_takes_anothers_pages_sees_nothing_of_it(runner: ModelRunner) -> None:

@@ -107,7 +107,7 @@ def quantize(source: Path, folder: Path, precision: str) -> dict[str, object]:
     return {
         "weights": f"{tried[-1]['form']}, block 32, {tried[-1]['bits_per_weight']} bits a weight",
         "tried": tried,
-        "sizes": {**asdict(sizes), "end_tokens": sorted(sizes.end_tokens), "page_bytes": sizes.page_bytes()},
+        "sizes": {**asdict(sizes), "end_tokens": sorted(sizes.end_tokens), "page_bytes": sizes.page_bytes},
     }
 
 

@@ -61,7 +61,7 @@ def write(path: Path, folder: Path) -> dict[str, object]:
         "weights": ", ".join(f"{name} ({count})" for name, count in types.most_common()),
         "family": file.text("general.architecture"),
         "architecture": file.text("general.architecture"),
-        "sizes": {**asdict(sizes), "end_tokens": sorted(sizes.end_tokens), "page_bytes": sizes.page_bytes()},
+        "sizes": {**asdict(sizes), "end_tokens": sorted(sizes.end_tokens), "page_bytes": sizes.page_bytes},
     }
 
 

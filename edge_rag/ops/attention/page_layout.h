@@ -1,16 +1,10 @@
-// What a KV page is: for one layer and page_tokens tokens, one block per kv head, each holding, with 8 bits
+// What a KV page is: for one layer and page_tokens tokens, one block per kv head, each holding
 //   K  uint8 [head_size / 4][page_tokens][4]  K[t][d] = Ks[t] * (byte - 128)
 //   Ks float [page_tokens]
 //   V  int8  [page_tokens / 4][head_size][4]  V[t][d] = Vs[t] * byte
 //   Vs float [page_tokens]
 // The innermost 4 are what a dot-product instruction sums: dimensions for K (a score sums over dimensions), tokens for
 // V (an output sums over tokens). K is biased because those instructions take one unsigned operand.
-// With 4 bits, heads are multiplied by a Hadamard matrix first (hadamard.h), and a nibble n stands for a level of
-// codebook.h; a byte holds two, the first in its low bits, so that no byte is shared by two tokens:
-//   K  uint8 [head_size / 8][page_tokens][4]        K[t][8i + j] and K[t][8i + 4 + j] are byte [i][t][j]
-//   Ks half  [page_tokens]
-//   V  uint8 [page_tokens / 4][head_size / 32][16][4]  V[t][32i + j] and V[t][32i + 16 + j] are byte [t / 4][i][j][t % 4]
-//   Vs half  [page_tokens]
 // A page holds no pointer and no position: copying its bytes copies the tokens.
 #pragma once
 
@@ -26,16 +20,13 @@ constexpr int64_t kLanes = 16;        // page_tokens is a multiple of this
 constexpr int64_t kHeadSizeStep = 8;  // head_size is a multiple of this
 constexpr int64_t kQuad = 4;          // consecutive bytes that are summed by one instruction
 constexpr int32_t kKeyBias = 128;
-constexpr int64_t kNibbleHeadSizeStep = 32;  // head_size is a multiple of this with 4 bits
 
 struct PageLayout {
   int64_t head_size;
   int64_t page_tokens;
-  int64_t bits;  // 8 or 4
 
-  EDGE_RAG_INLINE bool nibbles() const { return bits == 4; }
-  EDGE_RAG_INLINE int64_t quantized_bytes() const { return head_size * page_tokens * bits / 8; }
-  EDGE_RAG_INLINE int64_t scale_bytes() const { return page_tokens * bits / 2; }
+  EDGE_RAG_INLINE int64_t quantized_bytes() const { return head_size * page_tokens; }
+  EDGE_RAG_INLINE int64_t scale_bytes() const { return page_tokens * static_cast<int64_t>(sizeof(float)); }
   EDGE_RAG_INLINE int64_t head_bytes() const { return 2 * (quantized_bytes() + scale_bytes()); }
 
   EDGE_RAG_INLINE int64_t key(int64_t head) const { return head * head_bytes(); }

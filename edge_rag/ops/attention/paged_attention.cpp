@@ -47,7 +47,7 @@ void read_operands(const Kernel& kernel, const OrtKernelContext* context, Step& 
           " columns for ", heads, " heads; the head size must be a multiple of ", kHeadSizeStep, ", at most ", kMaxHeadSize);
 
   step.tokens = tokens;
-  step.layout = {size, kernel.page_tokens, 8};
+  step.layout = {size, kernel.page_tokens};
   step.query = {query.data, columns};
   if (key.present) {
     auto dims = query.dims;
@@ -70,13 +70,7 @@ int64_t read_pages(const Kernel& kernel, const OrtKernelContext* context, Step& 
   require(pages.dims.size() == 2, "pages has shape ", pages.dims, ", expected [pages, page bytes]");
   step.pages = pages.data;
   step.page_bytes = step.layout.head_bytes() * step.kv_heads;
-  const int64_t nibble_bytes = step.page_bytes / 2;
-  if (pages.dims[1] == nibble_bytes && step.layout.head_size % kNibbleHeadSizeStep == 0) {
-    step.layout.bits = 4;
-    step.page_bytes = nibble_bytes;
-  }
-  require(pages.dims[1] == step.page_bytes, "a page has ", pages.dims[1], " bytes, expected ", step.page_bytes,
-          ", or half of it where the head size is a multiple of ", kNibbleHeadSizeStep);
+  require(pages.dims[1] == step.page_bytes, "a page has ", pages.dims[1], " bytes, expected ", step.page_bytes);
   return pages.dims[0];
 }
 

@@ -10,8 +10,7 @@ namespace edge_rag {
 //   0 query         float [T, HQ*D] or [1, T, HQ*D]; or, with 1 and 2 absent, packed [.., (HQ + 2*HK)*D]
 //   1 key           float [.., HK*D], optional
 //   2 value         float [.., HK*D], optional
-//   3 pages         int8 [pages, page bytes], written in place; the layout is page_layout.h. Half the bytes of 8-bit pages
-//                   mean 4 bits, for head sizes that are a multiple of 32
+//   3 pages         int8 [pages, page bytes], written in place; the layout is page_layout.h
 //   4 cos, 5 sin    float [positions, rotary pairs], rotary pairs <= D/2
 //   6 positions     int32 [T]
 //   7 slot_mapping  int32 [T], page * page_tokens + offset, where the token's K and V go; no two tokens share one

@@ -57,34 +57,9 @@ EDGE_RAG_INLINE float largest_value_scale(const Block& block, const Seen& seen) 
 
 EDGE_RAG_INLINE float reciprocal_unit(float largest) { return largest > 0.0f ? kRowLimit / largest : 0.0f; }
 
-// Where the 4-bit keys and values of a block are expanded to bytes, page after page; what rows are multiplied by is the
-// same for both then.
-template <int64_t kElements>
-struct ExpandedBlock {
-  alignas(64) uint8_t keys[kBlockTokens * kElements];
-  alignas(64) uint8_t values[kBlockTokens * kElements];
-};
-
 template <class V>
-EDGE_RAG_INLINE void expand_page(const PageLayout& layout, const uint8_t* keys, const uint8_t* values,
-                                 uint8_t* expanded_keys, uint8_t* expanded_values) {
-  constexpr int64_t kLine = kLanes * kQuad;
-  const int64_t row = layout.page_tokens * kQuad;
-  for (int64_t i = 0; i < layout.head_size / (2 * kQuad); ++i) {
-    for (int64_t t = 0; t < row; t += kLine, keys += kLine) {
-      uint8_t* const to = expanded_keys + 2 * i * row + t;
-      V::expand_nibbles(keys, kKeyLevels, to, to + row);
-    }
-  }
-  const auto* const levels = reinterpret_cast<const uint8_t*>(kValueLevels);
-  for (int64_t at = 0; at < layout.quantized_bytes(); at += kLine) {
-    V::expand_nibbles(values + at, levels, expanded_values + 2 * at, expanded_values + 2 * at + kLine);
-  }
-}
-
-template <class V, int64_t kElements>
 EDGE_RAG_INLINE void open_block(const Step& step, const RowRange& range, int64_t begin, const Seen& seen,
-                                ExpandedBlock<kElements>& expanded, Block& block) {
+                                Block& block) {
   const PageLayout& layout = step.layout;
   const int32_t* table = step.block_table + range.sequence * step.table_width + begin / layout.page_tokens;
   block.begin = begin;
@@ -96,18 +71,6 @@ EDGE_RAG_INLINE void open_block(const Step& step, const RowRange& range, int64_t
     const uint8_t* key_scale = page + layout.key_scale(range.kv_head);
     const uint8_t* value_scale = page + layout.value_scale(range.kv_head);
     const int64_t at = p * layout.page_tokens;
-    if (layout.nibbles()) {
-      uint8_t* const keys = expanded.keys + at * layout.head_size;
-      uint8_t* const values = expanded.values + at * layout.head_size;
-      expand_page<V>(layout, block.keys[p], block.values[p], keys, values);
-      block.keys[p] = keys;
-      block.values[p] = values;
-      for (int64_t t = 0; t < layout.page_tokens; t += kLanes) {
-        V::store(block.key_scale + at + t, V::load_halves(key_scale + t * 2));
-        V::store(block.value_scale + at + t, V::load_halves(value_scale + t * 2));
-      }
-      continue;
-    }
     for (int64_t t = 0; t < layout.page_tokens; t += kLanes) {
       V::store(block.key_scale + at + t, V::load(reinterpret_cast<const float*>(key_scale) + t));
       V::store(block.value_scale + at + t, V::load(reinterpret_cast<const float*>(value_scale) + t));

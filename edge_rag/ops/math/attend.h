@@ -1,7 +1,7 @@
-// Attention over pages of 8 or 4 bits with an online softmax (Milakov and Gimelshein, 2018; Dao et al., FlashAttention, 2022) in
+// Attention over pages with an online softmax (Milakov and Gimelshein, 2018; Dao et al., FlashAttention, 2022) in
 // integer products. A query is quantized to 15 bits, and so are the weights of each block of tokens, in units of the
 // block's largest: both errors are below a hundredth of what INT8 keys and values cost. With 8 bits each would cost as
-// much as they do. Keys and values of 4 bits are expanded to bytes once for all rows of a tile.
+// much as they do.
 #pragma once
 
 #include <cstdint>
@@ -162,7 +162,6 @@ void attend_tile_span(const Step& step, const RowRange& range, const Tile<kEleme
   std::memset(out.sum, 0, static_cast<size_t>(tile.rows * kLanes) * sizeof(float));
   std::memset(out.output, 0, static_cast<size_t>(tile.rows * kElements) * sizeof(float));
   Block block;
-  ExpandedBlock<kElements> expanded;
   for (int64_t i = 0; i < kSpanTokens / kBlockTokens; ++i) {
     const int64_t begin = span * kSpanTokens + i * kBlockTokens;
     if (begin > tile.last_position) return;
@@ -170,7 +169,7 @@ void attend_tile_span(const Step& step, const RowRange& range, const Tile<kEleme
     const int64_t unseen = tile.first_seen - begin;
     const int64_t tokens = tile.last_position + 1 - begin;
     const Seen seen{unseen > 0 ? unseen : 0, tokens < kBlockTokens ? tokens : kBlockTokens};
-    open_block<V>(step, range, begin, seen, expanded, block);
+    open_block<V>(step, range, begin, seen, block);
     prefetch_block(step, range, begin + kBlockTokens, tile.last_position + 1);
     in_powers_of_two<V::kRows>(tile.rows, [&](int64_t first, auto rows) EDGE_RAG_LAMBDA {
       attend_block<V, kElements, decltype(rows)::value>(step, block, tile, first, out);
@@ -217,7 +216,6 @@ EDGE_RAG_INLINE void write_output(const Step& step, const RowRange& range, const
     const auto inverse = V::set(1.0f / V::total(V::load(whole.sum + r * kLanes)));
     float* scaled = whole.output + r * kElements;
     for (int64_t i = 0; i < size; i += kLanes) V::store(scaled + i, V::multiply(V::load(scaled + i), inverse));
-    if (step.layout.nibbles()) hadamard_transform<V>(scaled, size);
     float* output = step.output + (token * step.query_heads + head) * size;
     std::memcpy(output, scaled, static_cast<size_t>(size) * sizeof(float));
   }

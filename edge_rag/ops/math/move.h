@@ -10,22 +10,6 @@
 namespace edge_rag {
 namespace {
 
-// What the bytes of a key stand for, before a Hadamard transform.
-template <class V>
-EDGE_RAG_INLINE void read_key_values(const Slot& from, const uint8_t* bytes, float scale, float* values) {
-  const int64_t size = from.layout.head_size;
-  if (!from.layout.nibbles()) {
-    for (int64_t i = 0; i < size; ++i) values[i] = static_cast<float>(bytes[i] - kKeyBias) * scale;
-    return;
-  }
-  for (int64_t i = 0; i < size; ++i) {
-    const uint8_t byte = bytes[i / (2 * kQuad) * kQuad + i % kQuad];
-    const int index = i % (2 * kQuad) < kQuad ? byte & 15 : byte >> 4;
-    values[i] = static_cast<float>(kValueLevels[index]) * scale;
-  }
-  hadamard_transform<V>(values, size);
-}
-
 // A key is stored turned by the angles of its position; turning it on by those of the distance gives what it would be at
 // the other one. It is rounded once more. Everything else is copied.
 template <class V>
@@ -38,18 +22,18 @@ void move_token(const Move& move, int64_t from, int64_t to) {
   for (int64_t head = 0; head < move.kv_heads; ++head) {
     const Slot source(layout, move.pages, move.page_bytes, from, head);
     const Slot target(layout, move.pages, move.page_bytes, to, head);
-    const auto scale_bytes = static_cast<size_t>(layout.bits / 2);
-    for (int64_t i = 0; i < source.key_bytes(); ++i) target.value()[i * kQuad] = source.value()[i * kQuad];
-    std::memcpy(target.value_scale(), source.value_scale(), scale_bytes);
+    for (int64_t i = 0; i < layout.head_size; ++i) target.value()[i * kQuad] = source.value()[i * kQuad];
+    std::memcpy(target.value_scale(), source.value_scale(), sizeof(float));
 
     read_key(source, bytes);
     if (move.cosine == nullptr) {
       write_key(target, bytes);
-      std::memcpy(target.key_scale(), source.key_scale(), scale_bytes);
+      std::memcpy(target.key_scale(), source.key_scale(), sizeof(float));
     } else {
-      read_key_values<V>(source, bytes, read_scale(layout, source.key_scale()), values);
+      const float scale = read_scale(source.key_scale());
+      for (int64_t i = 0; i < layout.head_size; ++i) values[i] = static_cast<float>(bytes[i] - kKeyBias) * scale;
       turn<V>(values, layout.head_size, move.rotary_pairs, move.cosine, move.sine, turned);
-      write_scale(layout, store_key<V>(turned, target).scale, target.key_scale());
+      write_scale(store_key<V>(turned, target).scale, target.key_scale());
     }
   }
 }

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "hadamard.h"
 #include "kernels.h"
 #include "step.h"
 
@@ -103,7 +102,6 @@ EDGE_RAG_INLINE QueryRow quantize_query(const Step& step, int64_t token, int64_t
   const int64_t size = step.layout.head_size;
   alignas(64) float values[kMaxHeadSize];
   rotate<V>(step.query.data + token * step.query.token_stride + head * size, step, step.positions[token], values);
-  if (step.layout.nibbles()) hadamard_transform<V>(values, size);
   const Quantization how = quantization<V>(values, size, kRowLimit);
   auto sum = V::round(V::set(0.0f));
   const auto inverse = V::set(how.inverse);

@@ -202,33 +202,6 @@ struct Avx2Vectors {
   }
   static EDGE_RAG_INLINE __m256i low_nibbles(__m256i x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }
   static EDGE_RAG_INLINE __m256i high_nibbles(__m256i x) { return low_nibbles(_mm256_srli_epi16(x, 4)); }
-  template <int kDistance>
-  static EDGE_RAG_INLINE Floats butterfly(const Floats& x) {
-    if constexpr (kDistance == 8) {
-      return {_mm256_add_ps(x.low, x.high), _mm256_sub_ps(x.low, x.high)};
-    } else {
-      return {butterfly_of_8<kDistance>(x.low), butterfly_of_8<kDistance>(x.high)};
-    }
-  }
-  template <int kDistance>
-  static EDGE_RAG_INLINE __m256 butterfly_of_8(__m256 x) {
-    constexpr int kSecond = kDistance == 4 ? 0xF0 : kDistance == 2 ? 0xCC : 0xAA;
-    __m256 other;
-    if constexpr (kDistance == 4) {
-      other = _mm256_permute2f128_ps(x, x, 1);
-    } else {
-      other = _mm256_permute_ps(x, kDistance == 2 ? 0x4E : 0xB1);
-    }
-    return _mm256_blend_ps(_mm256_add_ps(x, other), _mm256_sub_ps(other, x), kSecond);
-  }
-  static EDGE_RAG_INLINE void expand_nibbles(const uint8_t* from, const uint8_t* table, uint8_t* low, uint8_t* high) {
-    const __m256i levels = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
-    for (int64_t i = 0; i < 2; ++i) {
-      const __m256i bytes = half(from, i);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(low + 32 * i), _mm256_shuffle_epi8(levels, low_nibbles(bytes)));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(high + 32 * i), _mm256_shuffle_epi8(levels, high_nibbles(bytes)));
-    }
-  }
   static EDGE_RAG_INLINE void split_nibbles(const uint8_t* from, uint8_t* to) {
     for (int64_t i = 0; i < 2; ++i) {
       const __m256i bytes = half(from, i);

@@ -140,22 +140,6 @@ struct Avx512Vectors {
   static EDGE_RAG_INLINE __m512i high_nibbles(const uint8_t* from) {
     return _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(from), 4), _mm512_set1_epi8(15));
   }
-  template <int kDistance>
-  static EDGE_RAG_INLINE Floats butterfly(Floats x) {
-    constexpr __mmask16 kSecond = kDistance == 8 ? 0xFF00 : kDistance == 4 ? 0xF0F0 : kDistance == 2 ? 0xCCCC : 0xAAAA;
-    Floats other;
-    if constexpr (kDistance >= 4) {
-      other = _mm512_shuffle_f32x4(x, x, kDistance == 8 ? 0x4E : 0xB1);
-    } else {
-      other = _mm512_permute_ps(x, kDistance == 2 ? 0x4E : 0xB1);
-    }
-    return _mm512_mask_sub_ps(_mm512_add_ps(x, other), kSecond, other, x);
-  }
-  static EDGE_RAG_INLINE void expand_nibbles(const uint8_t* from, const uint8_t* table, uint8_t* low, uint8_t* high) {
-    const __m512i levels = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
-    _mm512_storeu_si512(low, _mm512_shuffle_epi8(levels, low_nibbles(from)));
-    _mm512_storeu_si512(high, _mm512_shuffle_epi8(levels, high_nibbles(from)));
-  }
   static EDGE_RAG_INLINE void split_nibbles(const uint8_t* from, uint8_t* to) {
     _mm512_storeu_si512(to, low_nibbles(from));
     _mm512_storeu_si512(to + kLanes * kQuad, high_nibbles(from));

@@ -200,31 +200,6 @@ struct NeonDotVectors {
 
   static EDGE_RAG_INLINE uint8x16_t low_nibbles(uint8x16_t x) { return vandq_u8(x, vdupq_n_u8(15)); }
   static EDGE_RAG_INLINE uint8x16_t high_nibbles(uint8x16_t x) { return vshrq_n_u8(x, 4); }
-  template <int kDistance>
-  static EDGE_RAG_INLINE Floats butterfly(const Floats& x) {
-    if constexpr (kDistance == 8) {
-      return {{vaddq_f32(x.part[0], x.part[2]), vaddq_f32(x.part[1], x.part[3]), vsubq_f32(x.part[0], x.part[2]),
-               vsubq_f32(x.part[1], x.part[3])}};
-    } else if constexpr (kDistance == 4) {
-      return {{vaddq_f32(x.part[0], x.part[1]), vsubq_f32(x.part[0], x.part[1]), vaddq_f32(x.part[2], x.part[3]),
-               vsubq_f32(x.part[2], x.part[3])}};
-    } else {
-      const uint32_t second[4] = {0, kDistance == 1 ? ~0u : 0, kDistance == 2 ? ~0u : 0, ~0u};
-      return each<Floats>([&](int i) {
-        const float32x4_t own = x.part[i];
-        const float32x4_t other = kDistance == 2 ? vextq_f32(own, own, 2) : vrev64q_f32(own);
-        return vbslq_f32(vld1q_u32(second), vsubq_f32(other, own), vaddq_f32(own, other));
-      });
-    }
-  }
-  static EDGE_RAG_INLINE void expand_nibbles(const uint8_t* from, const uint8_t* table, uint8_t* low, uint8_t* high) {
-    const uint8x16_t levels = vld1q_u8(table);
-    for (int i = 0; i < 4; ++i) {
-      const uint8x16_t bytes = vld1q_u8(from + 16 * i);
-      vst1q_u8(low + 16 * i, vqtbl1q_u8(levels, low_nibbles(bytes)));
-      vst1q_u8(high + 16 * i, vqtbl1q_u8(levels, high_nibbles(bytes)));
-    }
-  }
   static EDGE_RAG_INLINE void split_nibbles(const uint8_t* from, uint8_t* to) {
     for (int i = 0; i < 4; ++i) {
       const uint8x16_t bytes = vld1q_u8(from + 16 * i);

@@ -264,21 +264,6 @@ struct ScalarVectors {
     }
   };
   // 64 bytes of two nibbles each become 128 bytes: all low ones, then all high ones.
-  // Of lanes i and i + kDistance, where i has no bit kDistance, the sum and the difference.
-  template <int kDistance>
-  static EDGE_RAG_INLINE Floats butterfly(const Floats& x) {
-    return each<Floats>([&](int64_t i) {
-      const float other = x.lane[i ^ kDistance];
-      return (i & kDistance) == 0 ? x.lane[i] + other : other - x.lane[i];
-    });
-  }
-  // Looks up 64 low nibbles and 64 high ones in a table of 16 bytes.
-  static EDGE_RAG_INLINE void expand_nibbles(const uint8_t* from, const uint8_t* table, uint8_t* low, uint8_t* high) {
-    for (int64_t i = 0; i < kLanes * kQuad; ++i) {
-      low[i] = table[from[i] & 15];
-      high[i] = table[from[i] >> 4];
-    }
-  }
   static EDGE_RAG_INLINE void split_nibbles(const uint8_t* from, uint8_t* to) {
     for (int64_t i = 0; i < kLanes * kQuad; ++i) {
       to[i] = from[i] & 15;

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from edge_rag.core.query import KvPrecision
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
 from edge_rag.runtime.decoder.model_input import PackedStep, check_step
 from edge_rag.runtime.decoder.rope_shift import RopeShift, read_rotary_tables
@@ -141,16 +139,13 @@ class PageMemory:
 class PagedDecoder(PagedModel):
     """A lowered model and its KV pages. Used by one thread at a time."""
 
-    def __init__(
-        self, geometry: PagedGeometry, session: ort.InferenceSession, pages: int, folder: Path, kv: KvPrecision
-    ) -> None:
+    def __init__(self, geometry: PagedGeometry, session: ort.InferenceSession, pages: int, folder: Path) -> None:
         super().__init__(geometry, pages)
-        self._kv = kv
         self._folder = folder
         self._rope_shift: RopeShift | None = None
         self._session = session
         self._binding = session.io_binding()
-        self._layer_bytes = geometry.layer_page_bytes(kv)
+        self._layer_bytes = geometry.layer_page_bytes
         shape = (pages, self._layer_bytes)
         self._memory = [PageMemory(pages * self._layer_bytes) for _ in range(geometry.layers)]
         self._layers = [memory.array.reshape(shape) for memory in self._memory]
@@ -160,11 +155,11 @@ class PagedDecoder(PagedModel):
         self._logits = BoundRows(self._binding, "logits", geometry.vocabulary_size)
 
     @classmethod
-    def open(cls, folder: Path, pages: int, kv: KvPrecision = KvPrecision.INT8) -> PagedDecoder:
+    def open(cls, folder: Path, pages: int) -> PagedDecoder:
         """Opens the lowered model in a verified folder and allocates its pages.
 
         Args:
-            pages: Number of pages, at least 1; each takes ``read_geometry(folder).page_bytes(kv)`` bytes.
+            pages: Number of pages, at least 1; each takes ``read_geometry(folder).page_bytes`` bytes.
 
         Raises:
             ModelFolderInvalid: The folder holds no lowered model, or its graph and description disagree.
@@ -173,25 +168,19 @@ class PagedDecoder(PagedModel):
         if pages < 1:
             raise ValueError(f"pages is {pages}, must be at least 1")
         geometry = read_geometry(folder)
-        layer_bytes = geometry.layer_page_bytes(kv)
-        graph: Path | bytes = folder / GRAPH_FILE
-        if kv is not KvPrecision.INT8:
-            graph = _with_page_bytes(folder / GRAPH_FILE, layer_bytes)
-        session = open_session(graph, ops_library(), weights=folder if isinstance(graph, bytes) else None)
+        session = open_session(folder / GRAPH_FILE, ops_library())
         declared = {value.name: value.shape for value in session.get_inputs() if value.name.startswith("pages.")}
-        expected = {f"pages.{layer}": ["pages", layer_bytes] for layer in range(geometry.layers)}
+        expected = {f"pages.{layer}": ["pages", geometry.layer_page_bytes] for layer in range(geometry.layers)}
         if declared != expected or session.get_outputs()[0].shape[-1] != geometry.vocabulary_size:
             raise ModelFolderInvalid(f"{folder}: the graph and its description disagree")
         try:
-            return cls(geometry, session, pages, folder, kv)
+            return cls(geometry, session, pages, folder)
         except MemoryError as error:
-            raise ModelError(
-                f"{folder}: {pages} pages of {geometry.page_bytes(kv)} bytes do not fit in memory"
-            ) from error
+            raise ModelError(f"{folder}: {pages} pages of {geometry.page_bytes} bytes do not fit in memory") from error
 
     @property
     def page_bytes(self) -> int:
-        return self.geometry.page_bytes(self._kv)
+        return self.geometry.page_bytes
 
     def run(self, step: PackedStep) -> NDArray[np.float32]:
         """Runs one step: stores the keys and values of its tokens and computes the requested logits.
@@ -235,7 +224,7 @@ class PagedDecoder(PagedModel):
         if sources.shape != targets.shape or any(((a < 0) | (a >= slots)).any() for a in (sources, targets)):
             raise InferenceFailed(f"a slot is outside [0, {slots})")
         if self._rope_shift is None:
-            self._rope_shift = RopeShift(self.geometry, self._layers, read_rotary_tables(self._folder), self._kv)
+            self._rope_shift = RopeShift(self.geometry, self._layers, read_rotary_tables(self._folder))
         self._rope_shift.move(sources, targets, distance)
 
     def read_page(self, page: int) -> bytes:
@@ -252,18 +241,6 @@ class PagedDecoder(PagedModel):
             layer[page] = row
 
 
-def _with_page_bytes(path: Path, layer_page_bytes: int) -> bytes:
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except Exception as error:
-        raise ModelFolderInvalid(f"{path} cannot be read: {error}") from error
-    for value in model.graph.input:
-        if value.name.startswith("pages."):
-            value.type.tensor_type.shape.dim[1].dim_value = layer_page_bytes
-    serialized: bytes = model.SerializeToString(deterministic=True)
-    return serialized
-
-
 def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
     start = 0
     for index in range(1, len(pages) + 1):
@@ -272,7 +249,7 @@ def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
             start = index
 
 
-def page_identity(folder: Path, directory: str, kv: KvPrecision) -> bytes:
+def page_identity(folder: Path, directory: str) -> bytes:
     """Returns a key under which pages on disk can be reused: with equal keys, equal tokens give equal bytes.
 
     It covers the model's files, the format of the lowering, the page layout and the version of ONNX Runtime.
@@ -282,5 +259,5 @@ def page_identity(folder: Path, directory: str, kv: KvPrecision) -> bytes:
     """
     manifest = sha256((folder / MANIFEST_NAME).read_bytes()).hexdigest()
     page = read_geometry(folder)
-    parts = (manifest, FORMAT, PAGE_LAYOUT, page.page_tokens, page.page_bytes(kv), ort.__version__, directory)
+    parts = (manifest, FORMAT, PAGE_LAYOUT, page.page_tokens, page.page_bytes, ort.__version__, directory)
     return blake2b("\n".join(map(str, parts)).encode(), digest_size=32, person=b"page identity").digest()

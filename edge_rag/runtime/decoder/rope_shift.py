@@ -16,7 +16,6 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from edge_rag.core.query import KvPrecision
 from edge_rag.errors import InferenceFailed, ModelFolderInvalid
 from edge_rag.runtime.lowering.geometry import GRAPH_FILE, PagedGeometry
 from edge_rag.runtime.lowering.weight_packing import StoredTensors
@@ -56,14 +55,13 @@ class RopeShift:
         geometry: PagedGeometry,
         layers: Sequence[NDArray[np.int8]],
         tables: Sequence[tuple[Table, Table]],
-        kv: KvPrecision = KvPrecision.INT8,
     ) -> None:
-        self._sizes = geometry.kv_heads, geometry.head_size, geometry.page_tokens, kv.bits
+        self._sizes = geometry.kv_heads, geometry.head_size, geometry.page_tokens
         self._layers = layers
         self._tables = tables
         self._move = ctypes.CDLL(str(ops_library())).edge_rag_move_tokens
         pointer, count = ctypes.c_void_p, ctypes.c_int64
-        self._move.argtypes = (pointer, *[count] * 5, pointer, pointer, count, pointer, pointer)
+        self._move.argtypes = (pointer, *[count] * 4, pointer, pointer, count, pointer, pointer)
         self._move.restype = ctypes.c_int
 
     def move(self, sources: Slots, targets: Slots, distance: int) -> None:
@@ -97,7 +95,7 @@ def _unit(cosine: Table, sine: Table) -> tuple[Table, Table]:
 
 
 class PageViews:
-    """Views of a layer's pages of 8 bits by content; axis 0 of each is the page, axis 1 the head."""
+    """Views of a layer's pages by content; axis 0 of each is the page, axis 1 the head."""
 
     def __init__(self, geometry: PagedGeometry, pages: NDArray[np.int8]) -> None:
         size, tokens, heads = geometry.head_size, geometry.page_tokens, geometry.kv_heads

@@ -195,7 +195,7 @@ class _GraphWriter(GraphBuilder):
         for name, kind, shape in _STEP_INPUTS:
             self.input(name, kind, shape)
         for number in range(len(found.layers)):
-            self.input(f"pages.{number}", TensorProto.INT8, ["pages", found.geometry.layer_page_bytes()])
+            self.input(f"pages.{number}", TensorProto.INT8, ["pages", found.geometry.layer_page_bytes])
         self.output("logits", TensorProto.FLOAT, ["num_logits", found.vocabulary_size])
         return self.model("paged", {"": _OPSET, _MICROSOFT: 1, OPS_DOMAIN: 1}, _IR_VERSION)
 

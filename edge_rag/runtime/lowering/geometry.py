@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from edge_rag.core.query import KvPrecision
-from edge_rag.errors import ConfigurationError, ModelFolderInvalid
+from edge_rag.errors import ModelFolderInvalid
 
 GEOMETRY_FILE = "paged.json"
 GRAPH_FILE = "paged.onnx"
@@ -20,9 +19,7 @@ FORMAT = 2
 PAGE_TOKENS = 32
 """Tokens of a page in newly lowered graphs; the graph contains it, and the op reads it there."""
 
-_SCALE_BYTES = 4  # of a head of 8 bits
-
-_NIBBLE_HEAD_SIZE_STEP = 32
+_SCALE_BYTES = 4  # of a head
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +39,15 @@ class PagedGeometry:
     max_context: int
     end_tokens: frozenset[int]
 
-    def layer_page_bytes(self, kv: KvPrecision = KvPrecision.INT8) -> int:
-        """Returns the bytes of one page of one layer: keys and values, and a scale for each token, head and kind."""
-        if kv is KvPrecision.INT4 and self.head_size % _NIBBLE_HEAD_SIZE_STEP:
-            raise ConfigurationError(
-                f"generator.kv is int4, which needs heads of a multiple of {_NIBBLE_HEAD_SIZE_STEP} elements; those of "
-                f"this model have {self.head_size}: set it to int8"
-            )
-        return 2 * self.kv_heads * self.page_tokens * (self.head_size + _SCALE_BYTES) * kv.bits // 8
+    @property
+    def layer_page_bytes(self) -> int:
+        """Bytes of one page of one layer: keys and values, and a scale for each token, head and kind."""
+        return 2 * self.kv_heads * self.page_tokens * (self.head_size + _SCALE_BYTES)
 
-    def page_bytes(self, kv: KvPrecision = KvPrecision.INT8) -> int:
-        """Returns the bytes of one page, all layers together."""
-        return self.layers * self.layer_page_bytes(kv)
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page, all layers together."""
+        return self.layers * self.layer_page_bytes
 
 
 def read_geometry(folder: Path) -> PagedGeometry:

@@ -89,7 +89,7 @@ def pool_threads() -> int:
 
 
 def open_session(
-    model: Path | bytes, custom_ops: Path | None = None, target: SessionTarget = ON_CPU, weights: Path | None = None
+    model: Path | bytes, custom_ops: Path | None = None, target: SessionTarget = ON_CPU
 ) -> ort.InferenceSession:
     """Opens a model on one execution provider.
 
@@ -101,8 +101,6 @@ def open_session(
     try:
         if custom_ops is not None:
             options.register_custom_ops_library(str(custom_ops))
-        if weights is not None:
-            options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(weights))
         session = ort.InferenceSession(
             model if isinstance(model, bytes) else str(model), options, providers=providers or None, enable_fallback=0
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpc
 
-from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, documents_pb2, documents_pb2_grpc, rag_pb2
+from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc, rag_pb2
 from tests.e2e.answers.test_asking import QUESTIONS, ask
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents
 
@@ -73,31 +73,3 @@ def test_nothing_is_kept_where_the_settings_say_so(start: Callable[..., RunningD
         ask(daemon.address, ASKED)
     assert daemon.stop() == 0
     assert not (daemon.data_dir / "kv").exists()
-
-
-def test_pages_of_four_bits_are_used_after_a_restart_and_never_as_pages_of_eight(
-    start: Callable[..., RunningDaemon],
-) -> None:
-    four_bits = '[generator]\nkv = "int4"\n'
-    daemon = start(config=four_bits)
-    ingest(daemon.address, sample_documents())
-    assert form_of_the_generator(daemon) == "paged, int4 kv"
-    before = [ask(daemon.address, ASKED) for _ in range(3)]
-    assert daemon.stop() == 0
-    assert kept(daemon.data_dir)
-
-    daemon = start(daemon.data_dir, config=four_bits)
-    after = ask(daemon.address, ASKED)
-    assert after.finished.usage.cached_prompt_tokens > 0
-    assert {answer.text for answer in (*before, after)} == {after.text}
-    assert daemon.stop() == 0
-
-    daemon = start(daemon.data_dir)
-    assert not kept(daemon.data_dir)
-    assert ask(daemon.address, ASKED).finished.usage.cached_prompt_tokens == 0
-
-
-def form_of_the_generator(daemon: RunningDaemon) -> str:
-    with grpc.insecure_channel(daemon.address) as channel:
-        status = admin_pb2_grpc.AdminStub(channel).GetStatus(admin_pb2.GetStatusRequest(), timeout=60)
-    return next(model.detail for model in status.models if "paged" in model.detail)

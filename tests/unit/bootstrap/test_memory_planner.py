@@ -60,17 +60,6 @@ def test_token_vectors_are_planned_where_they_are_kept(tmp_path: Path) -> None:
     assert "300 MiB" in detail
 
 
-def test_keys_and_values_of_four_bits_hold_twice_the_tokens_in_the_same_memory(tmp_path: Path) -> None:
-    facts = recorded("raspberry-pi-5-8g", tmp_path / "board")
-    profile = choose("auto", facts, builtin_profiles()).profile
-
-    def pages(kv: str) -> int:
-        settings = load_settings(None, {"data_directory": tmp_path, "generator": {"kv": kv, "kv_memory_mib": 8}})
-        return MemoryPlanner(settings, profile, facts, FOLDERS).plan(FOLDERS.generator).pages
-
-    assert pages("int4") in (2 * pages("int8"), 2 * pages("int8") + 1)
-
-
 def test_memory_of_a_running_daemon_counts_as_available(tmp_path: Path) -> None:
     settings = load_settings(None, {"data_directory": tmp_path})
     alone, beside = inspect_device(settings), inspect_device(settings, held_bytes=1 << 40)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.metrics import RequestReport, StepReport
-from edge_rag.core.query import KvPrecision, Priority, Sampling
+from edge_rag.core.query import Priority, Sampling
 from edge_rag.engine.constraint import Constraint, Ended, Forced, FreeText, NextTokens, OneOf
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.ports import ModelRunner, Outcome
@@ -30,8 +30,8 @@ FAMILIES = ("llama", "qwen2", "qwen3")
 LIMITS = SchedulerLimits(max_slots=8, max_step_tokens=64, prefill_tokens=16)
 
 
-def tiny_decoder(family: str = "llama", pages: int = 64, kv: KvPrecision = KvPrecision.INT8) -> PagedDecoder:
-    return PagedDecoder.open(FIXTURES / f"tiny-{family}", pages, kv)
+def tiny_decoder(family: str = "llama", pages: int = 64) -> PagedDecoder:
+    return PagedDecoder.open(FIXTURES / f"tiny-{family}", pages)
 
 
 class Recorder:

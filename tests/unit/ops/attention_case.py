@@ -24,11 +24,10 @@ class Heads:
     scale: float = 0.125
     window: int = -1
     softcap: float = 0.0
-    bits: int = 8
 
     @property
     def page_bytes(self) -> int:
-        return 2 * self.kv_heads * self.page_tokens * (self.head_size + 4) * self.bits // 8
+        return 2 * self.kv_heads * self.page_tokens * (self.head_size + 4)
 
 
 @dataclass

@@ -24,24 +24,6 @@ def _quantize(rows: Floats) -> tuple[NDArray[np.int8], Floats]:
     return np.rint(rows * (np.float32(127) / largest)[..., None]).astype(np.int8), largest / np.float32(127)
 
 
-LEVELS = np.array([-121, -95, -75, -59, -44, -31, -18, -6, 6, 18, 31, 44, 59, 75, 95, 121], np.int8)
-"""What four bits stand for."""
-
-
-def hadamard(size: int) -> NDArray[np.float64]:
-    """The orthonormal transform of heads of 4 bits: of blocks of the largest power of two that divides the size."""
-    block = size & -size
-    matrix = np.ones((1, 1))
-    while len(matrix) < block:
-        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
-    return np.kron(np.eye(size // block), matrix / block**0.5)
-
-
-def nearest_levels(rows: NDArray[np.float64]) -> NDArray[np.int8]:
-    nearest: NDArray[np.int8] = LEVELS[np.abs(rows[..., None] - LEVELS).argmin(axis=-1)]
-    return nearest
-
-
 @dataclass(frozen=True)
 class Stored:
     """Pages taken apart: int8 [pages, kv heads, tokens, head size] and float32 [pages, kv heads, tokens]."""
@@ -52,26 +34,7 @@ class Stored:
     value_scale: Floats
 
 
-def _take_nibbles_apart(heads: Heads, pages: Pages) -> Stored:
-    tokens, size = heads.page_tokens, heads.head_size
-    blocks = pages.reshape(len(pages), heads.kv_heads, -1)
-    ends = np.cumsum([size * tokens // 2, 2 * tokens, size * tokens // 2, 2 * tokens])
-    key, key_scale, value, value_scale = np.split(blocks, ends[:-1], axis=2)
-    halves = [np.stack([part.view(np.uint8) & 15, part.view(np.uint8) >> 4]) for part in (key, value)]  # [2, P, H, ..]
-    keys = halves[0].reshape(2, *key.shape[:2], size // 8, tokens, 4).transpose(1, 2, 4, 3, 0, 5)
-    values = halves[1].reshape(2, *value.shape[:2], tokens // 4, size // 32, 16, 4).transpose(1, 2, 3, 6, 4, 0, 5)
-    shape = (*key.shape[:2], tokens, size)
-    return Stored(
-        LEVELS[keys.reshape(shape)],
-        np.ascontiguousarray(key_scale).view(np.float16).astype(np.float32),
-        LEVELS[values.reshape(shape)],
-        np.ascontiguousarray(value_scale).view(np.float16).astype(np.float32),
-    )
-
-
 def take_apart(heads: Heads, pages: Pages) -> Stored:
-    if heads.bits == 4:
-        return _take_nibbles_apart(heads, pages)
     tokens, size = heads.page_tokens, heads.head_size
     blocks = pages.reshape(len(pages), heads.kv_heads, -1)
     ends = np.cumsum([size * tokens, 4 * tokens, size * tokens, 4 * tokens])
@@ -118,8 +81,6 @@ def attention_over_pages(heads: Heads, step: Step, pages: Pages, magnitudes: boo
     with np.errstate(invalid="ignore"):  # slots that nobody has written may hold any scale
         key = stored.key.astype(np.float64) * stored.key_scale[..., None]
         value = stored.value.astype(np.float64) * stored.value_scale[..., None]
-        if heads.bits == 4:
-            key, value = (rows @ hadamard(heads.head_size) for rows in (key, value))
     if magnitudes:
         value = np.abs(value)
 

@@ -15,8 +15,6 @@ from tests.unit.ops.attention_case import Conversation, Floats, Heads, Pages, St
 from tests.unit.ops.attention_reference import (
     attention_over_pages,
     expected_store,
-    hadamard,
-    nearest_levels,
     take_apart,
     unquantized_attention,
 )
@@ -36,7 +34,6 @@ def _build(request: pytest.FixtureRequest) -> Iterator[None]:
 def layers(draw: st.DrawFn) -> Heads:
     head_size = draw(st.sampled_from(HEAD_SIZES))
     kv_heads = draw(st.integers(1, 3))
-    bits = draw(st.sampled_from((8, 4))) if head_size % 32 == 0 else 8
     return Heads(
         query_heads=kv_heads * draw(st.sampled_from((1, 2, 3, 5, 7, 8))),
         kv_heads=kv_heads,
@@ -47,15 +44,7 @@ def layers(draw: st.DrawFn) -> Heads:
         scale=draw(st.sampled_from((head_size**-0.5, 0.3))),
         window=draw(st.sampled_from((-1, -1, -1, 1, 9, 32, 100))),
         softcap=draw(st.sampled_from((0.0, 0.0, 2.0, 50.0))),
-        bits=bits,
     )
-
-
-@pytest.fixture(params=[8, 4])
-def bits(request: pytest.FixtureRequest) -> int:
-    """Of keys and values."""
-    found: int = request.param
-    return found
 
 
 def assert_attends(found: Floats, heads: Heads, step: Step, pages: Pages) -> None:
@@ -101,32 +90,8 @@ def test_what_is_stored_is_the_rotated_key_and_the_value_at_int8_to_the_last_bit
         np.testing.assert_array_equal(array, expected)
 
 
-@pytest.mark.parametrize("head_size", [32, 64, 96, 128, 256])
-def test_four_bits_hold_the_transformed_head_in_the_nearest_levels_of_a_fitted_scale(head_size: int) -> None:
-    heads = Heads(head_size=head_size, rotary_pairs=0, bits=4)
-    conversation = Conversation.start(heads, sequences=2, context=100, seed=head_size)
-    step = conversation.step({1: 37, 0: 64})
-    step.key[5] *= 1e-3
-    run_op(heads, step, conversation.pages)
-    stored = take_apart(heads, conversation.pages)
-    page, offset = np.divmod(step.slot_mapping, heads.page_tokens)
-    for heads_given, levels, scales in (
-        (step.key, stored.key[page, :, offset], stored.key_scale[page, :, offset]),
-        (step.value, stored.value[page, :, offset], stored.value_scale[page, :, offset]),
-    ):
-        rows = heads_given.astype(np.float64) @ hadamard(head_size)
-        first = nearest_levels(rows * (127 / np.abs(rows).max(axis=-1, keepdims=True))).astype(np.float64)
-        fitted = (rows * first).sum(axis=-1) / (first**2).sum(axis=-1)
-        np.testing.assert_allclose(scales, fitted, rtol=2e-2, atol=1e-7)  # a tie may be broken the other way
-        expected = nearest_levels(rows / scales[..., None].astype(np.float64))
-        assert (levels == expected).mean() > 0.995  # elements between two levels, as far as the scale was rounded
-        error = np.linalg.norm(levels * scales[..., None] - rows, axis=-1) / np.linalg.norm(rows, axis=-1)
-        assert error.max() < 0.16
-        assert error.mean() < 0.11
-
-
-def test_nothing_is_written_outside_the_slots_of_the_step(bits: int) -> None:
-    heads = Heads(bits=bits)
+def test_nothing_is_written_outside_the_slots_of_the_step() -> None:
+    heads = Heads()
     conversation = Conversation.start(heads, sequences=2, context=96, seed=3)
     before = take_apart(heads, conversation.pages.copy())
     step = conversation.step({0: 21, 1: 45})
@@ -140,8 +105,8 @@ def test_nothing_is_written_outside_the_slots_of_the_step(bits: int) -> None:
 
 
 @pytest.mark.parametrize("context", [1, 2, 4096])
-def test_a_single_token_attends_a_context_of_any_length(context: int, bits: int) -> None:
-    heads = Heads(query_heads=7, kv_heads=1, scale=0.5, bits=bits)
+def test_a_single_token_attends_a_context_of_any_length(context: int) -> None:
+    heads = Heads(query_heads=7, kv_heads=1, scale=0.5)
     conversation = Conversation.start(heads, sequences=1, context=context, seed=context)
     if context > 1:
         run_op(heads, conversation.step({0: context - 1}), conversation.pages)
@@ -173,10 +138,8 @@ def test_large_scores_neither_overflow_nor_lose_the_largest() -> None:
 @pytest.mark.parametrize(
     ("context", "window", "softcap"), [(90, -1, 0.0), (700, -1, 0.0), (90, 20, 0.0), (700, 300, 2.0), (1200, 515, 0.0)]
 )
-def test_a_result_is_the_same_bits_alone_in_a_batch_and_in_chunks(
-    context: int, window: int, softcap: float, bits: int
-) -> None:
-    heads = Heads(query_heads=6, kv_heads=2, window=window, softcap=softcap, bits=bits)
+def test_a_result_is_the_same_bits_alone_in_a_batch_and_in_chunks(context: int, window: int, softcap: float) -> None:
+    heads = Heads(query_heads=6, kv_heads=2, window=window, softcap=softcap)
 
     def attend(schedule: list[dict[int, int]]) -> dict[tuple[int, int], bytes]:
         pages, rows = _pages(), {}
@@ -246,8 +209,8 @@ def test_scattered_positions_can_be_computed_again() -> None:
     np.testing.assert_array_equal(run_op(heads, again, conversation.pages), whole[chosen])
 
 
-def test_a_key_that_is_not_a_number_shows_in_its_own_sequence_and_in_no_other(bits: int) -> None:
-    heads = Heads(bits=bits)
+def test_a_key_that_is_not_a_number_shows_in_its_own_sequence_and_in_no_other() -> None:
+    heads = Heads()
     conversation = Conversation.start(heads, sequences=2, context=40, seed=17)
     step = conversation.step({0: 40, 1: 40})
     clean = run_op(heads, step, conversation.pages)
@@ -261,8 +224,8 @@ def test_a_key_that_is_not_a_number_shows_in_its_own_sequence_and_in_no_other(bi
     np.testing.assert_array_equal(output[40:], clean[40:])
 
 
-def test_rows_of_zeros_are_stored_and_attended(bits: int) -> None:
-    heads = Heads(bits=bits)
+def test_rows_of_zeros_are_stored_and_attended() -> None:
+    heads = Heads()
     conversation = Conversation.start(heads, sequences=1, context=8, seed=19)
     step = conversation.step({0: 8})
     step.key[:], step.value[:] = 0.0, 1e-38

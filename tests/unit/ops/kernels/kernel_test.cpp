@@ -10,7 +10,6 @@
 #include <random>
 #include <vector>
 
-#include "half.h"
 #include "kernels.h"
 #include "schedule.h"
 
@@ -32,14 +31,7 @@ struct Shape {
   int64_t fresh;                  // last tokens of each sequence that attend
   int64_t window;
   float softcap;
-  int64_t bits;  // of keys and values
 };
-
-// What nibbles stand for.
-constexpr double kNibbleLevels[16] = {-121, -95, -75, -59, -44, -31, -18, -6, 6, 18, 31, 44, 59, 75, 95, 121};
-
-// Of a turned key that is rounded to nibbles once more, relative to its length.
-constexpr double kNibbleError = 0.15;
 
 struct Inputs {
   Shape shape;
@@ -83,7 +75,7 @@ Inputs make_inputs(const Shape& shape, uint32_t seed) {
     in.cosine.push_back(uniform());
     in.sine.push_back(uniform());
   }
-  const PageLayout layout{shape.head_size, shape.page_tokens, shape.bits};
+  const PageLayout layout{shape.head_size, shape.page_tokens};
   in.pages.resize(static_cast<size_t>(sequences * width * shape.kv_heads * layout.head_bytes()));
   for (uint8_t& byte : in.pages) byte = static_cast<uint8_t>(random());  // what a freed page may hold
 
@@ -142,52 +134,12 @@ Outcome run(const KernelBuild& build, const Inputs& in, bool divided) {
   return out;
 }
 
-// The orthonormal Hadamard transform of blocks of the largest power of two that divides the size.
-void transform(double* values, int64_t size) {
-  const int64_t block = size & -size;
-  for (int64_t half = 1; half < block; half *= 2) {
-    for (int64_t i = 0; i < size; ++i) {
-      if (i & half) continue;
-      const double a = values[i];
-      const double b = values[i + half];
-      values[i] = a + b;
-      values[i + half] = a - b;
-    }
-  }
-  for (int64_t i = 0; i < size; ++i) values[i] /= std::sqrt(static_cast<double>(block));
-}
-
-// What pages of 4 bits hold for a token and kv head.
-std::vector<double> read_nibbles(const Inputs& in, const uint8_t* page, int64_t token, int64_t head) {
-  const PageLayout& layout = in.step.layout;
-  const int64_t size = layout.head_size;
-  const auto scale = [&](int64_t at) {
-    uint16_t half;
-    std::memcpy(&half, page + at + token * 2, sizeof(half));
-    return static_cast<double>(half_to_float(half));
-  };
-  const auto level = [&](int64_t at, bool high) { return kNibbleLevels[high ? page[at] >> 4 : page[at] & 15]; };
-  std::vector<double> found;
-  for (int64_t d = 0; d < size; ++d) {
-    const int64_t at = layout.key(head) + (d / 8 * layout.page_tokens + token) * 4 + d % 4;
-    found.push_back(level(at, d % 8 >= 4) * scale(layout.key_scale(head)));
-  }
-  for (int64_t d = 0; d < size; ++d) {
-    const int64_t at = layout.value(head) + (token / 4 * (size / 2) + d / 32 * 16 + d % 16) * 4 + token % 4;
-    found.push_back(level(at, d % 32 >= 16) * scale(layout.value_scale(head)));
-  }
-  transform(found.data(), size);
-  transform(found.data() + size, size);
-  return found;
-}
-
 // What pages hold for a token and kv head: head_size keys, then head_size values.
 std::vector<double> read_token(const Inputs& in, const std::vector<uint8_t>& pages, int64_t slot, int64_t head) {
   const PageLayout& layout = in.step.layout;
   const int64_t size = layout.head_size;
   const int64_t token = slot % layout.page_tokens;
   const uint8_t* page = pages.data() + slot / layout.page_tokens * in.step.page_bytes;
-  if (layout.nibbles()) return read_nibbles(in, page, token, head);
   const auto scale = [&](int64_t at) {
     float result;
     std::memcpy(&result, page + at + token * 4, sizeof(result));
@@ -321,17 +273,6 @@ bool moved_well(const Inputs& in, const std::vector<uint8_t>& pages, int64_t dis
         expected[i] = first * static_cast<double>(in.cosine[at]) - second * static_cast<double>(in.sine[at]);
         expected[i + pairs] = second * static_cast<double>(in.cosine[at]) + first * static_cast<double>(in.sine[at]);
       }
-      if (in.shape.bits == 4) {
-        double error = 0.0;
-        double length = 0.0;
-        for (size_t d = 0; d < size; ++d) {
-          error += (found[d] - expected[d]) * (found[d] - expected[d]);
-          length += expected[d] * expected[d];
-        }
-        if (!(std::sqrt(error) <= (distance != 0 ? kNibbleError : 0.0) * std::sqrt(length))) return false;
-        if (!std::equal(found.begin() + in.shape.head_size, found.end(), expected.begin() + in.shape.head_size)) return false;
-        continue;
-      }
       double largest = 0.0;
       for (size_t d = 0; d < size; ++d) largest = std::max(largest, std::abs(expected[d]));  // of the key
       for (size_t d = 0; d < 2 * size; ++d) {
@@ -374,8 +315,8 @@ bool test(const Shape& shape, uint32_t seed, uint64_t& checksum) {
     }
   }
   if (!good) {
-    std::printf("  %d bits, kv heads %d, group %d, head size %d, pairs %d, page tokens %d, window %d, softcap %g, seed %u\n",
-                static_cast<int>(shape.bits), static_cast<int>(shape.kv_heads), static_cast<int>(shape.group), static_cast<int>(shape.head_size),
+    std::printf("  kv heads %d, group %d, head size %d, pairs %d, page tokens %d, window %d, softcap %g, seed %u\n",
+                static_cast<int>(shape.kv_heads), static_cast<int>(shape.group), static_cast<int>(shape.head_size),
                 static_cast<int>(shape.pairs), static_cast<int>(shape.page_tokens),
                 static_cast<int>(shape.window), static_cast<double>(shape.softcap), seed);
   }
@@ -395,8 +336,7 @@ int main(int argc, char** argv) {
     Shape shape{};
     shape.kv_heads = one_of({1, 2});
     shape.group = one_of({1, 2, 3, 7, 8, 20});
-    shape.bits = one_of({8, 8, 4});
-    shape.head_size = shape.bits == 4 ? one_of({32, 64, 64, 96, 128, 256}) : one_of({8, 24, 40, 64, 64, 80, 96, 128, 256});
+    shape.head_size = one_of({8, 24, 40, 64, 64, 80, 96, 128, 256});
     shape.pairs = one_of({shape.head_size / 2, shape.head_size / 4, 0});
     shape.page_tokens = one_of({16, 32, 64});
     shape.fresh = one_of({1, 1, 5, 40});
@@ -406,8 +346,8 @@ int main(int argc, char** argv) {
     for (int64_t s = one_of({1, 3}); s > 0; --s) shape.contexts.push_back(1 + static_cast<int64_t>(random() % longest));
     if (!test(shape, static_cast<uint32_t>(i), checksum)) return 1;
   }
-  if (!test({1, 7, 64, 32, 32, {4096}, 2, kNoWindow, 0.0f, 8}, 4096, checksum)) return 1;
-  if (!test({1, 7, 64, 32, 32, {4096}, 200, 600, 0.0f, 4}, 4097, checksum)) return 1;
+  if (!test({1, 7, 64, 32, 32, {4096}, 2, kNoWindow, 0.0f}, 4096, checksum)) return 1;
+  if (!test({1, 7, 64, 32, 32, {4096}, 200, 600, 0.0f}, 4097, checksum)) return 1;
   std::printf("%016llx", static_cast<unsigned long long>(checksum));
   for (const KernelBuild* build : kernel_builds()) std::printf(" %s", build->name);
   std::printf("\n");

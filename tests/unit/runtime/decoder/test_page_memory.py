@@ -51,7 +51,7 @@ def test_a_decoder_releases_only_the_given_pages() -> None:
     for layer in decoder._layers:
         layer[:] = 5
     decoder.release_pages([1, 2, 3, 40, 41, 42, 43, 63])
-    size = decoder.geometry.layer_page_bytes()
+    size = decoder.geometry.layer_page_bytes
     for layer in decoder._layers:
         flat = np.asarray(layer).reshape(-1)
         for first, last in ((1, 3), (40, 43)):

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_rag.core.query import KvPrecision
-from edge_rag.errors import ConfigurationError, InferenceFailed, ModelError, ModelFolderInvalid
+from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.geometry import read_geometry
@@ -49,7 +48,7 @@ def test_the_sizes_are_known_before_and_after_opening(decoder: PagedDecoder) -> 
     assert decoder.pages == 8
     assert (decoder.vocabulary_size, decoder.max_context, decoder.page_tokens) == (512, 512, 32)
     assert decoder.end_tokens == {2}
-    assert decoder.page_bytes == geometry.page_bytes() == 2 * 2 * 32 * (64 + 4)
+    assert decoder.page_bytes == geometry.page_bytes == 2 * 2 * 32 * (64 + 4)
 
 
 def test_logits_come_in_the_requested_order(decoder: PagedDecoder) -> None:
@@ -145,18 +144,6 @@ def test_a_truncated_file_is_an_error_that_names_the_model(folder: Path, name: s
 def test_a_decoder_has_at_least_one_page() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         PagedDecoder.open(FOLDER, pages=0)
-
-
-def test_heads_that_four_bits_cannot_hold_are_an_error_that_says_what_to_set() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"multiple of 32 elements; those of this model have 80: set it to int8"
-    ):
-        PagedDecoder.open(FIXTURES / "tiny-qwen3", 4, KvPrecision.INT4)
-
-
-def test_pages_of_four_bits_take_half_the_memory() -> None:
-    pages = [PagedDecoder.open(FOLDER, 4, kv).page_bytes for kv in (KvPrecision.INT8, KvPrecision.INT4)]
-    assert pages[0] == 2 * pages[1]
 
 
 def test_pages_that_do_not_fit_in_memory_are_an_error_with_the_numbers() -> None:

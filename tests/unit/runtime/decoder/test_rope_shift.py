@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edge_rag.core.query import KvPrecision
 from edge_rag.errors import InferenceFailed
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.decoder.rope_shift import PageViews, RopeShift, read_rotary_tables
 from edge_rag.runtime.lowering.geometry import read_geometry
 from tests.synthetic.tiny_model import FAMILIES, FIXTURES
-from tests.unit.ops.attention_case import Heads
-from tests.unit.ops.attention_reference import hadamard, take_apart
 from tests.unit.runtime.decoder.rope_shift_reference import move
 
 TEXT = np.random.default_rng(5).integers(3, 512, 45)
@@ -59,32 +56,6 @@ def test_a_moved_token_is_what_a_run_at_its_new_position_stores(family: str, dis
     assert distance == 0 or not np.array_equal(keys, contents(decoder, sources)[0])
 
 
-@pytest.mark.parametrize("distance", [0, 1, 37, 150])
-def test_a_moved_token_of_four_bits_is_what_a_run_there_stores_but_for_its_rounding(distance: int) -> None:
-    decoder = PagedDecoder.open(FIXTURES / "tiny-llama", PAGES, KvPrecision.INT4)
-    there = nibble_contents(decoder, store(decoder, np.arange(7, dtype=np.int32), 5 + distance))
-    sources = store(decoder, np.array([9, 8], np.int32), 5)
-    targets = np.array([10 * 32 + 3, *range(11 * 32 - 22, 11 * 32 + 22)])
-    decoder.move_tokens(sources, targets, distance)
-    keys, values = nibble_contents(decoder, targets)
-    np.testing.assert_array_equal(values, there[1])
-    errors = np.linalg.norm(keys - there[0], axis=-1) / np.linalg.norm(there[0], axis=-1)
-    assert errors.mean() < (1e-9 if distance == 0 else 0.15)  # both were rounded, one twice
-    assert distance == 0 or not np.array_equal(keys, nibble_contents(decoder, sources)[0])
-
-
-def nibble_contents(decoder: PagedDecoder, slots: NDArray[np.int64]) -> tuple[NDArray[np.float64], ...]:
-    """Keys and values of the first layer as the operator reads them: float64 [n, heads, head size]."""
-    geometry = decoder.geometry
-    heads = Heads(geometry.query_heads, geometry.kv_heads, geometry.head_size, bits=4)
-    stored = take_apart(heads, decoder._layers[0])
-    page, offset = np.divmod(slots, 32)
-    transform = hadamard(geometry.head_size)
-    keys = stored.key[page, :, offset] * stored.key_scale[page, :, offset][..., None].astype(np.float64)
-    values = stored.value[page, :, offset] * stored.value_scale[page, :, offset][..., None].astype(np.float64)
-    return keys @ transform, values @ transform
-
-
 def test_a_move_touches_no_other_slot_in_any_layer() -> None:
     decoder = PagedDecoder.open(FIXTURES / "tiny-qwen3", PAGES)
     sources = store(decoder, np.array([0, 1], np.int32), 0)
@@ -116,7 +87,7 @@ def test_keys_are_rotated_without_the_scaling_of_the_tables() -> None:
 def test_the_library_rotates_keys_as_numpy_does(heads: int, size: int, tokens: int, share: float) -> None:
     random = np.random.default_rng(size)
     geometry = replace(read_geometry(FIXTURES / "tiny-llama"), kv_heads=heads, head_size=size, page_tokens=tokens)
-    pages = random.integers(-127, 128, (6, geometry.layer_page_bytes())).astype(np.int8)
+    pages = random.integers(-127, 128, (6, geometry.layer_page_bytes)).astype(np.int8)
     for scales in (PageViews(geometry, pages).key_scales, PageViews(geometry, pages).value_scales):
         scales[:] = random.uniform(0.01, 2, scales.shape)
     PageViews(geometry, pages).key_scales[0, :, 3] = 0

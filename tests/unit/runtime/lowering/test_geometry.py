@@ -29,7 +29,7 @@ def test_a_written_description_is_read_back(tmp_path: Path) -> None:
 
 def test_a_page_holds_keys_values_and_scales_of_every_layer() -> None:
     one_token = 24 * 2 * 2 * (64 + 4)
-    assert GEOMETRY.page_bytes() == 32 * one_token
+    assert GEOMETRY.page_bytes == 32 * one_token
 
 
 @pytest.mark.parametrize(
