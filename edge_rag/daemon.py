@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 import edge_rag
 from edge_rag.bootstrap.alerts import BoxAlerts, passed_time
-from edge_rag.bootstrap.app import build
+from edge_rag.bootstrap.app import App
 from edge_rag.bootstrap.network import (
     certificates,
     console_address,
@@ -33,6 +33,7 @@ from edge_rag.bootstrap.tracing import make_traces
 from edge_rag.config.sections import LogFormat
 from edge_rag.config.settings import Settings
 from edge_rag.core.limits.thread_shares import POOL_THREADS
+from edge_rag.core.monitoring.resources import Temperature
 from edge_rag.errors import EdgeRagError
 from edge_rag.model_store.manager import ModelManager
 from edge_rag.runtime.session.process import freeze_gc, limit_malloc_arenas, lower_priority
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
 
 _STATUS_SECONDS: Final = 2.0
 """How long clients have to receive the status of their calls at shutdown, seconds."""
-
 
 log = structlog.get_logger()
 
@@ -114,67 +114,123 @@ async def _serve(
     manager: SystemdNotifier,
     traces: Traces,
 ) -> None:
-    signals = _Signals()
-    loop = asyncio.get_running_loop()
-    signals.install(loop)
-    # Executor threads start all compute threads, which inherit their priority and yield to the event loop.
-    loop.set_default_executor(ThreadPoolExecutor(POOL_THREADS, "background", lower_priority))
-    manager.status("opening models and documents")
-    started_at = datetime.now(UTC)
-    registry = CollectorRegistry()
-    latencies = Latencies()
-    metrics = Metrics(registry, latencies)
-    audit = AuditLog(write=None if audit_file is None else audit_file.write)
-    observer = EngineObserver(
-        audit, EngineMetrics(registry), latencies, UsageMeter(), Activity(), LivenessMonitor(manager.alive)
-    )
-    registry.register(observer.usage)
-    lifecycle = Lifecycle()
-    listeners, authenticator = make_access(settings)
-    calls = make_call_context(settings, lifecycle, authenticator, metrics, audit, traces)
-    transport = transport_limits(settings)
-    connections = Connections(ConnectionLimits(transport.connections, transport.connections_per_address))
-    server = GrpcServer(
-        listeners,
-        calls,
-        request_limits(settings),
-        settings.limits.slow_client_seconds,
-        transport,
-        connections,
-    )
-    http: HttpServer | None = None
-    http_address = console = ""
-    addresses = await server.start()
-    announcer: Announcer | None = None
+    daemon = _Daemon(settings, audit_file, manager, traces)
+    await daemon.start()
     try:
-        if listeners.http is not None:
-            served = await start_http(settings, listeners.http, calls, connections)
-            if served is not None:
-                http, http_address = served
-                addresses = (*addresses, http_address)
-                console = console_address(settings, http_address)
-        app = await asyncio.to_thread(build, settings, metrics, observer, manager.progress)
-    except BaseException:
-        if http is not None:
-            await http.stop(grace_s=0)
-        await server.stop(grace_s=0)
-        raise
-    scheduled = app.scheduled_backups(settings.backup.schedule)
-    try:
-        observer.metrics.read_from(app.generator.stats, lambda: 0 if audit_file is None else audit_file.dropped)
-        registry.register(OffloadMetrics(app.remotes))
+        await daemon.open()
+        await daemon.serve(read)
+    finally:
+        await daemon.stop()
+
+
+class _Daemon:
+    """A running daemon: its servers, which answer from the start, and the app, which opens behind them."""
+
+    def __init__(
+        self, settings: Settings, audit_file: AuditLogFile | None, manager: SystemdNotifier, traces: Traces
+    ) -> None:
+        self._settings = settings
+        self._manager = manager
+        self._audit_file = audit_file
+        self._started_at = datetime.now(UTC)
+        self._signals = _Signals()
+        self._registry = CollectorRegistry()
+        self._latencies = Latencies()
+        self._metrics = Metrics(self._registry, self._latencies)
+        self._audit = AuditLog(write=None if audit_file is None else audit_file.write)
+        self._observer = EngineObserver(
+            self._audit,
+            EngineMetrics(self._registry),
+            self._latencies,
+            UsageMeter(),
+            Activity(),
+            LivenessMonitor(manager.alive),
+        )
+        self._registry.register(self._observer.usage)
+        self._lifecycle = Lifecycle()
+        self._listeners, self._authenticator = make_access(settings)
+        self._calls = make_call_context(
+            settings, self._lifecycle, self._authenticator, self._metrics, self._audit, traces
+        )
+        self._http: HttpServer | None = None
+        self._http_address = self._console = ""
+        self._announcer: Announcer | None = None
+
+    async def start(self) -> None:
+        """Starts the servers, and opens models and documents behind them."""
+        loop = asyncio.get_running_loop()
+        self._signals.install(loop)
+        # Executor threads start all compute threads, which inherit their priority and yield to the event loop.
+        loop.set_default_executor(ThreadPoolExecutor(POOL_THREADS, "background", lower_priority))
+        self._manager.status("opening models and documents")
+        transport = transport_limits(self._settings)
+        connections = Connections(ConnectionLimits(transport.connections, transport.connections_per_address))
+        self._server = GrpcServer(
+            self._listeners,
+            self._calls,
+            request_limits(self._settings),
+            self._settings.limits.slow_client_seconds,
+            transport,
+            connections,
+        )
+        self._addresses = await self._server.start()
+        try:
+            await self._start_http(connections)
+            self._app = await asyncio.to_thread(
+                App, self._settings, self._metrics, self._observer, self._manager.progress
+            )
+        except BaseException:
+            if self._http is not None:
+                await self._http.stop(grace_s=0)
+            await self._server.stop(grace_s=0)
+            raise
+        self._scheduled = self._app.scheduled_backups(self._settings.backup.schedule)
+
+    async def _start_http(self, connections: Connections) -> None:
+        if self._listeners.http is None:
+            return
+        served = await start_http(self._settings, self._listeners.http, self._calls, connections)
+        if served is not None:
+            self._http, self._http_address = served
+            self._addresses = (*self._addresses, self._http_address)
+            self._console = console_address(self._settings, self._http_address)
+
+    async def open(self) -> None:
+        """Lets calls reach the app, with status and metrics of its parts."""
+        app, settings = self._app, self._settings
+        damage = app.directory.damage
         zones = partial(temperatures, settings.throttle.root)
-        registry.register(BoardMetrics(observer.activity, zones, app.throttling, app.memory_pressure))
         passed = await asyncio.to_thread(passed_time, settings.data_directory)
-        alerts = BoxAlerts(settings, passed, scheduled.state, app.directory.damage)
-        collector = StatusCollector(
+        alerts = BoxAlerts(settings, passed, self._scheduled.state, damage)
+        collector = self._status_collector(zones, alerts)
+        self._observer.metrics.read_from(
+            app.generator.stats, lambda: 0 if self._audit_file is None else self._audit_file.dropped
+        )
+        for part in (
+            OffloadMetrics(app.remotes),
+            BoardMetrics(self._observer.activity, zones, app.throttling, app.memory_pressure),
+            StageMetrics(collector.stages),
+            PlacementMetrics(app.models),
+            LibraryMetrics(damage),
+            AlertMetrics(alerts.read, alerts.free_bytes),
+        ):
+            self._registry.register(part)
+        if app.sources is not None and app.directory.token_vectors is not None:
+            self._registry.register(TokenVectorMetrics(app.sources, app.directory.token_vectors.use))
+        if settings.metrics.port is not None:
+            self._metrics.serve(settings.metrics.port)
+        self._lifecycle.open(self._backend(collector), recovery=damage is not None)
+
+    def _status_collector(self, zones: Callable[[], tuple[Temperature, ...]], alerts: BoxAlerts) -> StatusCollector:
+        app, directory = self._app, self._app.directory
+        return StatusCollector(
             pipeline=app.pipeline,
             generator=app.generator,
             ingest=app.ingest,
-            library=app.directory.library,
-            documents=app.directory.documents,
-            latencies=latencies,
-            activity=observer.activity,
+            library=directory.library,
+            documents=directory.documents,
+            latencies=self._latencies,
+            activity=self._observer.activity,
             temperatures=zones,
             throttling=app.throttling,
             memory=app.memory_plan.summary,
@@ -182,102 +238,110 @@ async def _serve(
             models=app.models,
             remotes=app.remotes,
             profile=app.profile.name,
-            data_directory=settings.data_directory,
-            address=addresses[0],
-            http_address=http_address,
-            console_address=console,
-            started_at=started_at,
-            damage=app.directory.damage,
-            certificates=partial(certificates, settings),
-            last_backup=lambda: app.directory.stored_backups.last,
-            scheduled=scheduled.state,
+            data_directory=self._settings.data_directory,
+            address=self._addresses[0],
+            http_address=self._http_address,
+            console_address=self._console,
+            started_at=self._started_at,
+            damage=directory.damage,
+            certificates=partial(certificates, self._settings),
+            last_backup=lambda: directory.stored_backups.last,
+            scheduled=self._scheduled.state,
             alerts=alerts.read,
         )
-        registry.register(StageMetrics(collector.stages))
-        registry.register(PlacementMetrics(app.models))
-        registry.register(LibraryMetrics(app.directory.damage))
-        registry.register(AlertMetrics(alerts.read, alerts.free_bytes))
-        if app.sources is not None and app.directory.token_vectors is not None:
-            registry.register(TokenVectorMetrics(app.sources, app.directory.token_vectors.use))
-        if settings.metrics.port is not None:
-            metrics.serve(settings.metrics.port)
-        models = ModelManager(settings, app.generators.store, app.model_jobs)
-        lifecycle.open(
-            Backend(
-                app.pipeline,
-                app.ingest,
-                app.directory.library,
-                app.directory.documents,
-                app.directory.spool,
-                app.directory.files,
-                app.directory.attachments,
-                settings.document_bytes,
-                lambda: collector.status(lifecycle.state),
-                audit,
-                observer.usage,
-                app.use_model,
-                app.backup,
-                app.directory.stored_backups,
-                app.directory.collections,
-                app.generator,
-                app.encoder_service,
-                app.formats,
-                app.pages,
-                app.directory.feedback,
-                app.directory.evaluation,
-                models,
-            ),
-            recovery=app.directory.damage is not None,
+
+    def _backend(self, collector: StatusCollector) -> Backend:
+        app, directory = self._app, self._app.directory
+        return Backend(
+            pipeline=app.pipeline,
+            ingest=app.ingest,
+            library=directory.library,
+            documents=directory.documents,
+            spool=directory.spool,
+            files=directory.files,
+            attachments=directory.attachments,
+            document_bytes=self._settings.document_bytes,
+            status=lambda: collector.status(self._lifecycle.state),
+            audit=self._audit,
+            usage=self._observer.usage,
+            use_model=app.use_model,
+            backup=app.backup,
+            backups=directory.stored_backups,
+            collections=directory.collections,
+            generator=app.generator,
+            encoders=app.encoder_service,
+            formats=app.formats,
+            pages=app.pages,
+            feedback=directory.feedback,
+            evaluation=directory.evaluation,
+            models=ModelManager(self._settings, app.generators.store, app.model_jobs),
         )
-        if signals.stop:
+
+    async def serve(self, read: Callable[[], Settings]) -> None:
+        """Answers calls until a signal ends the daemon.
+
+        Args:
+            read: Reads the settings again from the same sources.
+        """
+        if self._signals.stop:
             return
-        scheduled.start()
+        whole = self._app.directory.damage is None
+        self._scheduled.start()
         freeze_gc()
-        await server.serving(writes=app.directory.damage is None)
+        await self._server.serving(writes=whole)
+        self._announce(whole)
+        servers = (self._server,) if self._http is None else (self._server, self._http)
+        reloader = SettingsReloader(self._settings, read, servers, self._calls.timeouts, self._authenticator)
+        while await self._signals.reload_requested():
+            self._manager.reloading()
+            self._manager.ready(_reload(reloader))
+
+    def _announce(self, whole: bool) -> None:
+        """Announces the addresses to people, the service manager and the network.
+
+        Args:
+            whole: Whether it serves the whole library; False in recovery mode.
+        """
+        addresses = " and ".join(self._addresses)
         log.info(
             "serving",
-            addresses=addresses,
-            tls=listeners.tls is not None,
-            profile=app.profile.name,
-            data_directory=str(settings.data_directory),
+            addresses=self._addresses,
+            tls=self._listeners.tls is not None,
+            profile=self._app.profile.name,
+            data_directory=str(self._settings.data_directory),
         )
-        sys.stdout.write(f"edge-rag {edge_rag.__version__} serving on {' and '.join(addresses)}\n")
-        if console:
-            sys.stdout.write(f"open {console} in a browser\n")
+        sys.stdout.write(f"edge-rag {edge_rag.__version__} serving on {addresses}\n")
+        if self._console:
+            sys.stdout.write(f"open {self._console} in a browser\n")
         sys.stdout.flush()
-        mode = "" if app.directory.damage is None else "in recovery mode, "
-        manager.ready(f"{mode}serving on {' and '.join(addresses)}")
-        announcer = make_announcer(settings, addresses[0])
-        if announcer is not None:
-            announcer.start()
-        reloader = SettingsReloader(
-            settings, read, [server] if http is None else [server, http], calls.timeouts, authenticator
-        )
-        while await signals.reload_requested():
-            manager.reloading()
-            manager.ready(_reload(reloader))
-    finally:
-        grace_s = settings.limits.drain_seconds
-        manager.stopping(f"letting calls finish, for at most {grace_s:g} s")
+        self._manager.ready(f"{'' if whole else 'in recovery mode, '}serving on {addresses}")
+        self._announcer = make_announcer(self._settings, self._addresses[0])
+        if self._announcer is not None:
+            self._announcer.start()
+
+    async def stop(self) -> None:
+        """Lets calls finish for the time that the settings allow, and closes every part."""
+        grace_s = self._settings.limits.drain_seconds
+        self._manager.stopping(f"letting calls finish, for at most {grace_s:g} s")
         log.info("draining", seconds=grace_s)
-        lifecycle.drain()
-        unannounced = asyncio.create_task(asyncio.to_thread(_close_announcer, announcer))
-        audit.close()
-        app.directory.spool.drain()
-        app.ingest.drain()
-        await asyncio.to_thread(scheduled.close)
-        await asyncio.to_thread(app.model_jobs.close)
-        await server.draining()
+        self._lifecycle.drain()
+        unannounced = asyncio.create_task(asyncio.to_thread(_close_announcer, self._announcer))
+        self._audit.close()
+        self._app.directory.spool.drain()
+        self._app.ingest.drain()
+        await asyncio.to_thread(self._scheduled.close)
+        await asyncio.to_thread(self._app.model_jobs.close)
+        await self._server.draining()
         try:
-            await asyncio.wait_for(lifecycle.drained(), grace_s)
+            await asyncio.wait_for(self._lifecycle.drained(), grace_s)
         except TimeoutError:
             log.warning("the grace period is over; remaining calls are cancelled")
-            await asyncio.to_thread(app.cancel_queries)
-        if http is not None:
-            await http.stop(_STATUS_SECONDS)
-        await server.stop(_STATUS_SECONDS)
+            await asyncio.to_thread(self._app.cancel_queries)
+        if self._http is not None:
+            await self._http.stop(_STATUS_SECONDS)
+        await self._server.stop(_STATUS_SECONDS)
         await unannounced
-        await asyncio.to_thread(app.close)
+        await asyncio.to_thread(self._app.close)
         log.info("stopped")
 
 

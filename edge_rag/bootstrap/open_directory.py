@@ -7,11 +7,14 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
+from edge_rag.bootstrap.memory_planner import parsing_bytes, token_vector_bytes
+from edge_rag.config.settings import Settings
+from edge_rag.config.stages import MilvusSettings
 from edge_rag.core.documents.collection import BackendKind
-from edge_rag.core.monitoring.status import LibraryDamage
-from edge_rag.core.passage import Passage, Surroundings
 from edge_rag.core.ports import Embedder, Embedding
+from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.errors import ConfigurationError
 from edge_rag.index.local import IndexLimits, LocalIndexes
 from edge_rag.index.manager import VectorIndexes
@@ -45,13 +48,19 @@ from edge_rag.storage.uploads.attachments import AttachmentStore
 from edge_rag.storage.uploads.files import FileStore
 from edge_rag.storage.vectors import StoredVectors
 
+_MIB: Final = 1 << 20
+
 
 def _ignore(collection: str, epoch: int) -> None:
     pass
 
 
 class LockedLibrary:
-    """A data directory that is locked, and its open database: what can be opened before the models are."""
+    """A data directory that is locked, and its open database: what can be opened before the models are.
+
+    Attributes:
+        resources: What ``close`` closes before the database may be pushed on it.
+    """
 
     def __init__(self, path: Path, on_progress: Callable[[int, int], None] | None = None) -> None:
         self.path = path
@@ -59,11 +68,11 @@ class LockedLibrary:
             resources.enter_context(DataDirectory(path))
             self.opened = open_library(path, on_progress)
             resources.callback(self.opened.database.close)
-            self._resources = resources.pop_all()
+            self.resources = resources.pop_all()
 
     def close(self) -> None:
-        """Closes the database and releases the directory; idempotent."""
-        self._resources.close()
+        """Closes the database, and what was opened over it, and releases the directory; idempotent."""
+        self.resources.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,7 @@ class MilvusAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class RetrieverOptions:
+class DirectoryOptions:
     """Options of ingest and retrieval.
 
     Attributes:
@@ -111,88 +120,11 @@ class RetrieverOptions:
 
 
 class OpenDirectory:
-    """An open data directory.
+    """An open data directory; it is created if necessary.
 
-    Attributes:
-        damage: What is damaged; None unless only what is whole of a damaged library is open.
-        renewal: Embeds chunks again whose vector another embedder computed; to be started if that was left for later.
-        token_vectors: Token vectors of passages; None where none are kept.
-    """
-
-    def __init__(
-        self,
-        identity: str,
-        documents: DocumentStore,
-        library: DocumentLibrary,
-        pages: PageImages,
-        retriever: HybridRetriever,
-        indexes: VectorIndexes,
-        jobs: JobStore,
-        spool: Spool,
-        files: FileStore,
-        attachments: AttachmentStore,
-        feedback: FeedbackStore,
-        backups: Backups,
-        stored_backups: StoredBackups,
-        collections: CollectionStore,
-        evaluation: EvaluationStore,
-        damage: LibraryDamage | None,
-        renewal: VectorRenewal,
-        token_vectors: TokenVectorFile | None,
-        resources: ExitStack,
-    ) -> None:
-        self.identity = identity
-        self.documents = documents
-        self.library = library
-        self.pages = pages
-        self.collections = collections
-        self.evaluation = evaluation
-        self.retriever = retriever
-        self.indexes = indexes
-        self.jobs = jobs
-        self.spool = spool
-        self.files = files
-        self.attachments = attachments
-        self.feedback = feedback
-        self.backups = backups
-        self.stored_backups = stored_backups
-        self.damage = damage
-        self.renewal = renewal
-        self.token_vectors = token_vectors
-        self._resources = resources
-
-    def epochs(self) -> dict[str, int]:
-        return {collection.name: collection.epoch for collection in self.documents.collections()}
-
-    def surroundings(self, passage: Passage) -> Surroundings | None:
-        """Returns the stored text around a passage; None if it is no longer stored. May be called from any thread."""
-        return self.documents.surroundings(passage)
-
-    def close(self) -> None:
-        """Saves the indexes, ends the parser process and releases the directory; idempotent.
-
-        The library and the retriever must not be in use any more.
-        """
-        self._resources.close()
-
-
-def open_data_directory(
-    path: Path | LockedLibrary,
-    embedder: Embedder,
-    options: RetrieverOptions | None = None,
-    *,
-    on_removed: Callable[[str, int], None] = _ignore,
-    working: Callable[[], AbstractContextManager[None]] = nullcontext,
-    embedding: Embedding | None = None,
-    token_embedder: PassageEmbedder | None = None,
-    renew_later: bool = False,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> OpenDirectory:
-    """Opens a data directory; creates it if necessary.
-
-    Indexes that are missing, damaged or out of date are rebuilt before this returns. Vectors of another embedder are
-    computed again from the stored text, before this returns too or once ``renewal`` is started. Of a damaged library
-    what is whole is opened, and all changes are refused.
+    Indexes that are missing, damaged or out of date are rebuilt before the constructor returns. Vectors of another
+    embedder are computed again from the stored text, before it returns too or once ``renewal`` is started. Of a damaged
+    library what is whole is opened, and all changes are refused.
 
     Args:
         path: The directory; or its library, which is closed with the directory or if this raises.
@@ -203,90 +135,172 @@ def open_data_directory(
         token_embedder: The embedder of this box where its token vectors of passages are to be kept; None keeps none.
         on_progress: Called with the numbers of passages done and of all while words are indexed anew, as after an
             upgrade.
+
+    Attributes:
+        damage: What is damaged; None unless only what is whole of a damaged library is open.
+        renewal: Embeds chunks again whose vector another embedder computed; to be started if that was left for later.
+        token_vectors: Token vectors of passages; None where none are kept.
     """
-    options = options or RetrieverOptions()
-    with ExitStack() as resources:
+
+    def __init__(
+        self,
+        path: Path | LockedLibrary,
+        embedder: Embedder,
+        options: DirectoryOptions | None = None,
+        *,
+        on_removed: Callable[[str, int], None] = _ignore,
+        working: Callable[[], AbstractContextManager[None]] = nullcontext,
+        embedding: Embedding | None = None,
+        token_embedder: PassageEmbedder | None = None,
+        renew_later: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> None:
         locked = path if isinstance(path, LockedLibrary) else LockedLibrary(path, on_progress)
-        resources.callback(locked.close)
-        limits = _chunk_limits(embedder, options)
-        home, opened = locked.path, locked.opened
-        path, database, damage = opened.path, opened.database, opened.damage
-        if damage is not None:
+        self._resources = locked.resources
+        self._path, self._database, self.damage = locked.opened.path, locked.opened.database, locked.opened.damage
+        self._embedder = embedder
+        self._options = options or DirectoryOptions()
+        if self.damage is not None:
             # Milvus keeps the vectors of the whole library; those of the part that is served are searched here.
-            options = replace(options, milvus=None)
-        spool = Spool(path / "spool", options.spool_bytes)
+            self._options = replace(self._options, milvus=None)
+        with ExitStack() as failed:
+            failed.callback(self.close)
+            self._open_stores(locked.path)
+            self._open_indexes(token_embedder)
+            self._open_library(on_removed, working, embedding)
+            if self.damage is not None or not renew_later:
+                self.renewal.run()
+            self._resources.callback(self.renewal.close)
+            self._receive_documents()
+            if self.damage is not None:
+                self._database.refuse_writes(
+                    "the library is damaged: what is whole of it is served, and nothing is changed or backed up until "
+                    f"it is repaired; {ADVICE}"
+                )
+            failed.pop_all()
+
+    def _open_stores(self, home: Path) -> None:
+        path, database, options = self._path, self._database, self._options
+        self._limits = _chunk_limits(self._embedder, options)
+        self.spool = Spool(path / "spool", options.spool_bytes)
         originals = Originals(home / ORIGINALS, database, options.keep_originals)
-        if damage is None:  # a damaged library does not know all
+        if self.damage is None:  # a damaged library does not know all
             originals.recover()
-        store = DocumentStore(database, spool, originals)
-        collections = CollectionStore(database, spool, originals)
-        stored = StoredVectors(database, embedder.name)
-        vectors = VectorIndexes(_backends(path, embedder, stored, options), stored, embedder.dimension)
-        resources.callback(vectors.close)
-        vectors.load(store.collections())
-        identity = stored.directory()
-        parsers = ParserPool(partial(ParserProcess, options.parsing, options.scan_languages), options.parsers)
-        resources.callback(parsers.close)
-        pages = PageImages(store, parsers)
-        token_vectors = None
+        self.documents = DocumentStore(database, self.spool, originals)
+        self.collections = CollectionStore(database, self.spool, originals)
+        self.feedback = FeedbackStore(database)
+        self.evaluation = EvaluationStore(database)
+        self.attachments = AttachmentStore(database, self.spool)
+        self.backups = Backups(path, database, self.spool, originals)
+        self.stored_backups = StoredBackups(home / BACKUPS, options.backups_kept)
+
+    def _open_indexes(self, token_embedder: PassageEmbedder | None) -> None:
+        self._stored = StoredVectors(self._database, self._embedder.name)
+        backends = _backends(self._path, self._embedder, self._stored, self._options)
+        self.indexes = VectorIndexes(backends, self._stored, self._embedder.dimension)
+        self._resources.callback(self.indexes.close)
+        self.indexes.load(self.documents.collections())
+        self.identity = self._stored.directory()
+        self.token_vectors: TokenVectorFile | None = None
         if token_embedder is None:
-            remove_token_vectors(path)
-        elif damage is None:
-            token_vectors = TokenVectorFile(path, token_embedder, options.token_vector_bytes, stored.present)
-            resources.callback(token_vectors.close)
+            remove_token_vectors(self._path)
+        elif self.damage is None:
+            most = self._options.token_vector_bytes
+            self.token_vectors = TokenVectorFile(self._path, token_embedder, most, self._stored.present)
+            self._resources.callback(self.token_vectors.close)
+
+    def _open_library(
+        self,
+        on_removed: Callable[[str, int], None],
+        working: Callable[[], AbstractContextManager[None]],
+        embedding: Embedding | None,
+    ) -> None:
+        database, options, embedder = self._database, self._options, self._embedder
+        parsers = ParserPool(partial(ParserProcess, options.parsing, options.scan_languages), options.parsers)
+        self._resources.callback(parsers.close)
+        self.pages = PageImages(self.documents, parsers)
 
         def removed(collection: str, epoch: int) -> None:
-            pages.forget(collection)
+            self.pages.forget(collection)
             on_removed(collection, epoch)
 
-        library = DocumentLibrary(
-            store, collections, vectors, parsers, embedder, limits, removed, working, embedding, token_vectors
+        self.library = DocumentLibrary(
+            self.documents,
+            self.collections,
+            self.indexes,
+            parsers,
+            embedder,
+            self._limits,
+            removed,
+            working,
+            embedding,
+            self.token_vectors,
         )
         source = embedding or LocalEmbedding(embedder)
-        renewal = VectorRenewal(database, stored, vectors, library, embedder, source, working)
-        if damage is not None or not renew_later:
-            renewal.run()
-        resources.callback(renewal.close)
-        jobs = JobStore(database, spool)
-        jobs.recover()
-        files = FileStore(path / "files", database, spool, options.files_bytes)
-        files.recover()
-        resources.callback(files.close)
-        bm25 = Bm25Index(database)
-        allowed = AllowedChunks(database)
-        vocabularies = Vocabularies(database)
-        retriever = HybridRetriever(embedder, store, vectors, bm25, allowed, vocabularies, options.depth)
-        backups = Backups(path, database, spool, originals)
-        if damage is not None:
-            database.refuse_writes(
-                "the library is damaged: what is whole of it is served, and nothing is changed or backed up until it "
-                f"is repaired; {ADVICE}"
-            )
-        return OpenDirectory(
-            identity,
-            store,
-            library,
-            pages,
-            retriever,
-            vectors,
-            jobs,
-            spool,
-            files,
-            AttachmentStore(database, spool),
-            FeedbackStore(database),
-            backups,
-            StoredBackups(home / BACKUPS, options.backups_kept),
-            collections,
-            EvaluationStore(database),
-            damage,
-            renewal,
-            token_vectors,
-            resources.pop_all(),
+        self.renewal = VectorRenewal(database, self._stored, self.indexes, self.library, embedder, source, working)
+        self.retriever = HybridRetriever(
+            embedder,
+            self.documents,
+            self.indexes,
+            Bm25Index(database),
+            AllowedChunks(database),
+            Vocabularies(database),
+            options.depth,
         )
+
+    def _receive_documents(self) -> None:
+        self.jobs = JobStore(self._database, self.spool)
+        self.jobs.recover()
+        self.files = FileStore(self._path / "files", self._database, self.spool, self._options.files_bytes)
+        self.files.recover()
+        self._resources.callback(self.files.close)
+
+    def epochs(self) -> dict[str, int]:
+        return {collection.name: collection.epoch for collection in self.documents.collections()}
+
+    def close(self) -> None:
+        """Saves the indexes, ends the parser process and releases the directory; idempotent.
+
+        The library and the retriever must not be in use any more.
+        """
+        self._resources.close()
+
+
+def options_of(settings: Settings, plan: MemoryPlan, parsers: int) -> DirectoryOptions:
+    """Returns the options that settings and the memory plan allow, with so many parsers."""
+    return DirectoryOptions(
+        parsing=ParsingLimits(
+            max_bytes=settings.document_bytes,
+            wall_seconds=settings.ingest.parse_seconds,
+            cpu_seconds=settings.ingest.parse_seconds,
+            memory_bytes=min(settings.ingest.parse_memory_mib * _MIB, parsing_bytes(plan, parsers)),
+        ),
+        parsers=parsers,
+        scan_languages=settings.ingest.scan_languages,
+        milvus=_milvus_address(settings.retriever.milvus),
+        spool_bytes=settings.ingest.spool_mib * _MIB,
+        files_bytes=settings.ingest.files_mib * _MIB,
+        keep_originals=settings.ingest.keep_originals,
+        token_vector_bytes=token_vector_bytes(settings),
+        backups_kept=settings.backup.keep,
+    )
+
+
+def _milvus_address(wanted: MilvusSettings) -> MilvusAddress | None:
+    if wanted.uri is None:
+        return None
+    token = ""
+    if wanted.token_file is not None:
+        try:
+            token = wanted.token_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"retriever.milvus.token_file: {wanted.token_file}: {error}") from error
+    uri = wanted.uri if wanted.uri.startswith("http") else str(Path(wanted.uri).expanduser().absolute())
+    return MilvusAddress(uri, token)
 
 
 def _backends(
-    path: Path, embedder: Embedder, stored: StoredVectors, options: RetrieverOptions
+    path: Path, embedder: Embedder, stored: StoredVectors, options: DirectoryOptions
 ) -> dict[BackendKind, IndexBackend]:
     backends: dict[BackendKind, IndexBackend] = {
         BackendKind.FAISS: LocalIndexes(path / "vectors", embedder.name, embedder.dimension, stored, options.indexes)
@@ -304,7 +318,7 @@ def _backends(
     return backends
 
 
-def _chunk_limits(embedder: Embedder, options: RetrieverOptions) -> ChunkLimits:
+def _chunk_limits(embedder: Embedder, options: DirectoryOptions) -> ChunkLimits:
     target = min(options.chunk_tokens, embedder.max_tokens - options.context_tokens - SPECIAL_TOKENS)
     if target < 1 or options.context_tokens < 0:
         raise ConfigurationError(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.ids import require_recognized
@@ -47,7 +47,7 @@ def reopen(tmp_path: Path) -> Iterator[Opener]:
     def open_again() -> OpenDirectory:
         while opened:
             opened.pop().close()
-        opened.append(open_data_directory(tmp_path / "data", HashedWords()))
+        opened.append(OpenDirectory(tmp_path / "data", HashedWords()))
         return opened[-1]
 
     yield open_again

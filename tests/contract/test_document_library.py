@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fpdf import FPDF
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.document import IngestOutcome, IngestStatus, StoredChunk, Upload
 from edge_rag.core.documents.filters import Comparator, Comparison, MetadataField
 from edge_rag.core.documents.listing import ListCursor, ListOrder
@@ -32,7 +32,7 @@ def encoder() -> TextEncoder:
 
 @pytest.fixture
 def opened(encoder: TextEncoder, tmp_path: Path) -> Iterator[OpenDirectory]:
-    directory = open_data_directory(tmp_path, encoder)
+    directory = OpenDirectory(tmp_path, encoder)
     yield directory
     directory.close()
 
@@ -199,7 +199,7 @@ def test_a_collections_epoch_ends_when_text_of_it_goes_and_never_comes_again(
     encoder: TextEncoder, tmp_path: Path
 ) -> None:
     ended: list[tuple[str, int]] = []
-    opened = open_data_directory(tmp_path, encoder, on_removed=lambda name, epoch: ended.append((name, epoch)))
+    opened = OpenDirectory(tmp_path, encoder, on_removed=lambda name, epoch: ended.append((name, epoch)))
     library = opened.library
     put(library, "a.txt", "The bearings are greased.")
     put(library, "b.txt", "The filter is cleaned.")
@@ -216,7 +216,7 @@ def test_a_collections_epoch_ends_when_text_of_it_goes_and_never_comes_again(
     assert ended == [("manuals", second), ("manuals", third)]
     opened.close()
 
-    opened = open_data_directory(tmp_path, encoder, on_removed=lambda name, epoch: ended.append((name, epoch)))
+    opened = OpenDirectory(tmp_path, encoder, on_removed=lambda name, epoch: ended.append((name, epoch)))
     assert epoch_of(opened) == third
     opened.library.delete_collection("manuals")
     name, after = ended[-1]
@@ -295,11 +295,11 @@ def test_what_does_not_exist_is_not_found(library: DocumentLibrary, documents: D
 
 
 def test_everything_is_still_there_after_a_restart(encoder: TextEncoder, tmp_path: Path) -> None:
-    first = open_data_directory(tmp_path, encoder)
+    first = OpenDirectory(tmp_path, encoder)
     info = put(first.library, "a.txt", "The bearings are greased.").document
     first.close()
 
-    second = open_data_directory(tmp_path, encoder)
+    second = OpenDirectory(tmp_path, encoder)
     try:
         assert second.documents.list("manuals", None, 10) == (info,)
         assert found(second, "bearings") == ["The bearings are greased."]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.core.query import Turn, TurnSource
@@ -41,7 +41,7 @@ In case of fire use the carbon dioxide extinguisher beside the door.
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDirectory]:
-    directory = open_data_directory(tmp_path_factory.mktemp("data"), TextEncoder.open(_MODEL))
+    directory = OpenDirectory(tmp_path_factory.mktemp("data"), TextEncoder.open(_MODEL))
     for collection, name, text in (
         ("site", "manual.md", _MANUAL),
         ("site", "safety.md", _SAFETY),

@@ -12,7 +12,7 @@ import sys
 from contextlib import closing, suppress
 from pathlib import Path
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.errors import StorageError, StorageFull
 from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
@@ -69,17 +69,17 @@ def remount(root: Path, mode: str) -> None:
 
 def open_read_only(root: Path) -> None:
     """A disk that the kernel has made read-only after an error: nothing starts on it, and nothing is lost."""
-    with closing(open_data_directory(root, HashedWords())) as directory:
+    with closing(OpenDirectory(root, HashedWords())) as directory:
         ingest(directory, "0.txt", text_of(0))
     remount(root, "ro")
     try:
-        open_data_directory(root, HashedWords())
+        OpenDirectory(root, HashedWords())
     except StorageError as error:
         assert "Read-only file system" in str(error), error
     else:
         raise AssertionError("a library was opened on a read-only disk")
     remount(root, "rw")
-    with closing(open_data_directory(root, HashedWords())) as directory:
+    with closing(OpenDirectory(root, HashedWords())) as directory:
         assert directory.damage is None
         assert directory.documents.get("default", "0.txt")[1] == text_of(0)
 
@@ -88,7 +88,7 @@ def main(root: Path, what: str) -> None:
     if what == "read-only":
         open_read_only(root)
         return
-    with closing(open_data_directory(root, HashedWords())) as directory:
+    with closing(OpenDirectory(root, HashedWords())) as directory:
         for number in range(_DOCUMENTS):
             ingest(directory, f"{number}.txt", text_of(number))
         fill(root)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from edge_rag.bootstrap import open_directory
-from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.document import IngestOutcome, IngestStatus, ParsedDocument, Upload
 from edge_rag.errors import DocumentNotFound, StorageError
 from edge_rag.ingest.parsing.document_format import ParsingLimits
@@ -116,7 +116,7 @@ class Shim:
 
 
 def make_start(folder: Path) -> None:
-    directory = open_data_directory(folder, HashedWords())
+    directory = OpenDirectory(folder, HashedWords())
     for name in ("a.txt", "b.txt"):
         put(directory, name, name)
     directory.close()
@@ -142,7 +142,7 @@ def record(root: Path, log: str) -> None:
     shutil.copytree(root / "start", folder)
     shim = Shim()
     shim.arm(folder, RECORD, 0, log)
-    directory = open_data_directory(folder, HashedWords())
+    directory = OpenDirectory(folder, HashedWords())
     shim.mark("0")
     for number, act in enumerate(ACTS, start=1):
         act(directory)
@@ -162,7 +162,7 @@ def stop_everywhere(root: Path) -> None:
 def interrupted(root: Path, number: int) -> None:
     folder = root / str(number)
     shutil.copytree(root / "start", folder)
-    directory = open_data_directory(folder, HashedWords())
+    directory = OpenDirectory(folder, HashedWords())
     with (root / f"{number}.acts").open("w", buffering=1) as acts:
         Shim().arm(folder, STOP, number)
         for act in ACTS:
@@ -185,7 +185,7 @@ def failing(root: Path, mode: int, number: int) -> None:
     """Does the acts on a disk that fails from some moment on, checks that reads go on, then goes on on a sound disk."""
     folder = root / str(number)
     shutil.copytree(root / "start", folder)
-    directory = open_data_directory(folder, HashedWords())
+    directory = OpenDirectory(folder, HashedWords())
     shim = Shim()
     shim.arm(folder, mode, number)
     done, failed = 0, False

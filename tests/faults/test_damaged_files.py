@@ -14,7 +14,7 @@ import pytest
 from edge_rag.access.certificates import CertificateFolder, is_signed_by
 from edge_rag.access.pairing_file import PairingFile, pairing
 from edge_rag.access.tokens import TokenFile, new_token
-from edge_rag.bootstrap.open_directory import open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.config.paths import certificate_path, pairing_path, token_path
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.documents.jobs import Ticket
@@ -44,10 +44,10 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory as a killed daemon leaves it: with a log, and with a queued document."""
     folder = tmp_path_factory.mktemp("box")
     data = folder / "data"
-    with closing(open_data_directory(data, HashedWords())) as directory:
+    with closing(OpenDirectory(data, HashedWords())) as directory:
         for name, text in _TEXTS.items():
             ingest(directory, name, text)
-    with closing(open_data_directory(data, HashedWords())) as directory:
+    with closing(OpenDirectory(data, HashedWords())) as directory:
         with closing(connect(data / "documents.sqlite3")) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM documents").fetchall()
@@ -70,7 +70,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def of_library(data: Path) -> str:
     """Opens the library; WHOLE means that every document and the queued one are as they were."""
-    with closing(open_data_directory(data, HashedWords())) as directory:
+    with closing(OpenDirectory(data, HashedWords())) as directory:
         texts = {
             info.name: directory.documents.get("default", info.name)[1]
             for info in directory.documents.list("default", None, 9)
@@ -89,7 +89,7 @@ def of_library(data: Path) -> str:
 
 
 def of_originals(data: Path) -> str:
-    with closing(open_data_directory(data, HashedWords())) as directory:
+    with closing(OpenDirectory(data, HashedWords())) as directory:
         for name, text in _TEXTS.items():
             assert directory.documents.get("default", name)[1].split() == text.split()
         for name, text in _TEXTS.items():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from tests.faults.disk import Disk, read_log
 from tests.faults.scenario import ACTS, STATES, TEXTS, stored
@@ -34,7 +34,7 @@ def run(shim: Path, *arguments: str) -> None:
 def require_whole(folder: Path, acknowledged: int) -> int:
     """Opens what is left and checks it; returns how many acts it is the state after."""
     before, after = STATES[acknowledged], STATES[min(acknowledged + 1, len(ACTS))]
-    with closing(open_data_directory(folder, HashedWords())) as directory:
+    with closing(OpenDirectory(folder, HashedWords())) as directory:
         present = stored(directory)
         assert present in (before, after)
         require_consistent(directory, folder / "documents.sqlite3")

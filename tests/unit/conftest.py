@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.document import IngestOutcome, Upload
 from edge_rag.core.ports import Embedder
 from tests.unit.retriever.hashed_words import HashedWords
@@ -19,7 +19,7 @@ def open_directory(tmp_path: Path) -> Iterator[Opener]:
     opened: list[OpenDirectory] = []
 
     def start(embedder: Embedder | None = None) -> OpenDirectory:
-        directory = open_data_directory(tmp_path / "data", embedder or HashedWords())
+        directory = OpenDirectory(tmp_path / "data", embedder or HashedWords())
         opened.append(directory)
         return directory
 

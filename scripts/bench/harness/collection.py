@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.progress import track
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
+from edge_rag.bootstrap.open_directory import DirectoryOptions, OpenDirectory
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.passage import Reranked, RerankRequest, RetrievalRequest, Retrieved
 from edge_rag.core.query import Turn
@@ -98,7 +98,7 @@ def opened(
     with ExitStack() as stack:
         scratch = folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         scratch.mkdir(parents=True, exist_ok=True)
-        directory = stack.enter_context(closing(open_data_directory(scratch, encoder, RetrieverOptions())))
+        directory = stack.enter_context(closing(OpenDirectory(scratch, encoder, DirectoryOptions())))
         if directory.documents.document_counts().get(COLLECTION, 0) < len(documents):
             for document, content in track(documents.items(), f"{name}: ingesting", console=console()):
                 stored = content if isinstance(content, bytes) else content.encode()

@@ -32,7 +32,7 @@ import structlog
 from numpy.typing import NDArray
 from rich.progress import Progress
 
-from edge_rag.bootstrap.open_directory import RetrieverOptions, open_data_directory
+from edge_rag.bootstrap.open_directory import DirectoryOptions, OpenDirectory
 from edge_rag.client import Client
 from edge_rag.config.settings import load_settings
 from edge_rag.core.documents.document import Upload
@@ -105,13 +105,13 @@ def fill(data: Path, passages: int) -> None:
     """Makes the data directory."""
     models = load_settings(None, {"data_directory": data}).models
     encoder = TextEncoder.open(models.directory / models.embedder)
-    options = RetrieverOptions(token_vector_bytes=default_budget(data))
-    with closing(open_data_directory(data, encoder, options, token_embedder=encoder)) as directory:
+    options = DirectoryOptions(token_vector_bytes=default_budget(data))
+    with closing(OpenDirectory(data, encoder, options, token_embedder=encoder)) as directory:
         for path in sorted(SAMPLES.iterdir()):
             if path.is_file():
                 directory.library.ingest(Upload.of_bytes("default", path.name, "", path.read_bytes()))
     drawn = DrawnVectors(encoder)
-    with closing(open_data_directory(data, drawn, options, token_embedder=drawn)) as directory:
+    with closing(OpenDirectory(data, drawn, options, token_embedder=drawn)) as directory:
         documents = drawn_documents(np.random.default_rng(5))
         with Progress(console=console()) as progress:
             task = progress.add_task("ingesting", total=passages)

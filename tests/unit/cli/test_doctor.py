@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from edge_rag.api.v1 import admin_pb2
-from edge_rag.bootstrap.open_directory import open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.cli.health_checks import (
     Verdict,
     address_check,
@@ -49,7 +49,7 @@ def test_a_data_directory_that_is_a_file_fails(tmp_path: Path) -> None:
 
 def test_documents_are_read_whole_and_damage_fails_the_check(tmp_path: Path) -> None:
     assert documents_check(tmp_path).verdict is Verdict.OK
-    directory = open_data_directory(tmp_path, HashedWords())
+    directory = OpenDirectory(tmp_path, HashedWords())
     directory.library.ingest(Upload.of_bytes("default", "a.txt", "", b"The seal of the inlet valve is checked. " * 500))
     assert documents_check(tmp_path).detail.startswith("1 documents")
     directory.close()

@@ -13,7 +13,7 @@ import pytest
 import structlog
 from numpy.typing import NDArray
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
+from edge_rag.bootstrap.open_directory import DirectoryOptions, OpenDirectory
 from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.index.ivf_build import build_segment
@@ -27,7 +27,7 @@ from tests.unit.retriever.hashed_words import HashedWords
 
 _EXACT = 60
 _SECONDS = 60.0
-_SETTINGS = RetrieverOptions(indexes=IndexLimits(exact_vectors=_EXACT))
+_SETTINGS = DirectoryOptions(indexes=IndexLimits(exact_vectors=_EXACT))
 Opener = Callable[[], OpenDirectory]
 
 
@@ -35,7 +35,7 @@ Opener = Callable[[], OpenDirectory]
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A closed data directory of 80 documents with a segment."""
     path = tmp_path_factory.mktemp("made") / "data"
-    with closing(open_data_directory(path, HashedWords(), _SETTINGS)) as directory:
+    with closing(OpenDirectory(path, HashedWords(), _SETTINGS)) as directory:
         fill(directory, 0, 80)
     return path
 
@@ -52,7 +52,7 @@ def opened(data: Path) -> Iterator[Opener]:
     directories: list[OpenDirectory] = []
 
     def start() -> OpenDirectory:
-        directory = open_data_directory(data, HashedWords(), _SETTINGS)
+        directory = OpenDirectory(data, HashedWords(), _SETTINGS)
         directories.append(directory)
         return directory
 
@@ -94,7 +94,7 @@ def require_found(directory: OpenDirectory, present: range, removed: frozenset[i
 
 
 def test_a_collection_that_grows_past_what_is_searched_exactly_gets_a_segment(tmp_path: Path) -> None:
-    with closing(open_data_directory(tmp_path, HashedWords(), _SETTINGS)) as directory:
+    with closing(OpenDirectory(tmp_path, HashedWords(), _SETTINGS)) as directory:
         fill(directory, 0, _EXACT)
         assert segments(tmp_path) == []
 
@@ -315,6 +315,6 @@ def test_a_database_from_before_there_were_segments_can_have_them(
         older.setattr(schema, "_MIGRATIONS", schema._MIGRATIONS[:before])
         Database(tmp_path / "documents.sqlite3").close()
 
-    with closing(open_data_directory(tmp_path, HashedWords(), _SETTINGS)) as directory:
+    with closing(OpenDirectory(tmp_path, HashedWords(), _SETTINGS)) as directory:
         fill(directory, 0, _EXACT + 1)
         assert len(segments(tmp_path)) == 1

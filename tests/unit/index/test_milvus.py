@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.bootstrap.open_directory import MilvusAddress, OpenDirectory, RetrieverOptions, open_data_directory
+from edge_rag.bootstrap.open_directory import DirectoryOptions, MilvusAddress, OpenDirectory
 from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.ids import require_recognized
 from edge_rag.core.monitoring.status import IndexKind
@@ -38,7 +38,7 @@ def opened(tmp_path: Path, server: str) -> Iterator[Opener]:
 
     def start(uri: str | None = server, name: str = "data") -> OpenDirectory:
         milvus = None if uri is None else MilvusAddress(uri, timeout_s=30 if uri == server else 0.5)
-        directory = open_data_directory(tmp_path / name, HashedWords(), RetrieverOptions(milvus=milvus))
+        directory = OpenDirectory(tmp_path / name, HashedWords(), DirectoryOptions(milvus=milvus))
         directories.append(directory)
         return directory
 

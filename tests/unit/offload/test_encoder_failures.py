@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from edge_rag.access.certificates import issue_server, make_authority
 from edge_rag.api.v1 import encoding_pb2
-from edge_rag.bootstrap.open_directory import open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.monitoring.event import AuditEventKind
@@ -285,13 +285,13 @@ def test_several_remotes_share_a_document(stack: ExitStack, local: TextEncoder, 
 
 
 def test_reembedding_offloads_only_allowed_collections(stack: ExitStack, local: TextEncoder, tmp_path: Path) -> None:
-    with closing(open_data_directory(tmp_path / "data", HashedWords())) as directory:
+    with closing(OpenDirectory(tmp_path / "data", HashedWords())) as directory:
         for rule in OffloadRule:
             directory.collections.create(rule.value, CollectionSettings(offload=rule))
             text = f"The {rule.value} pump is greased every hour."
             directory.library.ingest(Upload.of_bytes(rule.value, "note.txt", "text/plain", text.encode()))
     box, remote = box_with_remote(stack, local, correct_replies(local), timeout_s=60)
-    with closing(open_data_directory(tmp_path / "data", local, embedding=box.embedding)) as directory:
+    with closing(OpenDirectory(tmp_path / "data", local, embedding=box.embedding)) as directory:
         for rule in OffloadRule:
             (found,) = directory.retriever.retrieve([RetrievalRequest("Which pump?", rule.value, 1, explain=True)])
             assert isinstance(found, Retrieved)

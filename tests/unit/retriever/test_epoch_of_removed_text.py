@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.storage.documents import DocumentStore
 from tests.unit.conftest import ingest
@@ -32,7 +32,7 @@ class Box:
     def __init__(self, folder: Path) -> None:
         self.ended: list[int] = []
         self.embedder = Interrupted()
-        self.directory: OpenDirectory = open_data_directory(
+        self.directory: OpenDirectory = OpenDirectory(
             folder, self.embedder, on_removed=lambda collection, epoch: self.ended.append(epoch)
         )
         for name in ("secret.txt", "other.txt"):

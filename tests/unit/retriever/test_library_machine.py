@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from edge_rag.bootstrap.open_directory import open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.documents.jobs import JobDocumentState, Ticket
 from edge_rag.core.passage import RetrievalRequest, Retrieved
@@ -32,7 +32,7 @@ class LibraryMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.folder = Path(tempfile.mkdtemp())
-        self.directory = open_data_directory(self.folder, HashedWords())
+        self.directory = OpenDirectory(self.folder, HashedWords())
         self.stored: dict[tuple[str, str], str] = {}
         self.waiting: list[tuple[Ticket, tuple[str, str], str]] = []
 
@@ -80,7 +80,7 @@ class LibraryMachine(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.directory.close()
-        self.directory = open_data_directory(self.folder, HashedWords())
+        self.directory = OpenDirectory(self.folder, HashedWords())
 
     @invariant()
     def both_hold_the_same(self) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edge_rag.bootstrap.open_directory import LockedLibrary, OpenDirectory, RetrieverOptions, open_data_directory
+from edge_rag.bootstrap.open_directory import DirectoryOptions, LockedLibrary, OpenDirectory
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import ConfigurationError, DataDirectoryInUse, StorageCorrupt, StorageError
 from tests.unit.conftest import Opener, ingest
@@ -149,23 +149,23 @@ def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
 
     with pytest.raises(StorageError, match="cannot be used"):
-        open_data_directory(tmp_path / "file", HashedWords())
+        OpenDirectory(tmp_path / "file", HashedWords())
 
 
 def test_chunks_too_small_to_embed_are_refused_as_configuration(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="reads 256 tokens"):
-        open_data_directory(tmp_path, HashedWords(), RetrieverOptions(context_tokens=255))
+        OpenDirectory(tmp_path, HashedWords(), DirectoryOptions(context_tokens=255))
 
 
 def test_a_library_that_was_opened_before_the_models_is_released_when_the_opening_fails(tmp_path: Path) -> None:
     library = LockedLibrary(tmp_path)
     with pytest.raises(DataDirectoryInUse):
-        open_data_directory(tmp_path, HashedWords())
+        OpenDirectory(tmp_path, HashedWords())
 
     with pytest.raises(ConfigurationError, match="reads 256 tokens"):
-        open_data_directory(library, HashedWords(), RetrieverOptions(context_tokens=255))
+        OpenDirectory(library, HashedWords(), DirectoryOptions(context_tokens=255))
 
-    open_data_directory(LockedLibrary(tmp_path), HashedWords()).close()
+    OpenDirectory(LockedLibrary(tmp_path), HashedWords()).close()
 
 
 def test_closing_twice_is_harmless(open_directory: Opener) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from tests.unit.retriever.hashed_words import HashedWords
@@ -22,7 +22,7 @@ TEXTS = {
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDirectory]:
-    opened = open_data_directory(Path(tmp_path_factory.mktemp("data")), HashedWords())
+    opened = OpenDirectory(Path(tmp_path_factory.mktemp("data")), HashedWords())
     for collection, texts in TEXTS.items():
         for number, text in enumerate(texts):
             opened.library.ingest(Upload.of_bytes(collection, f"{number}.txt", "text/plain", text.encode()))

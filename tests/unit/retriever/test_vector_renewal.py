@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
+from edge_rag.bootstrap.open_directory import DirectoryOptions, OpenDirectory
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import InferenceFailed
 from edge_rag.index.local import IndexLimits
@@ -51,7 +51,7 @@ def ranks(directory: OpenDirectory, question: str, collection: str = "default") 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A data directory of the old model with two collections."""
-    with closing(open_data_directory(tmp_path / "data", HashedWords())) as directory:
+    with closing(OpenDirectory(tmp_path / "data", HashedWords())) as directory:
         for number in range(DOCUMENTS):
             ingest(directory, f"{number}.txt", f"The pump number{number} is greased")
         ingest(directory, "other.txt", "The gate is locked", collection="site")
@@ -62,9 +62,9 @@ def path(tmp_path: Path) -> Path:
 def started(path: Path) -> Iterator[Callable[..., tuple[OpenDirectory, Gated]]]:
     opened: list[tuple[OpenDirectory, Gated]] = []
 
-    def start(options: RetrieverOptions | None = None) -> tuple[OpenDirectory, Gated]:
+    def start(options: DirectoryOptions | None = None) -> tuple[OpenDirectory, Gated]:
         embedder = Gated()
-        directory = open_data_directory(path, embedder, options, renew_later=True)
+        directory = OpenDirectory(path, embedder, options, renew_later=True)
         opened.append((directory, embedder))
         directory.renewal.start(lambda worked_s: None)
         return directory, embedder
@@ -113,7 +113,7 @@ def test_what_is_removed_or_replaced_meanwhile_does_not_come_back(
 
 def test_a_stop_ends_it_and_the_next_start_goes_on(path: Path) -> None:
     embedder = Gated()
-    with closing(open_data_directory(path, embedder, renew_later=True)) as directory:
+    with closing(OpenDirectory(path, embedder, renew_later=True)) as directory:
         directory.renewal.start(lambda worked_s: None)
         assert embedder.reached.acquire(timeout=LONG_S)
         closer = threading.Thread(target=directory.renewal.close)
@@ -124,15 +124,15 @@ def test_a_stop_ends_it_and_the_next_start_goes_on(path: Path) -> None:
         assert not embedder.reached.acquire(blocking=False)
 
     again = HashedWords("newer", 16)
-    with closing(open_data_directory(path, again)) as directory:
+    with closing(OpenDirectory(path, again)) as directory:
         assert again.texts == DOCUMENTS + 1
         assert all(dense for dense, _ in ranks(directory, "Is the pump greased?").values())
-    with closing(open_data_directory(path, again)):
+    with closing(OpenDirectory(path, again)):
         assert again.texts == DOCUMENTS + 2  # only the question
 
 
 def test_a_chunk_that_has_no_vector_yet_is_listed_as_that(path: Path) -> None:
-    with closing(open_data_directory(path, HashedWords("newer", 16), renew_later=True)) as directory:
+    with closing(OpenDirectory(path, HashedWords("newer", 16), renew_later=True)) as directory:
 
         def is_indexed() -> bool:
             (chunk,) = directory.library.chunks("default", "3.txt", None, 10, 1 << 20).chunks
@@ -146,7 +146,7 @@ def test_a_chunk_that_has_no_vector_yet_is_listed_as_that(path: Path) -> None:
 
 def test_staying_with_the_old_model_embeds_nothing(path: Path) -> None:
     old = HashedWords()
-    with closing(open_data_directory(path, old, renew_later=True)) as directory:
+    with closing(OpenDirectory(path, old, renew_later=True)) as directory:
         directory.renewal.start(lambda worked_s: None)
         directory.renewal.wait()
         assert old.texts == 0
@@ -161,27 +161,27 @@ def test_a_model_that_fails_leaves_the_words_and_is_tried_again(path: Path) -> N
         def embed_questions(self, questions: Sequence[str]) -> NDArray[np.float32]:
             return HashedWords.embed(self, questions)
 
-    with closing(open_data_directory(path, Failing("newer"), renew_later=True)) as directory:
+    with closing(OpenDirectory(path, Failing("newer"), renew_later=True)) as directory:
         directory.renewal.start(lambda worked_s: None)
         directory.renewal.wait()
         assert all(lexical and not dense for dense, lexical in ranks(directory, "Is the pump greased?").values())
         assert all(index.pending for index in directory.library.indexes())
-    with closing(open_data_directory(path, HashedWords("newer"))) as directory:
+    with closing(OpenDirectory(path, HashedWords("newer"))) as directory:
         assert all(dense for dense, _ in ranks(directory, "Is the pump greased?").values())
 
 
 def test_a_large_collection_gets_a_segment_of_the_new_vectors(
     path: Path, started: Callable[..., tuple[OpenDirectory, Gated]]
 ) -> None:
-    few = RetrieverOptions(indexes=IndexLimits(exact_vectors=5))
-    with closing(open_data_directory(path, HashedWords(), few)):
+    few = DirectoryOptions(indexes=IndexLimits(exact_vectors=5))
+    with closing(OpenDirectory(path, HashedWords(), few)):
         pass
     directory, embedder = started(few)
     embedder.open_gate()
     directory.renewal.wait()
     assert ranks(directory, "Is the pump greased?") == {f"{n}.txt": (True, True) for n in range(DOCUMENTS)}
     directory.close()
-    with closing(open_data_directory(path, HashedWords("newer", 16), few)) as directory:
+    with closing(OpenDirectory(path, HashedWords("newer", 16), few)) as directory:
         (index,) = [index for index in directory.library.indexes() if index.collection == "default"]
         assert index.vectors == DOCUMENTS
         assert all(dense for dense, _ in ranks(directory, "Is the pump greased?").values())

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from edge_rag.access.quotas import QuotaLedger
 from edge_rag.access.tokens import TokenFile, new_token
-from edge_rag.bootstrap.open_directory import open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.answer import Citation, Finished, FinishReason, PassagesFound, TextDelta
 from edge_rag.core.documents.document import IngestOutcome, IngestStatus
 from edge_rag.core.documents.jobs import Job, JobState
@@ -57,7 +57,7 @@ def open_backend(folder: Path, metrics: Metrics, audit: AuditLog, opened: ExitSt
     engine = generator.engine
     engine.start()
     opened.callback(engine.close)
-    directory = open_data_directory(folder, embedder)
+    directory = OpenDirectory(folder, embedder)
     opened.callback(directory.close)
     limits = StageLimits(8, 4, 8, 4, candidates=8, event_buffer=16)
     pipeline = Pipeline(directory.retriever, MaxSimReranker(embedder), generator, limits, audit)

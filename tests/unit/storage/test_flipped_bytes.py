@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import StorageError
 from edge_rag.storage.database import Database, connect, require_whole_database
@@ -31,7 +31,7 @@ _TEXTS = {f"{number}.txt": f"Valve {number} is serviced in month {number}. " * (
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("whole") / "data"
-    directory = open_data_directory(path, HashedWords())
+    directory = OpenDirectory(path, HashedWords())
     for name, text in _TEXTS.items():
         ingest(directory, name, text)
     directory.close()
@@ -49,7 +49,7 @@ def everything(directory: OpenDirectory) -> object:
 
 
 def read(path: Path) -> object:
-    with closing(open_data_directory(path, HashedWords())) as directory:
+    with closing(OpenDirectory(path, HashedWords())) as directory:
         return everything(directory)
 
 
@@ -112,7 +112,7 @@ def test_no_flipped_byte_of_the_database_changes_what_is_read(whole: Path, tmp_p
         flipped = bytearray(content)
         flipped[page * _PAGE_BYTES + page * 97 % _PAGE_BYTES] ^= 1 << page % 8
         (damaged / "documents.sqlite3").write_bytes(flipped)
-        with closing(open_data_directory(damaged, HashedWords())) as directory:
+        with closing(OpenDirectory(damaged, HashedWords())) as directory:
             assert directory.damage is not None
             assert directory.damage.lost == 0, f"page {page}"
             for info in directory.documents.list("default", None, 100):
@@ -140,7 +140,7 @@ def test_no_flipped_byte_of_an_index_file_changes_what_is_read(whole: Path, tmp_
 def test_no_flipped_byte_of_the_log_loses_a_transaction_in_front_of_its_end(whole: Path, tmp_path: Path) -> None:
     source, crashed = tmp_path / "source", tmp_path / "crashed"
     shutil.copytree(whole, source)
-    with closing(open_data_directory(source, HashedWords())) as directory:
+    with closing(OpenDirectory(source, HashedWords())) as directory:
         with closing(connect(source / "documents.sqlite3")) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM documents").fetchall()
@@ -160,7 +160,7 @@ def test_no_flipped_byte_of_the_log_loses_a_transaction_in_front_of_its_end(whol
         (crashed / "documents.sqlite3-wal").write_bytes(flipped)
         shutil.rmtree(tmp_path / "copy", ignore_errors=True)
         shutil.copytree(crashed, tmp_path / "copy")
-        with closing(open_data_directory(tmp_path / "copy", HashedWords())) as directory:
+        with closing(OpenDirectory(tmp_path / "copy", HashedWords())) as directory:
             if directory.damage is None:
                 assert everything(directory) == expected, f"byte {place} of the log lost something"
                 continue
@@ -180,7 +180,7 @@ def read_copy(path: Path, copy: Path) -> object:
 
 
 def test_a_log_that_was_cut_off_is_taken_up_to_the_cut(whole: Path, tmp_path: Path) -> None:
-    with closing(open_data_directory(tmp_path / "data", HashedWords())) as directory:
+    with closing(OpenDirectory(tmp_path / "data", HashedWords())) as directory:
         ingest(directory, "a.txt", "The bearing of the pump")
         with closing(connect(tmp_path / "data" / "documents.sqlite3")) as reader:
             reader.execute("BEGIN")
@@ -190,7 +190,7 @@ def test_a_log_that_was_cut_off_is_taken_up_to_the_cut(whole: Path, tmp_path: Pa
     log = tmp_path / "crashed" / "documents.sqlite3-wal"
     log.write_bytes(log.read_bytes()[: -_FRAME_BYTES // 2])
 
-    with closing(open_data_directory(tmp_path / "crashed", HashedWords())) as directory:
+    with closing(OpenDirectory(tmp_path / "crashed", HashedWords())) as directory:
         assert [info.name for info in directory.documents.list("default", None, 10)] == ["a.txt"]
 
 
@@ -202,7 +202,7 @@ def test_a_database_from_before_there_were_checksums_gets_them(
     with monkeypatch.context() as older:
         older.setattr("edge_rag.storage.database.reserve_checksums", lambda connection: None)
         older.setattr(Database, "_require_checksums", lambda database, connection: None)
-        with closing(open_data_directory(path, HashedWords())) as directory:
+        with closing(OpenDirectory(path, HashedWords())) as directory:
             for name, text in _TEXTS.items():
                 ingest(directory, name, text)
             expected = everything(directory)
@@ -221,14 +221,14 @@ def test_a_database_from_before_there_were_checksums_gets_them(
 
 
 def test_nothing_acknowledged_depends_on_the_end_of_the_log(tmp_path: Path) -> None:
-    with closing(open_data_directory(tmp_path / "data", HashedWords())) as directory:
+    with closing(OpenDirectory(tmp_path / "data", HashedWords())) as directory:
         ingest(directory, "a.txt", "The bearing of the pump")
         assert (tmp_path / "data" / "documents.sqlite3-wal").stat().st_size == 0
 
 
 def test_words_of_a_deleted_or_replaced_document_are_in_no_file_any_more(tmp_path: Path) -> None:
     path = tmp_path / "data"
-    with closing(open_data_directory(path, HashedWords())) as directory:
+    with closing(OpenDirectory(path, HashedWords())) as directory:
         for number in range(30):
             ingest(directory, f"{number}.txt", f"Machine {number} has keyword{number} in its papers. " * 30)
         ingest(directory, "secret.txt", "The combination is xylophone quagmire. " * 40)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
+from edge_rag.bootstrap.open_directory import DirectoryOptions, OpenDirectory
 from edge_rag.cli.health_checks import documents_check
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.documents.jobs import Ticket
@@ -24,7 +24,7 @@ from edge_rag.storage.spool import originals
 from tests.unit.conftest import Opener, ingest
 from tests.unit.retriever.hashed_words import HashedWords
 
-WITHOUT = RetrieverOptions(keep_originals=False)
+WITHOUT = DirectoryOptions(keep_originals=False)
 
 
 def kept(directory: Path) -> dict[str, bytes]:
@@ -105,20 +105,20 @@ def test_equal_documents_share_a_file_which_goes_with_the_last_of_them(open_dire
 
 
 def test_a_document_stored_before_gets_its_original_when_it_comes_again(tmp_path: Path) -> None:
-    with closing(open_data_directory(tmp_path / "data", HashedWords(), WITHOUT)) as directory:
+    with closing(OpenDirectory(tmp_path / "data", HashedWords(), WITHOUT)) as directory:
         ingest(directory, "a.txt", "The bearing of the pump.")
         with pytest.raises(OriginalNotKept, match=r"a\.txt.*ingest\.keep_originals"):
             directory.documents.open_original("default", "a.txt")
     assert kept(tmp_path / "data") == {}
 
-    with closing(open_data_directory(tmp_path / "data", HashedWords())) as directory:
+    with closing(OpenDirectory(tmp_path / "data", HashedWords())) as directory:
         again = ingest(directory, "a.txt", "The bearing of the pump.")
         assert again.status is IngestStatus.UNCHANGED
         assert again.document is not None
         assert again.document.original
         assert original(directory, "a.txt") == b"The bearing of the pump."
 
-    with closing(open_data_directory(tmp_path / "data", HashedWords(), WITHOUT)) as directory:
+    with closing(OpenDirectory(tmp_path / "data", HashedWords(), WITHOUT)) as directory:
         assert original(directory, "a.txt") == b"The bearing of the pump."  # until it is replaced
         ingest(directory, "a.txt", "Another text.")
         assert kept(tmp_path / "data") == {}
@@ -161,19 +161,19 @@ def _full(path: Path, flags: int) -> None:
 
 def test_a_start_removes_what_no_document_refers_to_and_a_damaged_library_nothing(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with closing(open_data_directory(data, HashedWords())) as directory:
+    with closing(OpenDirectory(data, HashedWords())) as directory:
         for number in range(8):
             ingest(directory, f"{number}.txt", f"Valve {number} is serviced in month {number}. " * 60)
     whole = kept(data)
     (data / "originals" / ("0" * 64)).write_bytes(b"left behind")
     (data / "originals" / "ffff.part").write_bytes(b"half")
-    open_data_directory(data, HashedWords()).close()
+    OpenDirectory(data, HashedWords()).close()
     assert kept(data) == whole
 
     database = bytearray((data / "documents.sqlite3").read_bytes())
     database[len(database) // 2 + 100] ^= 4
     (data / "documents.sqlite3").write_bytes(database)
-    with closing(open_data_directory(data, HashedWords())) as directory:
+    with closing(OpenDirectory(data, HashedWords())) as directory:
         assert directory.damage is not None
         assert kept(data) == whole
         assert b"serviced" in original(directory, "0.txt")
@@ -181,7 +181,7 @@ def test_a_start_removes_what_no_document_refers_to_and_a_damaged_library_nothin
 
 def test_a_backup_brings_originals_and_leaves_a_damaged_one_out(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with closing(open_data_directory(data, HashedWords())) as directory:
+    with closing(OpenDirectory(data, HashedWords())) as directory:
         for name in ("a.txt", "b.txt", "same.txt"):
             ingest(directory, name, f"The bearing of pump {name[0]}.")
         made = directory.backups.make({})
@@ -195,7 +195,7 @@ def test_a_backup_brings_originals_and_leaves_a_damaged_one_out(tmp_path: Path) 
 
     for archive, names in (("one", ["a.txt", "b.txt", "same.txt"]), ("two", ["same.txt"])):
         restore(tmp_path / archive, tmp_path / "restored", replace=True)
-        with closing(open_data_directory(tmp_path / "restored", HashedWords())) as directory:
+        with closing(OpenDirectory(tmp_path / "restored", HashedWords())) as directory:
             infos = directory.documents.list("default", None, 9)
             assert [info.name for info in infos if info.original] == names
             for name in names:
@@ -208,7 +208,7 @@ def test_a_missing_or_damaged_original_is_an_error_that_the_doctor_names(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     data = tmp_path / "data"
-    with closing(open_data_directory(data, HashedWords())) as directory:
+    with closing(OpenDirectory(data, HashedWords())) as directory:
         ingest(directory, "a.txt", "The bearing of the pump.")
         assert "1 originals" in documents_check(data).detail
         (path,) = (data / "originals").iterdir()
@@ -221,7 +221,7 @@ def test_a_missing_or_damaged_original_is_an_error_that_the_doctor_names(
 
 def test_a_repair_takes_originals_from_the_backup(tmp_path: Path) -> None:
     data, backup = tmp_path / "data", tmp_path / "backup"
-    with closing(open_data_directory(data, HashedWords())) as directory:
+    with closing(OpenDirectory(data, HashedWords())) as directory:
         for name in ("a.txt", "b.txt"):
             ingest(directory, name, f"The bearing of pump {name[0]}.")
         backup.write_bytes(b"".join(directory.backups.make({})))
@@ -233,7 +233,7 @@ def test_a_repair_takes_originals_from_the_backup(tmp_path: Path) -> None:
         repair.prepare()
         repair.put_in_place()
 
-    with closing(open_data_directory(data, HashedWords())) as directory:
+    with closing(OpenDirectory(data, HashedWords())) as directory:
         for name in ("a.txt", "b.txt"):
             assert original(directory, name) == f"The bearing of pump {name[0]}.".encode()
 
@@ -243,7 +243,7 @@ import os, sys
 from pathlib import Path
 from edge_rag.storage.spool import originals
 from edge_rag.storage.database import Database
-from edge_rag.bootstrap.open_directory import open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.document import Upload
 from tests.unit.retriever.hashed_words import HashedWords
 
@@ -260,7 +260,7 @@ def run(data):
     def acknowledge(what):
         with open(f"{data}.acknowledged", "a") as file:
             print(what, file=file)
-    directory = open_data_directory(data, HashedWords())
+    directory = OpenDirectory(data, HashedWords())
     for owner, name in (
         (originals, "sync"), (os, "link"), (Path, "rename"), (Path, "unlink"), (Database, "_checkpoint")
     ):
@@ -297,7 +297,7 @@ def test_a_process_killed_at_any_step_loses_no_original_and_keeps_none_too_many(
     for step in steps:
         log = tmp_path / f"{step}.acknowledged"
         acknowledged = log.read_text().splitlines() if log.exists() else []
-        with closing(open_data_directory(tmp_path / step, HashedWords())) as directory:
+        with closing(OpenDirectory(tmp_path / step, HashedWords())) as directory:
             infos = directory.documents.list("default", None, 9) if directory.documents.document_counts() else ()
             for info in infos:
                 assert original(directory, info.name) == directory.documents.get("default", info.name)[1].encode()

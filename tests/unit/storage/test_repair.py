@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.jobs import Ticket
 from edge_rag.errors import DataDirectoryInUse, StorageCorrupt, StorageError, StorageReadOnly
 from edge_rag.storage.data_directory import DataDirectory
@@ -29,7 +29,7 @@ _TEXTS = {
 
 
 def directory_with(path: Path, texts: Mapping[str, str]) -> OpenDirectory:
-    directory = open_data_directory(path, HashedWords())
+    directory = OpenDirectory(path, HashedWords())
     for name, text in texts.items():
         ingest(directory, name, text)
     return directory
@@ -81,7 +81,7 @@ def origins(repair: Repair) -> dict[str, Origin]:
 
 
 def require_served(path: Path, names: set[str]) -> None:
-    with closing(open_data_directory(path, HashedWords())) as directory:
+    with closing(OpenDirectory(path, HashedWords())) as directory:
         assert directory.damage is None
         assert {info.name for info in directory.documents.list("default", None, 100)} == names
         require_consistent(directory, path / "documents.sqlite3")
@@ -112,7 +112,7 @@ def test_whatever_page_is_damaged_nothing_is_lost_and_the_damaged_file_is_kept(d
 def test_a_document_that_is_lost_altogether_is_named_and_taken_from_backup_or_source(
     whole: Path, damaged: Path, tmp_path: Path
 ) -> None:
-    with closing(open_data_directory(whole, HashedWords())) as directory:
+    with closing(OpenDirectory(whole, HashedWords())) as directory:
         backup = tmp_path / "backup.edge-rag"
         backup.write_bytes(b"".join(directory.backups.make({})))
     source = tmp_path / "source"
@@ -130,7 +130,7 @@ def test_a_document_that_is_lost_altogether_is_named_and_taken_from_backup_or_so
     assert origins(of_backup)["5.txt"] is Origin.BACKUP
     assert origins(of_source)["5.txt"] is Origin.SOURCE
     require_served(tmp_path / "backup", set(_TEXTS))
-    with closing(open_data_directory(damaged, HashedWords())) as directory:
+    with closing(OpenDirectory(damaged, HashedWords())) as directory:
         (job,) = directory.jobs.jobs(10)
         assert job.documents != {}
         (queued,) = directory.jobs.waiting("", "")
@@ -138,7 +138,7 @@ def test_a_document_that_is_lost_altogether_is_named_and_taken_from_backup_or_so
 
 
 def test_a_document_that_was_deleted_after_the_backup_stays_deleted(damaged: Path, tmp_path: Path) -> None:
-    with closing(open_data_directory(damaged, HashedWords())) as directory:
+    with closing(OpenDirectory(damaged, HashedWords())) as directory:
         backup = tmp_path / "backup.edge-rag"
         backup.write_bytes(b"".join(directory.backups.make({})))
         directory.library.delete("default", "7.txt")
@@ -151,7 +151,7 @@ def test_a_document_that_was_deleted_after_the_backup_stays_deleted(damaged: Pat
 
 
 def test_an_emptied_database_is_made_again_from_a_backup(damaged: Path, tmp_path: Path) -> None:
-    with closing(open_data_directory(damaged, HashedWords())) as directory:
+    with closing(OpenDirectory(damaged, HashedWords())) as directory:
         backup = tmp_path / "backup.edge-rag"
         backup.write_bytes(b"".join(directory.backups.make({})))
     (damaged / "documents.sqlite3").write_bytes(b"")
@@ -166,7 +166,7 @@ def test_the_name_of_a_document_leads_to_no_file_outside_the_source_folder(damag
     """Names come from whoever may write; the repair reads as whoever runs it."""
     outside = tmp_path / "outside.txt"
     outside.write_text("The secret of the host. " * 50)
-    with closing(open_data_directory(damaged, HashedWords())) as directory:
+    with closing(OpenDirectory(damaged, HashedWords())) as directory:
         ingest(directory, str(outside), "Anything else is written here. " * 30)
     flip(damaged, pages_of(damaged, str(outside)))
     (tmp_path / "source").mkdir()
@@ -203,7 +203,7 @@ def test_a_directory_in_use_is_not_repaired(damaged: Path) -> None:
 
 def test_recovery_mode_serves_and_changes_nothing(damaged: Path) -> None:
     content = flip(damaged, [3, 20])
-    with closing(open_data_directory(damaged, HashedWords())) as directory:
+    with closing(OpenDirectory(damaged, HashedWords())) as directory:
         damage = directory.damage
         assert damage is not None
         assert "2 of" in damage.problem
@@ -239,10 +239,10 @@ def test_a_database_of_which_nothing_is_left_is_not_taken_for_a_new_one(damaged:
 
     for _ in range(2):
         with pytest.raises(StorageCorrupt, match=f"{says}.*doctor --repair.*restore --replace"):
-            open_data_directory(damaged, HashedWords())
+            OpenDirectory(damaged, HashedWords())
 
     assert repaired(damaged).documents == ()
-    with closing(open_data_directory(damaged, HashedWords())) as directory:
+    with closing(OpenDirectory(damaged, HashedWords())) as directory:
         assert directory.documents.document_counts() == {}
 
 
@@ -253,7 +253,7 @@ def test_a_database_that_is_cut_off_is_served_up_to_there(damaged: Path) -> None
     with database.open("r+b") as file:
         file.truncate(left)
 
-    with closing(open_data_directory(damaged, HashedWords())) as directory:
+    with closing(OpenDirectory(damaged, HashedWords())) as directory:
         assert directory.damage is not None
         assert f"{left:,} of {size:,} bytes are there" in directory.damage.problem
         assert (
@@ -270,7 +270,7 @@ def test_the_database_of_another_program_is_not_touched(tmp_path: Path, applicat
     content = database.read_bytes()
 
     with pytest.raises(StorageError, match="belongs to another program"):
-        open_data_directory(tmp_path, HashedWords())
+        OpenDirectory(tmp_path, HashedWords())
 
     assert database.read_bytes() == content
     with LibraryRepair(tmp_path) as repair:
@@ -282,5 +282,5 @@ def test_the_database_of_another_program_is_not_touched(tmp_path: Path, applicat
 def test_a_directory_in_which_a_first_start_was_killed_is_a_new_one(tmp_path: Path) -> None:
     (tmp_path / "documents.sqlite3").write_bytes(b"")
 
-    with closing(open_data_directory(tmp_path, HashedWords())) as directory:
+    with closing(OpenDirectory(tmp_path, HashedWords())) as directory:
         assert directory.documents.document_counts() == {}

@@ -27,14 +27,14 @@ import sys
 import threading
 from pathlib import Path
 from edge_rag.core.documents.document import Upload
-from edge_rag.bootstrap.open_directory import open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from tests.unit.retriever.hashed_words import HashedWords
 
 def acknowledge(name, version):
     sys.stdout.write(f"{name} {version}\\n")
     sys.stdout.flush()
 
-library = open_data_directory(Path(sys.argv[1]), HashedWords()).library
+library = OpenDirectory(Path(sys.argv[1]), HashedWords()).library
 number = int(sys.argv[2])
 while True:
     name = f"doc{number % 40}.txt"

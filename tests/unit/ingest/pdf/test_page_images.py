@@ -11,7 +11,7 @@ import pytest
 from fpdf import FPDF
 from PIL import Image
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.document import Upload
 from edge_rag.errors import CollectionNotFound, DocumentNotFound, InvalidRequest, PageUnavailable
 from edge_rag.ingest.page_images import PageImages
@@ -35,7 +35,7 @@ def manual(*pages: str, size: tuple[float, float] = (595, 842)) -> bytes:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[OpenDirectory]:
-    with closing(open_data_directory(tmp_path / "data", HashedWords())) as opened:
+    with closing(OpenDirectory(tmp_path / "data", HashedWords())) as opened:
         yield opened
 
 

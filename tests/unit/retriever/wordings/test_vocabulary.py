@@ -11,7 +11,7 @@ import pytest
 from rapidfuzz.distance import OSA
 
 from edge_rag.analysis.terms import plain_letters, words_of
-from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.retriever.wordings import vocabulary
@@ -34,7 +34,7 @@ class SpelledOut(HashedWords):
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[OpenDirectory]:
-    opened = open_data_directory(tmp_path / "data", SpelledOut())
+    opened = OpenDirectory(tmp_path / "data", SpelledOut())
     yield opened
     opened.close()
 

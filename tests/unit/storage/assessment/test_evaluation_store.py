@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, open_data_directory
+from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.documents.evaluation import (
@@ -34,7 +34,7 @@ STARTED = datetime(2026, 11, 23, 9, tzinfo=UTC)
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[OpenDirectory]:
-    directory = open_data_directory(tmp_path / "data", HashedWords())
+    directory = OpenDirectory(tmp_path / "data", HashedWords())
     directory.library.ingest(Upload.of_bytes("plant", "pump.md", "", b"The bearings are greased every 2,000 hours."))
     yield directory
     directory.close()
@@ -156,7 +156,7 @@ def test_a_backup_has_questions_and_results(opened: OpenDirectory, tmp_path: Pat
     archive = tmp_path / "backup.edge-rag"
     archive.write_bytes(b"".join(opened.backups.make({})))
     restore(archive, tmp_path / "restored", replace=False)
-    restored = open_data_directory(tmp_path / "restored", HashedWords())
+    restored = OpenDirectory(tmp_path / "restored", HashedWords())
     try:
         assert restored.evaluation.questions("plant") == expected
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.bootstrap.open_directory import RetrieverOptions, open_data_directory
+from edge_rag.bootstrap.open_directory import DirectoryOptions, OpenDirectory
 from edge_rag.errors import BackupInvalid
 from edge_rag.storage.backup import TOKEN_VECTORS, unpack
 from edge_rag.storage.database import Database
@@ -25,7 +25,7 @@ _CHECKSUM = range(148, 156)
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     """A backup of a data directory with one document."""
-    directory = open_data_directory(tmp_path / "source", HashedWords(), RetrieverOptions())
+    directory = OpenDirectory(tmp_path / "source", HashedWords(), DirectoryOptions())
     ingest(directory, "a.txt", "The bearing of the pump.")
     archive = tmp_path / "saved.edge-rag"
     archive.write_bytes(b"".join(directory.backups.make({})))
@@ -46,7 +46,7 @@ def test_every_directory_restored_from_a_backup_has_an_id_of_its_own(saved: Path
 
 
 def test_a_directory_whose_documents_are_replaced_keeps_its_id(saved: Path, tmp_path: Path) -> None:
-    open_data_directory(tmp_path / "data", HashedWords(), RetrieverOptions()).close()
+    OpenDirectory(tmp_path / "data", HashedWords(), DirectoryOptions()).close()
     before = directory_id(tmp_path / "data")
 
     restore(saved, tmp_path / "data", replace=True)
@@ -55,7 +55,7 @@ def test_a_directory_whose_documents_are_replaced_keeps_its_id(saved: Path, tmp_
 
 
 def test_token_vectors_of_replaced_documents_go_with_them(saved: Path, tmp_path: Path) -> None:
-    open_data_directory(tmp_path / "data", HashedWords(), RetrieverOptions()).close()
+    OpenDirectory(tmp_path / "data", HashedWords(), DirectoryOptions()).close()
     (tmp_path / "data" / TOKEN_VECTORS).write_bytes(b"of text that is replaced")
 
     restore(saved, tmp_path / "data", replace=True)
@@ -68,7 +68,7 @@ def test_a_backup_of_more_than_the_cache_of_the_database_holds_is_whole(tmp_path
     text = "".join(
         f"Valve {number} of line {number % 17} is serviced in month {number % 12}.\n\n" for number in range(40_000)
     )
-    directory = open_data_directory(tmp_path / "source", HashedWords(), RetrieverOptions())
+    directory = OpenDirectory(tmp_path / "source", HashedWords(), DirectoryOptions())
     ingest(directory, "long.txt", text)
     archive = tmp_path / "saved.edge-rag"
     archive.write_bytes(b"".join(directory.backups.make({})))
@@ -77,7 +77,7 @@ def test_a_backup_of_more_than_the_cache_of_the_database_holds_is_whole(tmp_path
 
     restore(archive, tmp_path / "copy", replace=False)
 
-    restored = open_data_directory(tmp_path / "copy", HashedWords(), RetrieverOptions())
+    restored = OpenDirectory(tmp_path / "copy", HashedWords(), DirectoryOptions())
     (info,) = restored.documents.list("default", None, 10)
     assert restored.documents.get("default", info.document_id)[1] == text.strip()
     restored.close()

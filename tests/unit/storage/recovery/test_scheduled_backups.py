@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.bootstrap.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
+from edge_rag.bootstrap.open_directory import DirectoryOptions, OpenDirectory
 from edge_rag.core.monitoring.alerts import FULL_DISK_BYTES
 from edge_rag.core.monitoring.schedule import Schedule
 from edge_rag.core.monitoring.status import StoredBackup
@@ -154,7 +154,7 @@ def test_without_a_schedule_nothing_is_due() -> None:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> OpenDirectory:
-    opened = open_data_directory(tmp_path / "data", HashedWords(), RetrieverOptions(backups_kept=2))
+    opened = OpenDirectory(tmp_path / "data", HashedWords(), DirectoryOptions(backups_kept=2))
     ingest(opened, "a.txt", "The bearing of the pump is greased once a month.")
     return opened
 
