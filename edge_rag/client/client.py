@@ -11,7 +11,8 @@ from edge_rag.client.calls.rag import AsyncRagCalls
 class AsyncClient(AsyncRagCalls, AsyncIngestCalls, AsyncDocumentCalls, AsyncAdminCalls):
     """A connection to one daemon, for one event loop; any number of tasks may use it at once.
 
-    Cancelling a task cancels its call. Files are read and written on other threads.
+    Cancelling a task cancels its call. Files are read and written on other threads. A call that fails raises
+    ``ClientError`` or the subclass of it that says what the caller can do.
 
     Args:
         address: HOST:PORT or unix:PATH; None for EDGE_RAG_SERVER, else 127.0.0.1:7421.

@@ -207,7 +207,6 @@ def client_error(failure: grpc.RpcError, address: str) -> ClientError:
     """Returns the error for an exception of gRPC.
 
     Args:
-        failure: The exception.
         address: Address of the server, for messages.
     """
     status = CallStatus[failure.code().name]

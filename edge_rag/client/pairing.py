@@ -32,7 +32,6 @@ def pair(address: str, code: PairingCode, timeout_s: float) -> KnownServer:
 
     Args:
         address: HOST:PORT.
-        code: The code.
         timeout_s: Longest time for each of the two connections, seconds.
 
     Returns:
@@ -40,7 +39,6 @@ def pair(address: str, code: PairingCode, timeout_s: float) -> KnownServer:
 
     Raises:
         Unauthenticated: Another server answers at the address, and nothing was sent to it; or the code is not valid.
-        ClientError: The call failed otherwise.
     """
     certificate = peer_certificate(address, timeout_s)
     if not code.is_for(certificate):
@@ -77,7 +75,6 @@ def find_issuer(addresses: Sequence[str], code: PairingCode, timeout_s: float) -
 
     Args:
         addresses: HOST:PORT each, for example from announcements on the network.
-        code: The code.
         timeout_s: Longest time for each connection, seconds.
 
     Raises:

@@ -42,7 +42,6 @@ class IdentifiedServer:
     """A server that announces itself.
 
     Attributes:
-        found: Its announcement.
         status: What is known of it.
         address: The address to call it at; the one at which it proved its identity, if it did.
         known: The known box that it is, or claims to be; None if there is none.
@@ -66,8 +65,6 @@ def identify(found: Iterable[FoundServer], known: Sequence[KnownServer], timeout
     """Returns the identities of servers that announce themselves, in their order.
 
     Args:
-        found: Their announcements.
-        known: The known boxes.
         timeout_s: Longest time for one connection, seconds.
     """
     with ThreadPoolExecutor(PARALLEL_CONNECTIONS) as threads:
@@ -78,7 +75,6 @@ def reachable(known: Sequence[KnownServer], timeout_s: float) -> list[KnownServe
     """Returns the known boxes that prove their identity at their last address, in their order.
 
     Args:
-        known: The boxes.
         timeout_s: Longest time for one connection, seconds.
     """
     with ThreadPoolExecutor(PARALLEL_CONNECTIONS) as threads:
@@ -119,7 +115,6 @@ def is_server(known: KnownServer, address: str, timeout_s: float) -> bool:
     """Whether the server at an address proves by its certificate that it is a known box. Nothing but TLS is sent.
 
     Args:
-        known: The box.
         address: HOST:PORT. A box without ``server_name`` is verified against the host that it is known by.
         timeout_s: Longest time for the connection, seconds.
 

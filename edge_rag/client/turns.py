@@ -10,11 +10,7 @@ from edge_rag.wire.types import AskEvent, PassagesReceived
 
 
 class TurnRecorder:
-    """Collects one turn.
-
-    Args:
-        question: The question as it was asked.
-    """
+    """Collects one turn."""
 
     def __init__(self, question: str) -> None:
         self._question = question

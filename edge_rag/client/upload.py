@@ -53,7 +53,6 @@ def upload_requests(documents: Iterable[OutgoingDocument], collection: str) -> I
 
     Args:
         documents: The documents; each is opened when its turn comes and closed after it.
-        collection: The collection that they go to.
 
     Raises:
         InvalidArgument: A name or metadata cannot be sent.

@@ -48,7 +48,6 @@ class AdminCalls(Connection):
 
         Raises:
             DeadlineExceeded: It does not serve yet.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> client.wait_until_serving(60)
@@ -76,9 +75,6 @@ class AdminCalls(Connection):
     def status(self) -> DaemonStatus:
         """Returns the daemon's report on itself.
 
-        Raises:
-            ClientError: The call failed.
-
         Example:
             >>> status = client.status()
             >>> print(status.engine.slots_busy)
@@ -94,7 +90,6 @@ class AdminCalls(Connection):
 
         Raises:
             InvalidArgument: The interval is out of range.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> for status in client.watch_status(interval_s=0.5):
@@ -112,7 +107,6 @@ class AdminCalls(Connection):
 
         Raises:
             Unauthenticated: The daemon does not know the credentials.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> identity = client.whoami()
@@ -123,9 +117,6 @@ class AdminCalls(Connection):
 
     def usage(self) -> UsageReport:
         """Returns the usage of the generator by client, since the daemon was started.
-
-        Raises:
-            ClientError: The call failed.
 
         Example:
             >>> report = client.usage()
@@ -161,7 +152,6 @@ class AdminCalls(Connection):
 
         Args:
             collection: Name of the collection.
-            backend: The backend.
 
         Returns:
             How the collection is searched from now on.
@@ -227,7 +217,6 @@ class AdminCalls(Connection):
 
         Raises:
             InvalidArgument: The request id or the limit is unusable.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> for entry in client.audit_events(limit=10):

@@ -12,6 +12,9 @@ from edge_rag.client._sync.rag import RagCalls
 class Client(RagCalls, IngestCalls, DocumentCalls, AdminCalls):
     """A connection to one daemon, whose calls block. Several threads may use it at once.
 
+    Cancelling a task cancels its call. Files are read and written on other threads. A call that fails raises
+    ``ClientError`` or the subclass of it that says what the caller can do.
+
     Args:
         address: HOST:PORT or unix:PATH; None for EDGE_RAG_SERVER, else 127.0.0.1:7421.
         timeout_s: Deadline of each call with all its repetitions, seconds; None leaves it to the server.

@@ -24,20 +24,17 @@ class DocumentCalls(Connection):
     def document(
         self, document: str, *, collection: str = "default", start: int = 0, end: int | None = None
     ) -> StoredDocument:
-        """Returns a document with its stored text, which citations point into, or a range of it.
+        """Returns a document, named by id or name, with its stored text, which citations point into, or a range of it.
 
         A long text comes in several calls; if the document is replaced between them, they begin anew.
 
         Args:
-            document: Its id or its name.
-            collection: Its collection.
             start: First character of the text, at least 0; citations count likewise.
             end: One past the last character; None for the end. With ``end=0`` there is only the record.
 
         Raises:
             NotFound: There is no such document or collection.
             InvalidArgument: A name cannot be sent, or the range is negative.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> stored = client.document("lubrication-schedule.md")
@@ -95,7 +92,6 @@ class DocumentCalls(Connection):
         """Returns a page of a collection's documents, in order of id, and the cursor of the next page.
 
         Args:
-            collection: Their collection.
             cursor: What the call for the page before returned; empty for the first page.
             size: Most documents, 1 to 1,000. A page may have fewer before the last one.
 
@@ -105,7 +101,6 @@ class DocumentCalls(Connection):
         Raises:
             NotFound: There is no such collection.
             InvalidArgument: The cursor is none of the daemon's, or the size is out of range.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> page, cursor = client.document_page(size=50)
@@ -120,16 +115,11 @@ class DocumentCalls(Connection):
         return tuple(map(document_from_message, reply.documents)), reply.next_page_token
 
     def delete(self, document: str, *, collection: str = "default") -> DocumentInfo:
-        """Removes a document and returns its record.
-
-        Args:
-            document: Its id or its name.
-            collection: Its collection.
+        """Removes a document, named by id or name, and returns its record.
 
         Raises:
             NotFound: There is no such document or collection.
             PermissionDenied: The caller is not a writer.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> client.delete("note.txt")
@@ -151,7 +141,6 @@ class DocumentCalls(Connection):
         Raises:
             AlreadyExists: There is a collection of that name.
             InvalidArgument: The name or a setting is unusable.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> client.create_collection("boiler", CollectionSettings(description="Boiler house"))
@@ -168,7 +157,6 @@ class DocumentCalls(Connection):
 
         Raises:
             NotFound: There is no such collection.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> info = client.collection("default")
@@ -182,9 +170,6 @@ class DocumentCalls(Connection):
     def collections(self) -> tuple[CollectionInfo, ...]:
         """Returns all collections, by name.
 
-        Raises:
-            ClientError: The call failed.
-
         Example:
             >>> print([info.name for info in client.collections()])
         """
@@ -196,14 +181,12 @@ class DocumentCalls(Connection):
         """Changes settings of a collection and returns it.
 
         Args:
-            name: Its name.
             settings: Holds the new values.
             fields: Names of the fields of ``CollectionSettings`` to change.
 
         Raises:
             NotFound: There is no such collection.
             InvalidArgument: A setting is unusable, or there is no field of a name.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> client.update_collection("boiler", CollectionSettings(chunk_tokens=160), ["chunk_tokens"])
@@ -218,7 +201,6 @@ class DocumentCalls(Connection):
 
         Raises:
             NotFound: There is no such collection.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> client.delete_collection("boiler")

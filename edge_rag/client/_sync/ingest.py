@@ -99,7 +99,6 @@ class IngestCalls(Connection):
         where it was.
 
         Args:
-            job_id: The job.
             cursor: ``JobProgress.cursor`` to continue after; 0 for the beginning.
 
         Yields:
@@ -107,7 +106,6 @@ class IngestCalls(Connection):
 
         Raises:
             NotFound: There is no such job.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> newest = (client.jobs(limit=1))[0]
@@ -139,9 +137,6 @@ class IngestCalls(Connection):
         Args:
             limit: Most jobs, 1 to 1,000; None for the daemon's default, 20.
 
-        Raises:
-            ClientError: The call failed.
-
         Example:
             >>> print([job.state for job in client.jobs(limit=5)])
         """
@@ -154,7 +149,6 @@ class IngestCalls(Connection):
 
         Raises:
             NotFound: There is no such job.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> newest = (client.jobs(limit=1))[0]

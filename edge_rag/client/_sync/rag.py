@@ -88,7 +88,6 @@ class RagCalls(Connection):
         Raises:
             InvalidArgument: The query or an option is unusable.
             NotFound: There is no such collection.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> found = client.search("seal water pressure", SearchOptions(limit=3))

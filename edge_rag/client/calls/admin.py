@@ -47,7 +47,6 @@ class AsyncAdminCalls(AsyncConnection):
 
         Raises:
             DeadlineExceeded: It does not serve yet.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> await client.wait_until_serving(60)
@@ -75,9 +74,6 @@ class AsyncAdminCalls(AsyncConnection):
     async def status(self) -> DaemonStatus:
         """Returns the daemon's report on itself.
 
-        Raises:
-            ClientError: The call failed.
-
         Example:
             >>> status = await client.status()
             >>> print(status.engine.slots_busy)
@@ -93,7 +89,6 @@ class AsyncAdminCalls(AsyncConnection):
 
         Raises:
             InvalidArgument: The interval is out of range.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> async for status in client.watch_status(interval_s=0.5):
@@ -111,7 +106,6 @@ class AsyncAdminCalls(AsyncConnection):
 
         Raises:
             Unauthenticated: The daemon does not know the credentials.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> identity = await client.whoami()
@@ -122,9 +116,6 @@ class AsyncAdminCalls(AsyncConnection):
 
     async def usage(self) -> UsageReport:
         """Returns the usage of the generator by client, since the daemon was started.
-
-        Raises:
-            ClientError: The call failed.
 
         Example:
             >>> report = await client.usage()
@@ -160,7 +151,6 @@ class AsyncAdminCalls(AsyncConnection):
 
         Args:
             collection: Name of the collection.
-            backend: The backend.
 
         Returns:
             How the collection is searched from now on.
@@ -226,7 +216,6 @@ class AsyncAdminCalls(AsyncConnection):
 
         Raises:
             InvalidArgument: The request id or the limit is unusable.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> async for entry in client.audit_events(limit=10):

@@ -100,7 +100,6 @@ class AsyncIngestCalls(AsyncConnection):
         where it was.
 
         Args:
-            job_id: The job.
             cursor: ``JobProgress.cursor`` to continue after; 0 for the beginning.
 
         Yields:
@@ -108,7 +107,6 @@ class AsyncIngestCalls(AsyncConnection):
 
         Raises:
             NotFound: There is no such job.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> newest = (await client.jobs(limit=1))[0]
@@ -140,9 +138,6 @@ class AsyncIngestCalls(AsyncConnection):
         Args:
             limit: Most jobs, 1 to 1,000; None for the daemon's default, 20.
 
-        Raises:
-            ClientError: The call failed.
-
         Example:
             >>> print([job.state for job in await client.jobs(limit=5)])
         """
@@ -155,7 +150,6 @@ class AsyncIngestCalls(AsyncConnection):
 
         Raises:
             NotFound: There is no such job.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> newest = (await client.jobs(limit=1))[0]

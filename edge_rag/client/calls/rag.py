@@ -87,7 +87,6 @@ class AsyncRagCalls(AsyncConnection):
         Raises:
             InvalidArgument: The query or an option is unusable.
             NotFound: There is no such collection.
-            ClientError: The call failed otherwise.
 
         Example:
             >>> found = await client.search("seal water pressure", SearchOptions(limit=3))
