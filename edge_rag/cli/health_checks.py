@@ -22,6 +22,7 @@ from edge_rag.config.sections import HttpSettings
 from edge_rag.config.settings import Settings
 from edge_rag.core.monitoring.alerts import LOW_DISK_BYTES
 from edge_rag.core.monitoring.status import Alert, AlertKind, AlertSeverity
+from edge_rag.core.shapes.encoder import encode
 from edge_rag.device.advice import advise
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import MemoryPlan
@@ -398,10 +399,7 @@ def facts_json(facts: DeviceFacts) -> dict[str, Any]:
         "machine": facts.machine,
         "processor": processor.model,
         "features": sorted(processor.features),
-        "cores": [
-            {"number": core.number, "capacity": core.capacity, "cluster": core.cluster, "governor": core.governor}
-            for core in processor.cores
-        ],
+        "cores": encode(processor.cores),
         "allowed_cores": sorted(processor.allowed),
         "cpu_quota": processor.cpu_quota,
         "virtual": processor.virtual,
@@ -425,15 +423,7 @@ def facts_json(facts: DeviceFacts) -> dict[str, Any]:
         "nvidia_driver": drivers.driver,
         "built_for_cuda": drivers.built_for_cuda,
         "providers": sorted(each.value for each in facts.providers),
-        "thermal": [
-            {
-                "name": zone.name,
-                "celsius": zone.celsius,
-                "passive_celsius": zone.passive_celsius,
-                "critical_celsius": zone.critical_celsius,
-            }
-            for zone in facts.thermal
-        ],
+        "thermal": encode(facts.thermal),
     }
 
 
@@ -444,13 +434,8 @@ def choice_json(choice: ProfileChoice) -> dict[str, Any]:
         "configured": choice.configured,
         "reason": choice.reason,
         "rules": [
-            {
-                "profile": finding.profile,
-                "rank": finding.rank,
-                "holds": finding.holds,
-                "conditions": [{"holds": each.holds, "text": each.text} for each in finding.conditions],
-            }
-            for finding in choice.results
+            {"profile": each.profile, "rank": each.rank, "holds": each.holds, "conditions": encode(each.conditions)}
+            for each in choice.results
         ],
     }
 
@@ -461,7 +446,7 @@ def plan_json(plan: MemoryPlan) -> dict[str, Any]:
         "budget_bytes": plan.budget_bytes,
         "planned_bytes": plan.planned_bytes,
         "spare_bytes": plan.spare_bytes,
-        "items": [{"name": item.name, "bytes": item.bytes, "detail": item.detail} for item in plan.items],
+        "items": encode(plan.items),
         "pages": plan.pages,
         "slots": plan.sizes.slots,
         "step_tokens": plan.sizes.step_tokens,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from edge_rag.config.offload import OffloadSettings
 from edge_rag.config.paths import default_data_directory
@@ -99,18 +99,6 @@ class Settings(BaseSettings):
         return self.ingest.document_mib * _MIB
 
 
-class _FileValues(PydanticBaseSettingsSource):
-    def __init__(self, settings: type[BaseSettings], values: Mapping[str, Any]) -> None:
-        super().__init__(settings)
-        self._values = values
-
-    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
-        return self._values.get(field_name), field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        return dict(self._values)
-
-
 def load_settings(
     config_file: Path | None = None, overrides: Mapping[str, object] | None = None, text: str | None = None
 ) -> Settings:
@@ -140,7 +128,7 @@ def load_settings(
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, _FileValues(settings_cls, values)
+            return init_settings, env_settings, InitSettingsSource(settings_cls, values)
 
     try:
         return FromFile(**dict(overrides or {}))  # type: ignore[arg-type]
