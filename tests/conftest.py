@@ -17,7 +17,23 @@ settings.register_profile("thorough", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
 settings.load_profile("everyday")
 
-_LONGEST: Final = ()
+_LONGEST: Final = (
+    "test_sanitized_ops.py",
+    "test_kernels_alone.py",
+    "test_release_trial.py",
+    "test_upload_memory.py",
+    "test_killing_the_daemon.py",
+    "test_limits.py",
+    "test_generator_contract.py",
+    "test_reranker_contract.py",
+    "test_paged_attention.py",
+    "test_engine.py",
+    "test_hostile_files.py",
+    "test_pathological_files.py",
+    "test_mcp.py",
+    "test_parser_process.py",
+    "test_simulation.py",
+)
 """Files that take longest, which begin first, so that no process is left alone with one in the end."""
 
 

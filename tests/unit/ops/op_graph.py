@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
+import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
@@ -35,6 +36,12 @@ def builds() -> tuple[str, ...]:
     names = ctypes.CDLL(str(library())).edge_rag_ops_builds
     names.restype = ctypes.c_char_p
     return tuple(names().decode().split())
+
+
+def builds_by_default_first() -> list[object]:
+    """The builds as parameters; all but the one that is used by default are slow: their bits are compared elsewhere."""
+    *others, default = builds()
+    return [pytest.param(default), *(pytest.param(build, marks=pytest.mark.slow) for build in others)]
 
 
 def open_op(heads: Heads) -> ort.InferenceSession:

@@ -18,12 +18,12 @@ from tests.unit.ops.attention_reference import (
     take_apart,
     unquantized_attention,
 )
-from tests.unit.ops.op_graph import BUILD_VARIABLE, LIBRARY_VARIABLE, builds, run_op
+from tests.unit.ops.op_graph import BUILD_VARIABLE, LIBRARY_VARIABLE, builds_by_default_first, run_op
 
 HEAD_SIZES = (8, 16, 24, 32, 64, 80, 96, 128, 256)
 
 
-@pytest.fixture(params=builds(), scope="module", autouse=True)
+@pytest.fixture(params=builds_by_default_first(), scope="module", autouse=True)
 def _build(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(BUILD_VARIABLE, request.param)

@@ -13,13 +13,13 @@ from onnx import TensorProto, helper
 from edge_rag.runtime.session.sessions import open_session
 from tests.unit.ops.attention_case import Conversation, Floats, Heads, Step
 from tests.unit.ops.attention_reference import attention_over_pages, unquantized_attention
-from tests.unit.ops.op_graph import BUILD_VARIABLE, builds, run_op
+from tests.unit.ops.op_graph import BUILD_VARIABLE, builds_by_default_first, run_op
 from tests.unit.ops.test_paged_attention import assert_attends
 
 SMALL = Heads(query_heads=2, kv_heads=1, head_size=16, rotary_pairs=8, scale=0.25)
 
 
-@pytest.fixture(params=builds(), scope="module", autouse=True)
+@pytest.fixture(params=builds_by_default_first(), scope="module", autouse=True)
 def _build(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(BUILD_VARIABLE, request.param)
