@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edge_rag.errors import InvalidRequest
+from edge_rag.server.http.fields import chosen, typed_value
 
 
 def checked(name: str, schema: Mapping[str, Any], value: object) -> Any:
@@ -29,10 +30,9 @@ def checked(name: str, schema: Mapping[str, Any], value: object) -> Any:
         return value
     if schema["type"] == "array":
         return _checked_objects(name, schema["items"]["properties"], value)
-    if not isinstance(value, str):
-        raise InvalidRequest(name, "must be a string")
-    if value not in schema.get("enum", (value,)):
-        raise InvalidRequest(name, f"must be one of {', '.join(schema['enum'])}")
+    value = typed_value(str, value, name)
+    if "enum" in schema:
+        chosen(dict.fromkeys(schema["enum"]), value, name)
     if "pattern" in schema and not re.fullmatch(schema["pattern"], value):
         raise InvalidRequest(name, f"must match {schema['pattern']}")
     if len(value) < schema.get("minLength", 0):

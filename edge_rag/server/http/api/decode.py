@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum, IntEnum
-from math import isfinite
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from edge_rag.core.documents.checks import checked_filter
@@ -26,17 +25,9 @@ from edge_rag.core.limits.request_fields import (
 )
 from edge_rag.core.shapes.encoder import is_any_value, members, options, plain_type
 from edge_rag.errors import InvalidRequest
+from edge_rag.server.http.fields import check_names, chosen, field_path, typed_value
 
 _MOST_DIGITS: Final = 20
-_FLOAT_BOUND: Final = 1e9
-_NAMES: Final[Mapping[Any, str]] = {
-    str: "a string",
-    bool: "true or false",
-    int: "an integer",
-    float: "a number",
-    dict: "an object",
-    list: "an array",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,56 +172,42 @@ def decode_fields(kind: type, value: Mapping[str, Any], prefix: str, text: bool 
         InvalidRequest: A field is unknown or unusable, or one without a default is missing.
     """
     known = {member.name: member for member in members(kind)}
-    for name in value:
-        if name not in known:
-            raise InvalidRequest(_path(prefix, name[:256]), "is not supported; leave it out")
+    check_names(value, known, prefix)
     required = {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
     found: dict[str, Any] = {}
     for name, member in known.items():
         if name in value:
-            found[member.field] = decode(member.hint, value[name], _path(prefix, name), text)
+            found[member.field] = decode(member.hint, value[name], field_path(prefix, name), text)
         elif member.field in required:
-            raise InvalidRequest(_path(prefix, name), "is missing")
+            raise InvalidRequest(field_path(prefix, name), "is missing")
     return found
 
 
-def _path(prefix: str, name: str) -> str:
-    return f"{prefix}.{name}" if prefix else name
-
-
 def _changes(kind: type, value: Any, field: str) -> dict[str, Any]:
-    return decode_fields(kind, _typed(dict, value, field), field)
+    return decode_fields(kind, typed_value(dict, value, field), field)
 
 
 def _single(hint: Any, value: Any, field: str, text: bool) -> Any:
     origin, arguments = get_origin(hint) or hint, get_args(hint)
     if origin in (tuple, frozenset):
-        given = _typed(list, value, field)
+        given = typed_value(list, value, field)
         found = origin(decode(arguments[0], each, f"{field}[{index}]") for index, each in enumerate(given))
         if len(found) < len(given):
             raise InvalidRequest(field, "must not hold anything twice")
         return found
     if origin in (dict, Mapping):
-        given = _typed(dict, value, field)
+        named = typed_value(dict, value, field)
         if arguments[1] is Any:
-            return given
-        return {name: decode(arguments[1], each, f"{field}[{name[:64]!r}]") for name, each in given.items()}
+            return named
+        return {name: decode(arguments[1], each, f"{field}[{name[:64]!r}]") for name, each in named.items()}
     if is_dataclass(origin):
         assert isinstance(origin, type)
-        return origin(**decode_fields(origin, _typed(dict, value, field), field))
+        return origin(**decode_fields(origin, typed_value(dict, value, field), field))
     if issubclass(origin, datetime):
         return _moment(value, field)
     if issubclass(origin, Enum):
         return _choice(origin, value, field)
-    return _typed(origin, _read(origin, value) if text else value, field)
-
-
-def _typed(kind: type, value: Any, field: str) -> Any:
-    if kind is float and type(value) is int and abs(value) <= _FLOAT_BOUND:
-        value = float(value)
-    if type(value) is not kind or (isinstance(value, float) and not isfinite(value)):
-        raise InvalidRequest(field, f"must be {_NAMES[kind]}")
-    return value
+    return typed_value(origin, _read(origin, value) if text else value, field)
 
 
 def _read(kind: type, value: str) -> Any:
@@ -248,15 +225,13 @@ def _read(kind: type, value: str) -> Any:
 
 def _choice(kind: type[Enum], value: Any, field: str) -> Enum:
     by_name = {each.name.lower() if issubclass(kind, IntEnum) else each.value: each for each in kind}
-    if not isinstance(value, str) or value not in by_name:
-        raise InvalidRequest(field, f"must be one of {', '.join(by_name)}")
-    return by_name[value]
+    return chosen(by_name, value, field)
 
 
 def _moment(value: Any, field: str) -> datetime:
     """Returns a moment in UTC, of ISO 8601 with a time zone."""
     try:
-        moment = datetime.fromisoformat(_typed(str, value, field))
+        moment = datetime.fromisoformat(typed_value(str, value, field))
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
@@ -276,6 +251,6 @@ def _any_value(value: Any, field: str) -> Any:
         case bool():
             return value
         case int() | float():
-            return _typed(float, value, field)
+            return typed_value(float, value, field)
         case _:
             raise InvalidRequest(field, "must be a text, a number, true or false")

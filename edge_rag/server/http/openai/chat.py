@@ -17,22 +17,18 @@ from edge_rag.core.limits.asker import Asker
 from edge_rag.core.query import Query
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.exchange import Exchange, event_line
-from edge_rag.server.http.fields import check_names, parse_json, typed
+from edge_rag.server.http.fields import check_names, check_supported, parse_json, typed
 from edge_rag.server.http.openai.answers import Answer, send_answer
-from edge_rag.server.http.openai.functions import call_message, parse_functions, result_message
+from edge_rag.server.http.openai.functions import EarlierCalls
 from edge_rag.server.http.openai.requests import (
     EXTENSION,
     UNREAD,
     Wanted,
-    check_supported,
-    earlier_turns,
     last_question,
-    parse_completion,
-    parse_conversation,
     parse_format,
     parse_model,
-    parse_query,
     parse_sampling,
+    parse_wanted,
     text_of,
 )
 from edge_rag.service.ask import language_model
@@ -119,19 +115,13 @@ def parse_chat(body: Mapping[str, Any], asker: Asker, language_model: str | None
     stream = bool(typed(body, "stream", bool))
     sampling = parse_sampling(body, _max_tokens(body))
     form = parse_format(typed(body, "response_format", dict), "response_format", "json_schema")
-    messages = body.get("messages")
-    query: Query | CompletionRequest
-    if model == language_model:
-        functions, must_call = parse_functions(body, "function")
-        wanted = Wanted(sampling, form, "response_format", functions=functions, must_call=must_call)
-        conversation = parse_conversation(_with_calls(messages), "messages", _TEXT_TYPES)
-        query = parse_completion(body, conversation, wanted, asker)
+    messages, alone = body.get("messages"), model == language_model
+    if alone:
+        messages = _with_calls(messages)
     else:
         check_supported({name: body.get(name) for name in _NO_TOOLS}, (), _NO_TOOLS)
-        turns = earlier_turns(messages, "messages", _TEXT_TYPES, asker.limits.question_characters)
-        wanted = Wanted(sampling, form, "response_format", turns=turns)
-        question = "messages", last_question(messages, "messages", _TEXT_TYPES)
-        query = parse_query(body, question, model, wanted, asker)
+    wanted = Wanted(model, messages, "messages", _TEXT_TYPES, sampling, form, "response_format", "function")
+    query = parse_wanted(body, wanted, asker, alone=alone)
     sources = typed(typed(body, EXTENSION, dict) or {}, "sources", bool, EXTENSION)
     return ChatRequest(model, query, stream, _include_usage(body, stream), bool(sources))
 
@@ -141,21 +131,21 @@ def _with_calls(messages: object) -> object:
     if not isinstance(messages, list):
         return messages
     found: list[object] = []
-    called: list[tuple[str, str]] = []
+    earlier = EarlierCalls()
     for index, message in enumerate(messages):
         field = f"messages[{index}]"
         role = message.get("role") if isinstance(message, dict) else None
         calls = typed(message, "tool_calls", list, field) if role == "assistant" else None
         if role == "tool":
             output = text_of(f"{field}.content", message.get("content"), _TEXT_TYPES)
-            found.append(result_message(called, message.get("tool_call_id"), output, f"{field}.tool_call_id"))
+            found.append(earlier.result(message.get("tool_call_id"), output, f"{field}.tool_call_id"))
             continue
         if not calls or message.get("content"):
             found.append(message)
         for place, one in enumerate(calls or ()):
             call = (one.get("function") if isinstance(one, dict) else None) or {}
-            found.append(call_message(call, f"{field}.tool_calls[{place}].function"))
-            called.append((str(one.get("id")), call["name"]))
+            call_id = one.get("id") if isinstance(one, dict) else None
+            found.append(earlier.call(call, call_id, f"{field}.tool_calls[{place}].function"))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from edge_rag.core.generation import Function, FunctionCall
@@ -67,21 +67,26 @@ def _function(tool: object, field: str, within: str) -> Function:
     return Function(name, typed(described, "description", str, field) or "", schema)
 
 
-def call_message(call: object, field: str) -> dict[str, str]:
-    """Returns an earlier call as a message of the model; ``call`` has its name and arguments."""
-    name = call.get("name") if isinstance(call, dict) else None
-    arguments = call.get("arguments") if isinstance(call, dict) else None
-    if not isinstance(name, str) or not isinstance(arguments, str):
-        raise InvalidRequest(field, "must have name and arguments, strings")
-    try:
-        return {"role": "assistant", "content": call_text(FunctionCall(name, arguments))}
-    except (ValueError, RecursionError):
-        raise InvalidRequest(f"{field}.arguments", "must be JSON") from None
+class EarlierCalls:
+    """Earlier calls of functions, and their results, as messages of the model and of the user."""
 
+    def __init__(self) -> None:
+        self._names: dict[object, str] = {}
 
-def result_message(called: Sequence[tuple[str, str]], call_id: object, output: str, field: str) -> dict[str, str]:
-    """Returns the result of an earlier call as a message of the user."""
-    names = [name for known, name in called if known == call_id]
-    if not names:
-        raise InvalidRequest(field, "must be the id of an earlier call")
-    return {"role": "user", "content": result_text(names[-1], output)}
+    def call(self, call: object, call_id: object, field: str) -> dict[str, str]:
+        """Returns a call as a message; ``call`` has its name and arguments."""
+        name = call.get("name") if isinstance(call, dict) else None
+        arguments = call.get("arguments") if isinstance(call, dict) else None
+        if not isinstance(name, str) or not isinstance(arguments, str):
+            raise InvalidRequest(field, "must have name and arguments, strings")
+        self._names[str(call_id)] = name
+        try:
+            return {"role": "assistant", "content": call_text(FunctionCall(name, arguments))}
+        except (ValueError, RecursionError):
+            raise InvalidRequest(f"{field}.arguments", "must be JSON") from None
+
+    def result(self, call_id: object, output: str, field: str) -> dict[str, str]:
+        """Returns the result of an earlier call as a message."""
+        if not isinstance(call_id, str) or call_id not in self._names:
+            raise InvalidRequest(field, "must be the id of an earlier call")
+        return {"role": "user", "content": result_text(self._names[call_id], output)}

@@ -7,12 +7,12 @@ value.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from edge_rag.core.documents.filters import Filter
-from edge_rag.core.generation import CompletionRequest, Conversation, Function
+from edge_rag.core.generation import CompletionRequest, Conversation
 from edge_rag.core.limits.asker import Asker, QueryFields
 from edge_rag.core.limits.request_fields import (
     MAX_CONVERSATION_CHARACTERS,
@@ -25,6 +25,7 @@ from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, 
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.fields import check_names, choice, typed
 from edge_rag.server.http.openai.filters import parse_filters
+from edge_rag.server.http.openai.functions import parse_functions
 from edge_rag.server.http.openai.models import collection_of
 
 EXTENSION: Final = "edge_rag"
@@ -37,26 +38,6 @@ _READ_EXTENSION: Final = frozenset({"mode", "max_sentences", "passages", "priori
 _SYSTEM_ROLES: Final = ("system", "developer")
 _ROLES: Final = (*_SYSTEM_ROLES, "user", "assistant")
 _MOST_MESSAGES: Final = 4096
-
-
-def check_supported(
-    body: Mapping[str, Any], read: Collection[str], neutral: Mapping[str, Sequence[object]], prefix: str = ""
-) -> None:
-    """Checks that the fields that are not read ask for nothing.
-
-    Args:
-        prefix: Name of the object in errors; empty for the body.
-    """
-    for name, value in body.items():
-        if name in read or value is None:
-            continue
-        if not any(value == each and _alike(value, each) for each in neutral.get(name, ())):
-            raise InvalidRequest(f"{prefix}.{name[:256]}" if prefix else name[:256], "is not supported; leave it out")
-
-
-def _alike(value: object, neutral: object) -> bool:
-    """Returns whether equal values are so as JSON; in Python True is 1."""
-    return isinstance(value, bool) == isinstance(neutral, bool)
 
 
 def parse_model(body: Mapping[str, Any]) -> str:
@@ -73,20 +54,15 @@ def last_question(messages: object, field: str, text_types: Collection[str]) -> 
     return text_of(f"{field}[{last}].content", checked[last].get("content"), text_types)
 
 
-def earlier_turns(
-    messages: object, field: str, text_types: Collection[str], question_characters: int
-) -> tuple[Turn, ...]:
-    """Returns the turns that precede the last one of some messages, oldest first.
+def _earlier_turns(wanted: Wanted, question_characters: int) -> tuple[Turn, ...]:
+    """Returns the turns that precede the last message, oldest first.
 
     Clients send a conversation from its beginning, so ``newest_turns`` of it are taken.
     Messages of one role that follow each other are one. System messages, and what is no text, are not read.
-
-    Args:
-        question_characters: Longest question, characters.
     """
     found: list[Turn] = []
-    for message in _messages(messages, field)[:-1]:
-        role, text = message["role"], _readable(message.get("content"), text_types)
+    for message in _messages(wanted.messages, wanted.field)[:-1]:
+        role, text = message["role"], _readable(message.get("content"), wanted.text_types)
         if role == "user" and found and not found[-1].answer:
             found[-1] = replace(found[-1], question=f"{found[-1].question}\n\n{text}".strip())
         elif role == "user":
@@ -104,13 +80,14 @@ def _readable(content: object, text_types: Collection[str]) -> str:
         return ""
 
 
-def parse_conversation(messages: object, field: str, text_types: Collection[str], system: str = "") -> Conversation:
-    """Returns the conversation that some messages are; those of one role that follow each other are one."""
-    first = [system] if system else []
+def _parse_conversation(wanted: Wanted) -> Conversation:
+    """Returns the conversation that the messages are; those of one role that follow each other are one."""
+    field = wanted.field
+    first = [wanted.instructions] if wanted.instructions else []
     turns: list[list[str]] = []
-    for index, message in enumerate(_messages(messages, field)):
+    for index, message in enumerate(_messages(wanted.messages, field)):
         place = f"{field}[{index}]"
-        text = text_of(f"{place}.content", message.get("content"), text_types)
+        text = text_of(f"{place}.content", message.get("content"), wanted.text_types)
         role = message["role"]
         if role in _SYSTEM_ROLES:
             if turns:
@@ -207,37 +184,44 @@ def parse_format(wanted: Mapping[str, Any] | None, name: str, schema_in: str = "
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a request asks for besides its question, in core values.
+    """What a request asks for, in core values where both interfaces have the same.
 
     Attributes:
+        messages: The conversation; the last message is the question.
+        field: Name of their field in errors.
+        text_types: Types of parts of a message that are text.
         sampling: How tokens are chosen.
         format: Format of the answer; None for any text.
         format_field: Name of its field in errors.
-        passages: Most passages in the prompt; None for the default. The extension's goes before.
+        function_in: Name of the object of a tool that describes a function; empty if the tool does.
+        instructions: What precedes a conversation with the language model.
+        passages: Most passages in the prompt; None for the default. The extension's takes precedence.
         filter: Which passages may be used; None for the extension's.
-        functions: What the language model may ask to be called.
-        must_call: Whether it must ask for one of them.
-        turns: Earlier turns of the conversation with a collection, oldest first.
     """
 
+    model: str
+    messages: object
+    field: str
+    text_types: Collection[str]
     sampling: Sampling
     format: AnswerFormat | None
     format_field: str
+    function_in: str = ""
+    instructions: str = ""
     passages: int | None = None
     filter: Filter | None = None
-    functions: tuple[Function, ...] = ()
-    must_call: bool = False
-    turns: tuple[Turn, ...] = ()
 
 
-def parse_query(body: Mapping[str, Any], question: tuple[str, str], model: str, wanted: Wanted, asker: Asker) -> Query:
-    """Returns the query to the collection that a model stands for."""
+def parse_wanted(body: Mapping[str, Any], wanted: Wanted, asker: Asker, *, alone: bool) -> Query | CompletionRequest:
+    """Returns the query to the collection that a model stands for, or with ``alone`` to the language model."""
     extension = typed(body, EXTENSION, dict) or {}
+    if alone:
+        return _parse_completion(body, extension, wanted, asker)
     check_names(extension, _READ_EXTENSION, EXTENSION)
     passages = typed(extension, "passages", int, EXTENSION)
     return asker.query(
-        question[1],
-        collection_of(model),
+        last_question(wanted.messages, wanted.field, wanted.text_types),
+        collection_of(wanted.model),
         mode=choice(extension, "mode", {each.value: each for each in AnswerMode}, EXTENSION),
         max_sentences=typed(extension, "max_sentences", int, EXTENSION),
         passages=wanted.passages if passages is None else passages,
@@ -246,8 +230,8 @@ def parse_query(body: Mapping[str, Any], question: tuple[str, str], model: str, 
         form=wanted.format,
         allow_truncated=True,  # OpenAI's protocol tells it by the reason of the end
         condition=_filter(extension, wanted),
-        turns=wanted.turns,
-        fields=QueryFields(question[0], wanted.format_field, "stop", f"{EXTENSION}."),
+        turns=_earlier_turns(wanted, asker.limits.question_characters),
+        fields=QueryFields(wanted.field, wanted.format_field, "stop", f"{EXTENSION}."),
     )
 
 
@@ -258,18 +242,18 @@ def _filter(extension: Mapping[str, Any], wanted: Wanted) -> Filter | None:
     return wanted.filter if found is None else found
 
 
-def parse_completion(
-    body: Mapping[str, Any], conversation: Conversation, wanted: Wanted, asker: Asker
+def _parse_completion(
+    body: Mapping[str, Any], extension: Mapping[str, Any], wanted: Wanted, asker: Asker
 ) -> CompletionRequest:
-    """Returns the request to continue a conversation."""
-    extension = typed(body, EXTENSION, dict) or {}
+    functions, must_call = parse_functions(body, wanted.function_in)
+    conversation = _parse_conversation(wanted)
     check_names(extension, frozenset({"priority"}), EXTENSION)
     if wanted.format is not None:
         stop = "stop" if wanted.sampling.stop else None
         check_format(wanted.format_field, wanted.format, AnswerMode.FREE, stop)
-    if wanted.functions and wanted.format is not None:
+    if functions and wanted.format is not None:
         raise InvalidRequest(wanted.format_field, "does not go with tools; leave one out")
-    if wanted.functions and wanted.sampling.stop:
+    if functions and wanted.sampling.stop:
         raise InvalidRequest("stop", "does not go with tools; leave one out")
     return CompletionRequest(
         request_id=asker.request_id,
@@ -279,8 +263,8 @@ def parse_completion(
         client=asker.identity.name,
         deadline=asker.deadline,
         format=wanted.format,
-        functions=wanted.functions,
-        must_call=wanted.must_call,
+        functions=functions,
+        must_call=must_call,
     )
 
 

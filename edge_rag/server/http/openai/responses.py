@@ -21,24 +21,20 @@ from edge_rag.core.passage import Passage, relevances
 from edge_rag.core.query import Query
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.http.exchange import Exchange, event_line
-from edge_rag.server.http.fields import check_names, parse_json, typed
+from edge_rag.server.http.fields import check_names, check_supported, parse_json, typed
 from edge_rag.server.http.openai.answers import DONE, Answer, send_answer
 from edge_rag.server.http.openai.filters import attributes_of, parse_filters
-from edge_rag.server.http.openai.functions import call_message, parse_functions, result_message
+from edge_rag.server.http.openai.functions import EarlierCalls
 from edge_rag.server.http.openai.models import collection_of
 from edge_rag.server.http.openai.requests import (
     EXTENSION,
     UNREAD,
     Wanted,
-    check_supported,
-    earlier_turns,
     last_question,
-    parse_completion,
-    parse_conversation,
     parse_format,
     parse_model,
-    parse_query,
     parse_sampling,
+    parse_wanted,
     text_of,
 )
 from edge_rag.service.ask import language_model
@@ -136,18 +132,22 @@ def parse_response(body: Mapping[str, Any], asker: Asker, language_model: str | 
     alone = model == language_model
     form, instructions = parse_format(shown_format, "text.format"), typed(body, "instructions", str)
     messages = _messages(body, alone)
-    query: Query | CompletionRequest
+    tools, passages, only = ([], None, None) if alone else _tools(body, collection_of(model))
+    wanted = Wanted(
+        model,
+        messages,
+        "input",
+        _TEXT_TYPES,
+        sampling,
+        form,
+        "text.format",
+        instructions=instructions or "",
+        passages=passages,
+        filter=only,
+    )
+    query = parse_wanted(body, wanted, asker, alone=alone)
     if alone:
-        functions, must_call = parse_functions(body)
-        tools = [_shown_function(tool) for tool in typed(body, "tools", list) or []]
-        wanted = Wanted(sampling, form, "text.format", functions=functions, must_call=must_call)
-        conversation = parse_conversation(messages, "input", _TEXT_TYPES, instructions or "")
-        query = parse_completion(body, conversation, wanted, asker)
-    else:
-        tools, passages, only = _tools(body, collection_of(model))
-        turns = earlier_turns(messages, "input", _TEXT_TYPES, asker.limits.question_characters)
-        wanted = Wanted(sampling, form, "text.format", passages, only, turns=turns)
-        query = parse_query(body, ("input", last_question(messages, "input", _TEXT_TYPES)), model, wanted, asker)
+        tools = [_shown_function(tool) for tool in body.get("tools") or []]
     echoed = {
         "model": model,
         "instructions": instructions,
@@ -216,18 +216,17 @@ def _messages(body: Mapping[str, Any], functions: bool) -> object:
     if not isinstance(given, list):
         return given
     messages = []
-    called: list[tuple[str, str]] = []
+    earlier = EarlierCalls()
     for index, item in enumerate(given):
         field = f"input[{index}]"
         kind = item.get("type", "message") if isinstance(item, dict) else None
         if kind == "message":
             messages.append(item)
         elif kind == "function_call" and functions:
-            messages.append(call_message(item, field))
-            called.append((str(item.get("call_id")), item["name"]))
+            messages.append(earlier.call(item, item.get("call_id"), field))
         elif kind == "function_call_output" and functions:
             output = text_of(f"{field}.output", item.get("output"), _TEXT_TYPES)
-            messages.append(result_message(called, item.get("call_id"), output, f"{field}.call_id"))
+            messages.append(earlier.result(item.get("call_id"), output, f"{field}.call_id"))
         elif kind not in _UNREAD_ITEMS or index == len(given) - 1:
             raise InvalidRequest(f"{field}.type", "must be message; the last one is the question")
     return messages

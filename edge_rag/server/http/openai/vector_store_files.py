@@ -17,10 +17,10 @@ from edge_rag.core.documents.jobs import JobDocumentState, JobId
 from edge_rag.core.limits.request_fields import bounded_int, parse_chunk_tokens, parse_collection_name
 from edge_rag.errors import CollectionNotFound, InvalidRequest, JobNotFound
 from edge_rag.server.http.exchange import JSON, Exchange, id_header
-from edge_rag.server.http.fields import check_names, choice, parse_json, typed
+from edge_rag.server.http.fields import check_names, check_supported, choice, parse_json, typed
 from edge_rag.server.http.openai.filters import attributes_of, parse_attributes
 from edge_rag.server.http.openai.pages import page_object, parse_page, read_page
-from edge_rag.server.http.openai.requests import EXTENSION, check_supported
+from edge_rag.server.http.openai.requests import EXTENSION
 from edge_rag.service import collections, documents, files, jobs
 from edge_rag.service.call import Call
 from edge_rag.service.files import MAX_ATTACHED, FileToAttach, SameName

@@ -19,10 +19,10 @@ from edge_rag.core.limits.request_fields import (
 from edge_rag.errors import EdgeRagError, InvalidRequest
 from edge_rag.pipeline.pipeline import SearchResult
 from edge_rag.server.http.exchange import Exchange
-from edge_rag.server.http.fields import check_names, choice, parse_json, typed
+from edge_rag.server.http.fields import check_names, check_supported, choice, parse_json, typed
 from edge_rag.server.http.openai.filters import attributes_of, parse_filters
 from edge_rag.server.http.openai.pages import following, page_object, parse_page, read_page
-from edge_rag.server.http.openai.requests import EXTENSION, check_supported
+from edge_rag.server.http.openai.requests import EXTENSION
 from edge_rag.server.http.openai.vector_store_files import count_files, parse_chunking, parse_files, store_of
 from edge_rag.service import collections, files
 from edge_rag.service.ask import search
