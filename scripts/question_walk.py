@@ -1,0 +1,116 @@
+"""Lists the files of the package in which one question runs: from the interceptor to the engine, and after it.
+
+    python -m scripts.question_walk [--other CHECKOUT] [--json]
+
+A daemon with the sample documents answers a question to be warm, then another one, while a profiler notes the first
+call into each file. Threads of the engine and of monitors are left out: they run whether a question comes or not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+
+_ROOT = Path(__file__).resolve().parents[1]
+_NOTES = "WALK_NOTES"
+_INTERCEPTOR, _ENGINE = "server/grpc/interceptor.py", "engine/command_queue.py"
+_WAIT_S = 60
+
+
+def serve(package: str, arguments: list[str]) -> None:
+    """Runs the daemon of a package folder with a profiler: SIGUSR1 starts it, SIGUSR2 writes what it saw."""
+    first: dict[str, int] = {}
+    active = False
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        name = frame.f_code.co_filename
+        if active and event == "call" and name.startswith(package) and name not in first:
+            thread = threading.current_thread().name
+            if thread == "MainThread" or thread.startswith("stage-"):
+                first[name] = time.monotonic_ns()
+
+    def start(*_: object) -> None:
+        nonlocal active
+        active = True
+
+    def write(*_: object) -> None:
+        nonlocal active
+        active = False
+        notes = Path(os.environ[_NOTES])
+        notes.with_suffix(".new").write_text(json.dumps({name[len(package) :]: at for name, at in first.items()}))
+        notes.with_suffix(".new").replace(notes)
+
+    signal.signal(signal.SIGUSR1, start)
+    signal.signal(signal.SIGUSR2, write)
+    threading.setprofile(note)
+    sys.setprofile(note)
+    from edge_rag.cli.main import main as edge_rag
+
+    sys.argv = ["edge-rag", "serve", *arguments]
+    edge_rag()
+
+
+def walk(tree: Path) -> tuple[list[str], list[str]]:
+    """Returns the files in which a question runs before it is in the engine's queue, and those it enters later."""
+    with tempfile.TemporaryDirectory() as folder:
+        notes, data = Path(folder, "notes"), Path(folder, "data")
+        python = str(tree / ".venv" / "bin" / "python")
+        package = str(tree / "edge_rag") + os.sep
+        program = f"import sys; sys.path.append({str(_ROOT)!r}); from scripts.question_walk import serve; "
+        program += f"serve({package!r}, {['--data-dir', str(data), '--listen', f'unix:{folder}/socket']!r})"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("EDGE_RAG_")}
+        command = [python, "-c", program]
+        daemon = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tree, env={**environment, _NOTES: str(notes)})
+        try:
+            assert daemon.stdout is not None
+            if not any(b"serving on" in line for line in daemon.stdout):
+                sys.exit("the daemon did not start")
+
+            def run(*arguments: str) -> None:
+                call = [python, "-m", "edge_rag", arguments[0], "--server", f"unix:{folder}/socket", *arguments[1:]]
+                subprocess.run(call, cwd=tree, env=environment, check=True, stdout=subprocess.DEVNULL)
+
+            run("ingest", str(tree / "deploy" / "samples"), "--quiet")
+            run("ask", "How often must the pump bearings be greased?")
+            daemon.send_signal(signal.SIGUSR1)
+            run("ask", "To how many amperes is the main breaker set?")
+            daemon.send_signal(signal.SIGUSR2)
+            deadline = time.monotonic() + _WAIT_S
+            while not notes.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            first = json.loads(notes.read_text())
+        finally:
+            daemon.terminate()
+            daemon.wait()
+    first = {name: at for name, at in first.items() if at >= first[_INTERCEPTOR]}
+    before = sorted(name for name, at in first.items() if at <= first[_ENGINE])
+    return before, sorted(first.keys() - set(before))
+
+
+def main() -> None:
+    """Runs the command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--other", type=Path, help="a checkout in which scripts/test ran once, instead of this one")
+    parser.add_argument("--json", action="store_true", help="print one object")
+    options = parser.parse_args()
+    tree = (options.other or _ROOT).resolve()
+    before, after = walk(tree)
+    if options.json:
+        print(json.dumps({"to_the_engine": before, "after": after}))
+        return
+    for title, names in (("to the engine", before), ("after", after)):
+        lines = sum(len((tree / "edge_rag" / name).read_text().splitlines()) for name in names)
+        print(f"{title}: {len(names)} files, {lines} lines", *(f"  {name}" for name in names), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
