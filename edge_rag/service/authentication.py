@@ -44,7 +44,6 @@ class Credentials:
 
     @property
     def address(self) -> str:
-        """The other end of the connection without its port."""
         return self.peer.rsplit(":", 1)[0] if self.peer.startswith(("ipv4:", "ipv6:")) else self.peer
 
 
@@ -130,7 +129,6 @@ def wrong_code() -> Unauthenticated:
 
 
 def unknown_token() -> Unauthenticated:
-    """Returns the error of a token that is not valid here."""
     return Unauthenticated("the token is not known here; it may have been revoked or have expired")
 
 
@@ -150,7 +148,6 @@ class Authenticator:
         self.pairing = pairing
 
     def replace(self, tokens: TokenFile, pairing: PairingService) -> None:
-        """Uses other tokens and codes from the next call on."""
         self.tokens = tokens
         self.pairing = pairing
 

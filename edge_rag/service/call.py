@@ -173,16 +173,13 @@ class Call:
     context: CallContext
 
     def check_collection(self, name: str) -> None:
-        """Checks that a collection exists for the caller."""
         if not self.identity.can_see(name):
             raise CollectionNotFound(name, None)
 
     def asker(self, limits: RequestLimits) -> Asker:
-        """Returns the caller as one who asks."""
         return Asker(self.request_id, self.identity, self.deadline, limits)
 
     def charge(self, tokens: int) -> None:
-        """Charges tokens to the caller's quota."""
         self.context.quotas.charge(self.identity, tokens)
 
     async def check_format(self, form: AnswerFormat | None) -> None:
@@ -197,7 +194,6 @@ class Call:
         return await self.context.threads.run(self.identity.name, function, *args, **kwargs)
 
     async def charge_texts(self, texts: Sequence[str]) -> None:
-        """Charges the tokens that encoders read of texts to the caller's quota."""
         if self.identity.quota.tokens_per_minute is not None:
             self.charge(await self.run(self.backend.encoders.count_tokens, texts))
 
@@ -214,11 +210,9 @@ class Call:
                 await self.charge_texts(texts)
 
     def charge_usage(self, usage: Usage) -> None:
-        """Charges prompt and generated tokens to the caller's quota."""
         self.charge(usage.prompt_tokens + usage.generated_tokens)
 
     def answered(self, finished: Finished) -> None:
-        """Counts an answer in the metrics and charges its tokens."""
         self.context.metrics.answered(finished, time.monotonic() - self.started)
         self.charge_usage(finished.usage)
 

@@ -47,7 +47,6 @@ RUN_QUESTIONS: Final = Operation("RunTestQuestions", Role.READER, long=True)
 
 
 async def create(call: Call, name: str, settings: CollectionSettings) -> CollectionInfo:
-    """Creates an empty collection."""
     call.check_collection(name)
     return await call.run(call.backend.collections.create, name, settings)
 
@@ -69,7 +68,6 @@ async def create_titled(call: Call, settings: CollectionSettings) -> CollectionI
 
 
 async def get(call: Call, name: str) -> CollectionInfo:
-    """Returns a collection."""
     call.check_collection(name)
     return await call.run(call.backend.collections.get, name)
 
@@ -81,7 +79,6 @@ async def list_visible(call: Call) -> tuple[CollectionInfo, ...]:
 
 
 async def update(call: Call, name: str, changes: dict[str, Any]) -> CollectionInfo:
-    """Changes settings by field name of ``CollectionSettings``."""
     call.check_collection(name)
     return await call.run(call.backend.collections.update, name, changes)
 
@@ -135,7 +132,6 @@ async def replace_questions(call: Call, name: str, content: AsyncIterable[bytes]
 
 
 async def delete_question(call: Call, name: str, question_id: str) -> StoredQuestion:
-    """Removes a test question with its results."""
     call.check_collection(name)
     return await call.run(call.backend.evaluation.delete, name, question_id)
 

@@ -103,7 +103,6 @@ class Lifecycle:
         return True
 
     async def drained(self) -> None:
-        """Waits until no call is in flight."""
         await self._idle.wait()
 
     def acquire(self) -> Backend:

@@ -25,7 +25,6 @@ async def open_original(call: Call, collection: str, document: str) -> tuple[Doc
 
 
 async def read_original(call: Call, original: OriginalFile, position: int, size: int) -> bytes:
-    """Returns up to ``size`` bytes of an open original from a position on."""
     return await call.run(original.read, position, size)
 
 

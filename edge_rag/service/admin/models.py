@@ -51,12 +51,10 @@ class ChosenModel:
 
 
 async def installed(call: Call) -> tuple[InstalledModel, ...]:
-    """Returns the installed models."""
     return await call.run(call.backend.models.installed, await _in_use(call))
 
 
 async def catalogue(call: Call) -> tuple[CatalogModel, ...]:
-    """Returns the recommended models."""
     return await call.run(call.backend.models.catalogue)
 
 

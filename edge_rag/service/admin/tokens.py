@@ -59,7 +59,6 @@ class TokenSettings:
     expires: datetime | None = None
 
     def identity(self, name: str) -> Identity:
-        """Returns the identity of a name."""
         quota = Quota(self.requests_per_minute, self.tokens_per_minute, self.concurrent_requests)
         return checked_identity(Identity(name, self.roles, self.collections, self.priority_max, quota))
 
@@ -116,7 +115,6 @@ class NewPairingCode:
 
 
 async def list_all(call: Call) -> TokenList:
-    """Returns all tokens."""
     authentication = call.context.authentication
     found = await call.run(authentication.tokens.tokens)
     return TokenList(tuple(_info(call, token) for token in found), await call.run(_advice, call))
