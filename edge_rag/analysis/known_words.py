@@ -12,12 +12,8 @@ LEAST_HELD: Final = 0.3
 def knows_words(total: float, held: Iterable[float]) -> bool:
     """Whether one passage holds at least 0.3 of a question's term weight.
 
-    A question in another language than the passages shares only names, numbers and chance words with them, and a
-    ranking by these would take half of the places. Terms are weighed by their inverse document frequency (Spärck Jones,
-    1972); that such weights predict how well a ranking by words does is known (He and Ounis, Query Performance
-    Prediction, Information Systems 31, 2006). The threshold was chosen on XQuAD in twelve languages.
-
-    Args:
-        total: Weight of all terms of the question, 0 or more.
+    A question in another language than the passages shares only names, numbers and chance words with them; a ranking by
+    these would take half of the places. Such weights predict the quality of a ranking by words (He and Ounis, Query
+    Performance Prediction, Information Systems 31, 2006). The threshold was chosen on XQuAD in twelve languages.
     """
     return max(held, default=0.0) >= LEAST_HELD * total

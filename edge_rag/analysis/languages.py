@@ -1,8 +1,7 @@
-"""The language of a text, where its signs tell; pure.
+"""The language of a text, if script, function words or letters identify it; pure.
 
-The language follows from the script, and among languages of the Latin script from function words and letters: a
-sentence has a verb, and a question an interrogative, so a few dozen words of each language tell. (Libraries for
-language detection bring megabytes to tell languages apart that nothing here depends on.)
+A sentence has a verb and a question an interrogative, so a few dozen words of each language suffice. Libraries for
+language detection take megabytes for languages that nothing here depends on.
 """
 
 from __future__ import annotations
@@ -146,8 +145,7 @@ _WORDS: Final = {
 FUNCTION_WORDS: Final[Mapping[str, frozenset[str]]] = {
     language: frozenset(words.split()) for language, words in _WORDS.items()
 }
-"""Words that few sentences of a language do without, in lower case, contractions by their parts; of each language that
-its script does not tell."""
+"""Frequent words in lower case, contractions by their parts, of languages that their script does not identify."""
 
 ENGLISH_FUNCTION_WORDS: Final = FUNCTION_WORDS[DEFAULT_LANGUAGE]
 
@@ -168,7 +166,7 @@ _OWN: Final = {
 """Of languages whose script others share: what nearly every sentence has, and letters that only others have."""
 
 _READ_CHARACTERS: Final = 1_000
-"""Characters that the language is told by: the first ones of a longer text."""
+"""Most characters of a text that are examined."""
 
 _SURE_LEAD: Final = 2
 """Words and letters of a language of the Latin script by which it is ahead of any other, at least, to be sure."""
@@ -181,11 +179,7 @@ _SURE_SHARE: Final = 0.2
 
 
 def language_of(question: str) -> str:
-    """Returns the ISO 639-1 code of a question's likeliest language; ``DEFAULT_LANGUAGE`` if it is none of those told.
-
-    The script that most of the letters have decides, then words and letters. A name or term alone tells little; what
-    has no sign of another language counts as English.
-    """
+    """Returns the ISO 639-1 code of a question's likeliest language; ``DEFAULT_LANGUAGE`` if nothing identifies one."""
     return _guess(question)[0]
 
 

@@ -2,7 +2,7 @@
 
 ``1,234.5``, ``1.234,5``, ``1 234,5``, ``1'234.5``, ``１，２３４．５`` and ``١٬٢٣٤٫٥`` are the same number. A point or
 comma before exactly three digits is a decimal separator or groups thousands, by language (Unicode CLDR has both),
-so such a number has two readings, unless other numbers of its text tell (``decimal_mark``). Digits of every script
+so such a number has two readings, unless other numbers of its text decide (``decimal_mark``). Digits of every script
 count (Unicode property ``Nd``).
 """
 
@@ -58,8 +58,6 @@ class Number:
     """A number in a text.
 
     Attributes:
-        start: First character in the text.
-        end: Character after the last one.
         readings: What it may mean, at least one. Each has ASCII digits and ``.`` before a fraction, without grouping,
             leading zeros or trailing zeros of a fraction. Two numbers may be the same if they share a reading.
     """
@@ -99,10 +97,9 @@ def normal_numbers(text: str, mark: str = "") -> Iterator[Number]:
 
 
 def decimal_mark(text: str) -> str:
-    """Returns the character before fractions in a text, ``.`` or ``,``; empty if its numbers do not tell, or disagree.
+    """Returns the decimal mark of a text, ``.`` or ``,``; empty if its numbers do not determine one, or disagree.
 
-    Those with one reading tell: in ``12.5`` and ``1,234.5`` a point is before the fraction, in ``1.234.567`` a comma
-    would be. A section number such as 4.1 is taken for a number too, so a text that has both kinds does not tell.
+    Numbers with one reading determine it: ``12.5`` and ``1,234.5`` a point, ``1.234.567`` a comma.
     """
     marks = set()
     for match in _NUMBER.finditer(text):

@@ -1,7 +1,7 @@
-"""What a question asks for, by the words of its language; data of ``questions.toml``; pure.
+"""The kind of answer that a question needs, and the kind of value it asks for; data of ``questions.toml``; pure.
 
-Two things are told: what kind of answer it needs, by how it begins, and which kind of value it or the words of a field
-name, by phrases wherever they are. In a language without data neither is.
+The beginning of a question determines the first, phrases anywhere in it the second. Without data for a language, both
+are unknown.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from edge_rag.analysis.languages import language_of, sure_language_of
 from edge_rag.analysis.values import ValueKind
 
 BEFORE_WORDS: Final = "\"'“”‘’„«»([*_¿¡ \u00a0"
-"""What may stand before the first word of a sentence."""
+"""Characters before the first word of a sentence."""
 
 _CLAUSE_END: Final = re.compile(r"[,;:]\s+")
-"""What a question may begin with: "After an alarm, how do I ...": the part behind it tells as well."""
+"""End of a clause before a question: "After an alarm, how do I ..."."""
 
 _NUMBERS: Final = frozenset(
     {
@@ -97,13 +97,10 @@ def kind_of(question: str) -> QuestionKind:
 
 
 def asked_value(text: str, language: str) -> AskedValue | None:
-    """Returns which value a question or the words of a field ask for; None if nothing tells.
+    """Returns the value that a question or the words of a field ask for; None if unknown.
 
-    Phrases with an interrogative ("how many") tell before nouns ("rate"), then the first one, then the longest. A word
-    that may begin a subordinate clause ("when") tells only where a question begins or ends.
-
-    Args:
-        language: Its language, an ISO 639-1 code.
+    Phrases with an interrogative ("how many") take precedence over nouns ("rate"), then the first, then the longest
+    one. A word that may begin a subordinate clause ("when") counts only at the beginning or end of a question.
     """
     asks = _asks(language)
     lower = text.lower()

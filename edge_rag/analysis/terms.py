@@ -1,8 +1,6 @@
 """Index terms of a text by script, so that no language has to be known; pure.
 
-What a search has to know of a language is mostly what its script tells:
-
-- Latin words count by the first letters of their English Snowball stem, without accents, unless marks tell words apart
+- Latin words count by the first letters of their English Snowball stem, without accents, unless marks distinguish words
   (Vietnamese). The stem joins the forms of English words, the cut those of languages that append to a word.
 - Greek, Cyrillic, Arabic and Devanagari words count by the Snowball stem of the largest language of the script.
 - Han, kana and Hangul, which write words together or append to them, count by every two characters in succession; Thai,
@@ -70,26 +68,13 @@ _WITHOUT_JOINERS: Final = dict.fromkeys(map(ord, _JOINERS))
 _NUMBER, _UNSPACED = 1, 2
 
 _FIRST_LETTERS: Final = 6
-"""Letters of its stem by which a Latin word counts.
-
-BM25's nDCG@10 on XQuAD (mean of en, de, es, ro, tr, vi; of en) and on 1,500 English questions of known-item search:
-
-    ==========================  =====  =====  ==========
-    term of a Latin word        mean   en     known item
-    ==========================  =====  =====  ==========
-    first 5 letters             .953   .966   .675
-    first 6 letters             .953   .964   .682
-    English stem                .937   .966   .691
-    first 6 letters of it       .953   .965   .690
-    first 7 letters of it       .950   .966
-    ==========================  =====  =====  ==========
-"""
+"""Letters of its stem by which a Latin word counts; docs/internals/retrieval.md has the measurements."""
 
 _KEPT_WORDS: Final = 65_536
 """Words whose terms are kept in memory; a word and its term take about 200 bytes."""
 
 _TONES: Final = frozenset("\u0309\u0323\u031b")
-"""Hook above, dot below and horn, which tell Vietnamese words apart."""
+"""Hook above, dot below and horn, which distinguish Vietnamese words."""
 
 _PLAIN_LETTERS: Final = str.maketrans(
     {"ı": "i", "ø": "o", "ł": "l", "đ": "d", "ħ": "h", "æ": "ae", "œ": "oe", "ß": "ss"}
@@ -118,13 +103,7 @@ _stemming = threading.Lock()
 
 
 class Term(NamedTuple):
-    """An index term and its place.
-
-    Attributes:
-        start: First character in the text.
-        end: Character after the last one.
-        term: The term; not empty, without white space.
-    """
+    """An index term, without white space, and its range in the text."""
 
     start: int
     end: int

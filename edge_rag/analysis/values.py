@@ -30,9 +30,8 @@ _WORD: Final = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
 class ValueKind(Enum):
     """What a value looks like, or what a question asks for.
 
-    COUNT and AMOUNT: a number without and with a unit. SPAN: a time that passes. RHYTHM: how often. DECADE: a decade or
-    a century. CELL, KEYED: what a table or a line before a colon names. CHOICE: one of some texts. RUN: words of which
-    nothing is known. SENTENCE: a sentence as a whole.
+    COUNT, AMOUNT: a number without and with a unit. SPAN: a duration. RHYTHM: a frequency. CELL, KEYED: in a table or
+    after a colon. CHOICE: one of several texts. RUN: unclassified words.
     """
 
     COUNT = "count"
@@ -59,20 +58,18 @@ class ValueKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ValueWords:
-    """Words of the values of one language, in lower case; none of a language without data.
+    """Words of the values of one language, in lower case; all empty without data for it.
 
     Attributes:
-        magnitudes: Powers of ten by the words that multiply a number before them.
-        months: 1 to 12 by name.
-        date: A month, with the day before or behind it and the year; None without names of months.
-        decades: A decade or a century, however it is written; None without.
-        conjoined: What does so after one of ``between``.
-        between: What may stand before a range.
-        origin: What stands before the first of two values that are no range ("from 20 to 30 hertz").
-        bounds: What stands at the end of a text before a date that only bounds a time; None without.
-        of: What may stand between the parts of a date, and before the unit of millions.
-        per: What stands before the unit that a rate is for.
-        every: What stands before the time after which something repeats.
+        magnitudes: Exponents of ten of the words that multiply the number before them.
+        date: A month with a day before or after it and a year; None without names of months.
+        decades: A decade or a century; None without.
+        range_conjunctions: Words that join the ends of a range after ``between`` ("and").
+        origin: Words before the first of two values that are not a range ("from 20 to 30 hertz").
+        bounds: Text before a date that only bounds a time; None without.
+        of: Words between the parts of a date, and before the unit of millions.
+        per: Words before the unit of a rate.
+        every: Words before an interval of repetition.
     """
 
     numbers: Mapping[str, str]
@@ -84,7 +81,7 @@ class ValueWords:
     spaced_thousands: bool
     weekdays: frozenset[str]
     to: frozenset[str]
-    conjoined: frozenset[str]
+    range_conjunctions: frozenset[str]
     between: frozenset[str]
     origin: frozenset[str]
     bounds: re.Pattern[str] | None
@@ -139,7 +136,7 @@ def value_words(language: str) -> ValueWords:
         spaced_thousands=bool(data.get("spaced_thousands")),
         weekdays=given("weekdays"),
         to=given("to"),
-        conjoined=given("and"),
+        range_conjunctions=given("and"),
         between=given("between"),
         origin=given("from"),
         bounds=re.compile(rf"(?<!\w)(?:{data['bounds']})\s$", re.IGNORECASE) if "bounds" in data else None,

@@ -176,7 +176,6 @@ class CiteStream(TextStream):
     """Checked text: detokenized, cut at stop strings, emitted sentence by sentence.
 
     Args:
-        clock: Monotonic seconds.
         not_found: The answer if no sentence has support.
     """
 

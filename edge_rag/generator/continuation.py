@@ -36,11 +36,7 @@ class TextSink(TokenSink, Protocol):
 
 
 class Continuation:
-    """For one thread at a time.
-
-    Args:
-        vocabulary_size: Number of its tokens.
-    """
+    """For one thread at a time."""
 
     def __init__(
         self,

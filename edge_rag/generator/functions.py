@@ -31,7 +31,7 @@ def with_functions(request: CompletionRequest) -> CompletionRequest:
 
 
 def instructions(functions: Sequence[Function]) -> str:
-    """Returns what tells a model its functions."""
+    """Returns the text that describes its functions to a model."""
     described = [
         json.dumps(
             {"name": each.name, "description": each.description, "parameters": json.loads(each.parameters)},

@@ -45,11 +45,7 @@ class CiteSettings:
 
 
 class AnswerGenerator(QuoteGenerator):
-    """Quotes, and generates answers with a language model. All methods may be called from any thread.
-
-    Args:
-        end_tokens: The model's end-of-turn tokens.
-    """
+    """Quotes, and generates answers with a language model. All methods may be called from any thread."""
 
     def __init__(
         self,

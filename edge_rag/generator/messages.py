@@ -1,7 +1,4 @@
-"""What the box says itself to who asks, in the language of the question; pure.
-
-The texts are in ``messages.toml``.
-"""
+"""Messages of the box to its users, in the language of the question; data of ``messages.toml``; pure."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ MESSAGES: Final[dict[str, dict[str, str]]] = _TEXTS
 
 
 class Message(Enum):
-    """What can be said."""
+    """Messages."""
 
     NOT_FOUND = "not_found"
     """The passages do not answer the question."""
@@ -44,11 +41,9 @@ def message(which: Message, language: str) -> str:
 
 
 def error_message(error: EdgeRagError, question: str, language: str = AUTO) -> str:
-    """Returns what to tell who asked, in place of an error's own text, which is English.
+    """Returns the message for users that replaces an error's English text.
 
-    Args:
-        question: The question; empty if it is not known.
-        language: An ISO 639-1 code, or "auto" for the language of the question.
+    ``question`` is empty if unknown; ``language`` is an ISO 639-1 code, or "auto" for the language of the question.
     """
     language = language_of(question) if language == AUTO else language
     known = error.known if isinstance(error, CollectionNotFound) else None

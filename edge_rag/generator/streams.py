@@ -42,11 +42,7 @@ _Part = TypeVar("_Part", AnswerPart, GeneratedChunk)
 
 
 class Emitter(Generic[_Part]):
-    """Passes events to a listener and measures the time to first token.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """Passes events to a listener and measures the time to first token."""
 
     def __init__(
         self, listener: Callable[[_Part | Generated | GenerationFailed], None], clock: Callable[[], float]
@@ -176,11 +172,7 @@ class TextStream(AnswerSink):
 
 
 class FreeStream(TextStream):
-    """Free text, which nothing checks: detokenized, cut at stop strings, without citations and without ``[n]`` markers.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """Unchecked text: detokenized, cut at stop strings, without citations and without ``[n]`` markers."""
 
     def __init__(
         self, listener: Listener, clock: Callable[[], float], detokenizer: Detokenizer, stops: Sequence[str]
@@ -196,11 +188,7 @@ class FreeStream(TextStream):
 
 
 class PlainStream(TextStream):
-    """Text as the model writes it: detokenized, cut at stop strings.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """Text as the model writes it: detokenized, cut at stop strings."""
 
     def __init__(
         self, listener: Listener, clock: Callable[[], float], detokenizer: Detokenizer, stops: Sequence[str]
@@ -230,7 +218,6 @@ class NotFoundStream(AnswerSink):
     """The not-found answer; the engine generates nothing for it.
 
     Args:
-        clock: Monotonic seconds.
         text: The answer; may be empty.
     """
 
@@ -248,7 +235,6 @@ class QuoteStream(AnswerSink):
     """Quoted points, each quote with its citation; the engine generates nothing.
 
     Args:
-        clock: Monotonic seconds.
         groups: The points, at least one.
     """
 
@@ -296,11 +282,7 @@ class QuoteStream(AnswerSink):
 
 
 class ExtractStream(AnswerSink):
-    """Extracted values, each with the sentence that holds it as its citation; the engine generates nothing.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """Extracted values, each with the sentence that holds it as its citation; the engine generates nothing."""
 
     def __init__(
         self,
@@ -357,11 +339,7 @@ class ChunkSink:
 
 
 class TextChunkStream(ChunkSink):
-    """Free text, up to a stop string.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """Free text, up to a stop string."""
 
     def __init__(
         self, listener: ChunkListener, clock: Callable[[], float], detokenizer: Detokenizer, stops: Sequence[str]
@@ -402,11 +380,7 @@ class TokenChunkStream(ChunkSink):
 
 
 class QuoteChunkStream(ChunkSink):
-    """Quoted sentences, by position; of a point with several, the chosen one, since the asking box counts each itself.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """Quoted sentences, by position; only the chosen sentence of each point."""
 
     def __init__(self, listener: ChunkListener, clock: Callable[[], float], points: Sequence[Point]) -> None:
         super().__init__(listener, clock)

@@ -41,11 +41,11 @@ def in_steps(texts: Sequence[str], characters: int, each: int = 0) -> Iterator[l
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LookUp:
-    """What a sentence of a definition or of a table is looked up by.
+    """The names by which a sentence of a definition or a table is looked up.
 
     Attributes:
         label: Character range of the term that it defines; None without one.
-        keys: Index terms of each of the names by which it is looked up: the term, or the first cell of its row.
+        keys: Index terms of each name: the term, or the first cell of its row.
     """
 
     label: tuple[int, int] | None = None
@@ -61,12 +61,7 @@ _NO_LOOK_UP: Final = LookUp()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedPassage:
-    """The part of a passage's comparison that does not depend on the question.
-
-    Attributes:
-        counts: How often each index term of ``model_text`` occurs.
-        sentences: Character range of each sentence in the passage's text, and its index terms.
-    """
+    """The part of a passage's comparison that does not depend on the question: term counts, sentences with terms."""
 
     vectors: TokenVectors
     counts: Mapping[str, int]
@@ -98,12 +93,6 @@ class EncodedPassage:
 def _sentences(
     text: str, spans: Sequence[tuple[int, int]], terms: Sequence[Term], shift: int
 ) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """Yields the sentences of a text with their index terms.
-
-    Args:
-        terms: Terms of what the text is the end of, in order.
-        shift: Characters before the text there.
-    """
     starts = [term.start - shift for term in terms]
     first = bisect_left(starts, 0)
     for start, end in spans:
@@ -135,11 +124,7 @@ def _bytes(look_up: LookUp) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RerankCandidate:
-    """A passage compared with a question, token by token.
-
-    Attributes:
-        cosines: float32 [question tokens, passage tokens], cosine similarities.
-    """
+    """A passage compared with a question by cosines, float32 [question tokens, passage tokens]."""
 
     passage: Passage
     encoded: EncodedPassage
@@ -156,11 +141,7 @@ class RerankCandidate:
 def compare(
     question: TokenVectors, passages: Sequence[Passage], encoded: Sequence[EncodedPassage]
 ) -> tuple[RerankCandidate, ...]:
-    """Compares a question with all of its passages in one matrix product.
-
-    Returns:
-        One candidate per passage, in order.
-    """
+    """Compares a question with all of its passages, in order, in one matrix product."""
     if not passages:
         return ()
     cosines = question.vectors @ np.concatenate([each.vectors.vectors for each in encoded]).T
@@ -188,13 +169,9 @@ class KeptVectors(Protocol):
 
 
 class PassageCache:
-    """An LRU cache of encoded passages. For one thread at a time.
+    """An LRU cache of encoded passages, 0 bytes for none. For one thread at a time.
 
-    The key is chunk and text, so that equal texts in two collections are two entries and timing reveals nothing about
-    requests to another collection.
-
-    Args:
-        capacity_bytes: Most memory; 0 disables the cache.
+    The key is chunk and text, so that timing reveals nothing about requests to another collection.
     """
 
     def __init__(self, capacity_bytes: int) -> None:

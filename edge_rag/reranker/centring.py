@@ -1,9 +1,8 @@
-"""Token vectors of a question and of passages in another language, brought together by taking away what they share.
+"""Token vectors without the part that texts of one script share, for questions in another language than the passages.
 
-The token vectors of a multilingual encoder have a large common part that depends on the language and on whether a text
-is a question. Without it, texts of two languages are compared better (Libovický, Rosa and Fraser, On the Language
-Neutrality of Pre-trained Multilingual Representations, Findings of EMNLP 2020). The language is not known; the common
-part is the mean over the calibration texts of a script, apart for questions and sentences.
+The token vectors of a multilingual encoder have a large common part that depends on language and kind of text. Without
+it, texts of two languages are compared better (Libovický, Rosa and Fraser, On the Language Neutrality of Pre-trained
+Multilingual Representations, Findings of EMNLP 2020). It is estimated by the mean over calibration texts of a script.
 """
 
 from __future__ import annotations
@@ -33,14 +32,7 @@ class TokenCentres:
     def compare(
         self, text: str, question: TokenVectors, candidates: Sequence[RerankCandidate]
     ) -> tuple[RerankCandidate, ...]:
-        """Compares a question with candidates again, without what texts of their scripts share.
-
-        Args:
-            question: Its token vectors.
-
-        Returns:
-            The candidates in their order, with the cosines of centred vectors.
-        """
+        """Returns the candidates in their order, with the cosines of centred vectors."""
         moved = centred(question.vectors, self._of(script_of(text))[0])
         passages = [
             centred(each.encoded.vectors.vectors, self._of(script_of(each.passage.text))[1]) for each in candidates
@@ -56,12 +48,7 @@ class TokenCentres:
 
 
 def centred(vectors: Floats, centre: Floats) -> Floats:
-    """Returns vectors less a centre, each of unit length or zero.
-
-    Args:
-        vectors: float32 [tokens, dimension].
-        centre: float32 [dimension].
-    """
+    """Returns vectors, float32 [tokens, dimension], less a centre, each of unit length or zero."""
     moved = vectors - centre
     lengths = np.linalg.norm(moved, axis=1, keepdims=True)
     unit: Floats = np.divide(moved, lengths, out=np.zeros_like(moved), where=lengths > 0)

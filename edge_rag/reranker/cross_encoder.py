@@ -20,10 +20,8 @@ METHOD: Final = "cross-encoder.1"
 class CrossEncoderReranker:
     """Implements the pipeline's ``Reranker``. For one thread at a time.
 
-    The cross-encoder alone orders the passages, by the main wording of the question: each further one would cost as
-    much again. The evidence of sentences comes from token vectors: one encoder run over the few returned passages,
-    where a cross-encoder would have to run on every sentence. The score of a pointwise request is the logistic
-    function of the model's output.
+    The cross-encoder orders the passages by the main wording of the question: each further one would cost as much
+    again. The evidence of sentences comes from token vectors, one encoder run over the few returned passages.
     """
 
     def __init__(

@@ -1,46 +1,13 @@
 """Evidence: how well each sentence answers the question, and whether the passages answer it at all.
 
-Sentence evidence is a weighted sum of two standardized components: the sentence's IDF overlap with the question, and
-the max-sim of its own token vectors, which are computed with the whole passage as context. The weights sum to 2, as if
-both counted once. A word of the question that only the previous sentence or a heading above contains counts half, since
-the topic is often named there; a heading tells which sentence answers, and not whether one does. On 612 XQuAD questions
-with four passages each, the sentence with the most evidence contains the answer for 80.6% of questions (90.7% in the
-best two), without the previous sentence for 79.6% (90.4%). Each half of the articles gains, 0.3 and 1.9 points. Overlap
-alone reaches 75%, max-sim alone 79%. No other feature that was tried gained a full point on articles it was not fitted
-to: score of the passage, words of the next sentence, shared bigrams, expected answer type, max-sim in the other
-direction, length, position in the passage.
+The evidence of a sentence is a weighted sum of two standardized components: its IDF overlap with the question, and the
+max-sim of its token vectors. Words that only the previous sentence or a heading contains count half. The term of a
+definition counts as words of its sentences, and a key all of whose words are in the question adds its share of the term
+weight (``labels.py``).
 
-The term of a definition counts as words of the sentences that define it (``labels.py``). A key, which is such a term or
-the first cell of a row of a table, of which the question has every word is what is asked about, so its share of the
-term weight is added with the weight ``key``. Neither tells whether there is an answer.
-
-Answerability is a logistic function of the largest coverage of the question's term weight by one sentence, and of the
-largest max-sim of a sentence, not standardized. What texts reach that do not answer depends on the encoder, the
-languages of question and documents, and the question. The question's own candidates tell it (``EncoderCalibration``):
-those of the worse half answer hardly any question, and are texts of this collection. Both maxima are rescaled: 0 for
-them, 1 for equal texts. One function serves all languages. That of multilingual-e5-small was fitted to 612 XQuAD
-questions in each of twelve languages over 120 paragraphs, and the same questions with their article's paragraphs
-removed; that of MiniLM to the English ones. Shares of questions below 0.25, over the languages:
-
-    =========================================  =======================  ======================
-    share of questions                         article is removed       answer is there
-    =========================================  =======================  ======================
-    multilingual-e5-small, mean                91%                      2.0%
-    least and most                             87% (vi, zh), 93% (tr)   0.5% (en, th), 4% (el, tr)
-    a baseline for each script, mean           88%                      2.2%
-    least and most of it, without vi           70% (es), 95% (el)       0.2% (es), 5.7% (el)
-    MiniLM, English                            97%                      2.3%
-    =========================================  =======================  ======================
-
-A question in another language than the best passage is judged by the max-sim of centred token vectors alone, and its
-sentences are weighed by it (``centring.py``). On 17 pairs of XQuAD's languages, with every eighth question, 9% of the
-answerable are lost and 82% of the others turned away, and so they are where the function is fitted to one half of the
-articles and shown on the other; the best sentence is in the right passage for 90%. Plain vectors separate less (area
-under the curve .931 for .948) and find the passage for 85%.
-
-Fitted to one half of the articles and shown on the other the means are the same (90% and 2.3%). Coverage needs no list
-of function words: with the weights that words have in the collection it separates English questions as well as with one
-(92% and 91% turned away where 1.6% and 1.5% of the others are lost).
+Answerability is a logistic function of the largest overlap and the largest max-sim of one sentence, both rescaled: 0 is
+the level of texts that do not answer, taken from the question's own candidates. docs/internals/grounding.md has the
+measurements that weights and constants were fitted to.
 """
 
 from __future__ import annotations
@@ -159,7 +126,7 @@ _PAIRS: Final[Mapping[Script, Sequence[tuple[str, str]]]] = {
         ("고열에는 어떤 약을 줍니까?", "파라세타몰은 한 시간 안에 환자의 체온을 낮춘다."),
     ),
 }
-"""Questions and their sentences; each question is unrelated to the sentences of the others."""
+"""Pairs of question and answer; a question is unrelated to the answers of the other pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,56 +140,47 @@ class AnswerabilityWeights:
 
 _CLOSE_WEIGHTS: Final = AnswerabilityWeights(8.1, 29.7, -9.4)
 """For encoders that find unrelated texts similar, fitted to multilingual-e5-small."""
+
 ENOUGH_SENTENCES: Final = 16
-"""Sentences of other candidates that tell, without any other measure, what does not answer a question."""
+"""Sentences of other candidates that suffice as the baseline of a question."""
 
 MOST_UNRELATED: Final = 0.99
-"""Largest similarity of texts that do not answer; above it all texts are the same to the encoder."""
+"""Upper bound of the baseline similarity."""
 
 MOST_CHANCE: Final = 0.5
-"""Largest share of a question's term weight that is put down to chance."""
+"""Upper bound of the share of a question's term weight that is attributed to chance."""
 
 _CHANCE: Final = 1.5
-"""Share of the term weight that the best sentence holds by chance, as a multiple of the mean of other sentences."""
+"""Ratio of the overlap that the best sentence has by chance to the mean overlap of the baseline."""
 
 _CHANCE_OF_SYLLABLES: Final = 2.1
-"""The same for Vietnamese, which writes syllables apart: each is in many words."""
+"""The same for Vietnamese, which separates syllables by spaces."""
 
 _CENTRED_WEIGHTS: Final = AnswerabilityWeights(0.0, 43.0, -8.6)
 _CENTRED_UNRELATED: Final = 0.18
-"""Mean max-sim of centred vectors of multilingual-e5-small of candidates that do not answer, over 17 pairs of
-languages."""
+"""Mean max-sim of centred vectors of non-answering candidates, over 17 pairs of languages."""
 
 _OWN_SHARE: Final = 0.75
-"""Weight of a question's own candidates against the value for all languages."""
+"""Weight of a question's own candidates; the rest is that of the value for all languages."""
+
 _NEARER: Final = 0.15
-"""How far candidates are on the way from unrelated texts to equal ones: 0.13 of multilingual-e5-small on the mean of
-languages, 0.11 of MiniLM."""
+"""Distance of non-answering candidates from unrelated texts, as a share of the distance to equal texts: 0.13 measured
+with multilingual-e5-small, 0.11 with MiniLM."""
 
 _CLOSE: Final = 0.5
-"""Least max-sim of unrelated Latin texts of such an encoder: 0.67, and 0.12 of MiniLM."""
+"""Least max-sim of unrelated Latin texts with such an encoder; 0.67 with multilingual-e5-small, 0.12 with MiniLM."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answerability:
-    """Rates whether passages answer a question.
-
-    Attributes:
-        unrelated: Max-sim of texts that do not answer, below 1.
-        chance: Share of the question's term weight that such texts hold, below 1.
-    """
+    """Rates whether passages answer a question, by the max-sim and the overlap of texts that do not."""
 
     unrelated: float
     chance: float = 0.0
     weights: AnswerabilityWeights = AnswerabilityWeights()
 
     def evidence(self, coverage: float, similarity: float) -> float:
-        """Returns the evidence that the passages answer the question, 0 to 1.
-
-        Args:
-            coverage: Largest share of the question's term weight that one sentence contains, 0 to 1.
-            similarity: Largest max-sim of a sentence, -1 to 1.
-        """
+        """Returns the evidence, 0 to 1, for the largest overlap (0 to 1) and max-sim (-1 to 1) of one sentence."""
         above = (similarity - self.unrelated) / (1.0 - self.unrelated)
         beyond = (coverage - self.chance) / (1.0 - self.chance)
         odds = self.weights.coverage * beyond + self.weights.similarity * above + self.weights.bias
@@ -230,13 +188,11 @@ class Answerability:
 
 
 class EncoderCalibration:
-    """What an encoder finds texts to be that do not answer a question. For one thread at a time.
+    """Similarity of texts that do not answer a question, by encoder. For one thread at a time.
 
-    The candidates of a question that are not among the best are such texts, in the languages of question and
-    collection, so their mean is the measure where they have enough sentences. It is drawn a quarter of the way to one
-    value for all languages: partly it tells of the question, and high values of the best go with high values of the
-    others. Where there are few candidates, as in a small collection, unrelated texts of the question's script stand in;
-    their similarity is measured when first needed.
+    The lower-ranked candidates of a question are such texts, in its languages. Their mean is combined with one value
+    for all languages (``_OWN_SHARE``). If they have too few sentences, unrelated texts of the question's script replace
+    them; their similarity is measured once.
     """
 
     def __init__(self, vectorizer: TokenVectorizer) -> None:
@@ -250,11 +206,6 @@ class EncoderCalibration:
     def answerability(
         self, question: str, term_weights: Mapping[str, float], others: Sequence[RerankCandidate] = ()
     ) -> Answerability:
-        """Returns the judge of a question.
-
-        Args:
-            term_weights: Weight of each of its index terms.
-        """
         usual = self._similarity(Script.LATIN)
         weights = _CLOSE_WEIGHTS if self.multilingual else AnswerabilityWeights()
         trust, similar = _likeness(others)
@@ -266,10 +217,7 @@ class EncoderCalibration:
         return Answerability(min(MOST_UNRELATED, unrelated), min(MOST_CHANCE, trust * chance * held), weights)
 
     def answerability_across(self, others: Sequence[RerankCandidate]) -> Answerability:
-        """Returns the judge of a question in another language than the passages, for cosines of centred vectors.
-
-        Words do not count, and centred vectors leave little of a language: one value stands in for few candidates.
-        """
+        """Returns the answerability of a question in another language than the passages, for centred vectors."""
         trust, similar = _likeness(others)
         own = trust * _OWN_SHARE
         return Answerability(own * similar + (1 - own) * _CENTRED_UNRELATED, 0.0, _CENTRED_WEIGHTS)
@@ -281,13 +229,13 @@ class EncoderCalibration:
 
 
 def _likeness(others: Sequence[RerankCandidate]) -> tuple[float, float]:
-    """Returns how far candidates tell what texts reach that do not answer, 0 to 1, and the mean of their sentences."""
+    """Returns how reliable the candidates are as a baseline, 0 to 1, and their mean max-sim."""
     found = [max_sim(each.cosines_of(start, end)) for each in others for start, end, _ in each.encoded.sentences]
     return min(1.0, len(found) / ENOUGH_SENTENCES), fmean(found) if found else 0.0
 
 
 def _near(unrelated: float) -> float:
-    """Returns what candidates reach that do not answer but are the best of many, by what unrelated texts reach."""
+    """Returns the max-sim expected of the best non-answering candidate, extrapolated from unrelated texts."""
     return unrelated + _NEARER * (1.0 - unrelated)
 
 
@@ -308,7 +256,6 @@ class EvidenceWeights:
     """Weights of a sentence's evidence.
 
     Attributes:
-        max_sim: Weight of the late interaction.
         carried: Weight of a word that only the previous sentence or a heading above contains, 0 to 1.
         key: Weight of the share of the question's term weight that a key holds.
     """
@@ -321,12 +268,7 @@ class EvidenceWeights:
 
 @dataclass(frozen=True, slots=True)
 class WeightedSentences:
-    """Sentences with their evidence.
-
-    Attributes:
-        sentences: The sentences of each passage, in order.
-        evidence: Evidence that the passages answer the question, 0 to 1; 0 without a sentence.
-    """
+    """The sentences of each passage with their evidence, and the evidence of an answer, 0 to 1."""
 
     sentences: tuple[tuple[Sentence, ...], ...]
     evidence: float
@@ -338,11 +280,7 @@ def weigh_sentences(
     weights: EvidenceWeights,
     answerability: Answerability,
 ) -> WeightedSentences:
-    """Rates each sentence relative to all sentences of the passages.
-
-    Args:
-        term_weights: Weight of each index term of the question.
-    """
+    """Rates each sentence relative to all sentences of the passages."""
     spans: list[list[tuple[int, int]]] = []
     coverages: list[float] = []
     matches: list[float] = []

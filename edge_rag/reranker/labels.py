@@ -1,10 +1,10 @@
-"""What sentences of definitions and tables, and sections, are looked up by; pure.
+"""Keys by which sentences of definitions and tables, and sections, are looked up; pure.
 
-    a definition: its lines have their full stops; the short line above them, without one, is the term
+    a definition: the short line without a full stop above its lines is the term
     a row of a table: its first cell, also with the name of its column
     a section: its heading
 
-Blocks of a stored text are divided by blank lines, lines of a list and rows of a table by line breaks.
+Blank lines separate blocks of a stored text; line breaks separate lines of a list and rows of a table.
 """
 
 from __future__ import annotations
@@ -27,11 +27,7 @@ _DIVIDER: Final = " | "
 
 
 def labels_of(text: str, sentences: Sequence[Span]) -> tuple[Span | None, ...]:
-    """Returns where the term is that each sentence defines; None where it defines none.
-
-    Args:
-        sentences: Its sentences, in order; each is within a line.
-    """
+    """Returns the range of the term that each sentence defines, or None; a sentence does not cross lines."""
     lines = list(_labelled_lines(text))
     labels: list[Span | None] = []
     at = 0

@@ -1,45 +1,15 @@
 """The default reranker: late interaction over the embedder's token vectors.
 
 A passage's score is the sum of three components, each standardized over the candidates of one question: max-sim of
-token vectors (weight 1), BM25 among the candidates (0.5) and the reciprocal of the passage's rank in the retriever's
-order (0.25). BM25 counts where one candidate holds at least 30% of the question's term weight, as in the retriever.
-Where none does, mostly as the question is in another language than the passages, max-sim is that of centred token
-vectors (``centring.py``): on five pairs of languages nDCG@10 rose by .018 on the mean (.860 to .899 for Chinese
-questions over English), while it fell by .000 to .004 within languages and by up to .015 on abstracts of articles.
+token vectors (weight 1), BM25 among the candidates (0.5) and the reciprocal rank of the retriever (0.25). BM25 counts
+if one candidate holds at least 30% of the question's term weight. If none does, mostly across languages, max-sim is
+that of centred token vectors (``centring.py``). A passage that defines a key named by the question adds its share of
+the term weight.
 
-A passage with a definition or a row of a table whose key the question names, or in a section whose heading has no other
-words than the question, is what is looked up, and has its share of the term weight added; texts without definitions,
-tables and headings are scored as without it.
+If a question has several wordings, the score is the weighted mean of their scores: the main wording has weight 1, the
+others together 0.5. The r-th passage by the original question ranks 3 r or better.
 
-Max-sim alone finds more than the retriever where questions ask for a passage, most of all in another language, and less
-where they describe a subject (abstracts of articles). The retriever's rank and BM25 hold on to what the retriever knew.
-``docs/benchmarks.md`` has the measurements; weights were chosen on the even-numbered questions of
-Cranfield, CISI and XQuAD.
-Standardized scores are summed as in CombSUM (Fox and Shaw, Combination of Multiple Searches, TREC-2, 1994; the z-score
-as normalization: Montague and Aslam, Relevance Score Normalization for Metasearch, CIKM 2001).
-
-Of a question with several wordings, each wording scores the passages so, with its own terms, and a passage's score is
-the weighted mean: the main wording's with weight 1, that of the others together with 0.5. The r-th passage by the
-question as it was asked is at place 3 r or above it; one that is moved there has the score of the one below it.
-
-On the odd-numbered of 612 XQuAD questions (chosen on the even ones), share of
-questions whose paragraph is first, and among the first five:
-
-    ================================================  ============  ============  ============
-    asked; main wording                               main alone    0.5           0.5, places
-    ================================================  ============  ============  ============
-    the question                                      .961, 1.000   .961, 1.000   .961, 1.000
-    half of its words "it"; the question              .958, 1.000   .941, .997    .941, .997
-    a typo in each longer word; the question          .954, 1.000   .941, 1.000   .941, 1.000
-    the question; six words of another one appended   .739, .990    .944, .997    .944, .997
-    the question; another question                    .000, .046    .020, .938    .020, .971
-    ================================================  ============  ============  ============
-
-The score of a pointwise request is max-sim alone, from 0 on: it has no retriever, and the other texts do not matter.
-
-Did not help, or harmed on some sets: the cosine of mean vectors as a component, max-sim of the best
-sentence, max-sim in the other direction, token vectors centred on the candidates' mean, token vectors made with the
-model's prompts, and question tokens weighted by inverse document frequency.
+The score of a pointwise request is max-sim alone, at least 0. docs/internals/retrieval.md has the measurements.
 """
 
 from __future__ import annotations
@@ -95,11 +65,11 @@ class PassageWeights:
 
     Attributes:
         max_sim: Weight of the late interaction.
-        bm25: Weight of BM25, where the passages have the words of the question.
+        bm25: Weight of BM25, if the passages have the words of the question.
         fused: Weight of the retriever's order.
-        others: Weight of the scores by the other wordings of a question, together, where the main wording's is 1.
-        key: Weight of the share of the question's term weight that a key in the passage holds (``evidence.py``).
-        places: Places for each of the first passages by the question as it was asked, at least 1.
+        others: Weight of all other wordings of a question together; the main wording's is 1.
+        key: Weight of the share of the question's term weight in a key of the passage (``evidence.py``).
+        places: Ranks for each of the first passages by the original question, at least 1.
     """
 
     max_sim: float = 1.0

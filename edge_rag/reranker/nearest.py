@@ -13,19 +13,18 @@ from edge_rag.reranker.candidate import model_text
 from edge_rag.reranker.scoring import coverage, weights_by_term
 
 MOST_NEAREST: Final = 4
-"""Passages that are told of."""
+"""Most passages that are named."""
 
 MOST_LACKING: Final = 8
-"""Words that are told of each, the rarest ones."""
+"""Most words that are named for each, the rarest ones."""
 
 
 def nearest_passages(
     question: str, word_weights: Mapping[str, float], ranked: Reranked, judged: bool
 ) -> tuple[NearestPassage, ...]:
-    """Returns the best passages of a question that was not answered, each with what it lacks.
+    """Returns the best passages of a question without an answer, each with the words of the question that it lacks.
 
-    Args:
-        judged: Whether the evidence was too little; otherwise a model wrote, and nothing of it has support.
+    ``judged``: the evidence was too little; otherwise nothing that a model wrote has support.
     """
     shares = relevances(ranked.passages, ranked.evidence)
     best = zip(range(MOST_NEAREST), ranked.passages, shares, strict=False)

@@ -9,13 +9,7 @@ _Item = TypeVar("_Item", bound=Hashable)
 
 
 def with_places(order: Sequence[_Item], kept: Sequence[_Item], every: int) -> list[_Item]:
-    """Returns items in order, except that the r-th one of another order is at place ``every * r`` or above it.
-
-    Args:
-        order: Distinct items, best first.
-        kept: Some of them in the other order, best first.
-        every: How many places there are for each kept item, at least 1.
-    """
+    """Returns distinct items in their order, except that the r-th of ``kept`` ranks ``every * r`` or better."""
     placed: dict[_Item, None] = {}
     rest = iter(order)
     while len(placed) < len(order):

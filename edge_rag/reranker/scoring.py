@@ -66,25 +66,15 @@ def log_boosts(hits: Sequence[Hit]) -> NDArray[np.float64]:
 
 
 def reciprocal_ranks(count: int, k: float) -> list[float]:
-    """Returns 1 / (k + rank) of the ranks 1 to ``count``, the contribution of a ranking to a reciprocal rank fusion.
-
-    Args:
-        count: Items of the ranking, best first.
-        k: Reduces the difference between the first ranks, above 0.
-    """
+    """Returns 1 / (k + rank) of the ranks 1 to ``count``, the contribution of a ranking to a reciprocal rank fusion."""
     return [1.0 / (k + rank) for rank in range(1, count + 1)]
 
 
 def max_sim(cosines: NDArray[np.float32]) -> float:
     """Late interaction: each question token's best match in the text, averaged over the question's tokens.
 
-    The sum of Khattab and Zaharia (ColBERT, 2020) divided by the number of question tokens, which gives the same order.
-
-    Args:
-        cosines: float32 [question tokens, text tokens].
-
-    Returns:
-        -1 to 1; 0 if either side has no tokens.
+    The sum of Khattab and Zaharia (ColBERT, 2020) divided by the number of question tokens; 0 without tokens.
+    ``cosines``: float32 [question tokens, text tokens].
     """
     if cosines.size == 0:
         return 0.0
@@ -92,25 +82,14 @@ def max_sim(cosines: NDArray[np.float32]) -> float:
 
 
 def pointwise(request: RerankRequest, scores: NDArray[np.float64]) -> Reranked:
-    """Returns the passages of a pointwise request in the order of their scores; equal ones in the request's order.
-
-    Args:
-        scores: float64 [passages], 0 to 1.
-    """
+    """Returns the passages of a pointwise request by their scores, 0 to 1; equal ones in the request's order."""
     hits = request.retrieved.hits
     order = np.argsort(-scores, kind="stable")[: request.limit]
     return Reranked(tuple(RankedPassage(hits[index].passage, float(scores[index]), ()) for index in order), 0.0)
 
 
 def bm25(counts: Sequence[Mapping[str, int]], lengths: Sequence[int], weights: Mapping[str, float]) -> list[float]:
-    """Scores documents by the words of a question (Robertson and Zaragoza, 2009; k1 1.2, b 0.75).
-
-    Args:
-        lengths: Terms of each document; normalized by their mean.
-
-    Returns:
-        One score per document, at least 0.
-    """
+    """Scores documents by the words of a question (Robertson and Zaragoza, 2009; k1 1.2, b 0.75)."""
     mean_length = sum(lengths) / max(1, len(lengths)) or 1.0
     scores: list[float] = []
     for count, length in zip(counts, lengths, strict=True):
@@ -137,11 +116,7 @@ class TokenVectorizer(Protocol):
     """Encodes texts to one vector per token."""
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
-        """Encodes each text, in order; a text's vectors do not depend on the others.
-
-        Raises:
-            InferenceFailed: The model failed.
-        """
+        """Encodes each text, in order; a text's vectors do not depend on the others."""
         ...
 
 
@@ -149,11 +124,7 @@ class PassageVectorizer(TokenVectorizer, Protocol):
     """Encodes passages, too, as they are kept."""
 
     def passage_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
-        """Encodes each passage, in order; with the bits that its kept vectors have.
-
-        Raises:
-            InferenceFailed: The model failed.
-        """
+        """Encodes each passage, in order, rounded as its stored vectors are."""
         ...
 
 
@@ -161,12 +132,5 @@ class PairScorer(Protocol):
     """Scores pairs of question and passage."""
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """Scores each (question, passage) pair, in order.
-
-        Returns:
-            float32 [pairs]; larger is better; comparable between all pairs of one question.
-
-        Raises:
-            InferenceFailed: The model failed.
-        """
+        """Returns float32 [pairs], larger is better, comparable between all pairs of one question."""
         ...

@@ -1,9 +1,8 @@
 """BM25 over a collection's full text with SQLite's FTS5, and the query terms of a question.
 
-Terms are those of ``edge_rag.analysis``. A word of a question is kept as it is written: the full text table's tokenizer
-turns it into its term. Which words of a language are function words is told by the collection: those in most of its
-chunks, which BM25 gives no weight. English ones are known beside that: manuals hardly have the words that questions
-begin with, so that these would seem to be what is asked for.
+Terms are those of ``edge_rag.analysis``; the full text table's tokenizer derives them from words. Words in most chunks
+of a collection have no weight, so function words need no list. English has one besides, since manuals hardly contain
+the words that questions begin with.
 """
 
 from __future__ import annotations
@@ -78,9 +77,6 @@ class Bm25Index:
         """Returns the best chunks by BM25 (FTS5: k1 = 1.2, b = 0.75) with their scores, best first; ties by id.
 
         Any of the words may match, in the text of the chunk or in the headings above it.
-
-        Args:
-            limit: Most chunks to return; fewer are returned only if fewer match.
         """
         if not terms:
             return {}
@@ -101,11 +97,7 @@ class Bm25Index:
         return {ChunkId(row): -score for row, score in rows}
 
     def held_weights(self, collection: int, weights: Mapping[str, float], chunks: Collection[ChunkId]) -> list[float]:
-        """Returns the term weight that each chunk holds of a question, in any order, 0 or more.
-
-        Args:
-            weights: Weight of each word of the question, at least one.
-        """
+        """Returns the term weight of a question that is in each chunk, in any order."""
         values = tuple(weights.values())
         return [sum(values[position] for position in held) for held in self._held(collection, weights, chunks)]
 
@@ -114,31 +106,19 @@ class Bm25Index:
             return _chunks(connection, collection)
 
     def counts(self, collection: int, words: Collection[str]) -> dict[str, int]:
-        """Returns how many chunks have each of some words or one of the same term, counted up to 1,024.
-
-        Args:
-            words: Words without quotation marks.
-        """
+        """Returns the number of chunks with each word or one of the same term, up to 1,024; words without quotes."""
         table = fulltext_table(collection)
         with self._database.snapshot() as connection:
             return {word: _matches(connection, table, word, _COUNTED_CHUNKS) for word in words}
 
     def held_words(self, collection: int, words: Sequence[str], limit: int) -> list[tuple[int, ...]]:
-        """Returns of the best chunks by BM25 which of some words each has, by position, in any order of the chunks.
-
-        Args:
-            words: Words without quotation marks; the first 128 are looked for.
-        """
+        """Returns the indices of the words that each of the best chunks by BM25 has; the first 128 words count."""
         words = words[:MAX_TERMS]
         best = self.search(collection, words, limit)
         return self._held(collection, words, best, one_pass=True) if best else []
 
     def has_phrase(self, collection: int, words: Sequence[str]) -> bool:
-        """Whether a chunk has some words, or ones of the same terms, one after the other.
-
-        Args:
-            words: Words without quotation marks.
-        """
+        """Whether a chunk has these words, or ones of the same terms, in succession; words without quotes."""
         with self._database.reading() as connection:
             return _matches(connection, fulltext_table(collection), " ".join(words), 1) > 0
 
@@ -148,7 +128,7 @@ class Bm25Index:
         """Returns which of some words each of some chunks has, by position.
 
         SQLite runs the query once per chunk, or in one pass over all matches, which is faster for many words in few
-        chunks each; a plus sign tells it so.
+        chunks each; a plus sign selects the latter.
         """
         table, plus = fulltext_table(collection), "+" if one_pass else ""
         with self._database.reading() as connection:

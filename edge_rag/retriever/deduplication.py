@@ -27,12 +27,7 @@ _FIXED: Final = re.compile(r"\d|n['’]t$|^(?:no|not|never|none|neither|nor|with
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What two texts are compared by.
-
-    Attributes:
-        fixed: Numbers and negations, in order.
-        shingles: All three-word sequences; the whole text if it is shorter.
-    """
+    """Numbers and negations of a text, in order, and its three-word sequences (the whole text if it is shorter)."""
 
     fixed: tuple[str, ...]
     shingles: frozenset[tuple[str, ...]]
@@ -60,14 +55,9 @@ class Fingerprint:
 def without_duplicates(
     items: Sequence[Item], fingerprint_of: Callable[[Item], Fingerprint], source_of: Callable[[Item], str]
 ) -> list[tuple[Item, tuple[Item, ...]]]:
-    """Leaves out items that are near-duplicates of a better one from another source.
+    """Removes near-duplicates of a better item from another source.
 
-    Args:
-        items: Best first.
-        source_of: Returns the source of an item; items of one source are never duplicates of each other.
-
-    Returns:
-        The remaining items, best first, each with the items left out for it.
+    Returns the remaining items, best first, each with the items removed for it.
     """
     kept: list[tuple[Item, list[Item]]] = []
     alike: defaultdict[tuple[str, ...], list[tuple[Item, Fingerprint, list[Item]]]] = defaultdict(list)
@@ -127,14 +117,7 @@ class Run(Generic[PositionedT]):
 def merge_adjacent(
     items: Sequence[PositionedT], fits: Callable[[Sequence[PositionedT]], bool]
 ) -> list[Run[PositionedT]]:
-    """Merges adjacent items into runs, starting with the best items.
-
-    Args:
-        items: Best first, no two of one position.
-
-    Returns:
-        Every item in exactly one run; the run of the best item first.
-    """
+    """Merges adjacent items, best first, into runs; the run of the best item is first."""
     runs: list[Run[PositionedT]] = []
     for rank, item in enumerate(items):
         merged = Run((item,), rank)

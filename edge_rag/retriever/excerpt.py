@@ -1,22 +1,10 @@
-"""What encoders read of a long question, and which of its words are searched for; pure.
+"""The parts of a long question that encoders read, and its words that are searched for; pure.
 
-An encoder's time grows with the length of its text, and one vector of a long text says little about any part of it. Of
-a question longer than ``QUESTION_TOKENS``, retriever and reranker read the pieces that carry it: those with the words
-that are rarest in the collection, where a piece with a question mark, the first and the last one count more. Pieces are
-chosen greedily by the weight of the words that those chosen before do not have (maximal coverage; Nemhauser, Wolsey and
-Fisher, 1978), up to the bound and while they add at least 0.3 of the first one's weight. The generator reads the whole
-question.
-
-Recall of the right document at 5 after retriever and reranker, of 102 XQuAD questions in 4,000 characters of filler;
-before, the retriever read the first 256 tokens and the first 64 words, and the reranker everything:
-
-    ==========================  ==================  ==================
-    place of the question       before              with excerpts
-    ==========================  ==================  ==================
-    alone                       .990, 1.000        .990, 1.000
-    at the beginning            .912, .510          .922, .912
-    at the end                  .049, .039          .814, .804
-    ==========================  ==================  ==================
+An encoder's time grows with the length of its text, and one vector of a long text represents no part of it well. Of a
+question longer than ``QUESTION_TOKENS``, retriever and reranker read the pieces with the rarest words of the
+collection, chosen greedily (maximal coverage; Nemhauser, Wolsey and Fisher, 1978). A piece with a question mark, the
+first and the last one have a higher weight. The generator reads the whole question.
+docs/internals/retrieval.md has the measurements.
 """
 
 from __future__ import annotations
@@ -47,12 +35,7 @@ def excerpt(
     count_tokens: Callable[[str], int],
     most: int = QUESTION_TOKENS,
 ) -> str:
-    """Returns the pieces of a question that carry it, in their order; the question itself if it is short.
-
-    Args:
-        count_tokens: Counts the tokens of a text.
-        most: Most tokens to return.
-    """
+    """Returns the most important pieces of a question, in their order; the question itself if it is short."""
     if len(question) <= most // 4 or count_tokens(question) <= most:
         return question
     if len(question) > _MAX_CHARACTERS:

@@ -11,18 +11,12 @@ from edge_rag.core.ids import ChunkId
 from edge_rag.reranker.places import falling, with_places
 
 ASKED: Final = 0.5
-"""Weight of the rankings of a question as it was asked, beside further wordings, whose rankings weigh 1: they say what
-the question leaves out, or misspells."""
+"""Weight of the original question's rankings beside other wordings, which complete or correct it; theirs is 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rankings:
-    """What the two searches found for one wording.
-
-    Attributes:
-        dense: Chunks by vector similarity, best first, distinct.
-        bm25: Chunks by BM25, best first, distinct.
-    """
+    """Distinct chunks found for one wording by vectors and by BM25, best first."""
 
     dense: Sequence[ChunkId]
     bm25: Sequence[ChunkId]
@@ -47,14 +41,8 @@ class FusedHit:
 def fuse(wordings: Sequence[Rankings], limit: int, weights: FusionWeights) -> tuple[FusedHit, ...]:
     """Fuses the rankings of all wordings (Cormack, Clarke and Büttcher, Reciprocal Rank Fusion, SIGIR 2009).
 
-    What the first wording finds is not lost among the finds of others: of n wordings, its r-th hit is at place n * r or
-    above it (``with_places``). A hit that is moved there has the score of the one whose place it takes.
-
-    Args:
-        wordings: The rankings of each wording, at least one; the first one is the question as asked.
-
-    Returns:
-        Best first; ties by the better of the two ranks, then by id.
+    The first wording is the original question: with n wordings, its r-th hit ranks n * r or better (``with_places``). A
+    promoted hit gets the score of its new rank. Ties are ordered by the better of the two ranks, then by id.
     """
     hits = _by_score(wordings, weights)
     if len(wordings) > 1:

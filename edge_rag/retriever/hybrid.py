@@ -60,7 +60,7 @@ class _Read:
 
     Attributes:
         collection: The collection, as it was before any text was read.
-        read: What is read of each distinct one, the one as asked first.
+        read: The parts to read of each distinct wording, the original first.
     """
 
     collection: Collection
@@ -69,11 +69,7 @@ class _Read:
 
 
 class HybridRetriever:
-    """Implements the pipeline's ``Retriever``.
-
-    Args:
-        bm25: The full text index.
-    """
+    """Implements the pipeline's ``Retriever``."""
 
     def __init__(
         self,

@@ -100,9 +100,6 @@ class PassageRanker:
         """Returns up to ``limit`` passages, best first; chunks that are no longer stored are skipped.
 
         Reads only as many chunks as necessary: each duplicate or merged chunk makes room for one more.
-
-        Args:
-            fused: Chunks, best first.
         """
         now = self._now()
         loaded: dict[ChunkId, StoredPassage] = {}

@@ -20,7 +20,7 @@ from edge_rag.errors import InvalidRequest, Overloaded
 from edge_rag.generator.constraints.trial import encode_trial
 
 CHECK_LIMITS: Final = ProcessLimits(memory_bytes=128 << 20, cpu_seconds=3, wall_seconds=20.0, answer_bytes=8192)
-"""What one check may cost. The costliest formats that the bounds of size let through take a tenth of it."""
+"""Limits of one check. The costliest formats within the bounds of size take a tenth of them."""
 
 MOST_WAITING: Final = 8
 """Checks of one caller that may wait; further ones are refused."""

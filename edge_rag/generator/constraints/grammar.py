@@ -69,7 +69,6 @@ class GrammarRules:
     """Rules of an answer.
 
     Attributes:
-        end_tokens: The model's end-of-turn tokens.
         vocabulary_size: Number of logits; larger token ids do not exist.
     """
 
@@ -121,7 +120,6 @@ class GrammarMatcher:
 
     Args:
         used_s: Processor seconds already used.
-        clock: Processor seconds of the calling thread.
     """
 
     def __init__(
@@ -260,7 +258,6 @@ class GrammarCompiler:
     Args:
         encode: Encodes text with that tokenizer, special tokens read as plain text.
         vocabulary_size: Number of logits; may be larger than the tokenizer's vocabulary.
-        end_tokens: The model's end-of-turn tokens.
         budget: Bounds the memory of compiled formats; None for one of its own.
     """
 

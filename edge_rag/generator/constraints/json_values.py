@@ -24,11 +24,7 @@ _BYTES: Final = LLTokenizer("byte")
 
 
 class SchemaAllowance:
-    """Processor time for the checks of one answer.
-
-    Args:
-        clock: Processor seconds of the calling thread.
-    """
+    """Processor time for the checks of one answer."""
 
     def __init__(self, seconds: float = ALLOWANCE_S, clock: Callable[[], float] = time.thread_time) -> None:
         self._left = seconds

@@ -55,7 +55,7 @@ class SchemaSize:
         return max((self.text or NOTHING).shortest + self.least_length, self.literal)
 
     def beside(self, other: SchemaSize) -> SchemaSize:
-        """Returns the bounds of schemas of which one applies to a value, or each to another value."""
+        """Returns the bounds of alternative schemas, or of schemas for different values."""
         if self.text is None or other.text is None:
             text = self.text or other.text
         else:

@@ -34,7 +34,7 @@ _TOGETHER: Final = 1.5
 """How much speaks for a value that its sentence, or row, has filled another field."""
 
 _PATTERN_WORDS: Final = 6
-"""Most words of a value that only a pattern tells."""
+"""Most words of a value that only a pattern identifies."""
 
 _PATTERN_SENTENCES: Final = 4
 """Sentences in which such values are looked for."""
@@ -88,7 +88,6 @@ def extract(question: str, passages: Sequence[RankedPassage], schema: str | None
 
     Args:
         passages: Best first, with sentences.
-        schema: What to fill, a JSON schema; None for one value as text.
 
     Raises:
         ValueMissing: Some fields have values; another one has none and is required.

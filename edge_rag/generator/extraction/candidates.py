@@ -1,7 +1,6 @@
-"""Values that the sentences of a passage hold, each a span of its text; pure.
+"""Values in the sentences of a passage, each a span of its text; pure.
 
-Beside what the form of a value tells (``spans.py``), lines of the form ``name: value`` and the rows of tables name
-their values: the header of a column says what its cells are.
+They are identified by their form (``spans.py``), by a name before a colon, or by the header of a table's column.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ MAX_CANDIDATES: Final = 256
 """Most values of one sentence; the first ones of a longer one."""
 
 MAX_RUN_WORDS: Final = 60
-"""Words of a sentence of which runs are made; the first ones of a longer one."""
+"""Words of a sentence from which runs are made, the first ones."""
 
 _KEY: Final = re.compile(r"^[\s*-]*(?P<key>[^\s:：|][^:：|.!?\n]{0,60})(?::\s+|：\s*)(?P<value>\S[^\n]*)")
 _RUN_WORD: Final = re.compile(r"[^\W_](?:\S*[^\W_%°€$£])?[%°€$£]?")

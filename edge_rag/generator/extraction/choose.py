@@ -69,7 +69,7 @@ class ValueType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a value is wanted for.
+    """The purpose of a value.
 
     Attributes:
         field: Name and description of the field in words; empty for the answer to the question itself.
@@ -135,7 +135,7 @@ _OPEN: Final = _kinds(
     date=0.3,
     year=0.2,
 )
-"""How values fit a question of which only the topic is known."""
+"""How values fit a question whose topic alone is known."""
 
 _NOUN: Final = 0.4
 """How much of the fit of a name is left for one capitalized word where all nouns have capitals."""
@@ -153,11 +153,7 @@ several."""
 
 
 class Chooser:
-    """Ranks the values of some passages. For one question.
-
-    Args:
-        passages: Best first.
-    """
+    """Ranks the values of some passages. For one question."""
 
     def __init__(self, question: str, passages: Sequence[RankedPassage], weights: Weights = Weights()) -> None:
         self._question = question
@@ -223,7 +219,7 @@ class Chooser:
         )
 
     def runs(self, wanted: Wanted, sentences: int, words: int) -> list[Scored]:
-        """Returns the runs of words in the best sentences, longer ones first: values of which only a pattern tells."""
+        """Returns the runs of words in the best sentences, longer ones first: values that only a pattern identifies."""
         bases = self._bases(self._terms(wanted.field), wanted.alone)
         best = sorted(bases, key=lambda place: (-bases[place], place))[:sentences]
         return [

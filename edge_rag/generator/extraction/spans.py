@@ -1,4 +1,4 @@
-"""Values in a text, told by their form: part numbers, dates, times, quantities, names, quoted texts; pure."""
+"""Values in a text by their form: part numbers, dates, times, quantities, names, quoted texts; pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _QUOTED: Final = re.compile(
     r"[\"“„]([^\"“”„\n]{1,200})[\"”“]|«\s?([^«»\n]{1,200}?)\s?»|[「『]([^「」『』\n]{1,200})[」』]"
 )
 _NESTED: Final = (ValueKind.DATE, ValueKind.YEAR, ValueKind.MONTH, ValueKind.WEEKDAY)
-"""Kinds of which one may be in another."""
+"""Kinds that may contain each other."""
 
 _TOKEN: Final = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*|[%‰°€$£¥][CFK]?\b|[^\w\s]")
 _CURRENCY: Final = "€$£¥"
@@ -139,7 +139,7 @@ def _dates(text: str, words: ValueWords) -> Iterator[Span]:
     for first, second in pairwise(years):
         between, before = text[first.end() : second.start()].strip().lower(), text[: first.start()].lower().split()
         opened = bool(before) and before[-1] in words.between
-        if between in words.to or (between in words.conjoined and opened):
+        if between in words.to or (between in words.range_conjunctions and opened):
             yield Span(first.start(), second.end(), ValueKind.DATE, second.end())
     for match in years:
         if not any(match.start() in each for each in taken):
@@ -182,7 +182,7 @@ def _quantities(text: str, words: ValueWords, mark: str) -> Iterator[Span]:
 
 
 def _spaced(text: str, numbers: Iterable[Number]) -> Iterator[Number]:
-    """Yields numbers, those of which plain spaces part thousands as one."""
+    """Yields numbers; groups of thousands separated by plain spaces are one number."""
     kept: Number | None = None
     for number in numbers:
         digits = text[number.start : number.end]
@@ -278,7 +278,7 @@ def _unit_end(text: str, end: int, following: Sequence[tuple[int, int, str]], wo
             and following[1][2] not in words.per
             and first.isalpha()
             and len(first) > _SHORT
-            and first not in words.per | words.to | words.conjoined
+            and first not in words.per | words.to | words.range_conjunctions
             and text[following[0][1] : following[1][0]] == " "
         ):
             at = following[1][1]  # operating hours
@@ -312,7 +312,7 @@ def _range(text: str, first: Span, second: Span, words: ValueWords) -> Span | No
         return None
     opened = bool(before) and before[0] in words.between
     shared = bool(second.unit) and first.end == first.bare
-    if between in _DASHES or between in words.to or (between in words.conjoined and (opened or shared)):
+    if between in _DASHES or between in words.to or (between in words.range_conjunctions and (opened or shared)):
         return Span(first.start, second.end, second.kind, second.bare, (), second.unit)
     return None
 

@@ -40,7 +40,7 @@ LARGEST_PROMPT: Final = 1 << 16
 RENDER_LIMITS: Final = ProcessLimits(
     memory_bytes=128 << 20, cpu_seconds=2, wall_seconds=60.0, answer_bytes=LARGEST_PROMPT + 1
 )
-"""What rendering may cost."""
+"""Limits of rendering."""
 
 _HANDLER: Final = "edge_rag.generator.prompt.chat_template:render"
 _RENDERED, _REFUSED = b"r", b"e"
@@ -57,7 +57,7 @@ _ERRORS: Final = (
     SyntaxError,
     OSError,
 )
-"""What Jinja raises, and what expressions of a template do."""
+"""Errors of Jinja and of expressions in a template."""
 
 _REMEDY: Final = "; such a model cannot be used"
 _FAILURES: Final[Mapping[ProcessFailure, str]] = {

@@ -85,7 +85,7 @@ def passage_spans(
         first: Position of the first passage's first token.
         recompute: Tokens of each passage after the first that are recomputed in the prompt, after those that differ;
             with earlier turns of the first one, too.
-        beginning: What precedes the passage in its isolated text; None for what precedes the first one in the prompt.
+        beginning: Tokens before the passage in its isolated text; None for those before the first one in the prompt.
 
     Returns:
         The spans in order; none if the prompt is not the concatenation of its parts.
@@ -175,7 +175,6 @@ class PromptEncoder:
         """Renders a prompt with as many passages, best first, as fit beside the answer and earlier turns.
 
         Args:
-            request: The question and its passages, at least one.
             capacity: Most tokens of prompt and answer together.
             as_given: Whether the prompt has the passages in the given order.
 

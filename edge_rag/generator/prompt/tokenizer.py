@@ -116,11 +116,7 @@ class ChatTokenizer:
         return self._encode_pieces(pieces)
 
     def encode_conversation(self, system: str, turns: Sequence[str]) -> list[int]:
-        """Encodes a conversation and the beginning of the next answer.
-
-        Args:
-            system: The system message; empty for none.
-        """
+        """Encodes a conversation and the beginning of the next answer."""
         texts = [system, *turns] if system else turns
         around = self._around(bool(system), len(turns))
         pieces: list[str | _Special] = [*self._literal(around[0])]

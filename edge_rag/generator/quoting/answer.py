@@ -51,9 +51,8 @@ class Quote:
         passage: 0-based rank of the passage.
         start: First character in the document's stored text.
         end: One past the last.
-        context: Whether it is quoted only to tell what the next one is about.
-        gap: What stands between it and the next quote of its point: white space of the stored text if both are on one
-            line of it, else a line break.
+        context: Whether it only introduces the next quote.
+        gap: Text between it and the next quote of its point: stored white space within a line, else a line break.
     """
 
     passage: int
@@ -69,7 +68,7 @@ class Point:
     """A point of an answer.
 
     Attributes:
-        above: What is quoted before it to tell what it is about, in the order of the text.
+        above: Quotes that introduce it, in the order of the text.
         cut_before: Whether its list has items before it.
         cut_after: Whether its list has items after it.
         sentence: 0-based number of the sentence in its passage that was chosen.
@@ -105,12 +104,10 @@ def points_of(
     """Returns the points of an answer, best first; none only if no passage has a sentence.
 
     Args:
-        passages: Best first.
         max_points: Most points, at least 1; None for as many as the answer needs.
         margin: How far below the first point the evidence of a second one may be, at least 0; half of it for a third, a
             third of it for a fourth.
-        term_weights: Weights of the question's words, as of ``Retrieved``; without them nothing is known of what the
-            question names.
+        term_weights: Weights of the question's words, as of ``Retrieved``.
     """
     kind = kind_of(question)
     needed = max_points is None
@@ -187,8 +184,7 @@ def _overlaps(passages: Sequence[RankedPassage], quote: Quote, rank: int, unit: 
 def grouped(points: Sequence[Point], passages: Sequence[RankedPassage]) -> tuple[Group, ...]:
     """Returns points by their sections, with a subject each if there are several.
 
-    Points that follow each other without anything between become one. What is quoted already is not quoted again to
-    tell what the next point is about.
+    Points without text between them become one. A text is not quoted a second time to introduce a point.
     """
     by_section: dict[tuple[DocumentId, tuple[str, ...]], list[Point]] = {}
     for point in points:

@@ -1,4 +1,4 @@
-"""What is quoted with a sentence because it is one with it: the list, the program, the row or the definition; pure.
+"""The unit that is quoted with a sentence: its list, program, row or definition; pure.
 
     a sentence that announces what follows, with a colon or as a title: the block after it
     an item of a list: the whole list, with the sentence that announces it, where the question asks for all of it
@@ -27,7 +27,7 @@ MAX_BLOCK_CHARACTERS: Final = 1500
 """Most characters quoted for one sentence: whole lines of a list, or whole parts of a procedure."""
 
 _HEADED_COLUMNS: Final = 3
-"""Columns from which the first row of a table counts as their names, if nothing else tells."""
+"""Columns from which the first row of a table counts as their names without other evidence."""
 
 MAX_SENTENCES_TO_VALUE: Final = 5
 """Most sentences after a sentence within which its paragraph says the number that is asked for."""
@@ -43,19 +43,19 @@ _RECORD: Final = re.compile(r"\W*\d{2,}")
 """The begin of a line of a log, a date or a time; a list of them has no order that anyone must follow."""
 
 _CODE: Final = re.compile(r"[=/\\<>|${}_\[\]#~]|(?:^|\s)--?\w")
-"""What is in lines of programs and of configuration files, and hardly in titles."""
+"""Characters of programs and configuration files that are rare in titles."""
 
 _SENTENCE_ENDS: Final = (".", "!", "?", "\u2026", ":", ";", *SENTENCE_TERMINALS)
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is quoted for a sentence.
+    """The text that is quoted for a sentence.
 
     Attributes:
         start: First character in the document's stored text.
         end: One past the last.
-        above: Ranges that tell what it is, in order: caption and header of a table.
+        above: Caption and header of a table, in order.
         cut_before: Whether the list has items before it.
         cut_after: Whether the list has items after it.
     """
@@ -275,7 +275,7 @@ def _goes_on(window: Window, number: int, following: int) -> bool:
 
 
 def _is_program(window: Window, number: int) -> bool:
-    """Whether a part is of commands or of a file's lines, not of sentences or titles; most of its lines tell."""
+    """Whether a part is of commands or of a file's lines, not of sentences or titles; most of its lines decide."""
     if number < 0 or window.parts[number].kind is not PartKind.TEXT:
         return False
     lines = [window.read(*line).strip() for line in window.lines(number)]

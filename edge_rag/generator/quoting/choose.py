@@ -30,7 +30,7 @@ _ENTRY: Final = re.compile(r"\W*(?:\w+\s)?\d+(?:\.\d+)*\.?(?:\s|$)")
 """The begin of a line of a table of contents: the number of a section."""
 
 _INNER_ENTRY: Final = re.compile(r"\W*(?:\w+\s)?\d+\.\d+(?:\.\d+)*\.?(?:\s|$)")
-"""One of a section inside another one, of which each table of contents with numbers has some."""
+"""The number of a subsection; every numbered table of contents has some."""
 
 _CONTENTS_LINES: Final = 4
 """Fewest lines of a table of contents."""
@@ -47,7 +47,6 @@ def chosen_sentences(
     places is chosen once, with the largest of their evidence, from the passage of the best rank.
 
     Args:
-        passages: Best first.
         margin: How far below the first sentence the evidence of another one may be, at least 0.
         first: Rank of the passage whose best sentence is first in any case; None for that with the most evidence.
     """

@@ -1,4 +1,4 @@
-"""What is quoted before a text so that it can be understood alone: a heading, or the sentence before it; pure."""
+"""The heading or the sentence that is quoted before a text to introduce it; pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edge_rag.generator.quoting.window import Span, Window
 from edge_rag.generator.quoting.words import refers_back
 
 MAX_SENTENCES_BEFORE: Final = 2
-"""Most sentences that are quoted before a text to tell what it is about."""
+"""Most sentences that are quoted before a text to introduce it."""
 
 MAX_CONTEXT_CHARACTERS: Final = 400
 """Most characters of such a sentence; a longer one says too much besides."""

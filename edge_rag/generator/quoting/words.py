@@ -16,10 +16,6 @@ _STARTS: Final = {
 
 
 def refers_back(sentence: str, language: str) -> bool:
-    """Whether a sentence begins with a pronoun or a connective, so that the one before it tells what it is about.
-
-    Args:
-        language: Language of the text around it, an ISO 639-1 code.
-    """
+    """Whether a sentence begins with a pronoun or a connective of a language, so that it needs the previous one."""
     starts = _STARTS.get(language)
     return starts is not None and starts.match(sentence.lstrip(BEFORE_WORDS)) is not None

@@ -1,1 +1,1 @@
-"""Wordings of a question: as it was asked, and as the collection and the conversation complete it; pure."""
+"""Wordings of a question: the original, and those completed by the collection and the conversation; pure."""

@@ -1,6 +1,6 @@
-"""Words by which a follow-up shows what it leaves to the turns before it, by language.
+"""Words of a follow-up that refer to the turns before it, by language.
 
-A language that is not here needs none of them: what its questions leave out is told by the weight of their words.
+Other languages need none: the weight of a question's words shows that it is incomplete.
 """
 
 from __future__ import annotations

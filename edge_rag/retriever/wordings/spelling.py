@@ -3,22 +3,22 @@
 A word that the collection does not have, nor any form of it, is replaced by the word of the collection that is most
 likely meant (the noisy channel of Kernighan, Church and Gale, A Spelling Correction Program Based on a Noisy Channel
 Model, COLING 1990): few edits, a frequent word, the same beginning, and one that chunks have together with the rest of
-the question. The last is judged for all words at once: of the chunks that have the most of the question and of all
-candidates, the best one that a candidate is in says how well it agrees. That is what finds the right word where each
-word of a question is misspelled.
+the question. The last is computed for all words at once: the agreement of a candidate is that of the best chunk with
+it, among the chunks with the most of the question and of all candidates. So a question is corrected even if each of its
+words is misspelled.
 
-A collection does not have every correct word of its language. What is left alone:
+A collection does not have every correct word of its language. Not corrected are:
 
 - words with a digit, abbreviations in capitals, and words of two letters or less;
 - function words of the question's language;
 - words that the embedder reads as one token, since its vocabulary was made of the frequent words of many languages, and
   as two if they are long, or the nearest word is two edits away, or differs in its ending alone;
-- words of which the nearest one does not agree with the rest of the question, unless a long word is one edit away.
+- words whose nearest word does not agree with the rest of the question, unless a long word is one edit away.
 
 Where half of a question's words are neither known to the collection nor frequent in a language, they are taken to be
 misspelled: the last three do not count, and words are compared by their stem besides, since the collection may have
 another form of one. Nothing is corrected of a question in another language than the collection, which lacks the
-function words of that language. The corrected question is searched for beside the one as asked, so that no correction
+function words of that language. The corrected question is searched for beside the original, so that no correction
 loses what that one finds.
 """
 
@@ -80,7 +80,7 @@ _TWO_PIECES: Final = 8
 four to ten times as many are two pieces as they are with a random edit; of words of six letters about as many."""
 
 _ENDING: Final = 2
-"""Letters at the end of a word that tell its forms apart."""
+"""Letters at the end of a word that distinguish its forms."""
 
 _LACKED_WORDS: Final = 2
 _LACKED_SHARE: Final = 0.5
@@ -219,11 +219,7 @@ def allowed_edits(word: str) -> int:
 
 
 def _is_foreign(question: str, words: Sequence[Term], exact: Mapping[str, int], lexicon: Lexicon) -> bool:
-    """Whether a question is in a language that the collection is not in, judging by function words.
-
-    Manuals may lack the words that questions begin with, so the collection's languages are told by all of each
-    language's.
-    """
+    """Whether a question is in a language that the collection is not in, by all function words of each language."""
     language, languages = language_of(question), FUNCTION_WORDS
     used = languages.get(language, frozenset()) & {word.term for word in words}
     lacked = used - exact.keys()

@@ -1,24 +1,21 @@
-"""Makes a follow-up question stand alone: what it leaves to the turns before it is taken from them; pure.
+"""Completes a follow-up question from the turns before it, so that it can be searched for alone; pure.
 
-Turns leave phrases in play: those of their questions, and names of what was cited. A follow-up gets the ones that
-matter most of those it lacks, in parentheses behind it. Whether it is a follow-up is told
+Turns leave phrases in play: those of their questions, and names in citations. A follow-up gets the most important ones
+that it lacks, in parentheses behind it. A question is a follow-up
 
-- by pronouns, in the languages of ``follow_up_words``, unless what they stand for is in the question itself;
-- in any language by the weight of its own words (inverse document frequency in the collection). A question that weighs
-  little names too little to be searched for. One that weighs more than ``FULL`` and shares less than ``AGREES`` of that
-  with what is in play begins a new topic: nothing is carried over to it, and nothing from before it to later questions.
+- if it has a pronoun (``follow_up_words``) whose antecedent is not in the question itself;
+- or, in any language, if its words weigh little (inverse document frequency in the collection). A question that weighs
+  more than ``FULL`` and shares less than ``AGREES`` of that with the phrases in play begins a new topic, for itself and
+  for later questions.
 
-A question that names nothing ("why?") gets the phrases of the question before it. "What about ...?" and "no, I meant
-..." are the question before with a phrase of the same sort replaced. Earlier questions are made to stand alone first,
-the oldest first, so that what "it" is reaches a third turn.
+A question without content words ("why?") gets the phrases of the previous question. "What about ...?" and "no, I meant
+..." are the previous question with a phrase of the same sort replaced. Earlier questions are completed first.
 
-A phrase is a run of words between function words, or of those that weigh something where a language's function words
-are not known. It matters as much as its terms weigh on the mean, more as a name, as it recurs in what was asked, cited
-and in the headings above that, and as it is recent. Rare words alone do not tell: what a conversation is about is in
-many passages of its documents, and what is said about it once is rare.
+A phrase is a run of words between function words, or of words that weigh something where a language's function words
+are unknown. Its importance is the mean weight of its terms, higher for names, for recurrence in questions, citations
+and headings, and for recency. Rarity alone is misleading: the topic of a conversation is in many passages.
 
-Constants were chosen on half of the conversations that ``scripts.bench.quality.conversations`` has, and on half of
-the topics of a public set; both are reported on the other half in ``docs/benchmarks.md``.
+Constants were chosen on half of the conversations and topics in ``docs/benchmarks.md``, which reports the other half.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Expansion:
 
 @lru_cache(_KEPT_TEXTS)
 def read_synonyms(text: str) -> Synonyms:
-    """Returns the synonyms that a text of the setting ``synonyms`` tells."""
+    """Returns the synonyms of a value of the setting ``synonyms``."""
     groups = []
     by_first: dict[str, list[_Phrase]] = {}
     for number, phrases in enumerate(parse_synonyms("settings.synonyms", text)):

@@ -1,13 +1,12 @@
-"""The words of collections in memory, for finding those near to a misspelled one, and what else spelling asks for.
+"""The words of collections in memory, to find those near to a misspelled one.
 
-Words are read when a question first has one that its collection does not have. Of each, memory has the letters without
-accents, its length and a signature, one bit for each of its letters modulo 64. An edit changes the length by at most
-one and the signature by two bits, so few words are left whose distance is computed. Later reads take
-the words that were added since. A word that has been removed since is found out when it would be suggested: the table
-of words is asked about every candidate.
+They are read at the first question with an unknown word; later reads add new words. For each word, memory has its
+letters without accents, its length, and a signature: one bit for each letter modulo 64. An edit changes the length by
+at most one and the signature by two bits, so few distances are computed. Candidates are checked against the table of
+words, which removes deleted ones.
 
-Of 200,000 words (one processor of an x86-64 server): 0.7 s to read,
-18 MB, 2 ms a misspelled word. A table of deletions as SymSpell has it takes 0.8 ms a word, and 540 MB.
+200,000 words take 0.7 s to read, 18 MB, and 2 ms for each misspelled word (one x86-64 core). A table of deletions as in
+SymSpell takes 0.8 ms a word and 540 MB.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from edge_rag.retriever.wordings.spelling import Near
 from edge_rag.storage.database import Database
 
 MAX_WORDS: Final = 250_000
-"""Most words of a collection that candidates are taken from, the most frequent ones; about 130 bytes each."""
+"""Most words of a collection in memory, the most frequent ones; about 130 bytes each."""
 
 MAX_ALL_WORDS: Final = 500_000
-"""Most words of all collections in memory; those of the collection asked least recently are given up."""
+"""Most words of all collections in memory; the least recently used collection is dropped first."""
 
 _MOST_NEAR: Final = 64
 """Most words near to one that are looked up, the nearest and most frequent ones."""
@@ -56,16 +55,11 @@ _COMPARED_CHUNKS: Final = 60
 _BATCH: Final = 16_384
 _SIGNATURE_BITS: Final = 64
 _REREAD_SHARE: Final = 0.5
-"""Share of words added since the last full read that makes for another one, which forgets removed words."""
+"""Share of words added since the last full read at which all are read again, without removed ones."""
 
 
 class _Words:
-    """The words of one collection at one time.
-
-    Attributes:
-        words: The words, int32 positions of which the arrays are of.
-        read: How many words the last full read found.
-    """
+    """The words of one collection at one time; the arrays have one element for each word."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -107,11 +101,7 @@ class _Words:
         return [(self.words[places[at]], int(needed[at])) for at in found[order]]
 
     def near_forms(self, letters: str) -> list[tuple[str, int]]:
-        """Returns words whose stem is near to how letters begin, of each stem the most frequent one, the nearest first.
-
-        Args:
-            letters: A word without accents.
-        """
+        """Returns words with a stem near to the first letters, nearest first, the most frequent word of each stem."""
         if len(letters) <= _LEAST_STEM:
             return []
         (signature,) = signatures([letters])
@@ -158,7 +148,7 @@ class Vocabularies:
         self._read: OrderedDict[int, _Words] = OrderedDict()
 
     def counts(self, collection: int, words: Collection[str]) -> dict[str, int]:
-        """Returns of how many chunks those of the words are that the collection has now."""
+        """Returns the number of chunks that contain each word in exactly this spelling."""
         with self._database.reading() as connection:
             return dict(
                 connection.execute(
@@ -208,12 +198,7 @@ class Vocabularies:
 
 
 class CollectionWords:
-    """Implements ``Lexicon`` for one collection and one question.
-
-    Args:
-        bm25: The full text index.
-        embedder: Its tokens tell which words are frequent in any language.
-    """
+    """Implements ``Lexicon`` for one collection and one question."""
 
     def __init__(self, collection: int, vocabularies: Vocabularies, bm25: Bm25Index, embedder: Embedder) -> None:
         self._collection = collection
@@ -229,7 +214,7 @@ class CollectionWords:
         return self._vocabularies.counts(self._collection, words)
 
     def term_counts(self, words: Collection[str]) -> dict[str, int]:
-        """Returns how many chunks have words or forms of them, up to 1,024."""
+        """Returns the number of chunks with each word or a form of it, counted up to 1,024."""
         return self._bm25.counts(self._collection, words)
 
     def near(self, word: str, edits: int) -> list[Near]:
@@ -245,6 +230,6 @@ class CollectionWords:
         return self._bm25.has_phrase(self._collection, words)
 
     def pieces(self, word: str) -> int:
-        """Returns how many tokens of the embedder a word is, written in lower case or with a capital."""
+        """Returns the number of embedder tokens of a word, in lower case or capitalized, whichever is less."""
         spellings = (word, word.capitalize())
         return min(map(self._embedder.count_tokens, spellings)) - self._embedder.count_tokens("")
