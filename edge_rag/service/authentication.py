@@ -51,7 +51,6 @@ class PairingService:
     """Exchanges one-time codes for tokens, which begin and end sessions of browsers. May be used from any thread.
 
     Args:
-        tokens: The tokens.
         server_identity: Returns how clients recognize the daemon; raises AccessError where it has no certificate.
     """
 
@@ -70,7 +69,6 @@ class PairingService:
         """Makes a code, which is valid once; one with the same name is void from then on.
 
         Args:
-            identity: The identity of the token that it is exchanged for.
             token_days: Validity of that token, days; None for unlimited.
 
         Returns:
@@ -138,9 +136,6 @@ class Authenticator:
     A connection without TLS comes from this box, since the daemon listens without TLS on loopback addresses and Unix
     sockets only; it has every role. Over TLS the token decides, else the user that a trusted proxy names, else the
     common name of the client's certificate.
-
-    Args:
-        tokens: The tokens.
     """
 
     def __init__(self, tokens: TokenFile, pairing: PairingService) -> None:

@@ -101,10 +101,7 @@ async def list_questions(call: Call, name: str, after: str, limit: int) -> Quest
     """Returns a page of the test questions of a collection, with what the last run that was kept found.
 
     Args:
-        call: The call.
-        name: Name of the collection.
         after: Id of the question after which the page begins; empty for the first page.
-        limit: Most questions.
     """
     call.check_collection(name)
     return await call.run(call.backend.evaluation.questions, name, after, limit)

@@ -258,7 +258,6 @@ async def select_page(
     Args:
         selection: Which documents, in which order.
         after: Where the page begins; None for the beginning.
-        skip: Documents after that place which are left out.
     """
     call.check_collection(collection)
     check_document_filter(selection.filter)

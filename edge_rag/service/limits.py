@@ -174,7 +174,6 @@ class MessageBudget:
         """Reserves memory for a message; pair it with ``release``.
 
         Args:
-            account: Whose share it comes from.
             wait_s: How long to wait for it, seconds.
             stream: Whether a stream keeps the memory until it ends.
             exists: Whether the message is in memory while it waits; such messages have a quarter of the budget on top.

@@ -53,7 +53,6 @@ async def boxes(call: Call, collection: str, document: str, page: int, start: in
     Args:
         page: 1-based page number.
         start: First character of the range.
-        end: One past the last one.
     """
     call.check_collection(collection)
     _check_range(start, end)

@@ -51,7 +51,6 @@ class EnumCodec(Generic[_Member]):
     """The numbers of an enum's members in a proto enum of equal names.
 
     Args:
-        kind: The enum.
         described: The proto enum. Its value 0 is named PREFIX_UNSPECIFIED.
 
     Raises:
@@ -107,8 +106,6 @@ class Codec(Generic[_Value, _Wire]):
     """Converts values of a dataclass to messages and back.
 
     Args:
-        value: The dataclass.
-        message: The message.
         names: Proto field by field, where the names differ.
         parts: Conversions that do not follow from the type, by field.
         unknown: Value of an enum field that holds a value which this version does not know, by field.

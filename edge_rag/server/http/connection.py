@@ -85,9 +85,6 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
     Uvicorn bounds only the time between two requests, and each byte of a request resets it.
 
     Args:
-        config: Uvicorn's settings.
-        state: What the connections of the server share.
-        head_bytes: Largest head of a request.
         peer: gRPC's name of the peer.
         closed: Called once the connection has ended, if it began.
 

@@ -46,7 +46,6 @@ class BrowserSession:
         """Begins a session, in place of the one there may be.
 
         Args:
-            token: Its token.
             is_paired: Whether the token was made for this browser alone.
             expires: When the token expires, UTC; None for never.
         """

@@ -87,9 +87,7 @@ class Box(Protocol):
         """Returns a page of at most ``size`` documents, and the cursor of the next page; empty at the end.
 
         Args:
-            collection: Their collection.
             cursor: That of the page; empty for the first one.
-            size: Most documents.
         """
         ...
 

@@ -26,7 +26,6 @@ class RemoteBox:
     """A daemon that a client calls, for tools (``Box``).
 
     Args:
-        client: The client.
         base_url: Where its HTTP server is reached; None to ask the daemon, which tells operators only.
     """
 

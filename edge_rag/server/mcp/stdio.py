@@ -28,9 +28,7 @@ class StdioServer:
     """Answers messages. Calls of tools run beside each other; their responses come in any order.
 
     Args:
-        box: The daemon.
         failures: Errors of the daemon whose text is told to the caller of a tool.
-        write: Writes a line.
     """
 
     def __init__(self, box: Box, failures: tuple[type[Exception], ...], write: Callable[[bytes], None]) -> None:

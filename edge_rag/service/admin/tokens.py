@@ -134,8 +134,6 @@ async def update(call: Call, key: str, changes: Mapping[str, Any], force: bool) 
     """Changes a token; its next call has the new rights.
 
     Args:
-        call: The call.
-        key: Key of the token.
         changes: New values by field of ``TokenSettings``.
         force: Whether a caller may take the role admin from its own token.
     """
@@ -156,8 +154,6 @@ async def revoke(call: Call, key: str, force: bool) -> TokenInfo:
     """Revokes a token: its next call is refused.
 
     Args:
-        call: The call.
-        key: Key of the token.
         force: Whether a caller may revoke its own token.
     """
     tokens = call.context.authentication.tokens
@@ -174,11 +170,8 @@ async def pair(
     """Makes a one-time code; an open one of the same name is void from then on.
 
     Args:
-        call: The call.
-        name: Name of the client.
         settings: What its token will allow; ``expires`` must be None.
         days: Validity of the token, days; None for unlimited.
-        minutes: Validity of the code.
         console: URL that opens the console for the client, ``https://HOST:PORT/``; empty for none.
     """
     import segno

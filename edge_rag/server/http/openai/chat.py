@@ -170,9 +170,7 @@ class ChatWriter:
     """Writes the events of one answer as a chat completion, whole or as chunks.
 
     Args:
-        request: The request.
         created: Unix time, seconds.
-        base_url: Where the client reached the server.
     """
 
     def __init__(self, request: ChatRequest, created: int, base_url: str) -> None:

@@ -40,11 +40,7 @@ class PageRequest:
 def parse_page(
     query: Mapping[str, str], others: frozenset[str] = frozenset(), default_limit: int = _DEFAULT_LIMIT
 ) -> PageRequest:
-    """Returns the page that a query string asks for.
-
-    Args:
-        default_limit: Entries of a page where the client does not say.
-    """
+    """Returns the page that a query string asks for."""
     for name in query:
         if name not in _PARAMETERS and name not in others:
             raise InvalidRequest(name[:256], "is not supported; leave it out")

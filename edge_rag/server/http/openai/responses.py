@@ -236,9 +236,7 @@ class ResponseWriter:
     """Writes the events of one answer as a response, whole or as a stream.
 
     Args:
-        request: The request.
         created: Unix time, seconds.
-        base_url: Where the client reached the server.
     """
 
     def __init__(self, request: ResponseRequest, created: int, base_url: str) -> None:
