@@ -181,7 +181,6 @@ class App:
             self._observer,
             ingest_yield=self._ingest_yield,
             busy=self._track_activity,
-            prefetch=self.generator.prefetch if settings.generator.prefetch or settings.generator.kv_disk_mib else None,
             surroundings=self.directory.documents.surroundings,
         )
         self._resources.callback(self.pipeline.close)

@@ -204,7 +204,6 @@ class GeneratorFactory:
                 max_waiting_tokens=MAX_WAITING_TOKENS,
                 aging_s=settings.aging_seconds,
                 draft_tokens=plan.draft_tokens,
-                prefetch=settings.prefetch,
                 pause_s=self._pause_s,
             ),
             observer,

@@ -100,11 +100,6 @@ class GeneratorSettings(Section):
         ge=1,
         description="Memory for KV pages, MiB. Unset: the device profile's share of free memory.",
     )
-    prefetch: bool = Field(
-        default=False,
-        description="Compute the likely prompt while the reranker runs. Useful if the two do not share processor "
-        "cores.",
-    )
     kv_disk_mib: int = Field(
         default=1024,
         ge=0,

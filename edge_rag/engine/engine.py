@@ -30,7 +30,6 @@ from edge_rag.engine.kv_cache.passage_warmup import PassageWarmup
 from edge_rag.engine.kv_cache.reservation import Reservation
 from edge_rag.engine.model_input import pack, token_moves
 from edge_rag.engine.ports import ModelRunner, StepObserver, TokenSink, Unobserved, Unrecorded
-from edge_rag.engine.prefetch import Prefetcher, PrefetchRequest
 from edge_rag.engine.request import ActiveRequest, TokenRequest
 from edge_rag.engine.request_table import RequestTable
 from edge_rag.engine.sampler import TokenSampler
@@ -63,7 +62,6 @@ class EngineSettings:
         max_waiting_tokens: Most tokens that these may come to, prompts and answers together; None for no bound.
         aging_s: Time without a slot after which a client's next request rises by a class, seconds.
         draft_tokens: Most tokens that a request drafts for a step, 0 for none; answers are the same.
-        prefetch: Whether likely prompts are computed while the engine is idle.
         pause_s: Longest time that a request is paused for a slow consumer, seconds.
     """
 
@@ -72,7 +70,6 @@ class EngineSettings:
     max_waiting_tokens: int | None = None
     aging_s: float = 30.0
     draft_tokens: int = 0
-    prefetch: bool = False
     pause_s: float = 30.0
 
 
@@ -114,11 +111,8 @@ class Engine:
         self._speculation = Speculation(settings.draft_tokens)
         self._disk = DiskConnector(tier, self._pool)
         epochs = DomainEpochs()
-        self._prefetcher = Prefetcher(
-            settings.prefetch, self._pool, self._scheduler, self._disk, epochs, self._on_prefetched
-        )
         warmup = PassageWarmup(self._scheduler, self._pool, self._commands.new_id)
-        extensions = (self._prefetcher, self._disk, warmup)
+        extensions = (self._disk, warmup)
         self._requests = RequestTable(
             self._scheduler, self._pool, extensions, epochs, self._commands, self._events, clock
         )
@@ -129,7 +123,7 @@ class Engine:
 
     def _loop(self) -> None:
         try:
-            while (commands := self._commands.take(self._idle, bool(self._requests.active))) is not None:
+            while (commands := self._commands.take(self._scheduler.idle, bool(self._requests.active))) is not None:
                 self._observer.on_turn()
                 self._execute(commands)
                 self._snapshots.serve(self._take_snapshot)
@@ -146,7 +140,6 @@ class Engine:
         """Carries out the commands of other threads."""
         self._scheduler.hold_batch(commands.hold_batch)
         if commands.drop_cache:
-            self._prefetcher.clear()
             self._runner.release_pages(self._pool.drop_cached())
         if commands.throttle != self._throttle:
             self._throttle = commands.throttle
@@ -161,14 +154,12 @@ class Engine:
         self._requests.drop_expired(self._settings.pause_s)
 
     def _step(self, began: float) -> None:
-        """Runs one step: schedule, reserve, run, sample, commit. An idle engine runs a prefetch step instead."""
+        """Runs one step: schedule, reserve, run, sample, commit."""
         self._speculation.propose(self._requests.running())
         self._requests.begin_step(began)
         plan = self._scheduler.schedule(began)
         admitted = self._requests.apply(plan, began)
         if not plan.entries:
-            if self._scheduler.idle:
-                self._prefetch_step(began)
             return
         load = _Load.of(self._scheduler, admitted)
         scheduled = self._clock()
@@ -193,21 +184,6 @@ class Engine:
         self._speculation.observe(plan, ended - began)
         times = (scheduled - began, ran - scheduled, ended - ran)
         self._report(plan, load, sum(accepted.values()), times, failed=False)
-
-    def _prefetch_step(self, now: float) -> None:
-        """Computes a part of a likely prompt."""
-        following = self._prefetcher.next(now)
-        if following is None:
-            return
-        sequence, plan = following
-        try:
-            with Reservation(self._pool, plan) as pages:
-                self._run(plan, {sequence.id: sequence}, pages)
-                pages.commit({})
-        except Exception:  # noqa: BLE001 - no request depends on it; one that comes reports the failure itself
-            self._prefetcher.drop()
-            return
-        self._prefetcher.commit(plan)
 
     def _run(self, plan: StepPlan, sequences: Mapping[SequenceId, Sequence], pages: Reservation) -> NDArray[np.float32]:
         tables, page_tokens = pages.tables, self._pool.page_tokens
@@ -255,15 +231,8 @@ class Engine:
         slots = limits.max_slots if self._slot_controller is None else self._slot_controller.slots
         self._scheduler.limit(throttled_limits(limits, self._throttle, slots))
 
-    @property
-    def _idle(self) -> bool:
-        return self._scheduler.idle and not self._prefetcher.pending
-
     def _take_snapshot(self) -> EngineSnapshot:
         return take_snapshot(self._requests.running(), self._pool, self._clock())
-
-    def _on_prefetched(self, prefetch: PrefetchRequest) -> None:
-        self._events.prefetched(prefetch, self._clock())
 
     # Any thread.
 
@@ -315,23 +284,6 @@ class Engine:
             return ActiveRequest(request, sequence, sampler, request.constraint, sink, submitted=now, drafter=drafter)
 
         return self._commands.submit(make, request.total_tokens)
-
-    @property
-    def prefetch_enabled(self) -> bool:
-        """Whether ``prefetch`` has an effect; any thread."""
-        return self._prefetcher.enabled
-
-    def prefetch(self, request: TokenRequest) -> None:
-        """Prepares for a request that is likely to come; any thread.
-
-        Its pages are read from disk. With prefetch on, its prompt is computed while the engine is idle, in small steps:
-        a request that comes meanwhile waits for one of them at most.
-        """
-        now = self._clock()
-        if not request.prompt or len(request.prompt) > self._scheduler.capacity:
-            return
-        self._prefetcher.add(PrefetchRequest(request, request.sequence(self._commands.new_id(), now), now))
-        self._commands.wake()
 
     def cancel(self, sequence: SequenceId, error: EdgeRagError | None = None) -> None:
         """Ends a request before the next step; any thread, idempotent.

@@ -11,7 +11,6 @@ from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.monitoring.metrics import StepReport
 from edge_rag.core.ports import AuditSink
 from edge_rag.engine.ports import StepObserver
-from edge_rag.engine.prefetch import PrefetchRequest
 from edge_rag.engine.request import ActiveRequest, TokenRequest
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.scheduling.slot_controller import SlotChange
@@ -107,11 +106,6 @@ class EventRecorder:
 
     def over(self, request: ActiveRequest, now: float, completed: bool) -> None:
         self._observer.on_request(request.report(now, completed))
-
-    def prefetched(self, prefetch: PrefetchRequest, now: float) -> None:
-        numbers = {"computed_tokens": prefetch.computed_tokens, "expected_tokens": len(prefetch.sequence.tokens)}
-        reason = "its likely prompt was computed while the engine was idle"
-        self._record(AuditEventKind.PREFETCHED, prefetch.request, reason, numbers, now)
 
     def slots_changed(self, change: SlotChange, now: float) -> None:
         """Records that the slot controller changed the number of slots."""

@@ -1,4 +1,4 @@
-"""Where features attach to the engine's loop: the disk tier, passage warm-up, prefetch."""
+"""Where features attach to the engine's loop: the disk tier, passage warm-up."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,7 +15,6 @@ from edge_rag.engine.constraint import Constraint, FreeText
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.ports import TokenSink
 from edge_rag.engine.request import TokenRequest
-from edge_rag.errors import EdgeRagError
 from edge_rag.generator.citations.attribution import Attributor, Stemmer
 from edge_rag.generator.cite_stream import CheckedText, CiteStream
 from edge_rag.generator.constraints.grammar import GrammarCompiler
@@ -87,17 +85,6 @@ class AnswerGenerator(QuoteGenerator):
             deadline=request.deadline,
         )
         return AnswerHandle(self.engine, self.engine.submit(tokens, sink))
-
-    def prefetch(self, request: GenerationRequest) -> None:
-        """Prefills a probable request; the prompt is rendered on the caller's thread.
-
-        If the passages or their order turn out different, the common prefix is still of use.
-        """
-        if not self.engine.prefetch_enabled or not request.mode.needs_model:
-            return
-        with suppress(EdgeRagError):  # the request itself will report what is wrong
-            prompt = self._prompts.encode(request, self.engine.capacity)
-            self.engine.prefetch(token_request(request, prompt.tokens, FreeText(self._end_tokens)))
 
     def open_continuation(self, request: GenerationRequest, listener: Listener) -> Continuation | None:
         """Prepares an answer that another machine generates; None if no model is needed: a quoted or extracted answer,

@@ -96,9 +96,6 @@ class ModelSwapper:
     def vocabulary(self) -> str:
         return self._current.installed.generator.vocabulary
 
-    def prefetch(self, request: GenerationRequest) -> None:
-        self._current.installed.generator.prefetch(request)
-
     def forget(self, trust_domain: str, epoch: int) -> None:
         with self._changed:
             self._epochs[trust_domain] = max(epoch, self._epochs.get(trust_domain, 0))

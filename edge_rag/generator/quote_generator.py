@@ -96,9 +96,6 @@ class QuoteGenerator:
     def stats(self) -> EngineStats:
         return self.engine.stats()
 
-    def prefetch(self, request: GenerationRequest) -> None:
-        """Does nothing: there is no prompt."""
-
     def submit(self, request: GenerationRequest, listener: Listener) -> AnswerHandle:
         """Admits a request; see ``pipeline.ports.Generator``. Its preparation is on the caller's thread."""
         try:

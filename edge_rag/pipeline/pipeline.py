@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
@@ -33,7 +33,7 @@ from edge_rag.core.passage import (
 )
 from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import AnswerMode, Query, RequestContext, SearchQuery
-from edge_rag.errors import DeadlineExceeded, EdgeRagError, Overloaded, SlowConsumer
+from edge_rag.errors import DeadlineExceeded, EdgeRagError, SlowConsumer
 from edge_rag.pipeline.cost import (
     RERANK_BATCH,
     RERANK_STEP,
@@ -159,7 +159,6 @@ class Pipeline:
         clock: Monotonic seconds.
         ingest_yield: Counts the questions in flight; None for a private count.
         busy: Returns a context manager that is entered while the named stage computes a batch.
-        prefetch: Called with the likely generation request while the reranker computes; on another thread.
     """
 
     def __init__(
@@ -172,10 +171,8 @@ class Pipeline:
         clock: Callable[[], float] = time.monotonic,
         ingest_yield: IngestYield | None = None,
         busy: Callable[[str], AbstractContextManager[None]] = lambda stage: nullcontext(),
-        prefetch: Callable[[GenerationRequest], None] | None = None,
         surroundings: Callable[[Passage], Surroundings | None] = lambda passage: None,
     ) -> None:
-        self._prefetch = prefetch
         self._surroundings = surroundings
         self._ingest_yield = ingest_yield or IngestYield(clock)
         self._generator = generator
@@ -298,11 +295,6 @@ class Pipeline:
             )
             retrieved = await self._retrieve(retrieval, trace)
         self._recorder.completed(query, "retriever", retrieved)
-        if self._prefetch is not None and query.mode.needs_model:
-            likely = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.passages])
-            expected = _generation_request(query, retrieved.value, Reranked(likely, 1.0))
-            with suppress(Overloaded):
-                self._preparing.submit(partial(self._prefetch, expected), query.deadline, context)
         with self._recorder.failures(query, "reranker"):
             ranked = await self._rerank(query.question, retrieved.value, query.passages, context, trace)
         self._recorder.completed(query, "reranker", ranked)

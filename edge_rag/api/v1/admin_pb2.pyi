@@ -325,8 +325,6 @@ class _AuditEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AuditE
     """Gave up its slot and pages because the client reads too slowly; resumed when it catches up."""
     AUDIT_EVENT_KIND_SHED: _AuditEventKind.ValueType  # 21
     """A resource is shed under memory pressure, or restored; of no request."""
-    AUDIT_EVENT_KIND_PREFETCHED: _AuditEventKind.ValueType  # 22
-    """Its likely prompt was computed in idle time before it arrived: `computed_tokens` of `expected_tokens`."""
     AUDIT_EVENT_KIND_CHANGED: _AuditEventKind.ValueType  # 23
     """An administrator, the client, changed who may do what, or which models there are."""
 
@@ -375,8 +373,6 @@ AUDIT_EVENT_KIND_PAUSED: AuditEventKind.ValueType  # 19
 """Gave up its slot and pages because the client reads too slowly; resumed when it catches up."""
 AUDIT_EVENT_KIND_SHED: AuditEventKind.ValueType  # 21
 """A resource is shed under memory pressure, or restored; of no request."""
-AUDIT_EVENT_KIND_PREFETCHED: AuditEventKind.ValueType  # 22
-"""Its likely prompt was computed in idle time before it arrived: `computed_tokens` of `expected_tokens`."""
 AUDIT_EVENT_KIND_CHANGED: AuditEventKind.ValueType  # 23
 """An administrator, the client, changed who may do what, or which models there are."""
 Global___AuditEventKind: _TypeAlias = AuditEventKind  # noqa: Y015

@@ -125,8 +125,6 @@ function words(event) {
       return of.model_steps
         ? t('audit.finished', { tokens: of.generated_tokens, steps: of.model_steps })
         : t('audit.finished_quoted');
-    case 'prefetched':
-      return t('audit.prefetched', { tokens: of.computed_tokens });
     default:
       return [
         `${wordOf(kind)}: `,

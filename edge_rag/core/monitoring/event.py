@@ -22,9 +22,8 @@ class AuditEventKind(Enum):
         both sides. SENT: sent to another machine. HEDGED: started on the other side as well, because this one is slow.
         TAKEN_OVER: continued here. BREAKER: the circuit breaker of a machine changed; no request. THROTTLED: the share
         of slots and tokens in use changed because of heat or power; no request.
-    SHED: something is shed because memory is short, or no longer; no request. PREFETCHED: its likely prompt was
-        computed before it came, while the engine was idle. CHANGED: an administrator, the client, changed who may do
-        what, or which models there are.
+    SHED: something is shed because memory is short, or no longer; no request. CHANGED: an administrator,
+        the client, changed who may do what, or which models there are.
     """
 
     QUEUED = "queued"
@@ -47,7 +46,6 @@ class AuditEventKind(Enum):
     BREAKER = "breaker"
     THROTTLED = "throttled"
     SHED = "shed"
-    PREFETCHED = "prefetched"
     CHANGED = "changed"
 
 

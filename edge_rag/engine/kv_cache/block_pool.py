@@ -175,7 +175,6 @@ class BlockPool:
         tokens: Sequence[int],
         computed: int,
         keys: list[PageKey],
-        requested: bool = True,
     ) -> None:
         """Registers a sequence's full pages in the prefix index; their content no longer changes.
 
@@ -185,7 +184,6 @@ class BlockPool:
         Args:
             tokens: Its tokens.
             keys: Keys of its first pages, as far as known; extended as far as needed.
-            requested: Whether a request computed them; prefetched pages are worth less until a request uses them.
         """
         full = computed // self.page_tokens
         registered = self._registered.get(sequence, 0)
@@ -194,7 +192,7 @@ class BlockPool:
             table = self._tables[sequence]
             for index in range(registered, full):
                 parent = keys[index - 1] if index else None
-                found = self._prefixes.add(keys[index], parent, table[index], trust_domain, int(requested))
+                found = self._prefixes.add(keys[index], parent, table[index], trust_domain, 1)
                 if found is not None and found != table[index]:
                     self._prefixes.mark_held(found)
                     self._prefixes.count_use(found)

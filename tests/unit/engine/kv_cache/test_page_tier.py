@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -121,22 +120,9 @@ def test_what_was_evicted_comes_back_from_the_disk_and_the_answer_is_the_same(tm
     assert generated == plain(HOT)
 
 
-def test_pages_are_read_before_the_request_comes(tmp_path: Path) -> None:
-    leave_hot(tmp_path)
-    decoder = tiny_decoder()
-    with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
-        assert engine.prefetch_enabled
-        engine.prefetch(request(HOT, 6))
-        until = time.monotonic() + 60
-        while tier.stats.read < 4 and time.monotonic() < until:
-            engine.snapshot()  # has the engine go round once
-        assert tier.stats.read == 4
-
-
 def test_a_page_used_once_is_not_written(tmp_path: Path) -> None:
     decoder = tiny_decoder(pages=PAGES)
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
-        assert not engine.prefetch_enabled, "there is nothing on disk to be read ahead"
         for prompt in (HOT, *OTHERS):
             generate_one(engine, prompt)
     assert tier.stats.written == 0

@@ -85,7 +85,6 @@ class RandomModel:
     reason: FinishReason = FinishReason.STOP
     capacity: int = 4096
     vocabulary_size: int = 1 << 20
-    prefetch_enabled: bool = False
 
     def submit(self, request: TokenRequest, sink: TokenSink) -> int:
         left, turn = list(self.tokens) if request.prompt else [], 0
