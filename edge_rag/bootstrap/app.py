@@ -8,11 +8,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from edge_rag.bootstrap.device import choose_profile, make_board_monitor, make_memory_monitor
 from edge_rag.bootstrap.encoders import COMPILED_FOLDER, EncoderOpener, Encoders
-from edge_rag.bootstrap.generators import GeneratorFactory, KvDisk
+from edge_rag.bootstrap.generators import GeneratorFactory
 from edge_rag.bootstrap.memory_planner import MemoryPlanner
 from edge_rag.bootstrap.offload import make_encoder_offload, make_offloading
 from edge_rag.bootstrap.open_directory import LockedLibrary, OpenDirectory, options_of
@@ -50,9 +51,8 @@ from edge_rag.throttle.memory_monitor import MemoryShedder
 SWAP_DRAIN_S: Final = 120.0
 """Time that requests of a replaced model may take to finish."""
 
-_MIB: Final = 1 << 20
 
-_SECOND_LARGE_BYTES: Final = 1024 * _MIB
+_SECOND_LARGE_BYTES: Final = 1 << 30
 """Unplanned memory with which two large documents are ingested at once; text and vectors of one take half of it."""
 
 
@@ -147,7 +147,7 @@ class App:
         self._embedding = None if peers is None else OffloadingEmbedding(peers, BATCH_TEXTS)
 
     def _open_directory(self, opening: Future[LockedLibrary]) -> None:
-        """Opens documents, indexes and stored KV pages."""
+        """Opens documents and indexes."""
         encoders = self._encoders
         self.directory = OpenDirectory(
             opening.result(),
@@ -161,15 +161,10 @@ class App:
         )
         if encoders.max_sim is not None and self.directory.token_vectors is not None:
             encoders.max_sim.attach(self.directory.token_vectors)
-        folder, mib = self._settings.data_directory / KV, self._settings.generator.kv_disk_mib
-        if mib:
-            disk = KvDisk(folder, mib * _MIB, self.directory.identity, self.directory.epochs)
-            self.generators.attach_disk(disk)
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
+        drop_kv_folder(self._settings.data_directory / KV)
 
     def _answer_queries(self) -> None:
-        settings, questions = self._settings, self.memory_plan.sizes.questions
+        questions = self.memory_plan.sizes.questions
         self.formats = FormatChecker()
         self._resources.callback(self.formats.close)
         self._ingest_yield = IngestYield()
@@ -286,6 +281,11 @@ class App:
     def close(self) -> None:
         """Stops every part and closes the data directory; idempotent."""
         self._resources.close()
+
+
+def drop_kv_folder(folder: Path) -> None:
+    """Removes the KV pages that earlier versions kept on disk."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _close_library(opening: Future[LockedLibrary]) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-import structlog
 
 from edge_rag.analysis.languages import DEFAULT_LANGUAGE
 from edge_rag.bootstrap.memory_planner import MemoryPlanner
@@ -22,8 +21,6 @@ from edge_rag.device.placing import device_name, place
 from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile, ProviderChoice
 from edge_rag.engine.engine import Engine, EngineSettings
-from edge_rag.engine.kv_cache.disk.store import PageStore
-from edge_rag.engine.kv_cache.disk.tier import PageTier
 from edge_rag.engine.ports import ModelRunner, NoModel
 from edge_rag.engine.scheduling.policy import SchedulerLimits, StepSize, limits_for
 from edge_rag.engine.scheduling.slot_controller import SlotController
@@ -39,8 +36,7 @@ from edge_rag.model_store.store import ModelStore
 from edge_rag.reranker.scoring import Stemmer
 from edge_rag.runtime.decoder.cuda.decoder import CudaDecoder
 from edge_rag.runtime.decoder.model_input import PackedStep
-from edge_rag.runtime.decoder.paged_decoder import PagedDecoder, page_identity
-from edge_rag.runtime.lowering.geometry import read_geometry
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, verify_model_folder
 from edge_rag.runtime.session.providers import SPECS
 from edge_rag.telemetry.engine_observer import EngineObserver
@@ -62,8 +58,6 @@ MAX_WAITING_TOKENS: Final = 262_144
 """Tokens of all waiting requests, prompts and longest answers together."""
 
 _MIB: Final = 1 << 20
-_PAGES_FOLDER: Final = "pages"
-_log: Final = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +74,6 @@ class _Plan:
     detail: str
     draft_tokens: int
     open: Callable[[ProviderChoice], ModelRunner]
-
-
-@dataclass(frozen=True, slots=True)
-class KvDisk:
-    """Where KV pages are kept on disk.
-
-    Attributes:
-        budget_bytes: Most bytes of pages.
-    """
-
-    folder: Path
-    budget_bytes: int
-    directory: str
-    epochs: Callable[[], Mapping[str, int]]
 
 
 class GeneratorFactory:
@@ -113,44 +93,9 @@ class GeneratorFactory:
         self._observer = observer
         self._providers = profile.stages[ModelStage.GENERATOR]
         self._grammar_budget = GrammarBudget()
-        self._disk: KvDisk | None = None
-        self._tier: tuple[Path, PageTier] | None = None
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
         self._limits = partial(limits_for, settings.generator.preset, balanced)
         self._memory = memory
-
-    def attach_disk(self, disk: KvDisk) -> None:
-        """Keeps pages on disk from now on: those of the present generator and of later ones."""
-        self._disk = disk
-        if self._tier is not None:
-            self._assign_disk(*self._tier)
-
-    def _assign_disk(self, folder: Path, tier: PageTier | None) -> None:
-        """Assigns the disk to a generator; the previous one discards its pages there."""
-        if self._disk is None:
-            self._tier = None if tier is None else (folder, tier)
-            return
-        if self._tier is not None and self._tier[1] is not tier:
-            self._tier[1].discard()
-        self._tier = None if tier is None else (folder, tier)
-        if tier is None:
-            return
-        try:
-            tier.attach(
-                PageStore(
-                    self._disk.folder / _PAGES_FOLDER,
-                    page_identity(folder, self._disk.directory),
-                    read_geometry(folder).page_bytes,
-                    self._disk.budget_bytes,
-                    self._disk.epochs(),
-                )
-            )
-        except OSError as error:
-            self._disk_failed(f"KV pages cannot be kept on disk: {error}")
-
-    @staticmethod
-    def _disk_failed(problem: str) -> None:
-        _log.error("kv disk", problem=problem)
 
     def make(self, name: str) -> InstalledGenerator:
         """Makes a generator, not started yet."""
@@ -184,12 +129,11 @@ class GeneratorFactory:
         settings, limits = self._settings, plan.limits
         observer = self._observer.for_another()
 
-        # The model on its provider. Only pages in this process's memory can be stored on disk and shifted to other
-        # positions, which reused passages need.
+        # The model on its provider. Only pages in this process's memory can be shifted to other positions, which
+        # reused passages need.
         runner, placement = place(ModelStage.GENERATOR, self._providers, plan.open)
         runner.run(FIRST_STEP)
         paged = isinstance(runner, PagedDecoder)
-        tier = PageTier(runner, self._disk_failed) if isinstance(runner, PagedDecoder) else None
 
         # The engine that runs it.
         target_ms = settings.target_tpot_ms
@@ -210,9 +154,7 @@ class GeneratorFactory:
             observer,
             slot_controller=slot_controller,
             working=partial(observer.activity.working, "generator", device_name(placement)),
-            tier=tier,
         )
-        self._assign_disk(plan.folder, tier)
 
         # Prompts, constraints and citations around the engine.
         tokenizer = ChatTokenizer.open(plan.folder)

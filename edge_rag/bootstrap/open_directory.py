@@ -200,7 +200,6 @@ class OpenDirectory:
         self.indexes = VectorIndexes(backends, self._stored, self._embedder.dimension)
         self._resources.callback(self.indexes.close)
         self.indexes.load(self.documents.collections())
-        self.identity = self._stored.directory()
         self.token_vectors: TokenVectorFile | None = None
         if token_embedder is None:
             remove_token_vectors(self._path)
@@ -254,9 +253,6 @@ class OpenDirectory:
         self.files = FileStore(self._path / "files", self._database, self.spool, self._options.files_bytes)
         self.files.recover()
         self._resources.callback(self.files.close)
-
-    def epochs(self) -> dict[str, int]:
-        return {collection.name: collection.epoch for collection in self.documents.collections()}
 
     def close(self) -> None:
         """Saves the indexes, ends the parser process and releases the directory; idempotent.

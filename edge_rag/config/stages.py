@@ -100,11 +100,6 @@ class GeneratorSettings(Section):
         ge=1,
         description="Memory for KV pages, MiB. Unset: the device profile's share of free memory.",
     )
-    kv_disk_mib: int = Field(
-        default=1024,
-        ge=0,
-        description="Disk space for KV pages of frequent prompts in the data directory, MiB; 0 turns it off.",
-    )
     not_found_below: float | None = Field(
         default=None,
         ge=0,

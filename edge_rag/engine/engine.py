@@ -24,8 +24,6 @@ from edge_rag.engine.command_queue import CommandQueue, Commands
 from edge_rag.engine.constraint import AllowedTokens
 from edge_rag.engine.events import EventRecorder
 from edge_rag.engine.kv_cache.block_pool import BlockPool
-from edge_rag.engine.kv_cache.disk.connector import DiskConnector
-from edge_rag.engine.kv_cache.disk.tier import PageTier
 from edge_rag.engine.kv_cache.passage_warmup import PassageWarmup
 from edge_rag.engine.kv_cache.reservation import Reservation
 from edge_rag.engine.model_input import pack, token_moves
@@ -80,7 +78,6 @@ class Engine:
         runner: The model; called by the engine's thread only.
         clock: Monotonic seconds; deadlines are on it.
         slot_controller: Moves the number of slots; None leaves it at the limit.
-        tier: Keeps evicted pages on disk; started and closed by the engine. None keeps none.
         working: Returns a context that is entered while the model runs.
     """
 
@@ -93,7 +90,6 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         *,
         slot_controller: SlotController | None = None,
-        tier: PageTier | None = None,
         working: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._runner = runner
@@ -104,15 +100,14 @@ class Engine:
         self._working = working
         self._throttle = 1.0
         self._reported_tokens = 0
-        self._pool = BlockPool(runner.pages, runner.page_tokens, None if tier is None else tier.on_evicted)
+        self._pool = BlockPool(runner.pages, runner.page_tokens)
         self._scheduler = Scheduler(settings.limits, self._pool, runner.max_context, settings.aging_s)
         self._commands = CommandQueue(settings.max_waiting, settings.max_waiting_tokens)
         self._events = EventRecorder(audit or Unrecorded(), self._observer)
         self._speculation = Speculation(settings.draft_tokens)
-        self._disk = DiskConnector(tier, self._pool)
         epochs = DomainEpochs()
         warmup = PassageWarmup(self._scheduler, self._pool, self._commands.new_id)
-        extensions = (self._disk, warmup)
+        extensions = (warmup,)
         self._requests = RequestTable(
             self._scheduler, self._pool, extensions, epochs, self._commands, self._events, clock
         )
@@ -133,7 +128,6 @@ class Engine:
                     self._commands.sleep(pause_after_step_s(self._throttle, self._clock() - began))
         finally:
             self._requests.abort()
-            self._disk.flush()
             self._observer.on_end()
 
     def _execute(self, commands: Commands) -> None:
@@ -248,7 +242,6 @@ class Engine:
 
     def start(self) -> None:
         """Starts the thread."""
-        self._disk.start(self._commands.wake)
         self._thread.start()
 
     def submit(self, request: TokenRequest, sink: TokenSink) -> SequenceId:
@@ -310,7 +303,6 @@ class Engine:
         Requests of these epochs, now or later, are answered and leave no pages that others can find: their prompts may
         hold text that was removed.
         """
-        self._disk.invalidate(trust_domain, epoch)
         self._commands.forget(trust_domain, epoch)
 
     def set_throttle(self, share: float) -> None:
@@ -344,7 +336,6 @@ class Engine:
             pages_used=pool.pages - pool.available,
             pages_cached=pool.cached,
             page_tokens=pool.page_tokens,
-            disk=self._disk.stats,
             refused=self._commands.refused,
         )
         return replace(stats, **self._events.snapshot_counters())
@@ -361,7 +352,6 @@ class Engine:
             self._commands.close(abort=True)
             self._thread.join()
         self._requests.abort()
-        self._disk.close()
 
 
 @dataclass(frozen=True, slots=True)

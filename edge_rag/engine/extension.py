@@ -1,4 +1,4 @@
-"""Where features attach to the engine's loop: the disk tier, passage warm-up."""
+"""Where features attach to the engine's loop: passage warm-up."""
 
 from __future__ import annotations
 

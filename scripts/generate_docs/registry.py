@@ -14,7 +14,7 @@ from edge_rag.core.monitoring.resources import (
     Throttling,
     TokenVectorUse,
 )
-from edge_rag.core.monitoring.status import DiskStats, EngineStats, ModelInUse, RemoteInUse, StageSnapshot
+from edge_rag.core.monitoring.status import EngineStats, ModelInUse, RemoteInUse, StageSnapshot
 from edge_rag.core.placement import ModelStage, Placement, Precision, Provider
 from edge_rag.telemetry.activity import Activity, Latencies
 from edge_rag.telemetry.metrics.calls import Metrics
@@ -33,7 +33,7 @@ from edge_rag.telemetry.usage import UsageMeter
 _PRESSURE = MemoryPressureState(1 << 30, 0.1, ())
 _THROTTLING = Throttling(0.5, (), (), 10.0, 0.5, 100.0)
 _REMOTE = RemoteInUse("office", "edge-rag", "10.0.0.9:7421", "closed", 0, 0, 0, 0, "", None)
-_STATS = EngineStats(slots=1, slots_busy=1, pages=1, pages_used=1, pages_cached=1, page_tokens=1, disk=DiskStats())
+_STATS = EngineStats(slots=1, slots_busy=1, pages=1, pages_used=1, pages_cached=1, page_tokens=1)
 
 
 def registry() -> CollectorRegistry:

@@ -1402,7 +1402,6 @@ class Engine(_message.Message):
     COMPLETED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
-    DISK_FIELD_NUMBER: _builtins.int
     slots_busy: _builtins.int
     """Slots in use."""
     slots: _builtins.int
@@ -1449,10 +1448,6 @@ class Engine(_message.Message):
     def page_map(self) -> Global___PageMap:
         """Holders of the pages."""
 
-    @_builtins.property
-    def disk(self) -> Global___DiskTier:
-        """The disk tier of the KV cache; absent without one."""
-
     def __init__(
         self,
         *,
@@ -1477,61 +1472,14 @@ class Engine(_message.Message):
         completed: _builtins.int = ...,
         failed: _builtins.int = ...,
         refused: _builtins.int = ...,
-        disk: Global___DiskTier | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "page_map", b"page_map"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["page_map", b"page_map"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed", b"completed", "computed_per_second", b"computed_per_second", "decode_tokens", b"decode_tokens", "disk", b"disk", "failed", b"failed", "generated_per_second", b"generated_per_second", "generated_tokens", b"generated_tokens", "kv_bytes", b"kv_bytes", "page_map", b"page_map", "page_tokens", b"page_tokens", "pages", b"pages", "pages_cached", b"pages_cached", "pages_used", b"pages_used", "preemptions", b"preemptions", "prefill_tokens", b"prefill_tokens", "queue_capacity", b"queue_capacity", "refused", b"refused", "sequences", b"sequences", "slots", b"slots", "slots_busy", b"slots_busy", "steps", b"steps", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed", b"completed", "computed_per_second", b"computed_per_second", "decode_tokens", b"decode_tokens", "failed", b"failed", "generated_per_second", b"generated_per_second", "generated_tokens", b"generated_tokens", "kv_bytes", b"kv_bytes", "page_map", b"page_map", "page_tokens", b"page_tokens", "pages", b"pages", "pages_cached", b"pages_cached", "pages_used", b"pages_used", "preemptions", b"preemptions", "prefill_tokens", b"prefill_tokens", "queue_capacity", b"queue_capacity", "refused", b"refused", "sequences", b"sequences", "slots", b"slots", "slots_busy", b"slots_busy", "steps", b"steps", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Engine: _TypeAlias = Engine  # noqa: Y015
-
-@_typing.final
-class DiskTier(_message.Message):
-    """KV pages on disk; counters are since start."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PAGES_FIELD_NUMBER: _builtins.int
-    WRITTEN_FIELD_NUMBER: _builtins.int
-    READ_FIELD_NUMBER: _builtins.int
-    DROPPED_FIELD_NUMBER: _builtins.int
-    DAMAGED_FIELD_NUMBER: _builtins.int
-    SLOWER_FIELD_NUMBER: _builtins.int
-    FAILED_FIELD_NUMBER: _builtins.int
-    pages: _builtins.int
-    """Pages on disk now."""
-    written: _builtins.int
-    """Pages written."""
-    read: _builtins.int
-    """Pages read and inserted into the cache."""
-    dropped: _builtins.int
-    """Pages not written because the write queue was full."""
-    damaged: _builtins.int
-    """Files that failed verification; they were removed."""
-    slower: _builtins.int
-    """Reads skipped because computing the pages was expected to be faster."""
-    failed: _builtins.bool
-    """Whether the disk failed and is no longer used."""
-    def __init__(
-        self,
-        *,
-        pages: _builtins.int = ...,
-        written: _builtins.int = ...,
-        read: _builtins.int = ...,
-        dropped: _builtins.int = ...,
-        damaged: _builtins.int = ...,
-        slower: _builtins.int = ...,
-        failed: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged", b"damaged", "dropped", b"dropped", "failed", b"failed", "pages", b"pages", "read", b"read", "slower", b"slower", "written", b"written"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DiskTier: _TypeAlias = DiskTier  # noqa: Y015
 
 @_typing.final
 class Slot(_message.Message):

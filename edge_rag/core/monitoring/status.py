@@ -155,29 +155,6 @@ class PageMap:
     cached: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DiskStats:
-    """The disk tier of the KV cache; counters are since the start.
-
-    Attributes:
-        pages: Pages on disk now.
-        written: Pages written.
-        read: Pages read and inserted into the cache.
-        dropped: Pages not written because the write queue was full.
-        damaged: Files that failed verification; they were removed.
-        slower: Reads skipped because computing the pages was expected to be faster.
-        failed: Whether the disk failed and is no longer used.
-    """
-
-    pages: int = 0
-    written: int = 0
-    read: int = 0
-    dropped: int = 0
-    damaged: int = 0
-    slower: int = 0
-    failed: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCounters:
     """What an engine counts, since the start.
@@ -224,7 +201,6 @@ class EngineStats(EngineCounters):
         computed_per_s: Tokens computed a second, prompts included, over the last 5 seconds.
         sequences: The running sequences, best rank first.
         page_map: Holders of the pages.
-        disk: The disk tier of the KV cache; None without one.
     """
 
     slots: int
@@ -240,7 +216,6 @@ class EngineStats(EngineCounters):
     computed_per_s: float = 0.0
     sequences: tuple[SlotUse, ...] = ()
     page_map: PageMap = PageMap(1, (), (), ())
-    disk: DiskStats | None = None
 
     def plus_counters(self, earlier: EngineCounters) -> EngineStats:
         """Returns these stats with the counters of the engine that this one replaced added."""

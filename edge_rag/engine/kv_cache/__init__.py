@@ -1,1 +1,1 @@
-"""The paged KV cache: accounting, prefix index, copied passages, disk tier. The model runner owns the bytes."""
+"""The paged KV cache: accounting, prefix index, copied passages. The model runner owns the bytes."""

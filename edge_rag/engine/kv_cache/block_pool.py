@@ -12,12 +12,12 @@ free when its last holder leaves, cached -> held when another sequence begins wi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from edge_rag.core.monitoring.status import PageMap
-from edge_rag.engine.kv_cache.prefix_cache import Evicted, PageId, PageKey, PrefixIndex, extend_chain
+from edge_rag.engine.kv_cache.prefix_cache import PageId, PageKey, PrefixIndex, extend_chain
 from edge_rag.engine.sequence import SequenceId
 
 HALF_LIFE_POOLS: Final = 8.0
@@ -54,14 +54,12 @@ class BlockPool:
     Args:
         pages: Number of pages, at least 1.
         page_tokens: Tokens a page holds, at least 1.
-        on_evicted: Called with each cached page before it is reused, while its content is intact.
     """
 
     def __init__(
         self,
         pages: int,
         page_tokens: int,
-        on_evicted: Callable[[Evicted], None] | None = None,
         half_life_pools: float = HALF_LIFE_POOLS,
     ) -> None:
         self.pages = pages
@@ -72,7 +70,6 @@ class BlockPool:
         self._registered: dict[SequenceId, int] = {}
         self._pinned: dict[SequenceId, list[PageId]] = {}
         self._prefixes = PrefixIndex(half_life_pools * pages)
-        self._on_evicted = on_evicted
 
     @property
     def available(self) -> int:
@@ -147,16 +144,10 @@ class BlockPool:
         """
         if count > self.available:
             raise PagesExhausted(f"{count} pages requested, {self.available} available")
-        allocated = [self._free.pop() if self._free else self._evict() for _ in range(count)]
+        allocated = [self._free.pop() if self._free else self._prefixes.evict() for _ in range(count)]
         for page in allocated:
             self._references[page] = 1
         return allocated
-
-    def _evict(self) -> PageId:
-        evicted = self._prefixes.evict()
-        if self._on_evicted is not None:
-            self._on_evicted(evicted)
-        return evicted.page
 
     def free(self, pages: Sequence[PageId]) -> None:
         """Drops one reference of each page, last page first; pages without a holder become cached or free."""
@@ -192,7 +183,7 @@ class BlockPool:
             table = self._tables[sequence]
             for index in range(registered, full):
                 parent = keys[index - 1] if index else None
-                found = self._prefixes.add(keys[index], parent, table[index], trust_domain, 1)
+                found = self._prefixes.add(keys[index], parent, table[index], trust_domain)
                 if found is not None and found != table[index]:
                     self._prefixes.mark_held(found)
                     self._prefixes.count_use(found)
@@ -200,49 +191,6 @@ class BlockPool:
                     self.free([table[index]])
                     table[index] = found
             self._registered[sequence] = full
-
-    def insert(
-        self,
-        trust_domain: str,
-        keys: Sequence[PageKey],
-        first: int,
-        uses: Sequence[int],
-        put: Callable[[int, PageId], None],
-    ) -> int:
-        """Inserts pages that were computed elsewhere into the prefix index; they are idle afterwards.
-
-        Args:
-            keys: Keys of a sequence's first pages; the inserted pages are the last of them.
-            first: Index of the first inserted page; the pages before it have to be in the index.
-            put: Writes the content of the page with an index, given the page.
-
-        Returns:
-            How many were inserted before a page was missing or none could be allocated.
-        """
-        held: list[PageId] = []
-        inserted = 0
-        for index, key in enumerate(keys[: first + len(uses)]):
-            page = self._prefixes.find(key)
-            if page is not None:
-                self._prefixes.mark_held(page)
-                self._references[page] += 1
-            elif index < first or not self.available:
-                break
-            else:
-                (page,) = self.allocate(1)
-                put(index, page)
-                self._prefixes.add(
-                    key, keys[index - 1] if index else None, page, trust_domain, max(1, uses[index - first])
-                )
-                inserted += 1
-            held.append(page)
-        self.free(held)
-        return inserted
-
-    @property
-    def findable(self) -> list[Evicted]:
-        """All pages in the prefix index, held or not."""
-        return self._prefixes.entries()
 
     @property
     def domains(self) -> frozenset[str]:
@@ -253,12 +201,9 @@ class BlockPool:
         self._free.extend(self._prefixes.forget(trust_domain))
 
     def drop_cached(self) -> tuple[PageId, ...]:
-        """Evicts all cached pages; returns all free pages.
-
-        ``on_evicted`` is not called: a copy would take the memory that is to be freed.
-        """
+        """Evicts all cached pages; returns all free pages."""
         while len(self._prefixes):
-            self._free.append(self._prefixes.evict().page)
+            self._free.append(self._prefixes.evict())
         return tuple(self._free)
 
     def release(self, sequence: SequenceId) -> None:

@@ -65,20 +65,6 @@ def extend_chain(keys: list[PageKey], trust_domain: str, tokens: Sequence[int], 
         keys.append(next_key(keys[-1] if keys else root_key(trust_domain), tokens[start : start + page_tokens]))
 
 
-@dataclass(frozen=True, slots=True)
-class Evicted:
-    """A page in the index, or one that is being evicted.
-
-    Attributes:
-        page: The page; its content is intact.
-    """
-
-    page: PageId
-    key: PageKey
-    trust_domain: str
-    uses: int
-
-
 @dataclass(slots=True, eq=False)
 class _Node:
     key: PageKey
@@ -86,7 +72,6 @@ class _Node:
     trust_domain: str
     parent: _Node | None
     worth: float
-    uses: int
     children: set[PageKey] = field(default_factory=set)
     idle: bool = False
     version: int = 0
@@ -117,14 +102,11 @@ class PrefixIndex:
         node = self._nodes.get(key)
         return None if node is None else node.page
 
-    def add(
-        self, key: PageKey, parent: PageKey | None, page: PageId, trust_domain: str, uses: int = 1
-    ) -> PageId | None:
+    def add(self, key: PageKey, parent: PageKey | None, page: PageId, trust_domain: str) -> PageId | None:
         """Adds a held page, unless an equal page is in the index already.
 
         Args:
             parent: Key of the page before it; None for the first one.
-            uses: Times it has been used; 0 counts as half a use.
 
         Returns:
             The page with that key; None if its parent is not in the index.
@@ -135,8 +117,8 @@ class PrefixIndex:
         above = None if parent is None else self._nodes.get(parent)
         if parent is not None and above is None:
             return None
-        worth = self._now() + log2(uses or 0.5)
-        node = self._nodes[key] = self._by_page[page] = _Node(key, page, trust_domain, above, worth, uses)
+        worth = self._now()
+        node = self._nodes[key] = self._by_page[page] = _Node(key, page, trust_domain, above, worth)
         if above is not None:
             above.children.add(key)
         return node.page
@@ -146,7 +128,6 @@ class PrefixIndex:
         now = self._now()
         high, low = max(node.worth, now), min(node.worth, now)
         node.worth = high + log2(1 + 2 ** (low - high))
-        node.uses += 1
 
     def forget(self, trust_domain: str) -> tuple[PageId, ...]:
         nodes = [node for node in self._nodes.values() if node.trust_domain == trust_domain]
@@ -176,7 +157,7 @@ class PrefixIndex:
         node = self._by_page.get(page)
         return node is not None and node.idle
 
-    def evict(self) -> Evicted:
+    def evict(self) -> PageId:
         """Removes the idle page of least worth that has no children.
 
         Raises:
@@ -189,7 +170,7 @@ class PrefixIndex:
                 self._drop(node)
                 if parent is not None and parent.idle and not parent.children:
                     self._add_candidate(parent)
-                return Evicted(node.page, node.key, node.trust_domain, node.uses)
+                return node.page
         raise KeyError("no page is idle")
 
     def _add_candidate(self, node: _Node) -> None:
@@ -212,10 +193,6 @@ class PrefixIndex:
     def _now(self) -> float:
         self._uses += 1
         return self._uses / self._half_life
-
-    def entries(self) -> list[Evicted]:
-        """Returns all pages in the index, held or not."""
-        return [Evicted(node.page, node.key, node.trust_domain, node.uses) for node in self._nodes.values()]
 
     @property
     def parents(self) -> dict[PageId, PageId | None]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import onnxruntime as ort
@@ -16,12 +14,8 @@ from numpy.typing import NDArray
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
 from edge_rag.runtime.decoder.model_input import PackedStep, check_step
 from edge_rag.runtime.decoder.rope_shift import RopeShift, read_rotary_tables
-from edge_rag.runtime.lowering.geometry import FORMAT, GRAPH_FILE, PagedGeometry, read_geometry
-from edge_rag.runtime.model_folder.manifest import MANIFEST_NAME
+from edge_rag.runtime.lowering.geometry import GRAPH_FILE, PagedGeometry, read_geometry
 from edge_rag.runtime.session.sessions import open_session, ops_library
-
-PAGE_LAYOUT: Final = 1
-"""Incremented when the operator changes the layout of a page or the rounding of its content."""
 
 
 class BoundInput:
@@ -231,15 +225,6 @@ class PagedDecoder(PagedModel):
         self.check_pages(page)
         return b"".join(layer[page].tobytes() for layer in self._layers)
 
-    def write_page(self, page: int, content: memoryview) -> None:
-        """Replaces a page's keys and values."""
-        self.check_pages(page)
-        if content.nbytes != self.page_bytes:
-            raise InferenceFailed(f"a page has {self.page_bytes} bytes, not {content.nbytes}")
-        values = np.frombuffer(content, np.int8).reshape(len(self._layers), -1)
-        for layer, row in zip(self._layers, values, strict=True):
-            layer[page] = row
-
 
 def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
     start = 0
@@ -247,17 +232,3 @@ def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
         if index == len(pages) or pages[index] != pages[index - 1] + 1:
             yield pages[start], index - start
             start = index
-
-
-def page_identity(folder: Path, directory: str) -> bytes:
-    """Returns a key under which pages on disk can be reused: with equal keys, equal tokens give equal bytes.
-
-    It covers the model's files, the format of the lowering, the page layout and the version of ONNX Runtime.
-
-    Returns:
-        32 bytes.
-    """
-    manifest = sha256((folder / MANIFEST_NAME).read_bytes()).hexdigest()
-    page = read_geometry(folder)
-    parts = (manifest, FORMAT, PAGE_LAYOUT, page.page_tokens, page.page_bytes, ort.__version__, directory)
-    return blake2b("\n".join(map(str, parts)).encode(), digest_size=32, person=b"page identity").digest()

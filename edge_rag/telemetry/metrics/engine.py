@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.monitoring.metrics import RequestReport, StepReport
-from edge_rag.core.monitoring.status import DiskStats, EngineStats
+from edge_rag.core.monitoring.status import EngineStats
 
 _GAPS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _PARTS_S: Final = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -122,23 +122,6 @@ class _Present:
         yield GaugeMetricFamily(
             "edge_rag_kv_pages_cached", "KV pages in the prefix cache that no request holds.", now.pages_cached
         )
-        if (disk := now.disk) is not None:
-            yield from _on_disk(disk)
         yield CounterMetricFamily(
             "edge_rag_audit_lines_dropped", "Lines dropped from the audit file.", self._lines_dropped()
         )
-
-
-def _on_disk(disk: DiskStats) -> Iterator[Metric]:
-    yield GaugeMetricFamily("edge_rag_kv_disk_pages", "KV pages on disk.", disk.pages)
-    yield GaugeMetricFamily(
-        "edge_rag_kv_disk_failed", "1 after the disk failed, which turns the disk tier off, else 0.", disk.failed
-    )
-    yield CounterMetricFamily("edge_rag_kv_disk_pages_written", "KV pages written to disk.", disk.written)
-    yield CounterMetricFamily("edge_rag_kv_disk_pages_read", "KV pages read from disk and used.", disk.read)
-    yield CounterMetricFamily(
-        "edge_rag_kv_disk_pages_dropped", "KV pages not written because the disk was too slow.", disk.dropped
-    )
-    yield CounterMetricFamily(
-        "edge_rag_kv_disk_files_damaged", "Damaged files of KV pages that were removed.", disk.damaged
-    )

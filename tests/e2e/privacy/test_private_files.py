@@ -17,7 +17,7 @@ from tests.e2e.support.secured_daemon import edge_rag, token
 _ASKED = rag_pb2.AskRequest(
     question=QUESTIONS[0], mode=rag_pb2.ANSWER_MODE_FREE, sampling=rag_pb2.Sampling(max_tokens=24)
 )
-_MADE = ("documents.sqlite3", "lock", "spool", "vectors", "kv", "models", "tls", "access/tokens.json")
+_MADE = ("documents.sqlite3", "lock", "spool", "vectors", "models", "tls", "access/tokens.json")
 
 
 def open_to_others(folder: Path) -> list[str]:
@@ -51,7 +51,6 @@ def test_nothing_in_the_directory_is_open_to_others_before_during_and_after_use(
     assert daemon.stop() == 0
     assert open_to_others(data) == []
     assert [name for name in _MADE if not (data / name).exists()] == []
-    assert any((data / "kv" / "pages").rglob("*"))
     assert open_to_others(backup) == []
 
     edge_rag("restore", "--replace", str(backup), data=data)

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from edge_rag.engine.kv_cache.block_pool import BlockPool, violations
-from edge_rag.engine.kv_cache.prefix_cache import Evicted, PageId, PageKey
+from edge_rag.engine.kv_cache.block_pool import HALF_LIFE_POOLS, BlockPool, violations
+from edge_rag.engine.kv_cache.prefix_cache import PageId, PageKey, PrefixIndex
 from edge_rag.engine.kv_cache.reservation import Reservation
 from edge_rag.engine.scheduling.plan import PlanEntry, StepPlan
 from edge_rag.engine.sequence import SequenceId
@@ -18,18 +18,28 @@ DOMAINS = ("manuals", "personnel")
 Text = st.lists(st.integers(0, 1), min_size=1, max_size=LONGEST)
 
 
+class WatchedPrefixes(PrefixIndex):
+    """Records each evicted page, with the pages that stay findable and their parents."""
+
+    def __init__(self, half_life: float) -> None:
+        super().__init__(half_life)
+        self.evicted: list[tuple[PageId, dict[PageId, PageId | None]]] = []
+
+    def evict(self) -> PageId:
+        page = super().evict()
+        self.evicted.append((page, self.parents))
+        return page
+
+
 class PoolMachine(RuleBasedStateMachine):
     """Sequences over two letters, so that beginnings are shared all the time, come, grow and go."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.evicted: list[tuple[Evicted, dict[PageId, PageId | None]]] = []
-        self.pool = BlockPool(PAGES, PAGE_TOKENS, self.on_evicted)
+        self.pool = BlockPool(PAGES, PAGE_TOKENS)
+        self.pool._prefixes = self.prefixes = WatchedPrefixes(HALF_LIFE_POOLS * PAGES)
         self.running: dict[SequenceId, tuple[str, list[int], list[PageKey]]] = {}
         self.last = 0
-
-    def on_evicted(self, evicted: Evicted) -> None:
-        self.evicted.append((evicted, dict(self.pool.snapshot().parents)))
 
     def compute(self, sequence: SequenceId, first: int, count: int) -> None:
         with Reservation(self.pool, StepPlan((PlanEntry(sequence, first, count, True),))) as pages:
@@ -90,10 +100,10 @@ class PoolMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_was_evicted_before_what_continues_it(self) -> None:
-        for evicted, left in self.evicted:
-            assert evicted.page not in left
-            assert evicted.page not in left.values()
-        self.evicted.clear()
+        for evicted, left in self.prefixes.evicted:
+            assert evicted not in left
+            assert evicted not in left.values()
+        self.prefixes.evicted.clear()
 
 
 TestPoolMachine = PoolMachine.TestCase

@@ -1,1 +1,0 @@
-"""Evicted KV pages on disk, for prefixes that are requested often."""
