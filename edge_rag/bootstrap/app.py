@@ -31,7 +31,7 @@ from edge_rag.model_store.jobs import ModelJobs
 from edge_rag.model_store.store import fill_roles, ignored_model, store_of
 from edge_rag.offload.encoding.embedding import OffloadingEmbedding
 from edge_rag.offload.ports import EncoderModels
-from edge_rag.pipeline.ingest import Ingest, IngestObserver
+from edge_rag.pipeline.ingest import DIRECT_DOCUMENTS, Ingest, IngestObserver
 from edge_rag.pipeline.ingest_policy import IngestLimits
 from edge_rag.pipeline.page_service import PageService
 from edge_rag.pipeline.pipeline import Pipeline, StageLimits
@@ -198,7 +198,7 @@ class App:
             self.directory.library,
             IngestObserver(metrics.ingested, self._observer.usage.ingested),
             pause,
-            self._settings.ingest.queue,
+            DIRECT_DOCUMENTS,
             IngestLimits(parsers=self._planner.parsers, large=large),
         )
         self._resources.callback(self.ingest.close)

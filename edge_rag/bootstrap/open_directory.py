@@ -24,7 +24,7 @@ from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits
 from edge_rag.ingest.embedding import LocalEmbedding
 from edge_rag.ingest.library import DocumentLibrary
 from edge_rag.ingest.page_images import PageImages
-from edge_rag.ingest.parsing.document_format import ParsingLimits
+from edge_rag.ingest.parsing.document_format import PARSER_MEMORY_BYTES, ParsingLimits
 from edge_rag.ingest.parsing.sandbox.pool import ParserPool
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from edge_rag.ingest.vector_renewal import VectorRenewal
@@ -269,7 +269,7 @@ def options_of(settings: Settings, plan: MemoryPlan, parsers: int) -> DirectoryO
             max_bytes=settings.document_bytes,
             wall_seconds=settings.ingest.parse_seconds,
             cpu_seconds=settings.ingest.parse_seconds,
-            memory_bytes=min(settings.ingest.parse_memory_mib * _MIB, parsing_bytes(plan, parsers)),
+            memory_bytes=min(PARSER_MEMORY_BYTES, parsing_bytes(plan, parsers)),
         ),
         parsers=parsers,
         scan_languages=settings.ingest.scan_languages,

@@ -126,7 +126,6 @@ class GeneratorSettings(Section):
 class IngestSettings(Section):
     """Ingest of documents."""
 
-    queue: int = Field(default=64, ge=1, description="Documents that may wait.")
     document_mib: int = Field(default=64, ge=1, le=1024, description="Largest document, MiB.")
     spool_mib: int = Field(
         default=1024,
@@ -149,7 +148,6 @@ class IngestSettings(Section):
         description="Longest time to parse one document, seconds. A document of less than 5 MiB gets less processor "
         "time: 10 s and 10 s per MiB.",
     )
-    parse_memory_mib: int = Field(default=1024, ge=128, description="Most memory to parse one document, MiB.")
     scan_languages: str = Field(
         default="auto",
         pattern=r"^[A-Za-z][A-Za-z0-9_]*(\+[A-Za-z][A-Za-z0-9_]*)*$",

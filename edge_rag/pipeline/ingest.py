@@ -46,6 +46,9 @@ from edge_rag.telemetry.tracing import UNTRACED, CallTrace, times
 
 log = structlog.get_logger(__name__)
 
+DIRECT_DOCUMENTS: Final = 64
+"""Documents of callers that may wait for their turn; documents of jobs wait in the spool."""
+
 _BACKLOG_AGE_S: Final = 1.0
 _PAGE_CHANGES: Final = 500
 _RETRY_S: Final = 1.0
@@ -87,6 +90,7 @@ class Ingest:
 
     Args:
         pause: Waits while queries are answered.
+        capacity: Most documents of callers that may wait.
         clock: Monotonic seconds.
     """
 

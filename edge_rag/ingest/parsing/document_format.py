@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
+from typing import Final
 
 from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.errors import DocumentTooLarge
@@ -14,6 +15,10 @@ _MIB = 2**20
 
 AttachmentReader = Callable[[str, str, bytes], ParsedDocument]
 """Reads a document inside another one by name, media type and content, or raises DocumentRejected."""
+
+
+PARSER_MEMORY_BYTES: Final = 1 << 30
+"""Most address space of a parser process, about 100 MB of its own included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class ParsingLimits:
     cpu_seconds: int = 60
     base_cpu_seconds: int = 10
     cpu_seconds_per_mib: int = 10
-    memory_bytes: int = 2**30
+    memory_bytes: int = PARSER_MEMORY_BYTES
     documents_per_process: int = 500
 
     def processor_seconds(self, size: int) -> int:

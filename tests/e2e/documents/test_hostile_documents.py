@@ -19,7 +19,7 @@ from tests.e2e.support.running_daemon import RunningDaemon, ingest
 from tests.support.hostile_files import hostile_files
 from tests.support.pathological_files import endless_files
 
-_CONFIG = "[ingest]\nparse_seconds = 8\nparse_memory_mib = 400\n"
+_CONFIG = "[ingest]\nparse_seconds = 8\n"
 _CHOSEN = (
     "billion laughs",
     "flat bomb in a book",
