@@ -31,7 +31,6 @@ from onnx import TensorProto, helper, numpy_helper
 from edge_rag.errors import ModelFolderInvalid
 
 PANEL_COLUMNS = 16
-_GROUP_BYTES = 64
 _STEP = 8  # K is padded to a multiple of this
 _COLUMNS_AT_ONCE = 4096
 
@@ -305,25 +304,18 @@ def unpack(packed: PackedMatrix) -> QuantizedMatrix:
 def alternate(gate: PackedMatrix, up: PackedMatrix) -> PackedMatrix:
     """Interleaves the panels of two matrices, as the gated product needs them."""
     form = gate.form
-    stored = [
-        {name: values.dtype for name, values in part.tensors.items() if name != "zero_points"} for part in (gate, up)
-    ]
+    stored = [{name: values.dtype for name, values in part.tensors.items()} for part in (gate, up)]
     if form != up.form or form.columns % PANEL_COLUMNS or stored[0] != stored[1]:
         raise ValueError(f"{form} and {up.form} cannot alternate by panels")
 
     def take_turns(first: NDArray[_Element], second: NDArray[_Element]) -> NDArray[_Element]:
         return np.stack([first, second], axis=1).reshape(2 * form.panels, *first.shape[1:])
 
-    points = None
-    if gate.zero_points is not None or up.zero_points is not None:
-        points = take_turns(_stored_zero_points(gate), _stored_zero_points(up))
     both = BlockFormat(form.rows, 2 * form.columns, form.bits, form.block_size)
     turns: dict[str, Any] = {
-        _FIELDS[name]: take_turns(values, up.tensors[name])
-        for name, values in gate.tensors.items()
-        if name != "zero_points"
+        _FIELDS[name]: take_turns(values, up.tensors[name]) for name, values in gate.tensors.items()
     }
-    return PackedMatrix(both, **turns, zero_points=points)
+    return PackedMatrix(both, **turns)
 
 
 def _packed_weights(matrix: QuantizedMatrix) -> Bytes:
@@ -365,12 +357,6 @@ def _zero_points(matrix: QuantizedMatrix) -> Bytes:
     if matrix.zero_points is not None:
         return matrix.zero_points
     return np.full(matrix.scales.shape, matrix.form.default_zero_point, np.uint8)
-
-
-def _stored_zero_points(packed: PackedMatrix) -> Bytes:
-    if packed.zero_points is not None:
-        return packed.zero_points
-    return np.full(packed.scales.shape, packed.form.default_zero_point, np.uint8)
 
 
 ALIGNMENT = 64

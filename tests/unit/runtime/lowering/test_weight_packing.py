@@ -172,7 +172,8 @@ def test_gate_and_up_alternate_by_panels(matrix: QuantizedMatrix) -> None:
     whole = BlockFormat(form.rows, form.panels * 16, form.bits, form.block_size)
     packed = pack(matrix)
     gate = type(packed)(whole, packed.weights, packed.scales, packed.zero_points)
-    up = type(packed)(whole, packed.weights[::-1], packed.scales[::-1], None)
+    points = None if packed.zero_points is None else packed.zero_points[::-1]
+    up = type(packed)(whole, packed.weights[::-1], packed.scales[::-1], points)
     both = alternate(gate, up)
     assert both.form.columns == 2 * whole.columns
     np.testing.assert_array_equal(both.weights[0::2], gate.weights)
@@ -181,7 +182,7 @@ def test_gate_and_up_alternate_by_panels(matrix: QuantizedMatrix) -> None:
     assert (both.zero_points is None) == (matrix.zero_points is None)
     if both.zero_points is not None:
         np.testing.assert_array_equal(both.zero_points[0::2], packed.zero_points)
-        np.testing.assert_array_equal(both.zero_points[1::2], form.default_zero_point)
+        np.testing.assert_array_equal(both.zero_points[1::2], points)
 
 
 def test_matrices_that_do_not_fill_their_panels_cannot_alternate() -> None:
