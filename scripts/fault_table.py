@@ -81,7 +81,7 @@ def run(row: Row, seconds: int | None) -> Result:
         selection = ["-k", row.select] if row.select else []
         environment = {**os.environ, **({} if seconds is None else {"EDGE_RAG_SOAK_SECONDS": str(seconds)})}
         arguments = ["-q", "-m", "not convert", f"--junitxml={report}"]
-        command = [sys.executable, "-m", "pytest", *arguments, *selection, *row.tests]
+        command = [sys.executable, "-m", "pytest", "--hypothesis-profile=thorough", *arguments, *selection, *row.tests]
         ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         date = datetime.now(UTC).strftime("%Y-%m-%d")
         if not report.exists():

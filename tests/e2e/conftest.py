@@ -13,6 +13,10 @@ from tests.e2e.support.secured_daemon import OPEN, SECRET, Box, edge_rag, token
 
 _HERE = Path(__file__).parent
 
+HTTP = '[http]\nenabled = true\naddress = "127.0.0.1:0"\nhosts = ["box.lan"]\n[limits]\nconcurrent_calls = 4\n'
+SLOTS_OF_ONE_CALLER = 3
+"""Of the four: the last one is for another caller."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -26,6 +30,15 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     with start_daemon(folder / "data", folder / "log") as running:
         taken = documents_pb2.INGEST_STATUS_ADDED
         assert {outcome.status for outcome in ingest(running.address, sample_documents())} == {taken}
+        yield running
+
+
+@pytest.fixture(scope="session")
+def http_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    """Serves HTTP and the console; its collection ``default`` has the sample documents and nothing else."""
+    folder = tmp_path_factory.mktemp("http-daemon")
+    with start_daemon(folder / "data", folder / "log", HTTP) as running:
+        ingest(running.address, sample_documents())
         yield running
 
 

@@ -6,7 +6,6 @@ import base64
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import pytest
 
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.service.inference.encoding import MAX_RERANKED_CHARACTERS, MAX_TEXT_CHARACTERS, MAX_TEXTS
-from tests.e2e.support.running_daemon import ROOT, RunningDaemon, start_daemon
+from tests.e2e.support.running_daemon import ROOT, RunningDaemon
 
 TEXTS = (
     "In case of fire use the carbon dioxide extinguisher beside the door.",
@@ -25,12 +24,9 @@ TEXTS = (
 QUESTION = "How often must the pump bearings be greased?"
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    folder = tmp_path_factory.mktemp("daemon")
-    config = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n'
-    with start_daemon(folder / "data", folder / "log", config) as running:
-        yield running
+@pytest.fixture
+def daemon(http_daemon: RunningDaemon) -> RunningDaemon:
+    return http_daemon
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.http.conftest import HTTP
 from tests.e2e.http.test_json_api import call, connect, events, stream
-from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents, start_daemon
+from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents
 
 BEARINGS = {"question": "How often must the pump bearings be greased?", "document": "lubrication-schedule.md"}
 ELSEWHERE = {"question": "Where is the ferry to the moon?", "document": "ferry.md"}
@@ -19,12 +18,11 @@ PATH = "collections/plant/test-questions"
 
 
 @pytest.fixture(scope="module")
-def plant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    """A daemon of its own whose collection ``plant`` has the sample documents."""
-    folder = tmp_path_factory.mktemp("evaluation")
-    with start_daemon(folder / "data", folder / "log", HTTP) as running:
-        ingest(running.address, sample_documents(), "plant")
-        yield running
+def plant(http_daemon: RunningDaemon) -> Iterator[RunningDaemon]:
+    """The daemon; its collection ``plant`` has the sample documents."""
+    ingest(http_daemon.address, sample_documents(), "plant")
+    yield http_daemon
+    call(http_daemon, "DELETE", "collections/plant")
 
 
 def put_file(daemon: RunningDaemon, content: bytes, media_type: str) -> tuple[int, Any]:
@@ -60,13 +58,6 @@ def test_chunks_cover_a_document_and_are_what_search_finds(plant: RunningDaemon)
         assert all(term["indexed"] for term in held["terms"])
         words = [term["word"] for term in held["terms"]]
         assert all(word in each["text"] or word in " ".join(each["headings"]) for word in words)
-
-
-def test_chunks_of_a_document_that_is_not_there(plant: RunningDaemon) -> None:
-    status, found = call(plant, "GET", "collections/plant/chunks?document=nothing.md")
-    assert (status, found["error"]["code"]) == (404, "document_not_found")
-    status, found = call(plant, "GET", "collections/plant/chunks/9999/terms?document=parts-list.md")
-    assert (status, found["error"]["param"]) == (400, "position")
 
 
 @pytest.mark.smoke

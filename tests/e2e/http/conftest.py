@@ -1,4 +1,4 @@
-"""A daemon that serves HTTP and holds the sample documents in collection ``default``, with the official clients."""
+"""The official clients of the daemon that serves HTTP."""
 
 from __future__ import annotations
 
@@ -8,19 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents, start_daemon
-
-HTTP = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n[limits]\nconcurrent_calls = 4\n'
-SLOTS_OF_ONE_CALLER = 3
-"""Of the four: the last one is for another caller."""
-
-
-@pytest.fixture(scope="session")
-def http_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    folder = tmp_path_factory.mktemp("http-daemon")
-    with start_daemon(folder / "data", folder / "log", HTTP) as running:
-        ingest(running.address, sample_documents())
-        yield running
+from tests.e2e.support.running_daemon import RunningDaemon
 
 
 @pytest.fixture

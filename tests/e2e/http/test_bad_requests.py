@@ -5,23 +5,19 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Iterator
 from contextlib import suppress
 
 import psutil
 import pytest
 
-from tests.e2e.support.running_daemon import RunningDaemon, start_daemon
+from tests.e2e.support.running_daemon import RunningDaemon
 
-HTTP = '[http]\nenabled = true\naddress = "127.0.0.1:0"\nhosts = ["box.lan"]\n'
 CHAT = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    folder = tmp_path_factory.mktemp("daemon")
-    with start_daemon(folder / "data", folder / "log", HTTP) as running:
-        yield running
+@pytest.fixture
+def daemon(http_daemon: RunningDaemon) -> RunningDaemon:
+    return http_daemon
 
 
 def place(daemon: RunningDaemon) -> tuple[str, int]:

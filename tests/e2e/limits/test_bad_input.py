@@ -3,7 +3,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -80,24 +79,6 @@ def test_bad_documents_are_rejected_with_a_reason_and_the_good_ones_among_them_a
         request = documents_pb2.ListDocumentsRequest(collection="mixed")
         names = {document.name for document in documents_pb2_grpc.DocumentsStub(channel).List(request).documents}
     assert names == {"good-1.txt", "good-2.txt"}
-
-
-def test_content_before_any_header_is_refused(daemon: RunningDaemon) -> None:
-    def parts() -> Iterator[documents_pb2.IngestRequest]:
-        yield documents_pb2.IngestRequest(content=b"lost")
-
-    with grpc.insecure_channel(daemon.address) as channel:
-        with pytest.raises(grpc.RpcError) as refused:
-            documents_pb2_grpc.DocumentsStub(channel).Ingest(parts(), timeout=30)
-    assert status_of(refused.value)[0] == grpc.StatusCode.INVALID_ARGUMENT
-
-
-def test_a_foreign_page_token_is_refused(daemon: RunningDaemon) -> None:
-    with grpc.insecure_channel(daemon.address) as channel:
-        request = documents_pb2.ListDocumentsRequest(page_token="page two, please")
-        with pytest.raises(grpc.RpcError) as refused:
-            documents_pb2_grpc.DocumentsStub(channel).List(request, timeout=30)
-    assert "page_token" in status_of(refused.value)[1]
 
 
 def serve_once(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -10,31 +10,22 @@ import ssl
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import pytest
 import yaml
 from click.testing import CliRunner
 
 from edge_rag.cli.main import main
 from edge_rag.client import Client
-from tests.e2e.support.running_daemon import ROOT, SAMPLES, RunningDaemon, ingest, sample_documents, start_daemon
+from tests.e2e.support.running_daemon import ROOT, SAMPLES, RunningDaemon, start_daemon
 from tests.e2e.support.secured_daemon import edge_rag, token
 
 EXAMPLES = ROOT / "examples"
 QUESTION = "How often must the pump bearings be greased?"
 ANSWER = "2,000 operating hours"
-
-
-@pytest.fixture(scope="module")
-def daemon_with_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    folder = tmp_path_factory.mktemp("http")
-    with start_daemon(folder / "data", folder / "log", '[http]\nenabled = true\naddress = "127.0.0.1:0"\n') as running:
-        ingest(running.address, sample_documents())
-        yield running
 
 
 def posted(url: str, body: str, headers: dict[str, str], context: ssl.SSLContext | None = None) -> tuple[int, Any]:
@@ -66,7 +57,7 @@ def test_the_kiosk_opens_what_a_daemon_with_its_settings_serves(tmp_path: Path) 
         assert "<html" in page.read().decode()
 
 
-def test_home_assistant_asks_and_speaks_the_answer(daemon_with_http: RunningDaemon) -> None:
+def test_home_assistant_asks_and_speaks_the_answer(http_daemon: RunningDaemon) -> None:
     folder = EXAMPLES / "home-assistant"
     settings = yaml.safe_load((folder / "configuration.yaml").read_text())
     sentences = yaml.safe_load((folder / "custom_sentences" / "en" / "edge_rag.yaml").read_text())
@@ -86,7 +77,7 @@ def test_home_assistant_asks_and_speaks_the_answer(daemon_with_http: RunningDaem
     question = environment.from_string(called["data"]["question"]).render(question=heard)
     body = environment.from_string(command["payload"]).render(question=question)
     assert json.loads(body)["question"] == heard
-    url = command["url"].replace("http://127.0.0.1:7480", daemon_with_http.http)
+    url = command["url"].replace("http://127.0.0.1:7480", http_daemon.http)
     status, told = posted(url, body, {"content-type": command["content_type"]})
     assert (status, command["method"]) == (200, "post")
 

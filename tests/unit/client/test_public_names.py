@@ -7,7 +7,6 @@ import enum
 import inspect
 import subprocess
 import sys
-import types
 import typing
 from pathlib import Path
 from typing import Any
@@ -56,14 +55,6 @@ def test_everything_that_calls_take_and_return_is_exported(client: type) -> None
         if (dataclasses.is_dataclass(kind) or issubclass(kind, enum.Enum)) and name not in edge_rag.client.__all__
     )
     assert missing == []
-
-
-def test_both_clients_have_the_same_calls() -> None:
-    def calls(client: type) -> dict[str, list[str]]:
-        found = inspect.getmembers(client, lambda member: isinstance(member, types.FunctionType))
-        return {name: list(inspect.signature(one).parameters) for name, one in found if not name.startswith("_")}
-
-    assert calls(Client) == calls(AsyncClient)
 
 
 @pytest.mark.parametrize("status", list(CallStatus))

@@ -14,7 +14,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.e2e.http.conftest import HTTP
+from tests.e2e.conftest import HTTP
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon, start_daemon
 
 BOUNDARY = "b0undary"

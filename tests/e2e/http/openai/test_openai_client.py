@@ -18,7 +18,7 @@ import pytest
 
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
 from scripts.bench.quality.samples import SAMPLE_QUESTIONS
-from tests.e2e.http.conftest import SLOTS_OF_ONE_CALLER
+from tests.e2e.conftest import SLOTS_OF_ONE_CALLER
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon
 
 MODEL = "edge-rag/default"
