@@ -189,10 +189,10 @@ def test_documents_are_searched_filtered_and_ordered(http_daemon: RunningDaemon)
         assert (status, refused["error"]["param"]) == (400, field)
 
 
-def put(daemon: RunningDaemon, name: str, content: bytes, **headers: str) -> tuple[int, Any]:
+def put(daemon: RunningDaemon, name: str, content: bytes, path: str = "documents", **headers: str) -> tuple[int, Any]:
     with closing(connect(daemon)) as connection:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection.request("PUT", f"/api/v1/collections/put/documents/{quote(name)}", content, sent)
+        connection.request("PUT", f"/api/v1/collections/put/{path}/{quote(name)}", content, sent)
         response = connection.getresponse()
         return response.status, json.loads(response.read())
 
@@ -210,6 +210,18 @@ def test_a_document_is_put_replaced_and_found(http_daemon: RunningDaemon) -> Non
     status, outcome = put(http_daemon, "no.pdf", b"This is not a PDF.", content_type="application/pdf")
     assert (status, outcome["status"], outcome["document"]) == (200, "rejected", None)
     assert outcome["reason"]
+    call(http_daemon, "DELETE", "collections/put")
+
+
+def test_a_queued_document_is_a_job_that_goes_on_by_itself(http_daemon: RunningDaemon) -> None:
+    status, queued = put(http_daemon, "boiler house/log.md", b"The boiler is cold.", "queue")
+    assert (status, queued["job"]["state"]) == (200, "running")
+    with closing(connect(http_daemon)) as connection:
+        connection.request("GET", f"/api/v1/jobs/{queued['job']['id']}/events")
+        pages = [event.data for event in events(connection.getresponse())]
+    assert pages[-1]["job"]["state"] == "finished"
+    assert [each["state"] for page in pages for each in page["documents"]][-1] == "added"
+    assert put(http_daemon, "boiler house/log.md", b"The boiler is cold.")[1]["status"] == "unchanged"
     call(http_daemon, "DELETE", "collections/put")
 
 
