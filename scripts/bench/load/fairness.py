@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +32,7 @@ import grpc
 
 from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
 from scripts.bench.harness.command import SMALL_GENERATOR, make_parser, print_json
-from scripts.bench.harness.daemon import add_generator, ingest_samples, running
+from scripts.bench.harness.daemon import Daemon, add_generator, ingest_samples, running
 from scripts.bench.harness.figures import percentile
 from scripts.bench.harness.processors import divided, on, work_on
 
@@ -175,27 +175,27 @@ async def measured(call: Callable[[], Awaitable[float]], count: int) -> tuple[li
     return times, failed
 
 
-async def press(call: Callable[[], Awaitable[float]], at_once: int) -> None:
+async def press(wanted: argparse.Namespace, trusted: bytes) -> None:
     """Keeps so many calls under way until standard input ends, then prints how many were answered and refused."""
+    address, _, token = wanted.to
     answered, refused = itertools.count(), itertools.count()
-    done = asyncio.Event()
+    async with caller(address, trusted, token, 3) as other:
 
-    async def one() -> None:
-        while not done.is_set():
-            try:
-                await call()
-                next(answered)
-            except grpc.aio.AioRpcError:
-                next(refused)
-                await asyncio.sleep(0.05)
+        async def one() -> None:
+            while True:
+                try:
+                    await getattr(other, wanted.press)()
+                    next(answered)
+                except grpc.aio.AioRpcError:
+                    next(refused)
+                    await asyncio.sleep(0.05)
 
-    tasks = [asyncio.create_task(one()) for _ in range(at_once)]
-    print("under way", flush=True)
-    await asyncio.to_thread(sys.stdin.read)
-    done.set()
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        tasks = [asyncio.create_task(one()) for _ in range(wanted.at_once)]
+        print("under way", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     print(json.dumps([next(answered), next(refused)]))
 
 
@@ -216,39 +216,32 @@ def pressing(arguments: list[str], counts: list[int]) -> Iterator[None]:
 
 
 async def compared(
-    address: str, authority: Path, trusted: bytes, tokens: tuple[str, str], wanted: argparse.Namespace
+    daemon: Daemon, authority: Path, trusted: bytes, tokens: Sequence[str], wanted: argparse.Namespace
 ) -> list[Waited]:
-    """Measures each pair."""
+    """Measures each pair, over documents that are there."""
+    async with grpc.aio.insecure_channel(daemon.local) as channel:
+        background = Caller(channel, 0)
+        for _ in range(_BACKGROUND_DOCUMENTS):
+            await background.ingest()
     found: list[Waited] = []
-    pairs = [pair for pair in PAIRS if wanted.only is None or pair[0] in wanted.only]
     async with (
-        caller(address, trusted, tokens[0], 1) as one,
-        caller(address, trusted, tokens[1], 2) as other,
+        caller(daemon.address, trusted, tokens[0], 1) as one,
+        caller(daemon.address, trusted, tokens[1], 2) as other,
     ):
-        for call, beside in pairs:
+        for call, beside in (pair for pair in PAIRS if wanted.only is None or pair[0] in wanted.only):
             act = getattr(one, call)
             await measured(act, 3)
             alone, failed = await measured(act, wanted.calls)
             step_s = max([await other.step(beside) for _ in range(2)])
             counts: list[int] = []
-            press_with = ["--press", beside, "--at-once", str(wanted.at_once), address, str(authority), tokens[1]]
-            with pressing(press_with, counts):
+            to = [daemon.address, str(authority), tokens[1]]
+            with pressing(["--press", beside, "--at-once", str(wanted.at_once), *to], counts):
                 await measured(act, 2)
                 others, more_failed = await measured(act, wanted.calls)
-            waited = Waited(
-                call,
-                beside,
-                percentile(alone, 0.5),
-                percentile(alone, 0.95),
-                percentile(others, 0.5),
-                percentile(others, 0.95),
-                step_s,
-                failed + more_failed,
-                counts[0],
-                counts[1],
-            )
-            print(_line(waited), file=sys.stderr)
-            found.append(waited)
+            alone_p50, alone_p95 = percentile(alone, 0.5), percentile(alone, 0.95)
+            times = (alone_p50, alone_p95, percentile(others, 0.5), percentile(others, 0.95))
+            found.append(Waited(call, beside, *times, step_s, failed + more_failed, counts[0], counts[1]))
+            print(_line(found[-1]), file=sys.stderr)
     return found
 
 
@@ -257,12 +250,8 @@ def _line(waited: Waited) -> str:
         f"{waited.call:7} beside {waited.beside:10} alone p50 {waited.alone_p50_s:.3f} p95 {waited.alone_p95_s:.3f} s, "
         f"beside p50 {waited.beside_p50_s:.3f} p95 {waited.beside_p95_s:.3f} s ({waited.ratio:.1f} times), "
         f"step {waited.step_s:.3f} s, others {waited.others_answered} answered {waited.others_refused} refused"
+        f"{'' if waited.kept else ': NOT KEPT'}"
     )
-
-
-def _command(data: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "edge_rag", *arguments, "--data-dir", str(data)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def main() -> None:
@@ -275,48 +264,33 @@ def main() -> None:
     parser.add_argument("to", nargs="*", help=argparse.SUPPRESS)
     wanted = parser.parse_args()
     if wanted.press:
-        asyncio.run(_press(wanted, Path(wanted.to[1]).read_bytes()))
+        asyncio.run(press(wanted, Path(wanted.to[1]).read_bytes()))
         return
     processors = divided()
     if not wanted.shared:
         work_on(processors.senders)
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder, "data")
-        _command(data, "tls", "init", "--host", "127.0.0.1")
-        names = ("one", "other")
-        tokens = tuple(_command(data, "token", "create", "--name", name, "--roles", "reader,writer") for name in names)
+
+        def command(*arguments: str) -> str:
+            given = [sys.executable, "-m", "edge_rag", *arguments, "--data-dir", str(data)]
+            return subprocess.run(given, check=True, capture_output=True, text=True).stdout.strip()
+
+        command("tls", "init", "--host", "127.0.0.1")
+        create = ("token", "create", "--roles", "reader,writer", "--name")
+        tokens = [command(*create, name) for name in ("one", "other")]
         prefix = [] if wanted.shared else on(processors.daemon)
         config = add_generator(SMALL_GENERATOR, data) + "[tls]\nalways = true\n"
         with running(data, config, prefix=prefix) as daemon:
             ingest_samples(daemon.local)
             authority = data / "tls" / "ca.pem"
-            trusted, pair = authority.read_bytes(), (tokens[0], tokens[1])
-            found = asyncio.run(_measure(daemon.address, daemon.local, authority, trusted, pair, wanted))
+            found = asyncio.run(compared(daemon, authority, authority.read_bytes(), tokens, wanted))
     if wanted.json:
         print_json([asdict(each) | {"ratio": each.ratio, "kept": each.kept} for each in found])
     else:
         for each in found:
             print(_line(each))
-    missed = [each for each in found if not each.kept]
-    for each in missed:
-        print(f"not kept: {each.call} beside {each.beside}", file=sys.stderr)
-    sys.exit(1 if missed else 0)
-
-
-async def _measure(
-    address: str, local: str, authority: Path, trusted: bytes, tokens: tuple[str, str], wanted: argparse.Namespace
-) -> list[Waited]:
-    async with grpc.aio.insecure_channel(local) as channel:
-        background = Caller(channel, 0)
-        for _ in range(_BACKGROUND_DOCUMENTS):
-            await background.ingest()
-    return await compared(address, authority, trusted, tokens, wanted)
-
-
-async def _press(wanted: argparse.Namespace, trusted: bytes) -> None:
-    address, _, token = wanted.to
-    async with caller(address, trusted, token, 3) as pressing_caller:
-        await press(getattr(pressing_caller, wanted.press), wanted.at_once)
+    sys.exit(0 if all(each.kept for each in found) else 1)
 
 
 if __name__ == "__main__":

@@ -16,20 +16,121 @@ nothing else. Exits with 1 where a bound is not kept:
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import contextlib
+import gc
+import itertools
+import json
+import random
+import subprocess
 import sys
-from dataclasses import dataclass
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, cast
 
+import grpc
+
+from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
 from scripts.bench.harness.command import make_parser, print_json
 from scripts.bench.harness.daemon import Daemon, Watched, daemon_with_samples
 from scripts.bench.harness.figures import percentile
 from scripts.bench.harness.processors import divided, work_on
-from scripts.bench.load.clients import Ended, clients
 
 LEAST_GOODPUT = 0.9
 SLOWEST_REFUSAL_S = 0.05
 MOST_GROWTH = 1.05
 _AT_ONCE = (8, 32, 96)
+QUESTIONS = (
+    "How often must the pump bearings be greased?",
+    "What do I do when the gas alarm sounds?",
+    "Which seal belongs to the inlet valve?",
+    "Who may open the electrical cabinet?",
+    "When is the duty pump changed?",
+    "What is checked before the compressor is started?",
+    "Where is the emergency stop?",
+    "How is the filter cleaned?",
+)
+PUSHBACK = "grpc-retry-pushback-ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a call ended: its gRPC status, its begin (``time.time()``), and whether the end said when to come back."""
+
+    status: str
+    began_s: float
+    took_s: float
+    pushback: bool
+
+
+async def ask(stub: Any, number: int, deadline_s: float) -> Ended:
+    began, at = time.perf_counter(), time.time()
+    status, pushback = "OK", False
+    try:
+        request = rag_pb2.AskRequest(question=QUESTIONS[number % len(QUESTIONS)])
+        async for _ in stub.Ask(request, timeout=deadline_s):
+            pass
+    except grpc.aio.AioRpcError as error:
+        status = error.code().name
+        pushback = PUSHBACK in dict(cast(Any, error.trailing_metadata()) or ())
+    return Ended(status, at, time.perf_counter() - began, pushback)
+
+
+async def at_once(stub: Any, count: int, seconds: float, deadline_s: float) -> list[Ended]:
+    """Keeps so many questions under way; one that is refused waits a tenth of a second before the next."""
+    ends: list[Ended] = []
+    until = time.perf_counter() + seconds
+    numbers = itertools.count(random.randrange(len(QUESTIONS)))
+
+    async def client() -> None:
+        while time.perf_counter() < until:
+            ends.append(await ask(stub, next(numbers), deadline_s))
+            if ends[-1].status != "OK":
+                await asyncio.sleep(0.1)
+
+    await asyncio.gather(*(client() for _ in range(count)))
+    return ends
+
+
+async def a_second(stub: Any, rate: float, seconds: float, deadline_s: float) -> list[Ended]:
+    """Begins so many questions a second at random moments, whatever becomes of those before (a Poisson process)."""
+    began = time.perf_counter()
+    in_flight: list[asyncio.Task[Ended]] = []
+    draw = random.Random(7)
+    next_at = 0.0
+    while (next_at := next_at + draw.expovariate(rate)) < seconds:
+        await asyncio.sleep(max(0.0, began + next_at - time.perf_counter()))
+        in_flight.append(asyncio.create_task(ask(stub, len(in_flight), deadline_s)))
+    return list(await asyncio.gather(*in_flight))
+
+
+def run(wanted: argparse.Namespace) -> list[Ended]:
+    """Asks as wanted. Python's pauses for collecting garbage are kept short: they would be measured as the daemon's."""
+    gc.freeze()
+    gc.set_threshold(20_000, 1_000_000)
+    return asyncio.run(_run(wanted))
+
+
+async def _run(wanted: argparse.Namespace) -> list[Ended]:
+    async with contextlib.AsyncExitStack() as stack:
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(wanted.address))
+        stub = rag_pb2_grpc.RagStub(channel)
+        if wanted.at_once:
+            return await at_once(stub, wanted.at_once, wanted.seconds, wanted.deadline)
+        return await a_second(stub, wanted.a_second, wanted.seconds, wanted.deadline)
+
+
+def clients(
+    address: str, seconds: float, deadline_s: float, at_once: int | None = None, a_second: float | None = None
+) -> list[Ended]:
+    """Has another process keep so many questions under way, or begin so many a second; returns how they ended."""
+    loop = ["--at-once", str(at_once)] if at_once is not None else ["--a-second", str(a_second)]
+    times = ["--seconds", str(seconds), "--deadline", str(deadline_s)]
+    command = [sys.executable, "-m", "scripts.bench.load.overload", "--asking", address, *loop, *times]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return [Ended(**each) for each in json.loads(done.stdout)]
 
 
 @dataclass(frozen=True)
@@ -78,8 +179,7 @@ def peak_of(there: Daemon, seconds: float, deadline_s: float) -> float:
     """Most answers a second with several numbers of clients, after some to warm up."""
     best = 0.0
     for at_once in (_AT_ONCE[0], *_AT_ONCE):
-        with clients(there.address, seconds, deadline_s, at_once=at_once) as asking:
-            ends = asking.ends()
+        ends = clients(there.address, seconds, deadline_s, at_once=at_once)
         first = min(end.began_s for end in ends)
         rate = answers_a_second(ends, first, seconds)
         print(f"{at_once:4} at once: {rate:6.1f} answers a second", file=sys.stderr)
@@ -121,7 +221,13 @@ def main() -> None:
     parser.add_argument("--deadline", type=float, default=60, help="deadline of each question, seconds (default: 60)")
     parser.add_argument("--generator", type=Path, help="folder of a language model [none: answers are quotes]")
     parser.add_argument("--shared", action="store_true", help="clients and daemon work on the same processors")
+    parser.add_argument("--asking", dest="address", help=argparse.SUPPRESS)
+    parser.add_argument("--at-once", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--a-second", type=float, help=argparse.SUPPRESS)
     wanted = parser.parse_args()
+    if wanted.address:
+        print(json.dumps([asdict(end) for end in run(wanted)]))
+        return
     seconds = 600.0 if wanted.full else wanted.seconds
     processors = divided()
     if not wanted.shared:
@@ -132,8 +238,8 @@ def main() -> None:
         peak = peak_of(there, wanted.peak_seconds, wanted.deadline)
         offered = wanted.times * peak
         print(f"{offered:.0f} questions a second for {seconds:.0f} s", file=sys.stderr)
-        with there.watched() as seen, clients(there.address, seconds, wanted.deadline, a_second=offered) as asking:
-            ends = asking.ends()
+        with there.watched() as seen:
+            ends = clients(there.address, seconds, wanted.deadline, a_second=offered)
     found = figures(peak, offered, ends, seen, seconds)
     if wanted.json:
         print_json(found)

@@ -7,7 +7,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -24,15 +24,7 @@ _LOWEST_TOKEN, _TOO_HIGH_TOKEN = 10, 256
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much of it.
-
-    Attributes:
-        threads: Threads that compute.
-        context: Tokens of a prompt.
-        sequences: Prompts that are decoded together.
-        steps: Decode steps that are timed.
-        step_tokens: Prompt tokens computed in one step of a program that batches continuously.
-    """
+    """How much of it."""
 
     threads: int
     context: int
@@ -111,17 +103,11 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_of(arguments: argparse.Namespace) -> Load:
-    return Load(arguments.threads, arguments.context, arguments.sequences, arguments.steps, arguments.step_tokens)
+    return Load(*(getattr(arguments, field.name) for field in fields(Load)))
 
 
 def load_options(load: Load) -> list[str]:
-    return [
-        f"--threads={load.threads}",
-        f"--context={load.context}",
-        f"--sequences={load.sequences}",
-        f"--steps={load.steps}",
-        f"--step-tokens={load.step_tokens}",
-    ]
+    return [f"--{name.replace('_', '-')}={value}" for name, value in asdict(load).items()]
 
 
 def program_arguments(description: str | None) -> argparse.ArgumentParser:

@@ -1,7 +1,7 @@
 """Measures extracted values beside quoted sentences, on questions whose answer is a number, a quantity or a date.
 
     python -m scripts.bench.quality.extraction                            # XQuAD's odd articles, and samples
-    python -m scripts.bench.quality.extraction --half even --missed       # the half for tuning, and what is wrong
+    python -m scripts.bench.quality.extraction --half even                # the half for tuning
     python -m scripts.bench.quality.extraction --languages de,es          # the same questions in other languages
 
 A rule over the accepted answer in English (``GOLD``) says which questions of XQuAD are value questions; the files of
@@ -153,7 +153,6 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=XQUAD, help="folder with LANG.json")
     parser.add_argument("--languages", default="en", help="languages of XQuAD, apart by commas")
     parser.add_argument("--half", choices=("odd", "even"), default="odd", help="articles whose questions are asked")
-    parser.add_argument("--missed", action="store_true", help="print the questions whose value is not an accepted one")
     add_model_options(parser)
     arguments = parser.parse_args()
     languages = arguments.languages.split(",")
@@ -182,9 +181,6 @@ def main() -> None:
         print_json(groups)
     else:
         show({"all": everything} | groups | by_kind)
-    for each in everything if arguments.missed else ():
-        if not each.exact:
-            print(f"{each.question.text}\n    {each.value!r} for {' or '.join(map(repr, each.question.answers))}")
     sys.exit(0 if all(each.cited for each in everything) else 1)
 
 

@@ -52,17 +52,7 @@ _AT_ONCE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A question and the answer to it in one mode.
-
-    Attributes:
-        document: The document that holds the answer; empty if none was ingested.
-        accepted: Texts that it accepts.
-        cited: Documents of its citations, and their texts.
-        unsupported: Parts marked as unsupported.
-        conflicts: Its numbers that a passage contradicts.
-        in_passages: Whether a passage contains an accepted text.
-        seconds: Time from the call to the end.
-    """
+    """A question and the answer to it in one mode."""
 
     mode: str
     question: str

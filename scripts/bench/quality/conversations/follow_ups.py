@@ -2,7 +2,6 @@
 
     python -m scripts.bench.quality.conversations.follow_ups                    # half of the conversations: held out
     python -m scripts.bench.quality.conversations.follow_ups --half even        # the half that rules were made on
-    python -m scripts.bench.quality.conversations.follow_ups --show pronoun     # the searches, in words
 
 ``xquad.json`` has the conversations by language: the kind, the questions before, the follow-up, and the question that
 it was made of. Questions are numbers of those of every second article of XQuAD; a changed one is its number with the
@@ -201,21 +200,12 @@ def show(title: str, table: Mapping[str, Row]) -> None:
     print_table(title, headings, lines)
 
 
-def show_searches(played: Sequence[Played], kind: str) -> None:
-    for each in played:
-        asked = each.conversation
-        if asked.kind == kind:
-            print(f"{each.raw}/{each.ours}/{each.resolved} {' / '.join(asked.before)} / {asked.raw}")
-            print(f"    ours     {each.standalone}\n    resolved {asked.resolved}")
-
-
 def main() -> None:
     sets = [*json.loads(_XQUAD.read_text("utf-8")), SAMPLES]
     parser = make_parser(__doc__)
     parser.add_argument("--data", type=Path, default=XQUAD, help="folder with LANG.json")
     parser.add_argument("--sets", default=",".join(sets), help="languages, and samples; apart by commas [%(default)s]")
     parser.add_argument("--half", choices=("both", "even", "odd"), default="odd", help="articles that count")
-    parser.add_argument("--show", default="", help="print the conversations of this kind too")
     add_model_options(parser)
     arguments = parser.parse_args()
     failures: list[str] = []
@@ -236,7 +226,6 @@ def main() -> None:
             with opened(encoder, documents, name) as collection:
                 player = Player(collection, whole=name != SAMPLES)
                 played = [player.play(each) for each in track(wanted, f"{name}: asking", console=console())]
-            show_searches(played, arguments.show)
             tables[name] = table = rows(played)
             together += played
             if name in ("en", SAMPLES) and table["all follow-ups"].of_ceiling < GOAL:

@@ -21,18 +21,7 @@ _SAME: Final = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "�
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question and what its answer must hold.
-
-    Attributes:
-        id: Its kind and number.
-        kind: how-to, value, table or definition.
-        language: ISO 639-1.
-        document: The manual that answers it.
-        text: The question.
-        subject: Texts of which one must name what the answer is about.
-        facts: Each as texts of which one must be there.
-        ordered: Whether the facts are steps, which must come in this order.
-    """
+    """A question; ``subject`` and each of ``facts`` are texts of which one the answer holds, in order for steps."""
 
     id: str
     kind: str
@@ -211,17 +200,12 @@ def as_markdown(judged: Sequence[Judged]) -> str:
     for each in judged:
         lines += ["", f"## {each.question.id}: {each.question.text}", "", f"Expected in {each.question.document}:"]
         lines += [f"- {' | '.join(alternatives)}" for alternatives in each.question.facts]
-        lines += ["", "```text", each.answer.rstrip("\n"), "```", "", f"Mechanical: {_told(each.mechanical)}", ""]
-        lines.append("Reader: not read" if each.verdict is None else f"Reader: {_said(each.verdict)}")
+        faults = [f"missing {fact!r}" for fact in each.mechanical.missing]
+        faults += [] if each.mechanical.in_order else ["not in order"]
+        faults += [] if each.mechanical.subject else ["subject not named"]
+        verdict = (
+            "not read" if each.verdict is None else "right" if each.verdict.right else f"wrong: {each.verdict.why}"
+        )
+        lines += ["", "```text", each.answer.rstrip("\n"), "```", ""]
+        lines += [f"Mechanical: {', '.join(faults) or 'holds'}", "", f"Reader: {verdict}"]
     return "\n".join(lines) + "\n"
-
-
-def _told(mechanical: Mechanical) -> str:
-    faults = [f"missing {each!r}" for each in mechanical.missing]
-    faults += [] if mechanical.in_order else ["not in order"]
-    faults += [] if mechanical.subject else ["subject not named"]
-    return ", ".join(faults) or "holds"
-
-
-def _said(verdict: Verdict) -> str:
-    return "right" if verdict.right else f"wrong: {verdict.why}"
