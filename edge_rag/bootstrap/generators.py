@@ -23,7 +23,7 @@ from edge_rag.device.profile import DeviceProfile, ProviderChoice
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.ports import ModelRunner, NoModel
 from edge_rag.engine.scheduling.policy import SchedulerLimits, StepSize, limits_for
-from edge_rag.engine.scheduling.slot_controller import SlotController
+from edge_rag.engine.speculative.drafter import DRAFT_TOKENS
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
 from edge_rag.generator.constraints.grammar import GrammarBudget, GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings
@@ -136,23 +136,17 @@ class GeneratorFactory:
         paged = isinstance(runner, PagedDecoder)
 
         # The engine that runs it.
-        target_ms = settings.target_tpot_ms
-        slot_controller = None
-        if target_ms is not None and limits.max_slots > 1:
-            slot_controller = SlotController(target_ms / 1000, 1, limits.max_slots)
         engine = Engine(
             runner,
             EngineSettings(
                 limits,
                 MAX_WAITING,
                 max_waiting_tokens=MAX_WAITING_TOKENS,
-                aging_s=settings.aging_seconds,
                 draft_tokens=plan.draft_tokens,
                 pause_s=self._pause_s,
             ),
             observer,
             observer,
-            slot_controller=slot_controller,
             working=partial(observer.activity.working, "generator", device_name(placement)),
         )
 
@@ -175,7 +169,7 @@ class GeneratorFactory:
             CiteSettings(Stemmer, settings.unsupported),
             PromptEncoder(
                 tokenizer,
-                PassageReuse(runner.page_tokens, settings.passage_recompute_tokens) if paged else None,
+                PassageReuse(runner.page_tokens) if paged else None,
             ),
         )
         model = ModelInUse(name, plan.detail, placement)
@@ -201,7 +195,7 @@ class GeneratorFactory:
             limits=self._limits(memory.sizes.slots, memory.sizes.step_tokens),
             cache_bytes=memory.kv_bytes,
             detail="paged, int8 kv",
-            draft_tokens=self._settings.draft_tokens,
+            draft_tokens=DRAFT_TOKENS,
             open=paged_opener(folder, memory.pages),
         )
 

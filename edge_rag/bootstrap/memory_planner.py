@@ -24,6 +24,7 @@ from edge_rag.device.memory_plan import (
 )
 from edge_rag.device.profile import DeviceProfile
 from edge_rag.engine.scheduling.policy import StepSize, limits_for
+from edge_rag.engine.speculative.drafter import DRAFT_TOKENS
 from edge_rag.generator.constraints.grammar import GRAMMAR_MEMORY_BYTES
 from edge_rag.index.token_vectors import default_budget
 from edge_rag.ingest.page_images import CACHE_BYTES as CACHED_PAGES_BYTES
@@ -90,16 +91,16 @@ class MemoryPlanner:
         )
         self._reranker = _reranker(folders, CANDIDATES)
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
-        limits = limits_for(wanted.preset, balanced, wanted.max_slots, wanted.max_step_tokens)
+        limits = limits_for(wanted.preset, balanced, wanted.max_slots)
         self._sizes = BatchSizes(
             slots=limits.max_slots,
             step_tokens=limits.max_step_tokens,
             questions=QUESTIONS_RERANKED,
             cache_bytes=0 if folders.reranker is not None else CACHE_BYTES,
             least_slots=wanted.max_slots or 1,
-            least_step_tokens=wanted.max_step_tokens or SMALLEST_STEP,
+            least_step_tokens=SMALLEST_STEP,
         )
-        self._logits = 1 + wanted.draft_tokens
+        self._logits = 1 + DRAFT_TOKENS
 
     def plan(self, folder: Path | None) -> MemoryPlan:
         """Plans the memory with a generator.

@@ -66,35 +66,6 @@ class GeneratorSettings(Section):
         le=256,
         description="Sequences that run at once. Unset: the device profile and the preset decide.",
     )
-    max_step_tokens: int | None = Field(
-        default=None,
-        ge=16,
-        le=8192,
-        description="Tokens computed in one step. Unset: the device profile and the preset decide.",
-    )
-    target_tpot_ms: float | None = Field(
-        default=None,
-        gt=0,
-        description="Target time per output token, ms. The number of slots is adjusted to meet it.",
-    )
-    draft_tokens: int = Field(
-        default=8,
-        ge=0,
-        le=64,
-        description="Longest draft for speculative decoding in free text, tokens copied from passages and answer;"
-        " 0 turns it off.",
-    )
-    passage_recompute_tokens: int = Field(
-        default=16,
-        ge=0,
-        le=1024,
-        description="First tokens of each passage that are recomputed in collections with kv_reuse `passage`.",
-    )
-    aging_seconds: float = Field(
-        default=30,
-        gt=0,
-        description="Time without a slot after which a client's next request rises by one priority class, seconds.",
-    )
     kv_memory_mib: int | None = Field(
         default=None,
         ge=1,

@@ -206,7 +206,7 @@ def _nothing_fits(bounds: MemoryBounds, uses: Sequence[MemoryItem], sizes: Batch
     if bounds.kv_bytes is not None:
         advice = f"lower generator.kv_memory_mib, {advice}"
     if sizes.least_slots > 1 or sizes.least_step_tokens > SMALLEST_STEP:
-        advice = f"lower generator.max_slots and generator.max_step_tokens, {advice}"
+        advice = f"lower generator.max_slots, {advice}"
     return ConfigurationError(
         f"memory: {bounds.budget_bytes // _MIB} MiB can be had, at least {-(-needed // _MIB)} are needed: "
         f"{', '.join(f'{item.name} {-(-item.bytes // _MIB)}' for item in uses)}; {advice}"

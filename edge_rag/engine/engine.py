@@ -34,7 +34,6 @@ from edge_rag.engine.sampler import TokenSampler
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.scheduling.policy import SchedulerLimits, pause_after_step_s, throttled_limits
 from edge_rag.engine.scheduling.scheduler import Scheduler
-from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.engine.sequence import DomainEpochs, Sequence, SequenceId
 from edge_rag.engine.snapshot import EngineSnapshot, SnapshotExchange, take_snapshot
 from edge_rag.engine.speculative.verify import Speculation
@@ -77,7 +76,6 @@ class Engine:
     Args:
         runner: The model; called by the engine's thread only.
         clock: Monotonic seconds; deadlines are on it.
-        slot_controller: Moves the number of slots; None leaves it at the limit.
         working: Returns a context that is entered while the model runs.
     """
 
@@ -89,14 +87,12 @@ class Engine:
         audit: AuditSink | None = None,
         clock: Callable[[], float] = time.monotonic,
         *,
-        slot_controller: SlotController | None = None,
         working: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._runner = runner
         self._settings = settings
         self._observer = observer or Unobserved()
         self._clock = clock
-        self._slot_controller = slot_controller
         self._working = working
         self._throttle = 1.0
         self._reported_tokens = 0
@@ -137,7 +133,7 @@ class Engine:
             self._runner.release_pages(self._pool.drop_cached())
         if commands.throttle != self._throttle:
             self._throttle = commands.throttle
-            self._resize()
+            self._scheduler.limit(throttled_limits(self._settings.limits, self._throttle))
         for trust_domain, epoch in commands.forgotten:
             self._requests.forget(trust_domain, epoch)
         for request in commands.requests:
@@ -190,7 +186,7 @@ class Engine:
     def _report(
         self, plan: StepPlan, load: _Load, accepted: int, times: tuple[float, float, float], failed: bool
     ) -> None:
-        """Reports a step, and moves the number of slots if the slot controller decides so."""
+        """Reports a step."""
         generated = self._events.counters["generated_tokens"]
         report = StepReport(
             tokens=plan.tokens,
@@ -214,16 +210,6 @@ class Engine:
         )
         self._reported_tokens = generated
         self._events.step(report)
-        if self._slot_controller is not None and not failed:
-            change = self._slot_controller.observe(sum(times), report.decodes, report.waiting)
-            if change is not None:
-                self._events.slots_changed(change, self._clock())
-                self._resize()
-
-    def _resize(self) -> None:
-        limits = self._settings.limits
-        slots = limits.max_slots if self._slot_controller is None else self._slot_controller.slots
-        self._scheduler.limit(throttled_limits(limits, self._throttle, slots))
 
     def _take_snapshot(self) -> EngineSnapshot:
         return take_snapshot(self._requests.running(), self._pool, self._clock())
@@ -308,7 +294,7 @@ class Engine:
     def set_throttle(self, share: float) -> None:
         """Sets the share of slots, of a step's tokens and of the time to use from the next step on; any thread.
 
-        No running request loses its slot. The slot controller continues; the smaller number of slots applies.
+        No running request loses its slot.
 
         Args:
             share: Above 0 to 1; 1 for no throttling.

@@ -13,7 +13,6 @@ from edge_rag.core.ports import AuditSink
 from edge_rag.engine.ports import StepObserver
 from edge_rag.engine.request import ActiveRequest, TokenRequest
 from edge_rag.engine.scheduling.plan import StepPlan
-from edge_rag.engine.scheduling.slot_controller import SlotChange
 from edge_rag.engine.sequence import SequenceId
 from edge_rag.errors import (
     DeadlineExceeded,
@@ -106,16 +105,6 @@ class EventRecorder:
 
     def over(self, request: ActiveRequest, now: float, completed: bool) -> None:
         self._observer.on_request(request.report(now, completed))
-
-    def slots_changed(self, change: SlotChange, now: float) -> None:
-        """Records that the slot controller changed the number of slots."""
-        numbers = {
-            "slots": change.slots,
-            "slots_before": change.before,
-            "measured_step_s": change.measured_s,
-            "target_step_s": change.target_s,
-        }
-        self._audit.record(AuditEvent(AuditEventKind.SLOTS_CHANGED, None, "", None, change.reason, numbers, now))
 
     def step(self, report: StepReport) -> None:
         counters = self.counters

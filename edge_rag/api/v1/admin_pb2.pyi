@@ -305,8 +305,6 @@ class _AuditEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AuditE
     """Ended because its deadline passed."""
     AUDIT_EVENT_KIND_FAILED: _AuditEventKind.ValueType  # 10
     """Ended by a failure."""
-    AUDIT_EVENT_KIND_SLOTS_CHANGED: _AuditEventKind.ValueType  # 11
-    """The slot limit changed; of no request."""
     AUDIT_EVENT_KIND_STAGE_DONE: _AuditEventKind.ValueType  # 12
     """A stage before the generator completed it, with its times `queue_s` and `compute_s`."""
     AUDIT_EVENT_KIND_PLACED: _AuditEventKind.ValueType  # 13
@@ -353,8 +351,6 @@ AUDIT_EVENT_KIND_EXPIRED: AuditEventKind.ValueType  # 9
 """Ended because its deadline passed."""
 AUDIT_EVENT_KIND_FAILED: AuditEventKind.ValueType  # 10
 """Ended by a failure."""
-AUDIT_EVENT_KIND_SLOTS_CHANGED: AuditEventKind.ValueType  # 11
-"""The slot limit changed; of no request."""
 AUDIT_EVENT_KIND_STAGE_DONE: AuditEventKind.ValueType  # 12
 """A stage before the generator completed it, with its times `queue_s` and `compute_s`."""
 AUDIT_EVENT_KIND_PLACED: AuditEventKind.ValueType  # 13

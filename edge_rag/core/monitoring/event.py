@@ -17,7 +17,7 @@ class AuditEventKind(Enum):
     QUEUED: accepted, waits for a slot. REFUSED: not accepted. ADMITTED: got its first slot. DEFERRED: keeps waiting;
         recorded when the reason changes, not at every step. PREEMPTED: lost its slot and pages. PAUSED: the same, until
         its client reads again. RESUMED: got a slot again. FINISHED: ended normally. CANCELLED, EXPIRED, FAILED: ended
-        otherwise. SLOTS_CHANGED: the controller changed the slot limit; no request. STAGE_DONE: a stage before the
+        otherwise. STAGE_DONE: a stage before the
         generator finished; the numbers are its waiting and processing time. PLACED: generated here, elsewhere or on
         both sides. SENT: sent to another machine. HEDGED: started on the other side as well, because this one is slow.
         TAKEN_OVER: continued here. BREAKER: the circuit breaker of a machine changed; no request. THROTTLED: the share
@@ -37,7 +37,6 @@ class AuditEventKind(Enum):
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     FAILED = "failed"
-    SLOTS_CHANGED = "slots_changed"
     STAGE_DONE = "stage_done"
     PLACED = "placed"
     SENT = "sent"

@@ -39,7 +39,7 @@ class SchedulerLimits:
             )
 
 
-def throttled_limits(limits: SchedulerLimits, share: float, slots: int) -> SchedulerLimits:
+def throttled_limits(limits: SchedulerLimits, share: float) -> SchedulerLimits:
     """Returns the limits under throttling.
 
     Running sequences keep decoding: a step has room for one token of each slot, whatever the share.
@@ -48,7 +48,7 @@ def throttled_limits(limits: SchedulerLimits, share: float, slots: int) -> Sched
         limits: Limits without throttling.
         share: Share of slots and tokens to use, above 0 to 1.
     """
-    fewer = max(1, min(slots, int(limits.max_slots * share + 1e-9)))
+    fewer = max(1, int(limits.max_slots * share + 1e-9))
     prefill = max(1, int(limits.prefill_tokens * share))
     tokens = max(limits.max_slots + prefill, int(limits.max_step_tokens * share))
     return SchedulerLimits(fewer, tokens, prefill)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 
 from edge_rag.core.limits.fair_share import VirtualService
 from edge_rag.core.monitoring.event import AuditEventKind
@@ -84,10 +83,6 @@ class Scheduler:
     def sequences(self, plan: StepPlan) -> dict[SequenceId, Sequence]:
         planned = {entry.sequence for entry in plan.entries}
         return {s.id: s for s in self._running if s.id in planned}
-
-    def resize(self, max_slots: int) -> None:
-        """Changes the number of slots; if more are taken, none is given until enough are free."""
-        self._limits = replace(self._limits, max_slots=max_slots)
 
     def limit(self, limits: SchedulerLimits) -> None:
         """Changes the size of a step; if more slots are taken, none is given until enough are free."""

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+DRAFT_TOKENS: Final = 8
+"""Longest draft of a request for a step."""
+
 LONGEST_MATCH: Final = 4
 """Most tokens that are compared."""
 

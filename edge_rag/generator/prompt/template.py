@@ -142,6 +142,10 @@ class Prompt:
     spans: tuple[PassageSpan, ...] = ()
 
 
+RECOMPUTED_TOKENS: Final = 16
+"""First tokens of a copied passage that are computed again."""
+
+
 @dataclass(frozen=True, slots=True)
 class PassageReuse:
     """How the KV of passages is copied, for collections that want it.
@@ -152,7 +156,7 @@ class PassageReuse:
     """
 
     page_tokens: int
-    recompute: int
+    recompute: int = RECOMPUTED_TOKENS
 
 
 class PromptEncoder:

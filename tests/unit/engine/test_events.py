@@ -13,7 +13,6 @@ from edge_rag.engine.constraint import NoGeneration
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
-from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, InvalidRequest, NotReady, Overloaded, RequestTooLarge
 from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.engine.recorded_events import RecordedEvents, assert_legal
@@ -129,29 +128,3 @@ def test_a_request_that_the_constraint_decides_alone_is_queued_and_finished() ->
     )
     run(Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=4), audit=audit), [item])
     assert [d.kind for d in audit.of("q")] == [AuditEventKind.QUEUED, AuditEventKind.FINISHED]
-
-
-def test_the_controller_moves_the_slots_and_records_it() -> None:
-    audit = RecordedEvents()
-    now = 0.0
-
-    def pass_time(step: PackedStep) -> None:
-        nonlocal now
-        now += 0.01 * len(step.block_table)
-
-    engine = Engine(
-        GatedRunner(tiny_decoder(), pass_time),
-        EngineSettings(SchedulerLimits(8, 64, 16), max_waiting=100),
-        audit=audit,
-        clock=lambda: now,
-        slot_controller=SlotController(0.04, 1, 8),
-    )
-    run(engine, [request(prompt, max_tokens=60, request_id=str(n)) for n, prompt in enumerate(prompts(30, 5, 20))])
-    changes = [d for d in audit.events if d.kind is AuditEventKind.SLOTS_CHANGED]
-    assert changes
-    assert changes[0].numbers["slots_before"] == 8
-    assert changes[0].numbers["slots"] == 4
-    assert engine.stats().slots == changes[-1].numbers["slots"]
-    assert all(change.request_id is None for change in changes)
-    admitted = [d for d in audit.events if d.kind is AuditEventKind.ADMITTED and d.at_s > changes[0].at_s]
-    assert all(d.numbers["slots_busy"] < d.numbers["slots"] <= 8 for d in admitted)

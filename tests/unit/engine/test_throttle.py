@@ -14,17 +14,17 @@ from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, generate, prompts, request, tiny_decoder
 
 
-@given(st.integers(1, 64), st.integers(1, 64), st.integers(0, 2000), st.floats(0.001, 1), st.integers(1, 64))
+@given(st.integers(1, 64), st.integers(1, 64), st.integers(0, 2000), st.floats(0.001, 1))
 def test_limits_held_back_are_legal_smaller_and_leave_every_slot_its_token(
-    slots: int, prefill: int, more: int, share: float, others: int
+    slots: int, prefill: int, more: int, share: float
 ) -> None:
     full = SchedulerLimits(slots, slots + prefill + more, prefill)
-    less = throttled_limits(full, share, others)
-    assert 1 <= less.max_slots <= max(1, min(others, slots * share + 1e-6))
+    less = throttled_limits(full, share)
+    assert 1 <= less.max_slots <= max(1, slots * share + 1e-6)
     assert less.prefill_tokens <= prefill
     assert less.max_step_tokens <= full.max_step_tokens
     assert less.max_step_tokens - less.prefill_tokens >= slots
-    assert throttled_limits(full, 1.0, slots) == full
+    assert throttled_limits(full, 1.0) == full
 
 
 def test_a_restrained_engine_uses_its_share_and_answers_the_same() -> None:

@@ -42,7 +42,7 @@ def test_the_shape_of_a_line_is_stable() -> None:
 
 
 def test_an_event_without_request_and_an_infinite_number_are_valid_json() -> None:
-    made = audit_event(AuditEventKind.SLOTS_CHANGED, None, "tokens came too slowly", {"target_s": float("inf")})
+    made = audit_event(AuditEventKind.THROTTLED, None, "tokens came too slowly", {"target_s": float("inf")})
     shown = json.loads(json.dumps(encode(AuditEntry(1, NOON, made)), allow_nan=False))
     assert (shown["request_id"], shown["priority"], shown["numbers"]) == (None, None, {"target_s": None})
 

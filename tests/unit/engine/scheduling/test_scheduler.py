@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from edge_rag.core.monitoring.event import AuditEventKind
@@ -213,7 +215,7 @@ def test_fewer_slots_admit_none_until_enough_are_free_and_preempt_none() -> None
     for n in range(8):
         bench.submit(3, 10 + n)
     bench.step()
-    bench.scheduler.resize(2)
+    bench.scheduler.limit(replace(bench.limits, max_slots=2))
     while len(bench.finished) < 2:
         assert bench.step().events == ()
     assert bench.step().admitted == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -108,7 +109,8 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 1000))
     def resize(self, pick: int) -> None:
-        self.bench.scheduler.resize(1 + pick % self.bench.limits.max_slots)
+        limits = self.bench.limits
+        self.bench.scheduler.limit(replace(limits, max_slots=1 + pick % limits.max_slots))
 
     @rule(passes=st.integers(1, 30))
     def let_time_pass(self, passes: int) -> None:

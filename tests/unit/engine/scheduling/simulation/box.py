@@ -16,7 +16,6 @@ from edge_rag.engine.kv_cache.reservation import Reservation
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.scheduling.policy import SchedulerLimits, pause_after_step_s, throttled_limits
 from edge_rag.engine.scheduling.scheduler import Scheduler
-from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.engine.sequence import Sequence, SequenceId
 from edge_rag.throttle.policy import ThrottlePolicy
 from tests.unit.engine.scheduling.simulation.arrivals import Arrival
@@ -46,7 +45,6 @@ class Box:
         step_time: How long a step takes.
         queue: Most requests that may wait; more are refused.
         aging_s: Waiting time that raises a request by a class, seconds.
-        target_tpot_s: Wanted time of a step, or None for a fixed number of slots.
         board: Thermal model; None for a machine that does not get warm.
         throttle: Makes the throttle of a warm machine; None for no throttling.
     """
@@ -58,7 +56,6 @@ class Box:
     step_time: StepTime
     queue: int
     aging_s: float = 30.0
-    target_tpot_s: float | None = None
     board: Board | None = None
     throttle: Callable[[], ThrottlePolicy] | None = None
 
@@ -86,7 +83,6 @@ class Record:
         slot_s: Time by usable slots, while requests waited.
         busy_s: The same by busy slots.
         peak_pages: Most pages held at a time.
-        slot_changes: Times the controller moved the limit.
         throttle_moves: Times heat moved it.
         hottest_c: Highest temperature; 0 for a box that does not get warm.
         slowed_s: How long the hardware slowed itself down.
@@ -110,7 +106,6 @@ class Record:
     slot_s: float = 0.0
     busy_s: float = 0.0
     peak_pages: int = 0
-    slot_changes: int = 0
     throttle_moves: int = 0
     hottest_c: float = 0.0
     slowed_s: float = 0.0
@@ -143,9 +138,6 @@ class Simulation:
         self._pool = BlockPool(box.pages, box.page_tokens)
         aging = box.aging_s if policy is Policy.FAIR else inf
         self._scheduler = Scheduler(box.limits, self._pool, box.max_context, aging)
-        slots = box.limits.max_slots
-        target = box.target_tpot_s
-        self._control = None if target is None else SlotController(target, 1, slots)
         throttle = None if box.throttle is None else box.throttle()
         self._board_model = None if box.board is None else WarmBoard(box.board, throttle, self._set_throttle)
         self._share = 1.0
@@ -179,7 +171,7 @@ class Simulation:
 
     def _set_throttle(self, share: float) -> None:
         self._share = share
-        self._scheduler.limit(throttled_limits(self._box.limits, share, self._box.limits.max_slots))
+        self._scheduler.limit(throttled_limits(self._box.limits, share))
 
     def _enter(self, arrival: Arrival) -> None:
         if self._waiting >= self._box.queue:
@@ -232,11 +224,6 @@ class Simulation:
         for entry in plan.entries:
             if entry.wants_logits:
                 self._emit(self._requests[entry.sequence])
-        if self._control is not None:
-            change = self._control.observe(spent, plan.decodes, self._waiting)
-            if change is not None:
-                scheduler.resize(change.slots)
-                record.slot_changes += 1
 
     def _note(self, plan: StepPlan) -> None:
         for event in plan.events:

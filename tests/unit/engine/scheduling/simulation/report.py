@@ -30,7 +30,6 @@ def summary(record: Record) -> dict[str, float]:
         "recomputed_share": _recomputed(record),
         "preemptions": sum(record.preemptions.values()),
         "peak_pages": record.peak_pages,
-        "slot_changes": record.slot_changes,
     }
 
 
