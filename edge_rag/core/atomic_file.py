@@ -56,9 +56,9 @@ def sync(path: Path) -> None:
     """Syncs a file, or the entries of a folder, to the disk.
 
     Raises:
-        OSError: It failed, or the path is a symbolic link.
+        OSError: It failed.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from edge_rag.core.atomic_file import new_file, replace_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +96,11 @@ class IndexFile:
     @contextmanager
     def writing(self, manifest: Manifest) -> Iterator[HashedFile]:
         """Yields a file to write the new bytes to, once and in order; after the block they replace the stored ones."""
-        with _replacing(self.content) as file:
+        with new_file(self.content, 0o600) as file:
             hashed = HashedFile(file, Path(file.name))
             yield hashed
         described = {**asdict(manifest), "sha256": hashed.sha256.hexdigest()}
-        with _replacing(self.manifest) as file:
-            file.write(json.dumps(described, indent=1).encode())
+        replace_file(self.manifest, json.dumps(described, indent=1).encode(), 0o600)
 
     def delete(self) -> None:
         self.manifest.unlink(missing_ok=True)
@@ -112,22 +112,3 @@ class IndexFile:
         except (OSError, ValueError):
             return False
         return bool(manifest == {**asdict(expected), "sha256": sha256})
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    temporary = path.with_name(path.name + ".new")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -6,7 +6,6 @@ with one rename. A run that ends in between leaves the damaged files where they 
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from typing import Final
 
 import apsw
 
+from edge_rag.core.atomic_file import sync
 from edge_rag.core.file_hash import file_sha256
 from edge_rag.errors import BackupInvalid, EdgeRagError, StorageCorrupt, StorageError
 from edge_rag.storage.backup import DATABASE, KV, SPOOL, TOKEN_VECTOR_FILES, check_database, unpack
@@ -188,7 +188,7 @@ class LibraryRepair:
             for name in (SPOOL, ORIGINALS):
                 new = self._scratch / name
                 for file in new.iterdir() if new.is_dir() else ():
-                    _sync(file)
+                    sync(file)
                     (self._directory / name).mkdir(mode=0o700, exist_ok=True)
                     file.replace(self._directory / name / file.name)
             # The indexes, token vectors and saved KV pages were made from what is no longer there.
@@ -197,9 +197,9 @@ class LibraryRepair:
                     (self._directory / name).rename(aside / name)
             for name in self._repair.unknown_spool_files:
                 (self._directory / SPOOL / name).rename(aside / f"spool-{name}")
-            _sync(self._scratch / DATABASE)
+            sync(self._scratch / DATABASE)
             (self._scratch / DATABASE).rename(self._directory / DATABASE)
-            _sync(self._directory)
+            sync(self._directory)
             shutil.rmtree(self._directory / RECOVERY, ignore_errors=True)
         except OSError as error:
             raise StorageError(
@@ -349,11 +349,3 @@ def _source_of(folder: Path, name: str) -> Path | None:
     """Returns the file of a document; None without one. A name never leads out of the folder."""
     file = (folder / name).resolve()
     return file if file.is_file() and file.is_relative_to(folder.resolve()) else None
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from contextlib import closing
@@ -11,6 +10,7 @@ from typing import Final
 
 import apsw
 
+from edge_rag.core.atomic_file import sync
 from edge_rag.errors import BackupInvalid, ConfigurationError, StorageCorrupt, StorageError
 from edge_rag.storage.backup import DATABASE, KV, SPOOL, TOKEN_VECTOR_FILES, Manifest, check_database, unpack
 from edge_rag.storage.data_directory import DataDirectory
@@ -116,18 +116,18 @@ def _set_id(database: Path, directory: str) -> None:
 
 
 def _put_in_place(scratch: Path, directory: Path) -> None:
-    _sync(scratch / DATABASE)
+    sync(scratch / DATABASE)
     for name in (SPOOL, ORIGINALS):
         folder = directory / name
         folder.mkdir(mode=0o700, exist_ok=True)
         if (scratch / name).is_dir():
             for file in (scratch / name).iterdir():
-                _sync(file)
+                sync(file)
                 file.replace(folder / file.name)
-            _sync(folder)
+            sync(folder)
     _retire(directory / DATABASE)
     (scratch / DATABASE).replace(directory / DATABASE)
-    _sync(directory)
+    sync(directory)
 
 
 def _retire(database: Path) -> None:
@@ -146,11 +146,3 @@ def _retire(database: Path) -> None:
         return
     for file in (log, index):
         file.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from edge_rag.core.atomic_file import sync
 from edge_rag.errors import NotReady, StorageCorrupt, StorageError, StorageFull
 from edge_rag.storage.spool.shares import Claim, SpoolShares
 
@@ -210,7 +211,7 @@ class Spool:
         partial = content.path
         name = partial.name.removesuffix(_PARTIAL)
         with writing_to(partial):
-            sync(partial, os.O_RDWR)
+            sync(partial)
         with self._lock:
             claim = self._claims.pop(partial.name, None)
             if claim is None:
@@ -220,7 +221,7 @@ class Spool:
         try:
             with writing_to(partial):
                 partial.rename(self._folder / name)
-                sync(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+                sync(self._folder)
         except BaseException:
             self._remove(partial.name)
             self._remove(name)
@@ -332,12 +333,3 @@ def _has_further_names(path: Path) -> bool:
         return path.stat().st_nlink > 1
     except OSError:  # it is missing, which its job finds out
         return False
-
-
-def sync(path: Path, flags: int) -> None:
-    """Waits until a file or folder is on the disk."""
-    file = os.open(path, flags)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -15,10 +15,11 @@ from typing import Final
 
 import structlog
 
+from edge_rag.core.atomic_file import sync
 from edge_rag.core.documents.document import Content
 from edge_rag.errors import StorageCorrupt, StorageError
 from edge_rag.storage.database import Database
-from edge_rag.storage.spool.files import SpooledContent, sync, writing_to
+from edge_rag.storage.spool.files import SpooledContent, writing_to
 
 ORIGINALS: Final = "originals"
 """Folder of a data directory."""
@@ -108,7 +109,7 @@ class Originals:
         """
         if self.keep and isinstance(content, SpooledContent):
             with writing_to(content.path):
-                sync(content.path, os.O_RDWR)
+                sync(content.path)
         with self._changing:
             self._added = []
             try:
@@ -132,7 +133,7 @@ class Originals:
             with writing_to(path):
                 _place(content, partial)
                 partial.rename(path)
-                sync(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+                sync(self._folder)
         finally:
             with suppress(OSError):
                 partial.unlink(missing_ok=True)
@@ -232,7 +233,7 @@ def _place(content: Content, path: Path) -> None:
         except OSError:  # a file system without hard links
             shutil.copyfile(content.path, path)
             path.chmod(0o600)
-            sync(path, os.O_RDWR)
+            sync(path)
         return
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content.read())

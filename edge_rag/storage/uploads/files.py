@@ -22,6 +22,7 @@ from typing import Any, Final
 import apsw
 import structlog
 
+from edge_rag.core.atomic_file import sync
 from edge_rag.core.documents.files import FileId, FileState, NewFile, StoredFile
 from edge_rag.core.limits.fair_share import FREE_SHARE
 from edge_rag.errors import FileIncomplete, FileNotFound, StorageError, StorageFull
@@ -166,7 +167,7 @@ class FileStore:
             file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
         try:
             with writing_to(path):
-                _sync_folder(self.folder)
+                sync(self.folder)
             with self._database.writing() as connection:
                 connection.execute(
                     "INSERT INTO files (id, owner, name, media_type, purpose, kept_s, collection, metadata, state, "
@@ -376,11 +377,3 @@ def _file(row: Sequence[Any]) -> StoredFile:
 
 def _moment(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -66,7 +66,7 @@ def test_a_crash_between_content_and_manifest_leaves_nothing_to_believe(tmp_path
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     IndexFile(tmp_path, 3).write(b"old", _MANIFEST)
-    (tmp_path / "3.faiss.new").mkdir()
+    (tmp_path / ".3.faiss.partial").mkdir()
 
     with pytest.raises(OSError, match="directory"):
         IndexFile(tmp_path, 3).write(b"new", _MANIFEST)

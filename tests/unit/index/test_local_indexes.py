@@ -254,7 +254,7 @@ def test_closing_stops_a_build_and_leaves_the_segment_there_was(
     directory.close()
 
     assert segments(data) == before
-    assert not list((data / "vectors").glob("*.new"))
+    assert not list((data / "vectors").glob(".*.partial"))
 
 
 def test_a_build_that_fails_leaves_the_index_as_it_was(
@@ -299,7 +299,7 @@ def test_a_dropped_collection_takes_its_segment_with_it(opened: Opener, data: Pa
 
 def test_files_that_belong_to_nothing_are_cleared_on_opening(opened: Opener, data: Path) -> None:
     before = set((data / "vectors").iterdir())
-    for name in ("1.0123.faiss", "1.0123.json", "1.0123.faiss.new", "9.faiss"):
+    for name in ("1.0123.faiss", "1.0123.json", ".1.0123.faiss.partial", "9.faiss"):
         (data / "vectors" / name).write_bytes(b"left")
 
     opened()

@@ -155,7 +155,7 @@ def test_a_document_that_is_not_stored_leaves_no_file(
     assert kept(tmp_path / "data") == before
 
 
-def _full(path: Path, flags: int) -> None:
+def _full(path: Path) -> None:
     raise OSError(28, "No space left on device")
 
 
