@@ -30,8 +30,6 @@ class Connection(NamedTuple):
 
     Attributes:
         host: The peer's address.
-        port: The peer's port.
-        server: The server that accepted it.
     """
 
     host: str
@@ -127,7 +125,6 @@ def document_url(
 
     Args:
         start: First character of the range.
-        end: One past the last one.
         page: The page that it is on, for whoever shows it; None if that is not known.
     """
     where: dict[str, object] = {"collection": collection, "start": start, "end": end}

@@ -245,8 +245,6 @@ class Finished:
     """The end of an answer.
 
     Attributes:
-        reason: Why it ended.
-        usage: What it used.
         stages: Time per stage, in pipeline order.
         first_token_s: From submission to the first text, seconds; None without text.
         nearest: Of an answer that was not found, the best passages and what they lack.

@@ -16,7 +16,6 @@ def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Replaces a file atomically: readers see the old bytes or the new ones, also after a loss of power.
 
     Args:
-        path: The file; created if it does not exist.
         mode: Permissions, before the process's umask.
 
     Raises:

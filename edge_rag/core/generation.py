@@ -18,22 +18,16 @@ class GenerationRequest:
     """A question with its passages, ready for the generator.
 
     Attributes:
-        request_id: Id of the request.
-        question: The question, in its most complete wording.
         passages: Best first; without passages the answer is the not-found answer.
         evidence: Evidence that an answer is among the passages, 0 to 1.
         mode: How freely the answer is written.
         max_sentences: Most sentences quoted in QUOTE mode; None for as many as the answer needs.
-        sampling: How tokens are chosen.
-        priority: Scheduling class.
-        client: Name of the client.
         trust_domain: Requests share cached KV only within one trust domain; the collection's name.
         deadline: ``time.monotonic()`` seconds, or None.
         format: Format of the answer in FREE mode, None for any; in EXTRACT mode the schema that is filled, None for
             one value as text.
         epoch: Epoch of the collection when the passages were read; cached KV is shared only within one epoch.
         offload: Which text of the collection may leave the box.
-        kv_reuse: Which KV of other prompts is reused.
         turns: Earlier turns of the conversation, oldest first.
         term_weights: As of ``Retrieved``; empty if they are not known.
     """
@@ -75,7 +69,6 @@ class Function:
     """A function of the caller that the language model may ask to be called.
 
     Attributes:
-        name: Its name.
         description: What it does; may be empty.
         parameters: JSON Schema of its arguments, JSON text.
     """
@@ -90,7 +83,6 @@ class FunctionCall:
     """The language model asks for a function to be called.
 
     Attributes:
-        name: Name of the function.
         arguments: Its arguments, JSON text that validates under its schema.
     """
 
@@ -103,15 +95,10 @@ class CompletionRequest:
     """A conversation that the language model continues, without documents.
 
     Attributes:
-        request_id: Id of the request.
-        conversation: The conversation.
-        sampling: How tokens are chosen.
-        priority: Scheduling class.
         client: Name of the client; cached KV is shared only within its conversations.
         deadline: ``time.monotonic()`` seconds, or None.
         format: Format of the answer; None for any.
         functions: What the model may ask to be called instead; such a request has no format.
-        must_call: Whether it must ask for one of them.
     """
 
     request_id: RequestId
@@ -130,8 +117,6 @@ class Generated:
     """The generator finished a request.
 
     Attributes:
-        reason: Why it ended.
-        usage: What it used.
         queue_s: Waiting time for a slot, seconds.
         compute_s: From the first step to the last, seconds.
         first_token_s: From submission to the first text, seconds; None without text.
@@ -150,11 +135,7 @@ class Generated:
 
 @dataclass(frozen=True, slots=True)
 class GenerationFailed:
-    """A request failed in the generator; no event follows.
-
-    Attributes:
-        error: The error to raise to the caller.
-    """
+    """A request failed in the generator; no event follows."""
 
     error: EdgeRagError
 
@@ -167,22 +148,14 @@ GenerationEvent = TextDelta | Citation | Unsupported | Generated | GenerationFai
 
 @dataclass(frozen=True, slots=True)
 class TextChunk:
-    """Text of a free answer, before citation markers and sentences are processed.
-
-    Attributes:
-        text: Complete characters, at least one.
-    """
+    """Text of a free answer, before citation markers and sentences are processed."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class TokenChunk:
-    """Tokens of a free answer, for a client with the same vocabulary.
-
-    Attributes:
-        tokens: Token ids, at least one.
-    """
+    """Tokens of a free answer, for a client with the same vocabulary."""
 
     tokens: tuple[int, ...]
 
@@ -205,9 +178,6 @@ class GeneratorLoad:
     """The load of a machine's generator when a request arrives.
 
     Attributes:
-        waiting: Requests that wait for a slot.
-        running: Slots in use.
-        slots: Slots there are.
         vocabulary: SHA-256 of the tokenizer's definition, lower-case hexadecimal.
     """
 

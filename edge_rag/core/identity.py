@@ -47,10 +47,8 @@ class Identity:
 
     Attributes:
         name: Unique among all credentials; fair shares and usage are counted by it.
-        roles: What the caller may do.
         collections: Collections it may access; None for all.
         priority_ceiling: Most urgent scheduling class of its requests.
-        quota: Its usage limits.
     """
 
     name: str

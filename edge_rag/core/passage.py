@@ -53,15 +53,11 @@ class Passage:
     """A chunk, or several adjacent ones, as read for a question.
 
     Attributes:
-        chunk_id: Id of the chunk in the index.
-        document_id: Id of its document.
-        document: Name of the document.
         page: 1-based page on which it starts, or None.
         start: First character in the document's stored text.
         end: One past the last character.
         text: Exactly the stored text in that range.
         context: Headings above the passage, outermost first.
-        metadata: Metadata of the document.
         duplicates: Near-duplicates left out for this passage, best first.
         surroundings: The text around it; None where nothing is quoted of it.
     """
@@ -84,7 +80,6 @@ class HitPart:
     """A chunk of a passage that was found.
 
     Attributes:
-        chunk_id: Id of the chunk in the index.
         start: First character in the document's stored text.
         end: One past the last character.
         dense_rank: 1-based rank in the vector search, the best one of all wordings; None if it is not in it.
@@ -105,7 +100,6 @@ class Hit:
     """A passage found for a question. A merged passage has the best ranks and scores of its parts.
 
     Attributes:
-        passage: The passage.
         score: Fused score times boost; larger is better, comparable within one result only.
         dense_rank: 1-based rank in the vector search, the best one of all wordings; None if it is not in it.
         lexical_rank: 1-based rank in BM25, likewise; None if it is not in it.
@@ -134,11 +128,9 @@ class RetrievalRequest:
 
     Attributes:
         question: Non-empty text.
-        collection: Name of the collection.
         limit: Most hits, 1 to 1,000; fewer are returned only if there are fewer.
         filter: Which passages may be found; all if None.
         explain: Whether hits carry similarity scores.
-        context: The request that it is part of.
         turns: Earlier turns of the conversation, oldest first.
     """
 
@@ -156,9 +148,7 @@ class OtherWording:
     """What is read of a wording besides the main one.
 
     Attributes:
-        text: What encoders read of it.
         term_weights: Weights of its words, as those of ``Retrieved``.
-        as_asked: Whether it is the question as it was asked.
     """
 
     text: str
@@ -171,7 +161,6 @@ class Retrieved:
     """The result of the retriever stage.
 
     Attributes:
-        hits: Best first.
         term_weights: Inverse document frequency in the collection, natural log, of the content words of the main
             wording that are searched for (lower case, as written; in scripts without spaces, runs of two or three
             characters). A word that is not in the collection has the largest weight.
@@ -201,7 +190,6 @@ class Explanation:
     """How a passage got its rank.
 
     Attributes:
-        hit: The hit of the retriever.
         retriever_rank: 1-based rank in the retriever's result.
         rerank_score: Score of the reranker; None if the search was not reranked.
     """
@@ -234,7 +222,6 @@ class RankedPassage:
     """A passage after reranking.
 
     Attributes:
-        passage: The passage.
         score: Score of the reranker, larger is better; comparable within one result only, unless it is pointwise.
         sentences: Sentences of the passage in order; they cover all of its text except white space.
     """
@@ -249,7 +236,6 @@ class Reranked:
     """The result of the reranker stage.
 
     Attributes:
-        passages: Best first.
         evidence: Evidence that an answer is among them, 0 to 1; comparable between questions and collections. 0 for
             pointwise scores, for which it is not weighed.
     """
@@ -266,7 +252,6 @@ def relevances(passages: Sequence[RankedPassage], evidence: float) -> tuple[floa
     others get as much less of it as the probability of their scores is smaller.
 
     Args:
-        passages: Passages in any order.
         evidence: Evidence that an answer is among them, 0 to 1.
     """
     best = max((_log_sigmoid(each.score) for each in passages), default=0.0)
@@ -284,8 +269,6 @@ class RerankRequest:
     Attributes:
         question: Non-empty text; the main wording.
         retrieved: The retriever's result.
-        limit: Most passages to return.
-        context: The request that it is part of.
         pointwise: Whether each passage is scored by its text and the question alone, 0 to 1, so that its score does not
             depend on the others, on the retriever's order or on words of a collection. The result has no sentences.
     """

@@ -55,11 +55,8 @@ class Placement:
     """Where a stage runs.
 
     Attributes:
-        stage: The stage.
         wanted: First provider of the profile.
-        used: Provider that it runs on.
         reason: Why it runs there, for people: the rule if it is the wanted provider, else the obstacle.
-        precision: Number format that it computes in.
     """
 
     stage: ModelStage | Unrecognized
@@ -79,7 +76,6 @@ class ProviderDevice:
     """A device that ONNX Runtime can run a graph on.
 
     Attributes:
-        provider: Its execution provider.
         kind: ``cpu``, ``gpu`` or ``npu``.
         vendor: Its vendor; empty if ONNX Runtime does not report one.
     """

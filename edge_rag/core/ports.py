@@ -111,11 +111,9 @@ class Embedding(Protocol):
         """Embeds the passages of a document: float32 [texts, dimension], each row of length 1. Any thread.
 
         Args:
-            texts: The passages.
             rule: Returns the collection's current offload rule; called on any thread.
             embed_locally: Embeds a few passages on this box, on the caller's thread.
             yield_to_queries: Called after that with its duration, seconds; returns when the next call may start.
-            on_progress: Called with the number of finished passages.
 
         Raises:
             InferenceFailed: The model could not be run.

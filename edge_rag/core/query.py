@@ -65,22 +65,14 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class JsonSchema:
-    """The answer is one JSON value that validates under a schema.
-
-    Attributes:
-        schema: The schema, JSON text.
-    """
+    """The answer is one JSON value that validates under a schema."""
 
     schema: str
 
 
 @dataclass(frozen=True, slots=True)
 class Regex:
-    """The whole answer matches a regular expression.
-
-    Attributes:
-        pattern: The expression.
-    """
+    """The whole answer matches a regular expression."""
 
     pattern: str
 
@@ -128,13 +120,11 @@ class Wordings:
     """A question as it was asked, and the other wordings of it that are searched for as well.
 
     Attributes:
-        asked: The question as it was asked.
         standalone: The question with what it leaves to the turns before it; None if it leaves nothing to them.
         corrected: ``standalone``, or else ``asked``, with its words spelled as the collection spells them; None if
             nothing is misspelled.
         substituted: The most complete of these with phrases that the collection does not have replaced by synonyms that
             it has; None without any.
-        expanded: Further wordings with synonyms.
     """
 
     asked: str
@@ -162,12 +152,9 @@ class Query:
     Attributes:
         request_id: Id of the request in logs, audit events and traces.
         question: 1 to ``limits.question_characters`` characters after trimming.
-        collection: Name of the collection.
         mode: How freely the answer is written.
         max_sentences: Most sentences quoted in QUOTE mode, 1 to 8; None for as many as the answer needs.
         passages: Most passages in the prompt, 1 to 32.
-        sampling: How tokens are chosen.
-        priority: Scheduling class.
         client: Name of the client; fair shares and usage are counted by it.
         deadline: ``time.monotonic()`` seconds after which the answer is not needed any more, or None.
         format: Format of the answer in FREE mode, None for any; in EXTRACT mode the schema that is filled, None for
@@ -201,7 +188,6 @@ class SearchQuery:
     Attributes:
         request_id: Id of the request in logs, audit events and traces.
         query: Non-empty text.
-        collection: Name of the collection.
         limit: Most hits, 1 to 100.
         rerank: Whether the reranker orders the hits; otherwise fusion does.
         client: Name of the client; fair shares are counted by it.

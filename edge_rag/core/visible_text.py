@@ -50,9 +50,7 @@ def escape_invisible(text: str, before: str = "", after: str = "") -> str:
     r"""Escapes what cannot be seen, as ``\x1b``, ``\u202e`` or ``\U000e0041``.
 
     Args:
-        text: Any text.
         before: The character before it, or nothing; decides about joiners and selectors.
-        after: The character after it, or nothing.
     """
     return _SUSPICIOUS.sub(lambda found: _shown(found, before, after, _python_escape), text)
 

@@ -41,11 +41,7 @@ _KINDS: Final = {str: "a text", float: "a number", datetime: "a date"}
 
 
 def checked_filter(condition: Filter, path: str = "filter") -> Filter:
-    """Returns a filter.
-
-    Raises:
-        InvalidRequest: It is too deep or too large, or compares a field with what it cannot be.
-    """
+    """Returns a filter."""
     return _FilterCheck(path).filter(condition, 1)
 
 
@@ -83,11 +79,7 @@ class _FilterCheck:
 
 
 def check_size(path: str, depth: int, filters: int) -> None:
-    """Checks how deep a part of a filter lies, and how many parts there are so far.
-
-    Raises:
-        InvalidRequest: It is too deep, or one too many.
-    """
+    """Checks how deep a part of a filter lies, and how many parts there are so far."""
     if depth > MAX_DEPTH:
         raise InvalidRequest(path, f"lies deeper than {MAX_DEPTH} filters")
     if filters > MAX_FILTERS:
@@ -95,41 +87,25 @@ def check_size(path: str, depth: int, filters: int) -> None:
 
 
 def check_values(path: str, values: int) -> None:
-    """Checks how many values a filter has so far.
-
-    Raises:
-        InvalidRequest: There is one too many.
-    """
+    """Checks how many values a filter has so far."""
     if values > MAX_VALUES:
         raise InvalidRequest(path, f"is one value too many, at most {MAX_VALUES:,} are allowed")
 
 
 def checked_comparison(path: str, comparison: Comparison) -> Comparison:
-    """Returns a comparison.
-
-    Raises:
-        InvalidRequest: It orders truth values.
-    """
+    """Returns a comparison."""
     if isinstance(comparison.value, bool) and comparison.comparator is not Comparator.EQUAL:
         raise InvalidRequest(f"{path}.comparator", "true and false have no order, they are equal or not")
     return comparison
 
 
 def checked_field(field: FilterField) -> FilterField:
-    """Returns a field.
-
-    Raises:
-        InvalidRequest: It is no legal key of metadata.
-    """
+    """Returns a field."""
     return field if isinstance(field, BuiltinField) else MetadataField(validate_key(field.key))
 
 
 def checked_value(path: str, field: FilterField, value: FilterValue) -> FilterValue:
-    """Returns a value that a field is compared with.
-
-    Raises:
-        InvalidRequest: The field has values of another type, or the value is out of bounds.
-    """
+    """Returns a value that a field is compared with."""
     if isinstance(field, BuiltinField) and type(value) is not field.kind:
         raise InvalidRequest(path, f"must be {_KINDS[field.kind]}, as {field.value} is")
     match value:
@@ -142,11 +118,7 @@ def checked_value(path: str, field: FilterField, value: FilterValue) -> FilterVa
 
 
 def checked_prefix(path: str, field: FilterField, prefix: str) -> Prefix:
-    """Returns a comparison with a beginning.
-
-    Raises:
-        InvalidRequest: The field is no text, or the beginning is out of bounds.
-    """
+    """Returns a comparison with a beginning."""
     if isinstance(field, BuiltinField) and field.kind is not str:
         raise InvalidRequest(f"{path}.field", f"{field.value} is not a text")
     bounded = _bounded(f"{path}.prefix", prefix)
@@ -164,11 +136,7 @@ def _bounded(path: str, text: str) -> str:
 
 
 def checked_settings(settings: CollectionSettings, key: str = "key") -> CollectionSettings:
-    """Returns the settings of a collection.
-
-    Raises:
-        InvalidRequest: Names the first unusable field.
-    """
+    """Returns the settings of a collection."""
     parse_synonyms("settings.synonyms", settings.synonyms)
     return replace(
         settings,

@@ -29,7 +29,6 @@ class Block:
     """A structural unit of a document.
 
     Attributes:
-        kind: Structural role.
         start: First character in ``ParsedDocument.text``.
         end: One past the last character.
         level: Heading level, 1 for the topmost; 0 for any other block.
@@ -50,7 +49,6 @@ class ParsedDocument:
     Attributes:
         title: Title found in the document, or empty.
         text: Stored text. Every citation is a character range of it.
-        blocks: In order, not overlapping.
         pages: Number of pages, or None if the format has no pages.
         metadata: Metadata found in the document: its front matter, or title, author, created and modified as far as the
             format has them. Invalid values are left out later (``usable_metadata``).
@@ -274,7 +272,6 @@ class Upload:
     """A document as uploaded by a client.
 
     Attributes:
-        collection: Name of the collection; created if it does not exist.
         name: 1 to 1,024 characters, no control characters; a document of that name in the collection is replaced.
         media_type: Media type stated by the client, or empty for detection.
         content: The bytes, read when the document is processed.

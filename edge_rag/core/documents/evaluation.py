@@ -45,8 +45,6 @@ class NewQuestion:
     """A test question before it is stored.
 
     Attributes:
-        question: The question.
-        document: Name of the document that should be found.
         text: Text that the passage should hold, whatever its case and white space; empty if any passage will do.
     """
 
@@ -59,9 +57,6 @@ class NewQuestion:
 
         Args:
             prefix: What stands before the names of fields in errors.
-
-        Raises:
-            InvalidRequest: A text is empty, too long or holds control characters.
         """
         return NewQuestion(
             parse_text(f"{prefix}question", self.question, MAX_CHARACTERS),
@@ -270,9 +265,6 @@ def parse_questions(content: bytes, media_type: str = "") -> tuple[NewQuestion, 
 
     Returns:
         1 to ``MAX_QUESTIONS``, each once.
-
-    Raises:
-        InvalidRequest: The file cannot be read; names the line or row and the field.
     """
     try:
         text = content.decode("utf-8-sig")

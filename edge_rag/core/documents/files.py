@@ -34,8 +34,6 @@ class NewFile:
     """What is known of a file before its bytes.
 
     Attributes:
-        owner: Name of the identity that sends it.
-        name: Its name, as that of a document.
         media_type: Media type stated by the client; empty for detection.
     """
 
@@ -49,11 +47,9 @@ class StoredFile:
     """A file.
 
     Attributes:
-        file_id: Id.
         about: What was known of it before its bytes.
         purpose: What its sender wants it for, as OpenAI's API names it.
         kept_s: How long its bytes are kept, seconds.
-        state: State.
         size_bytes: Number of its bytes.
         sha256: SHA-256 of its bytes, lower-case hex.
         created_at: When it was begun, UTC.
@@ -78,12 +74,9 @@ class Attachment:
 
     Attributes:
         file_id: Id of the file; of a document that came another way, the document's id.
-        collection: Name of the collection.
-        name: Name of the document.
         size_bytes: Number of the file's bytes.
         state: State of the job's document; ADDED for one that came another way.
         reason: Why it was rejected or superseded, or what was left out of a stored one; empty otherwise.
-        document_id: Id of the document once it is stored.
         job_id: Id of the job that stores it; empty for a document that came another way.
         attached_at: When it was attached, UTC.
         cause: Class of the reason of a rejected one.

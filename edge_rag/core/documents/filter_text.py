@@ -79,9 +79,6 @@ def parse_filter(text: str) -> Filter:
     ``and`` before ``or``. A field is ``name``, ``media_type``, ``page``, ``ingested_at`` or a key of the metadata;
     before a key there may be ``meta.``, and must where it is one of these names or words. A value is a text in quotes,
     a number, ``true``, ``false``, or a date as ISO 8601.
-
-    Raises:
-        InvalidRequest: The message names what was expected and the character.
     """
     if len(text) > MAX_FILTER_CHARACTERS:
         raise _error(text[:60], 0, f"has {len(text):,} characters, at most {MAX_FILTER_CHARACTERS:,} are allowed")

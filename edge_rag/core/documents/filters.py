@@ -50,11 +50,7 @@ class BuiltinField(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MetadataField:
-    """A field of a document's metadata.
-
-    Attributes:
-        key: The metadata key.
-    """
+    """A field of a document's metadata."""
 
     key: str
 

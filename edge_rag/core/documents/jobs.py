@@ -52,9 +52,6 @@ class QueuedDocument:
         order: Its position in the order of acceptance: the ticket of a document of a job; negative for a document whose
             caller waits, which therefore goes before the jobs of that caller.
         job_id: Id of its job; None for a document whose caller waits.
-        owner: Name of the identity that sent it.
-        collection: Name of its collection.
-        name: Its name.
         size_bytes: Number of its bytes.
     """
 
@@ -71,9 +68,6 @@ class JobBacklog:
     """What waits of a job.
 
     Attributes:
-        job_id: Id of the job.
-        owner: Name of the identity that started it.
-        documents: Number of waiting documents.
         size_bytes: Their bytes.
     """
 

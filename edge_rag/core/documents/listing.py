@@ -58,7 +58,6 @@ class DocumentSelection:
         search: Words that each are part of the name, the title or a text of the metadata, or a number of the metadata;
             upper and lower case are the same. Empty for all documents.
         filter: Condition on name, media type, time and metadata; None for all documents.
-        order: Their order.
         descending: Whether the largest, latest or last one comes first.
     """
 
@@ -74,12 +73,7 @@ EVERYTHING: Final = DocumentSelection()
 
 @dataclass(frozen=True, slots=True)
 class ListCursor:
-    """A place in a list: after a document that was there, whether or not it still is.
-
-    Attributes:
-        key: What the list orders that document by.
-        document_id: Its id.
-    """
+    """A place in a list: after a document that was there, whether or not it still is."""
 
     key: str | int
     document_id: DocumentId
@@ -98,11 +92,7 @@ class ListCursor:
 
     @classmethod
     def decoded(cls, text: str, order: ListOrder, field: str = "after") -> ListCursor:
-        """Returns the place that a text of ``encoded`` names.
-
-        Raises:
-            InvalidRequest: It is none of that order.
-        """
+        """Returns the place that a text of ``encoded`` names."""
         if order is ListOrder.ADDED:
             return cls(text, DocumentId(text))
         with suppress(ValueError, RecursionError):  # also of base64, and of texts that are not Unicode
@@ -115,11 +105,7 @@ class ListCursor:
 
 
 def check_document_filter(condition: Filter | None, field: str = "filter") -> None:
-    """Checks that a filter is on documents alone.
-
-    Raises:
-        InvalidRequest: It has a condition on passages.
-    """
+    """Checks that a filter is on documents alone."""
     match condition:
         case None:
             return

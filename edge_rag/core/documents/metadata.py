@@ -42,11 +42,7 @@ _EXACT_INTEGER = 2**53
 
 
 def validate_key(key: str) -> str:
-    """Returns a valid key.
-
-    Raises:
-        InvalidRequest: It is not valid; names it.
-    """
+    """Returns a valid key."""
     if not _KEY.fullmatch(key):
         raise InvalidRequest(_field(key), "a key is 1 to 64 characters of a-z, 0-9, _, . and -")
     return key
@@ -57,9 +53,6 @@ def validate_metadata(given: Mapping[str, object]) -> dict[str, MetadataValue]:
 
     White space in texts becomes single spaces, texts are in NFC, integers become floats, days become their midnight,
     and moments without a zone are UTC.
-
-    Raises:
-        InvalidRequest: A key or value is invalid, or a limit is exceeded; names the first such key.
     """
     if len(given) > MAX_KEYS:
         raise InvalidRequest("metadata", f"has {len(given):,} keys, at most {MAX_KEYS} are allowed")
@@ -91,11 +84,7 @@ def usable_metadata(found: Mapping[str, object]) -> dict[str, MetadataValue]:
 
 
 def validate_text(field: str, text: str) -> str:
-    """Returns a text value in normal form.
-
-    Raises:
-        InvalidRequest: It is empty, longer than ``MAX_TEXT_CHARACTERS``, or has control characters.
-    """
+    """Returns a text value in normal form."""
     if len(text) > 4 * MAX_TEXT_CHARACTERS:
         raise InvalidRequest(field, f"has {len(text):,} characters, at most {MAX_TEXT_CHARACTERS:,} are allowed")
     normal = _WHITE_SPACE.sub(" ", unicodedata.normalize("NFC", text)).strip()
@@ -113,9 +102,6 @@ def validate_moment(field: str, moment: date) -> datetime:
 
     Args:
         moment: A day means its midnight; a moment without a zone is UTC.
-
-    Raises:
-        InvalidRequest: It is outside the years 1 to 9999 in UTC.
     """
     full = moment if isinstance(moment, datetime) else datetime.combine(moment, time())
     try:
@@ -125,11 +111,7 @@ def validate_moment(field: str, moment: date) -> datetime:
 
 
 def validate_number(field: str, number: float) -> float:
-    """Returns a finite number.
-
-    Raises:
-        InvalidRequest: It is not finite, or an integer with more digits than a float holds.
-    """
+    """Returns a finite number."""
     if isinstance(number, int) and abs(number) > _EXACT_INTEGER:
         raise InvalidRequest(field, "has more digits than a number holds; give it as a text")
     if not isfinite(number):

@@ -56,11 +56,9 @@ class TextPart:
     """A part of a document's text.
 
     Attributes:
-        kind: What it is.
         start: First character in the document's stored text.
         end: One past the last character.
         level: Level of a heading, 1 for the topmost; 0 for any other part.
-        columns: Number of columns of a table.
         header: 0-based row of a table that has the names of its columns: the row whose cells label the rows below it,
             or a first row of different texts without digits above rows with digits. Null if there is none.
         rows: Rows of a table, each with its cells from left to right; empty cells at any place may be left out.

@@ -24,9 +24,6 @@ def parse_synonyms(field: str, text: str) -> tuple[tuple[str, ...], ...]:
 
     A line is ``UPS = uninterruptible power supply, backup power``: one phrase, an equals sign, and one or more phrases
     with commas between them, which all mean the same. What follows ``#`` is a comment; empty lines do not count.
-
-    Raises:
-        InvalidRequest: The text is too long, or a line is not of that form; the message names the line.
     """
     if len(text) > MAX_SYNONYMS_CHARACTERS:
         raise InvalidRequest(field, f"at most {MAX_SYNONYMS_CHARACTERS:,} characters, has {len(text):,}")

@@ -86,8 +86,6 @@ class Queued(Generic[T]):
     """An entry of a fair queue.
 
     Attributes:
-        client: Whose it is.
-        value: What is queued.
         cost: Estimated cost, more than 0; in the queue's unit of service.
         order: Place among the client's own entries; smaller is next.
     """

@@ -47,9 +47,6 @@ class ProcessLimits:
 
     Attributes:
         memory_bytes: Address space beyond that of the idle process.
-        cpu_seconds: Processor time.
-        wall_seconds: Time until the answer.
-        answer_bytes: Longest answer.
     """
 
     memory_bytes: int
@@ -88,7 +85,6 @@ class LimitedProcess:
 
     Args:
         handler: ``module:function`` in the child; takes and returns bytes. All imports must happen with the module's.
-        limits: What one request may cost.
     """
 
     def __init__(self, handler: str, limits: ProcessLimits) -> None:

@@ -81,13 +81,7 @@ _COLLECTION = re.compile(rf"[a-z0-9_-]{{1,{MAX_NAME_CHARACTERS}}}")
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Bounds and defaults of a request.
-
-    Attributes:
-        question_characters: Longest question, characters.
-        default_mode: Answer mode of a request without one.
-        default_passages: Passages in the prompt of a request without a number.
-    """
+    """Bounds and defaults of a request."""
 
     question_characters: int
     default_mode: AnswerMode
@@ -117,20 +111,12 @@ def parse_model_name(value: str, field: str = "name") -> str:
 
 
 def parse_collection(value: str) -> str:
-    """Returns a collection's name; ``default`` if it is empty.
-
-    Raises:
-        InvalidRequest: It is not a legal name.
-    """
+    """Returns a collection's name; ``default`` if it is empty."""
     return parse_collection_name(value, "collection") if value else DEFAULT_COLLECTION
 
 
 def parse_collection_name(value: str, field: str = "name") -> str:
-    """Returns a collection's name, which is required.
-
-    Raises:
-        InvalidRequest: It is not a legal name.
-    """
+    """Returns a collection's name, which is required."""
     if not _COLLECTION.fullmatch(value):
         raise InvalidRequest(field, "must be 1 to 64 characters of a-z, 0-9, - and _")
     return value
@@ -148,20 +134,12 @@ def name_of_title(title: str) -> str:
 
 
 def parse_title(field: str, value: str) -> str:
-    """Returns a collection's title, which may be empty.
-
-    Raises:
-        InvalidRequest: It is too long or holds control characters.
-    """
+    """Returns a collection's title, which may be empty."""
     return _plain(field, value.strip(), MAX_TITLE_CHARACTERS)
 
 
 def parse_description(field: str, value: str) -> str:
-    """Returns a collection's description, which may be empty.
-
-    Raises:
-        InvalidRequest: It is too long or holds NUL.
-    """
+    """Returns a collection's description, which may be empty."""
     text = value.strip()
     if len(text) > MAX_DESCRIPTION_CHARACTERS or "\x00" in text:
         raise InvalidRequest(field, f"must be at most {MAX_DESCRIPTION_CHARACTERS:,} characters, without NUL")
@@ -169,11 +147,7 @@ def parse_description(field: str, value: str) -> str:
 
 
 def parse_labels(field: str, value: Mapping[str, str]) -> dict[str, str]:
-    """Returns a collection's labels, in order of their names.
-
-    Raises:
-        InvalidRequest: There are too many, or one is too long, has no name or holds control characters.
-    """
+    """Returns a collection's labels, in order of their names."""
     if len(value) > MAX_LABELS:
         raise InvalidRequest(field, f"has {len(value):,} names, at most {MAX_LABELS} are allowed")
     for name, text in value.items():
@@ -184,11 +158,7 @@ def parse_labels(field: str, value: Mapping[str, str]) -> dict[str, str]:
 
 
 def parse_chunk_tokens(field: str, value: int) -> int:
-    """Returns the size that a collection's chunks are packed to, tokens.
-
-    Raises:
-        InvalidRequest: It is out of range.
-    """
+    """Returns the size that a collection's chunks are packed to, tokens."""
     return bounded_int(field, value, 16, 8192)
 
 
@@ -201,11 +171,7 @@ def _plain(field: str, text: str, most: int) -> str:
 
 
 def parse_document_name(field: str, value: str) -> str:
-    """Returns a document's name or id.
-
-    Raises:
-        InvalidRequest: It is empty, too long or holds control characters.
-    """
+    """Returns a document's name or id."""
     if not 1 <= len(value) <= 1024:
         raise InvalidRequest(field, f"must be 1 to 1,024 characters, has {len(value):,}")
     if any(unicodedata.category(character) == "Cc" for character in value):
@@ -214,22 +180,14 @@ def parse_document_name(field: str, value: str) -> str:
 
 
 def parse_job_id(value: str, field: str = "job_id") -> JobId:
-    """Returns a job's id.
-
-    Raises:
-        InvalidRequest: It is not an id.
-    """
+    """Returns a job's id."""
     if not _JOB_ID.fullmatch(value):
         raise InvalidRequest(field, "must be the id of a job, as its start and the list of jobs tell it")
     return JobId(value)
 
 
 def parse_text(field: str, value: str, most: int) -> str:
-    """Returns a text without the white space around it.
-
-    Raises:
-        InvalidRequest: It is empty, longer than ``most`` characters or holds NUL.
-    """
+    """Returns a text without the white space around it."""
     text = value.strip()
     if not text:
         raise InvalidRequest(field, "must not be empty")
@@ -241,15 +199,7 @@ def parse_text(field: str, value: str, most: int) -> str:
 
 
 def checked_turns(field: str, turns: Sequence[Turn], question_characters: int) -> tuple[Turn, ...]:
-    """Returns the earlier turns of a question, oldest first.
-
-    Args:
-        turns: Turns, oldest first.
-        question_characters: Longest question, characters.
-
-    Raises:
-        InvalidRequest: Names the first unusable field.
-    """
+    """Returns the earlier turns of a question, oldest first."""
     if len(turns) > MAX_TURNS:
         raise InvalidRequest(field, f"has {len(turns):,} turns, at most {MAX_TURNS} are allowed; leave out the oldest")
     checked: list[Turn] = []
@@ -307,33 +257,21 @@ def _cut(turn: Turn) -> Turn:
 
 
 def bounded_int(field: str, value: int, least: int, most: int) -> int:
-    """Returns the number.
-
-    Raises:
-        InvalidRequest: It is out of range.
-    """
+    """Returns the number."""
     if not least <= value <= most:
         raise InvalidRequest(field, f"must be {least:,} to {most:,}, is {value:,}")
     return value
 
 
 def bounded_float(field: str, value: float, least: float, most: float) -> float:
-    """Returns the number.
-
-    Raises:
-        InvalidRequest: It is out of range.
-    """
+    """Returns the number."""
     if not least <= value <= most:
         raise InvalidRequest(field, f"must be {least:g} to {most:g}, is {value:g}")
     return value
 
 
 def checked_sampling(value: Sampling, prefix: str = "") -> Sampling:
-    """Returns the sampling parameters.
-
-    Raises:
-        InvalidRequest: Names the first unusable field.
-    """
+    """Returns the sampling parameters."""
     if len(value.stop) > _MAX_STOP_TEXTS:
         raise InvalidRequest(f"{prefix}stop", f"at most {_MAX_STOP_TEXTS} texts, has {len(value.stop)}")
     for text in value.stop:
@@ -356,9 +294,6 @@ def check_format(field: str, value: AnswerFormat, mode: AnswerMode, stop_field: 
 
     Args:
         stop_field: Name of the field with stop texts; None if there are none.
-
-    Raises:
-        InvalidRequest: It does not go with the mode or with stop texts, or is too long.
     """
     if mode is AnswerMode.EXTRACT and isinstance(value, Regex):
         raise InvalidRequest(field, "needs mode free; in mode extract use a JSON schema with a pattern")

@@ -45,10 +45,6 @@ class BoxFacts:
     Attributes:
         now: The clock, UTC.
         passed: The latest time that is known to have passed, UTC, and how it is known; None for none.
-        certificates: Certificates in use.
-        directory: The data directory.
-        free_bytes: Free space of its disk.
-        backup: Scheduled backups.
         damage: What is damaged of the library; None if nothing is.
     """
 

@@ -53,7 +53,6 @@ class AuditEvent:
     """One decision.
 
     Attributes:
-        kind: What was decided.
         request_id: Id of the request; None for a decision about no request.
         client: Client of the request; empty if there is none.
         priority: Scheduling class; None if there is none.
@@ -81,7 +80,6 @@ class AuditEntry:
         number: 1 for the first event since the start of the daemon, then one more each; a missing number is a lost
             entry.
         at: Time of recording, UTC.
-        event: The event.
     """
 
     number: int

@@ -24,12 +24,8 @@ class NewFeedback:
     """What someone thinks of an answer. Question, answer and collection are empty where the person keeps them private.
 
     Attributes:
-        request_id: Id of the request that was answered.
         rating: Whether the answer helped.
         note: What the person says; empty for nothing.
-        question: The question.
-        answer: The answer.
-        collection: The collection that was asked.
     """
 
     request_id: RequestId

@@ -14,25 +14,15 @@ class StepReport:
     """What one engine step did.
 
     Attributes:
-        tokens: Tokens computed.
         decodes: Sequences that computed one token.
-        sequences: Sequences in the step.
-        slots: Slot limit.
-        slots_busy: Slots in use during the step.
         waiting: Requests that have had no slot yet.
-        pages_used: Pages held by sequences.
-        preempted: Sequences preempted before the step.
         cache_query_tokens: Tokens of newly admitted sequences that were looked up in the prefix cache.
-        cache_hit_tokens: Those of them that were found.
-        drafted: Drafted tokens that were verified.
-        accepted: Those of them that were accepted.
         schedule_s: Time of planning the step, seconds.
         run_s: Time in the model, seconds.
         sample_s: Time of sampling, committing and emitting tokens, seconds.
         generated_tokens: Tokens emitted since the step before, forced ones included.
         token_gaps_s: For each sequence that emitted tokens, except its first: time since it last did, seconds. Tokens
             forced by a constraint are emitted together and make one gap.
-        failed: Whether the model failed.
     """
 
     tokens: int
@@ -60,7 +50,6 @@ class RequestReport:
     """What one request did, reported when it left the engine.
 
     Attributes:
-        client: Name of the client.
         usage: What it used; the prompt counts from the first step on.
         queue_s: From submission to the first slot, or to the end if it never had one, seconds.
         slot_s: Time in a slot, without the time between preemption and resumption, seconds.

@@ -67,12 +67,7 @@ class MemoryPressureState:
 
 @dataclass(frozen=True, slots=True)
 class Temperature:
-    """Temperature of a thermal zone.
-
-    Attributes:
-        zone: Name of the zone.
-        celsius: Temperature.
-    """
+    """Temperature of a thermal zone."""
 
     zone: str
     celsius: float
@@ -111,7 +106,6 @@ class TokenVectorUse:
     """What the file of token vectors holds.
 
     Attributes:
-        passages: Passages whose vectors are kept.
         used_bytes: Bytes in use.
         budget_bytes: Most bytes.
     """
@@ -126,9 +120,7 @@ class PassageSources:
     """Passages by where their token vectors came from.
 
     Attributes:
-        cached: From the passage cache in memory.
         kept: From the file of token vectors.
-        encoded: Computed for the question.
     """
 
     cached: int = 0

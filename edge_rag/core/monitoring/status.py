@@ -45,13 +45,7 @@ class LibraryDamage:
 
 @dataclass(frozen=True, slots=True)
 class ModelInUse:
-    """A model that fills a role.
-
-    Attributes:
-        name: Name of its folder.
-        detail: How it runs.
-        placement: Its role and where it runs.
-    """
+    """A model that fills a role."""
 
     name: str
     detail: str

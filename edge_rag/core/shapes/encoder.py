@@ -25,9 +25,6 @@ class Member:
     """A member of a JSON object.
 
     Attributes:
-        name: Its name.
-        field: Name of the field or property that it is.
-        hint: Type of that.
         optional: Whether it is absent where the value is None.
     """
 

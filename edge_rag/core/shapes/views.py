@@ -42,7 +42,6 @@ class Shape:
 
     Attributes:
         names: Names of members by field, where they differ.
-        without: Fields that are left out.
         computed: Properties that are members as well.
         optional: Fields whose member is absent where they are None; others are null.
     """
