@@ -26,11 +26,7 @@ HTTP: Final = "HTTP"
 
 
 class Connection(NamedTuple):
-    """A connection. A peer may have the same port towards each server.
-
-    Attributes:
-        host: The peer's address.
-    """
+    """A connection. A peer may have the same port towards each server."""
 
     host: str
     port: int
@@ -124,7 +120,6 @@ def document_url(
     """Returns the URL of a range of a document's text on the HTTP server that is at ``base_url``.
 
     Args:
-        start: First character of the range.
         page: The page that it is on, for whoever shows it; None if that is not known.
     """
     where: dict[str, object] = {"collection": collection, "start": start, "end": end}

@@ -245,7 +245,6 @@ class Finished:
     """The end of an answer.
 
     Attributes:
-        stages: Time per stage, in pipeline order.
         first_token_s: From submission to the first text, seconds; None without text.
         nearest: Of an answer that was not found, the best passages and what they lack.
         prompt_passages: How many of the passages, the best ones, were in the model's prompt: those that fit its

@@ -20,7 +20,6 @@ class GenerationRequest:
     Attributes:
         passages: Best first; without passages the answer is the not-found answer.
         evidence: Evidence that an answer is among the passages, 0 to 1.
-        mode: How freely the answer is written.
         max_sentences: Most sentences quoted in QUOTE mode; None for as many as the answer needs.
         trust_domain: Requests share cached KV only within one trust domain; the collection's name.
         deadline: ``time.monotonic()`` seconds, or None.
@@ -121,7 +120,6 @@ class Generated:
         compute_s: From the first step to the last, seconds.
         first_token_s: From submission to the first text, seconds; None without text.
         prompt_passages: Passages in the model's prompt, the best ones of the request; None without a prompt.
-        conflicts: Numbers of the answer that a passage contradicts.
     """
 
     reason: FinishReason

@@ -56,7 +56,6 @@ class Passage:
         page: 1-based page on which it starts, or None.
         start: First character in the document's stored text.
         end: One past the last character.
-        text: Exactly the stored text in that range.
         context: Headings above the passage, outermost first.
         duplicates: Near-duplicates left out for this passage, best first.
         surroundings: The text around it; None where nothing is quoted of it.
@@ -166,7 +165,6 @@ class Retrieved:
             characters). A word that is not in the collection has the largest weight.
         epoch: Epoch of the collection when the text was read; text of an earlier epoch may have been removed since.
         offload: The collection's offload rule when the passages were read.
-        kv_reuse: Which KV of other prompts is reused for prompts over the collection.
         excerpt: What encoders read of the main wording: all of a short one, of a long one the parts that carry it.
             Empty if the question is to be read as it is.
         best_score: Score of a passage without boosts that every ranking has first.
@@ -268,7 +266,6 @@ class RerankRequest:
 
     Attributes:
         question: Non-empty text; the main wording.
-        retrieved: The retriever's result.
         pointwise: Whether each passage is scored by its text and the question alone, 0 to 1, so that its score does not
             depend on the others, on the retriever's order or on words of a collection. The result has no sentences.
     """

@@ -55,7 +55,6 @@ class Placement:
     """Where a stage runs.
 
     Attributes:
-        wanted: First provider of the profile.
         reason: Why it runs there, for people: the rule if it is the wanted provider, else the obstacle.
     """
 

@@ -152,7 +152,6 @@ class Query:
     Attributes:
         request_id: Id of the request in logs, audit events and traces.
         question: 1 to ``limits.question_characters`` characters after trimming.
-        mode: How freely the answer is written.
         max_sentences: Most sentences quoted in QUOTE mode, 1 to 8; None for as many as the answer needs.
         passages: Most passages in the prompt, 1 to 32.
         client: Name of the client; fair shares and usage are counted by it.
@@ -190,7 +189,6 @@ class SearchQuery:
         query: Non-empty text.
         limit: Most hits, 1 to 100.
         rerank: Whether the reranker orders the hits; otherwise fusion does.
-        client: Name of the client; fair shares are counted by it.
         deadline: ``time.monotonic()`` seconds, or None.
         filter: Which passages may be found; all if None.
         explain: Whether hits carry an explanation of their rank.

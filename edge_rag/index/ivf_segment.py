@@ -103,7 +103,6 @@ class Segment:
 
         Args:
             questions: float32 [n, dimension].
-            limit: Most vectors per question.
             allowed: Whether the vector at each position may be found, [count]; all if None.
         """
         count = len(self) if allowed is None else int(np.count_nonzero(allowed))

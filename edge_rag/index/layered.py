@@ -116,9 +116,6 @@ class LayeredIndex:
     def rebase(self, segment: Segment | None, unindexed: ExactIndex) -> None:
         """Replaces both parts by newly built ones; search results stay the same.
 
-        Args:
-            segment: The new segment, if any.
-
         Raises:
             LackingVectors: The new parts lack vectors that only the current segment has; nothing was changed.
         """

@@ -85,7 +85,6 @@ class IndexBackend(Protocol):
         """Applies a committed change; changes come in the order of their commits.
 
         Args:
-            change: The change.
             vectors: Vectors of ``change.added``, float32 [added, dimension].
         """
         ...

@@ -90,9 +90,6 @@ class PageImages:
             page: 1-based page number.
             width: Width of the picture, 1 to ``MAX_WIDTH`` pixels.
             marked: Range of the text that is marked on it; None for none.
-
-        Raises:
-            InvalidRequest: There is no such page.
         """
         if not 1 <= width <= MAX_WIDTH:
             raise InvalidRequest("width", f"must be 1 to {MAX_WIDTH:,} pixels, is {width:,}")
@@ -113,7 +110,6 @@ class PageImages:
 
         Args:
             page: 1-based page number.
-            start: First character of the range.
             end: One past the last one.
         """
         info = self._require(collection, document, page)

@@ -18,8 +18,8 @@ _LEAST_MEASURED_S: Final = 0.5
 class CostModel:
     """Estimates the seconds of a document as a constant and a part by size, fitted to the latest documents.
 
-    Least squares with exponential forgetting; neither part is negative. Each is a half where the documents do not tell
-    them apart.
+    Least squares with exponential forgetting; neither part is negative. If all documents have about the same size, half
+    of the time is attributed to each part.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class CostModel:
                 return 0.0, self._products / self._squares
             if of_byte > 0:
                 return each, of_byte
-        # Sizes that hardly differ tell nothing of other sizes.
+        # Sizes that hardly differ say nothing about other sizes.
         half = self._seconds / 2
         return half / self._count, half / self._size if self._size else half / self._count
 

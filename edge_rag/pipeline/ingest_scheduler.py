@@ -145,7 +145,6 @@ class IngestScheduler:
     """Chooses documents and runs their ingest on threads of its own. May be used from any thread.
 
     Args:
-        pause: Waits while queries are answered.
         on_ended: Called with an owner and the seconds of work on a document of it that left work.
         clock: Monotonic seconds.
     """

@@ -103,7 +103,6 @@ class SearchResult:
 
     Attributes:
         passages: Best first.
-        stages: Time per stage, in pipeline order.
         candidates: Passages that the reranker compared with the question; none if it did not run.
         explanations: How each passage got its rank; empty unless requested.
         relevances: For each passage a number of 0 to 1 that does not grow from one to the next: of a reranked search

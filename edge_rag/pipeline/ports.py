@@ -66,7 +66,6 @@ class Generator(Protocol):
         """Admits a request.
 
         Args:
-            request: The request.
             listener: Called on the generator's thread with every event, in order; returns at once. The last event, and
                 only the last, is ``Generated`` or ``GenerationFailed``.
 

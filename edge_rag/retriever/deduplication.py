@@ -96,7 +96,6 @@ class Run(Generic[PositionedT]):
     """Items that follow each other without a gap.
 
     Attributes:
-        items: In document order.
         rank: 0-based rank of the best of them among the items given.
     """
 

@@ -160,7 +160,6 @@ class DocumentStore:
         """Returns a document's record and a range of its stored text, by id or else by name.
 
         Args:
-            start: First character of the range.
             end: One past the last character; None for the end of the text.
             max_bytes: Most bytes of UTF-8; the range ends earlier if it has more. None for no bound.
         """
@@ -193,7 +192,6 @@ class DocumentStore:
         """Returns a document's record, a range of its text, and the chunks with text in the range and the next one.
 
         Args:
-            start: First character of the range.
             end: One past the last character.
         """
         with self._database.snapshot() as connection:
@@ -231,11 +229,7 @@ class DocumentStore:
         return stored, info, tuple(chunks)
 
     def chunk_terms(self, collection: str, document: str, position: int) -> ChunkTerms:
-        """Returns the terms that the full text index holds of a chunk; the document is found by id or else by name.
-
-        Raises:
-            InvalidRequest: The document has no such chunk.
-        """
+        """Returns the terms that the full text index holds of a chunk; the document is found by id or else by name."""
         with self._database.snapshot() as connection:
             stored = require_collection(connection, collection)
             number = require_document(connection, stored, document)

@@ -15,22 +15,13 @@ _BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u20
 
 
 def require_collection_name(name: str) -> None:
-    """Checks the name of a collection.
-
-    Raises:
-        InvalidRequest: It is not 1 to 64 characters of ``a-z``, ``0-9``, ``_`` and ``-``.
-    """
+    """Checks the name of a collection."""
     if not _COLLECTION.fullmatch(name):
         raise InvalidRequest("collection", "must be 1 to 64 characters of a-z, 0-9, _ and -")
 
 
 def require_document_name(name: str) -> None:
-    """Checks the name of a document.
-
-    Raises:
-        InvalidRequest: It is empty, longer than 1,024 characters, or has control characters, line breaks, bidirectional
-            controls or a path component ``..``.
-    """
+    """Checks the name of a document."""
     if not 1 <= len(name) <= _MAX_DOCUMENT_CHARACTERS:
         raise InvalidRequest("name", f"must have 1 to {_MAX_DOCUMENT_CHARACTERS:,} characters, has {len(name):,}")
     if any(unicodedata.category(character) in _FORBIDDEN_CATEGORIES for character in name):

@@ -72,7 +72,6 @@ class NewDocument:
         sha256: SHA-256 of the bytes, lower-case hex.
         size_bytes: Number of bytes.
         vectors: float32 [chunks, dimension].
-        chunk_tokens: Size that chunks were packed to, tokens.
         content: Its bytes, which are kept as its original if originals are; None if there are none to keep.
     """
 
@@ -96,7 +95,6 @@ class Change:
     """What a committed transaction changed in a collection's vectors.
 
     Attributes:
-        collection: The collection after the change.
         added: Chunks that got vectors, in document order.
         dropped: Whether the collection was removed with its last document.
     """
@@ -228,11 +226,7 @@ def ensure_collection(connection: apsw.Connection, name: str) -> int:
 def insert_collection(
     connection: apsw.Connection, name: str, created_at: datetime, settings: str, *, kept: bool
 ) -> int:
-    """Creates a collection with its full text table and returns its row id.
-
-    Raises:
-        InvalidRequest: There are ``MAX_COLLECTIONS``.
-    """
+    """Creates a collection with its full text table and returns its row id."""
     (count,) = connection.execute("SELECT count(*) FROM collections").fetchone()
     if count >= MAX_COLLECTIONS:
         raise InvalidRequest("collection", f"{name!r} would be one more than the {MAX_COLLECTIONS:,} that can be")

@@ -55,11 +55,7 @@ def whole_lines(text: str, start: int, end: int, from_begin: bool, to_end: bool)
 
 
 def chunk_reaching(connection: apsw.Connection, document: int, chunks: int, position: int) -> int:
-    """Returns the ordinal of the first chunk of a document with text after a position; ``chunks`` if there is none.
-
-    Args:
-        position: A character.
-    """
+    """Returns the ordinal of the first chunk of a document with text after a position; ``chunks`` if there is none."""
 
     def past(ordinal: int) -> int:
         row = connection.execute(
@@ -77,7 +73,6 @@ def chunk_places(
     """Returns the chunks of a document with text in a range, and the next one, in order.
 
     Args:
-        start: First character of the range.
         end: One past the last character.
     """
     ordinal = chunk_reaching(connection, document, chunks, start)
@@ -111,7 +106,6 @@ class TextReader:
         """Returns a range of a text, or as much from its start as ``max_bytes`` allow.
 
         Args:
-            start: First character.
             end: One past the last character; None for the end of the text.
             max_bytes: Most bytes of UTF-8, at least 4; None for no bound.
         """

@@ -79,8 +79,6 @@ class Attachment:
         reason: Why it was rejected or superseded, or what was left out of a stored one; empty otherwise.
         job_id: Id of the job that stores it; empty for a document that came another way.
         attached_at: When it was attached, UTC.
-        cause: Class of the reason of a rejected one.
-        metadata: Metadata of the document, or what was given with one that waits.
     """
 
     file_id: str

@@ -95,7 +95,6 @@ def whole_parts(text: str, at: int, start: int, end: int, characters: int) -> tu
 
     Args:
         at: Position of its first character in the document.
-        start: First character of the range.
         end: One past the last one, after ``start``.
     """
     return at + _border(text, start - at, at, characters)[0], at + _border(text, end - at, at, characters)[1]

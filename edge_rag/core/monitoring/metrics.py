@@ -14,8 +14,6 @@ class StepReport:
     """What one engine step did.
 
     Attributes:
-        decodes: Sequences that computed one token.
-        waiting: Requests that have had no slot yet.
         cache_query_tokens: Tokens of newly admitted sequences that were looked up in the prefix cache.
         schedule_s: Time of planning the step, seconds.
         run_s: Time in the model, seconds.

@@ -117,11 +117,7 @@ class TokenVectorUse:
 
 @dataclass(frozen=True, slots=True)
 class PassageSources:
-    """Passages by where their token vectors came from.
-
-    Attributes:
-        kept: From the file of token vectors.
-    """
+    """Passages by where their token vectors came from."""
 
     cached: int = 0
     kept: int = 0

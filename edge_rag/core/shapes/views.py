@@ -41,8 +41,6 @@ class Shape:
     """How the fields of a dataclass become members of a JSON object.
 
     Attributes:
-        names: Names of members by field, where they differ.
-        computed: Properties that are members as well.
         optional: Fields whose member is absent where they are None; others are null.
     """
 

@@ -99,7 +99,6 @@ class DocumentBuilder:
         Args:
             kind: Structural role. White space becomes one space, and a line break between ideographs or kana nothing,
                 except in CODE, where lines stay.
-            text: Its text, not yet normalized.
             level: Heading level, 1 for the topmost; 0 for any other block.
             page: 1-based page number, or None.
             lines: (character of ``text``, 1-based line of the source) where a line of the source begins, in order, the
@@ -248,7 +247,6 @@ def add_records(builder: DocumentBuilder, rows: Iterable[Sequence[str]], line: C
     row is wider. Rows above it, such as a title, are written as they are. Empty cells are left out.
 
     Args:
-        builder: Receives the rows.
         rows: Cells of each row, in order; rows may differ in length.
         line: Returns the 1-based line of the source on which the row that was read last begins; None if there are none.
     """

@@ -28,7 +28,6 @@ class ParsingLimits:
     Attributes:
         max_bytes: Largest document, bytes.
         max_unpacked_bytes: Most bytes of all compressed parts of a file together.
-        max_characters: Most characters of stored text.
         max_blocks: Most headings, paragraphs, items and rows.
         cpu_seconds_per_mib: Processor time that each MiB adds.
         memory_bytes: Address space of the parser process, about 100 MB of its own included.

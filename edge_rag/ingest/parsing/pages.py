@@ -28,7 +28,6 @@ class Picture:
     """A picture of a page.
 
     Attributes:
-        width: Pixels in a row.
         pixels: Three bytes a pixel: red, green and blue, row by row from the top.
     """
 

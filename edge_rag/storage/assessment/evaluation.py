@@ -78,7 +78,6 @@ class EvaluationStore:
 
         Raises:
             CollectionNotFound: It does not exist.
-            InvalidRequest: There are ``MAX_QUESTIONS``.
         """
         with self._database.writing() as connection:
             number = _require_kept(connection, collection)
@@ -130,8 +129,6 @@ class EvaluationStore:
         """Keeps a run, and of earlier ones only the last.
 
         Args:
-            collection: Name of the collection.
-            run: The run.
             results: Results by id of the question; those of questions that were removed meanwhile are left out.
 
         Raises:

@@ -282,7 +282,6 @@ class PageReader:
         """Yields the rows of all tables, by page; what table a row is of shows in its types only.
 
         Args:
-            first: Number of the first page to read.
             last: Number of the last one; None for the last of all.
         """
         for number in range(first, (last or self.count) + 1):

@@ -34,11 +34,11 @@ class ScheduledBackups:
 
     Args:
         schedule: When; None for never.
-        make: Makes and verifies one; is given what tells whether it is to stop.
-        newest: Returns when the newest backup on the box was complete; None without any.
+        make: Creates and verifies a backup; called with ``is_cancelled``.
+        newest: Returns the time of the newest backup on the box; None without any.
         begin: Called first on the thread.
         clock: Wall clock, UTC.
-        wait: Waits for some seconds, or until the event is set, and returns whether it is.
+        wait: Waits for some seconds or until the event is set; returns whether it is set.
     """
 
     def __init__(

@@ -44,7 +44,6 @@ class StoredBackups:
     """The backups in a folder. May be used from any thread.
 
     Args:
-        folder: The folder; created with the first backup.
         clock: Wall clock, UTC.
     """
 

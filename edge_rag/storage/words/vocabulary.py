@@ -33,21 +33,13 @@ _TEXTS: Final = (
 
 
 def count_words(connection: apsw.Connection, collection: int, document: int) -> None:
-    """Adds the words of a document that was written.
-
-    Args:
-        document: Its row id.
-    """
+    """Adds the words of a document that was written."""
     counts = _counted(connection, document)
     connection.executemany(_ADD, [(collection, word, count) for word, count in counts.items()])
 
 
 def discount_words(connection: apsw.Connection, collection: int, document: int) -> None:
-    """Takes the words of a document away that is about to be removed.
-
-    Args:
-        document: Its row id.
-    """
+    """Takes the words of a document away that is about to be removed."""
     counts = _counted(connection, document)
     connection.executemany(
         "UPDATE words SET chunks = chunks - ? WHERE collection = ? AND word = ?",

@@ -90,7 +90,6 @@ def add_pages(builder: DocumentBuilder, pages: Sequence[Sequence[Line]]) -> list
 
     Args:
         builder: Receives the blocks, each with the 1-based page on which it starts.
-        pages: Lines of each page in reading order.
     """
     kept = _without_repeated_running_lines(pages)
     style = _Style.of(kept)

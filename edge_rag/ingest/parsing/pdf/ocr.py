@@ -63,7 +63,6 @@ class Scan:
     """A rendered page.
 
     Attributes:
-        width: Pixels per row.
         grey: One byte per pixel, 0 for black, row by row from the top.
     """
 

@@ -63,12 +63,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class ColumnGap:
-    """A white rectangle between elements.
-
-    Attributes:
-        first: Index of its first band.
-        last: Index of its last band.
-    """
+    """A white rectangle between elements."""
 
     low: float
     high: float
@@ -257,9 +252,6 @@ def reading_order(elements: Sequence[TextElement], edges: Sequence[Edge]) -> lis
     """Returns the lines of a page in reading order; every element is in exactly one line.
 
     Columns are read from left to right, or from right to left if most letters are of right-to-left scripts.
-
-    Args:
-        elements: In drawing order.
     """
     if not elements:
         return []

@@ -32,9 +32,6 @@ def gather_ruled_rows(elements: Sequence[TextElement], edges: Sequence[Edge]) ->
 
     A table has at least two rows between horizontal lines of one length, most of which vertical lines divide. All lines
     of text in one field form one cell. Other elements are returned unchanged.
-
-    Args:
-        elements: All elements of a page, in drawing order.
     """
     rows = sorted(_rows(edges), key=lambda row: row.bottom)
     if not rows:

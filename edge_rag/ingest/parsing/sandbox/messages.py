@@ -139,9 +139,6 @@ def encode_picture(picture: Picture) -> bytes:
 def decode_picture(body: bytes, width: int) -> Picture:
     """Decodes an answer for a page that was drawn.
 
-    Args:
-        body: The message without the token.
-
     Raises:
         ValueError: The answer is no picture of that width.
     """
@@ -235,7 +232,6 @@ def decode_answer(body: bytes, limits: ParsingLimits, media_types: Collection[st
     """Decodes an answer.
 
     Args:
-        body: The message without the token.
         limits: Limits that the document must keep.
 
     Raises:

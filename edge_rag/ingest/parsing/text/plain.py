@@ -40,7 +40,6 @@ def decode_text(content: bytes, declared: str | None = None) -> str:
 
     Args:
         content: The bytes.
-        declared: Name of the encoding that the document declares, if any.
     """
     for mark, encoding in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
