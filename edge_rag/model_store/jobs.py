@@ -66,10 +66,17 @@ class ModelJob:
 
     Attributes:
         number: 1 for the first one since the start of the daemon.
+        kind: What it does.
+        model: Name of the model.
         source: Where an added model comes from; empty for others.
+        state: State.
+        step: What is being done, for people; empty before the first step.
         done_bytes: Bytes of the step that are done.
         total_bytes: Bytes of the step; None if the number is not known.
         detail: The last line of a program of the step; not trusted.
+        problem: Why it failed; empty otherwise.
+        started_at: Its start, UTC.
+        finished_at: Its end, UTC; None before.
         change: Increases with every change of the other attributes.
     """
 

@@ -38,8 +38,15 @@ class InstalledModel:
     """A model that can fill a role.
 
     Attributes:
+        name: Its name.
+        role: Its role; None if its manifest cannot be read.
         form: How a language model runs, ``paged`` or ``serial``; empty for others.
+        licence: Its licence, an SPDX expression; empty if unknown.
+        source: Where it comes from; empty if unknown.
+        languages: Its languages, for people; empty if the catalogue does not know the model.
+        disk_bytes: Bytes of its files.
         memory_bytes: Memory that it needs, bytes; None if unknown.
+        is_builtin: Whether it comes with edge-rag.
         is_chosen: Whether it was chosen for its role; it fills it from the next start on, if not already.
         is_in_use: Whether it fills its role now.
         verified_at: When all its bytes were last compared with its manifest since the daemon started, UTC; None if
@@ -67,9 +74,17 @@ class CatalogModel:
     """A recommended model.
 
     Attributes:
+        name: Its name, by which it is added.
+        role: Its role.
+        licence: Its licence, an SPDX expression.
         languages: Its languages, for people; empty for language models, whose ``good_for`` says it.
+        good_for: What it is good for.
+        checked: What has been run of it.
+        disk_bytes: Bytes of its files.
         memory_bytes: Memory that it needs beside the daemon's, bytes.
         fits: Whether that much memory is available.
+        is_builtin: Whether it comes with edge-rag, so that it need not be added.
+        is_installed: Whether it was added under its name, or comes with edge-rag.
     """
 
     name: str
