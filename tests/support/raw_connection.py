@@ -114,10 +114,6 @@ class RawConnection:
         self.flush()
         return stream
 
-    def send_part(self, stream: int, size: int, part: bytes) -> None:
-        self._h2.send_data(stream, b"\0" + struct.pack(">I", size) + part)
-        self.flush()
-
     def room(self, stream: int) -> int:
         """Returns how many bytes the server takes of a stream now."""
         return max(0, self._h2.local_flow_control_window(stream))

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from edge_rag.engine.ports import ModelRunner
 from edge_rag.runtime.decoder.model_input import PackedStep
-from edge_rag.runtime.lowering.geometry import read_geometry
-from edge_rag.runtime.session.sessions import open_session
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FAMILIES = ("tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-gemma2")
@@ -32,20 +30,6 @@ class Reference:
 def reference(family: str) -> Reference:
     with np.load(FIXTURES / f"{family}.npz") as stored:
         return Reference(stored["token_ids"], stored["logits"])
-
-
-def original_logits(folder: Path, token_ids: TokenIds) -> Logits:
-    """Runs the graph that was lowered, GroupQueryAttention and all, on a text in one piece."""
-    session = open_session(folder / "model.onnx")
-    feeds = {"input_ids": token_ids[None], "attention_mask": np.ones((1, token_ids.size), np.int64)}
-    head_size = read_geometry(folder).head_size
-    for value in session.get_inputs():
-        if value.name.startswith("past_key_values"):
-            # A layer with a window keeps its keys in a ring, for which there must be room beforehand.
-            room = token_ids.size if "sliding" in value.shape[2] else 0
-            feeds[value.name] = np.zeros((1, value.shape[1], room, head_size), np.float32)
-    logits: Logits = session.run(["logits"], feeds)[0][0]
-    return logits
 
 
 @dataclass

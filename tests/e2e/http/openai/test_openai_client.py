@@ -30,7 +30,6 @@ MOST = 24
 """Most tokens of an answer that is compared."""
 
 QUESTIONS = ("How often must the pump bearings be greased?", "What do I do when the gas alarm sounds?")
-UNANSWERABLE = "Which colour does the moon's dragon prefer on Thursdays?"
 
 
 def asked(question: str, **options: Any) -> dict[str, Any]:

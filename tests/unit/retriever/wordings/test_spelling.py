@@ -102,10 +102,6 @@ def test_a_form_of_a_word_is_found_by_its_stem_where_all_is_misspelled() -> None
     assert corrected("Pumpe klüassfiziert", lexicon) is None
 
 
-def _with_letter(word: str, at: int, letter: str) -> str:
-    return word[:at] + letter + word[at + 1 :]
-
-
 words = st.sampled_from(sorted({word.term for text in MANUAL for word in words_of(text)}))
 typed = st.one_of(
     words,

@@ -71,14 +71,6 @@ def assert_same(found: QuantizedMatrix, expected: QuantizedMatrix) -> None:
         np.testing.assert_array_equal(getattr(found, field.name), getattr(expected, field.name))
 
 
-def nibbles(values: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], bits: int) -> np.ndarray:
-    """Stores rows of values as MatMulNBits does, two to a byte where they have 4 bits, the first one low."""
-    if bits == 8:
-        return values
-    even = np.pad(values, ((0, 0), (0, values.shape[1] % 2)))
-    return even[:, 0::2] | even[:, 1::2] << 4
-
-
 @given(matrix=matrices() | compact_matrices())
 def test_unpacking_inverts_packing(matrix: QuantizedMatrix) -> None:
     assert_same(unpack(pack(matrix)), matrix)
