@@ -20,7 +20,6 @@ settings.load_profile("everyday")
 _LONGEST: Final = (
     "test_sanitized_ops.py",
     "test_kernels_alone.py",
-    "test_release_trial.py",
     "test_upload_memory.py",
     "test_killing_the_daemon.py",
     "test_limits.py",
