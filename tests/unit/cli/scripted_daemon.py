@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import grpc
+from click.testing import CliRunner, Result
 from grpc_health.v1 import health_pb2_grpc
 from grpc_health.v1.health import HealthServicer
 
 from edge_rag.api.v1 import admin_pb2_grpc, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
+from edge_rag.cli.main import main
 
 Handler = Callable[[Any, grpc.ServicerContext], Any]
 
+STREAMED = {"Ask", "StartIngest", "WatchJob", "Backup", "WatchStatus", "ListAuditEvents"}
 
-class ScriptedDaemon(rag_pb2_grpc.RagServicer, documents_pb2_grpc.DocumentsServicer, admin_pb2_grpc.AdminServicer):
+
+class ScriptedDaemon:
     """Answers each RPC with the handlers it was given, one a call; the last one stays."""
 
     def __init__(self) -> None:
@@ -30,69 +35,39 @@ class ScriptedDaemon(rag_pb2_grpc.RagServicer, documents_pb2_grpc.DocumentsServi
     def script(self, method: str, *handlers: Handler) -> None:
         self._handlers[method] = list(handlers)
 
+    def __getattr__(self, method: str) -> Any:
+        """Returns what gRPC calls for a method of the services."""
+        if not method[0].isupper():
+            raise AttributeError(method)
+
+        def stream(request: Any, context: Any) -> Any:
+            yield from self._next(method)(request, context)
+
+        def reply(request: Any, context: Any) -> Any:
+            return self._next(method)(request, context)
+
+        return stream if method in STREAMED else reply
+
     def _next(self, method: str) -> Handler:
         with self._lock:
             self.calls[method] += 1
             handlers = self._handlers[method]
             return handlers.pop(0) if len(handlers) > 1 else handlers[0]
 
-    def Ask(self, request: Any, context: Any) -> Any:  # noqa: N802
-        yield from self._next("Ask")(request, context)
+    def run(self, *arguments: str, given: str | bytes | None = None) -> Result:
+        """Runs a command of the command line against this server."""
+        return CliRunner().invoke(main, [*arguments, "--server", self.address], input=given)
 
-    def Search(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._next("Search")(request, context)
-
-    def Ingest(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802
-        return self._next("Ingest")(request_iterator, context)
-
-    def Get(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._next("Get")(request, context)
-
-    def List(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._next("List")(request, context)
-
-    def Delete(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._next("Delete")(request, context)
-
-    def StartIngest(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802
-        yield from self._next("StartIngest")(request_iterator, context)
-
-    def WatchJob(self, request: Any, context: Any) -> Any:  # noqa: N802
-        yield from self._next("WatchJob")(request, context)
-
-    def ListJobs(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._next("ListJobs")(request, context)
-
-    def CancelJob(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._next("CancelJob")(request, context)
-
-    def Backup(self, request: Any, context: Any) -> Any:  # noqa: N802
-        yield from self._next("Backup")(request, context)
-
-    def GetStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._next("GetStatus")(request, context)
-
-    def WatchStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
-        yield from self._next("WatchStatus")(request, context)
-
-    def UseModel(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._next("UseModel")(request, context)
-
-    def MoveIndex(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._next("MoveIndex")(request, context)
-
-    def GetUsage(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._next("GetUsage")(request, context)
-
-    def ListAuditEvents(self, request: Any, context: Any) -> Any:  # noqa: N802
-        yield from self._next("ListAuditEvents")(request, context)
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.run(*arguments, "--json").stdout)
 
 
 def start(daemon: ScriptedDaemon, address: str) -> grpc.Server:
     server = grpc.server(ThreadPoolExecutor(8))
-    rag_pb2_grpc.add_RagServicer_to_server(daemon, server)
-    documents_pb2_grpc.add_DocumentsServicer_to_server(daemon, server)
-    admin_pb2_grpc.add_AdminServicer_to_server(daemon, server)
+    servicer = cast(Any, daemon)
+    rag_pb2_grpc.add_RagServicer_to_server(servicer, server)
+    documents_pb2_grpc.add_DocumentsServicer_to_server(servicer, server)
+    admin_pb2_grpc.add_AdminServicer_to_server(servicer, server)
     health_pb2_grpc.add_HealthServicer_to_server(daemon.health, server)
     port = server.add_insecure_port(address)
     daemon.address = address if address.startswith("unix:") else f"127.0.0.1:{port}"

@@ -54,9 +54,9 @@ def decided(made: admin_pb2.AuditEvent, dropped_entries: int = 0) -> admin_pb2.L
     return admin_pb2.ListAuditEventsResponse(event=made, dropped_entries=dropped_entries)
 
 
-def test_a_timeline_says_when_what_who_why_and_on_which_numbers(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+def test_a_timeline_says_when_what_who_why_and_on_which_numbers(scripted: ScriptedDaemon) -> None:
     scripted.script("ListAuditEvents", listing(decided(QUEUED, dropped_entries=4), decided(PREEMPTED)))
-    result = runner.invoke(main, ["audit", "--server", scripted.address])
+    result = scripted.run("audit")
     assert result.exit_code == 0
     first, second = (re.sub(r"^\d\d:\d\d:\d\d\.000", "TIME", line) for line in result.stdout.splitlines())
     assert first == (
@@ -69,12 +69,10 @@ def test_a_timeline_says_when_what_who_why_and_on_which_numbers(runner: CliRunne
     assert result.stderr == "4 earlier events are no longer kept\n"
 
 
-def test_as_json_decisions_and_losses_are_lines_in_their_stable_shape(
-    runner: CliRunner, scripted: ScriptedDaemon
-) -> None:
+def test_as_json_decisions_and_losses_are_lines_in_their_stable_shape(scripted: ScriptedDaemon) -> None:
     lost = admin_pb2.ListAuditEventsResponse(dropped_entries=2)
     scripted.script("ListAuditEvents", listing(decided(PREEMPTED), lost))
-    result = runner.invoke(main, ["audit", "--json", "--server", scripted.address])
+    result = scripted.run("audit", "--json")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert lines[1] == {"dropped_entries": 2}
     assert lines[0]["kind"] == "preempted"
@@ -87,11 +85,11 @@ def entry_object_keys() -> set[str]:
     return set(encode(AuditEntry(1, datetime.now(UTC), audit_event())))
 
 
-def test_a_request_of_which_nothing_is_kept_ends_with_four(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+def test_a_request_of_which_nothing_is_kept_ends_with_four(scripted: ScriptedDaemon) -> None:
     scripted.script("ListAuditEvents", listing())
-    unknown = runner.invoke(main, ["audit", "--request", "q-9", "--json", "--server", scripted.address])
+    unknown = scripted.run("audit", "--request", "q-9", "--json")
     assert (unknown.exit_code, json.loads(unknown.stdout)["error"]["code"]) == (4, "NOT_FOUND")
-    assert runner.invoke(main, ["audit", "--server", scripted.address]).exit_code == 0
+    assert scripted.run("audit").exit_code == 0
 
 
 def test_the_server_may_be_named_before_the_command(
@@ -103,13 +101,13 @@ def test_the_server_may_be_named_before_the_command(
     assert (result.exit_code, scripted.calls["ListAuditEvents"]) == (0, 1), result.output
 
 
-def test_a_reason_cannot_steer_the_terminal(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+def test_a_reason_cannot_steer_the_terminal(scripted: ScriptedDaemon) -> None:
     nasty = sent(1, admin_pb2.AUDIT_EVENT_KIND_FAILED, 1.0, reason="\x1b[2Jgone")
     scripted.script("ListAuditEvents", listing(decided(nasty)))
-    assert "\x1b" not in runner.invoke(main, ["audit", "--server", scripted.address]).stdout
+    assert "\x1b" not in scripted.run("audit").stdout
 
 
-def test_the_filter_the_limit_and_following_reach_the_daemon(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+def test_the_filter_the_limit_and_following_reach_the_daemon(scripted: ScriptedDaemon) -> None:
     asked: list[admin_pb2.ListAuditEventsRequest] = []
 
     def handler(request: admin_pb2.ListAuditEventsRequest, _: Any) -> Iterator[admin_pb2.ListAuditEventsResponse]:
@@ -118,52 +116,50 @@ def test_the_filter_the_limit_and_following_reach_the_daemon(runner: CliRunner, 
 
     scripted.script("ListAuditEvents", handler)
     for arguments in ([], ["--request", "q-1", "--limit", "0", "--follow"]):
-        assert runner.invoke(main, ["audit", *arguments, "--server", scripted.address]).exit_code == 0
+        assert scripted.run("audit", *arguments).exit_code == 0
     assert asked == [
         admin_pb2.ListAuditEventsRequest(),
         admin_pb2.ListAuditEventsRequest(request_id="q-1", limit=0, follow=True),
     ]
 
 
-def test_a_kind_of_decision_that_only_a_newer_daemon_knows_is_shown_among_the_others(
-    runner: CliRunner, scripted: ScriptedDaemon
-) -> None:
+def test_a_kind_of_decision_that_only_a_newer_daemon_knows_is_shown_among_the_others(scripted: ScriptedDaemon) -> None:
     later = sent(6, 4000, 11.0, reason="moved to the attic")  # type: ignore[arg-type]
     scripted.script("ListAuditEvents", listing(decided(QUEUED), decided(later), decided(PREEMPTED)))
-    lines = runner.invoke(main, ["audit", "--server", scripted.address]).stdout.splitlines()
+    lines = scripted.run("audit").stdout.splitlines()
     assert [line.split("s  ")[1].split()[0] for line in lines] == ["queued", "unrecognized_4000", "preempted"]
     assert lines[1].endswith("q-1 (batch, ipv4:127.0.0.1): moved to the attic")
-    as_json = runner.invoke(main, ["audit", "--json", "--server", scripted.address]).stdout.splitlines()
+    as_json = scripted.run("audit", "--json").stdout.splitlines()
     assert [json.loads(line)["kind"] for line in as_json] == ["queued", "unrecognized_4000", "preempted"]
 
 
-def test_usage_names_the_clients_and_sums_up_the_others(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+def test_usage_names_the_clients_and_sums_up_the_others(scripted: ScriptedDaemon) -> None:
     alice = admin_pb2.ClientUsage(client="alice", requests=2, prompt_tokens=100, cached_prompt_tokens=40)
     others = admin_pb2.ClientUsage(requests=9, refused=1, generated_tokens=7, slot_seconds=1.5)
     reply = admin_pb2.GetUsageResponse(since=Timestamp(seconds=1_790_000_000), clients=[alice], others=others)
     scripted.script("GetUsage", lambda request, context: reply)
-    shown = runner.invoke(main, ["usage", "--server", scripted.address]).stdout.splitlines()
+    shown = scripted.run("usage").stdout.splitlines()
     assert shown == [
         "alice  2 requests, 0 refused, 100 prompt tokens (40 cached), 0 generated, 0.00 s in slots, 0.00 s of ingest",
         "all others  9 requests, 1 refused, 0 prompt tokens (0 cached), 7 generated, 1.50 s in slots, 0.00 s of ingest",
     ]
-    as_json = json.loads(runner.invoke(main, ["usage", "--json", "--server", scripted.address]).stdout)
+    as_json = scripted.json("usage")
     assert as_json["since"] == "2026-09-21T14:13:20+00:00"
     assert [client["client"] for client in as_json["clients"]] == ["alice", None]
 
 
-def test_a_failed_question_says_the_id_that_audit_takes(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+def test_a_failed_question_says_the_id_that_audit_takes(scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", refusing(grpc.StatusCode.FAILED_PRECONDITION, "needs 900 tokens"))
-    result = runner.invoke(main, ["ask", "how?", "--request-id", "ticket-17", "--server", scripted.address])
+    result = scripted.run("ask", "how?", "--request-id", "ticket-17")
     assert result.exit_code == 5
     assert result.stderr == "request ticket-17\nedge-rag: needs 900 tokens\n"
 
 
-def test_each_question_of_a_file_gets_an_id_of_its_own(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+def test_each_question_of_a_file_gets_an_id_of_its_own(scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", answering())
-    arguments = ["ask", "--questions", "-", "--server", scripted.address]
-    result = runner.invoke(main, arguments, input="one?\ntwo?\n")
+    arguments = ["ask", "--questions", "-"]
+    result = scripted.run(*arguments, given="one?\ntwo?\n")
     ids = [json.loads(line)["request_id"] for line in result.stdout.splitlines()]
     assert len(set(ids)) == 2
-    both = runner.invoke(main, [*arguments, "--request-id", "same"], input="one?\n")
+    both = scripted.run(*arguments, "--request-id", "same", given="one?\n")
     assert both.exit_code == 2

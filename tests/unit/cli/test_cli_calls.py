@@ -14,9 +14,8 @@ from typing import Any
 import grpc
 import pytest
 from click.testing import CliRunner
-from google.protobuf.timestamp_pb2 import Timestamp
 
-from edge_rag.api.v1 import admin_pb2, common_pb2, documents_pb2, rag_pb2
+from edge_rag.api.v1 import common_pb2, documents_pb2, rag_pb2
 from edge_rag.cli.main import main
 from edge_rag.cli.output.terminal import printable
 from tests.unit.cli.scripted_daemon import Handler, ScriptedDaemon, answering, finished, refusing
@@ -29,42 +28,23 @@ def found(request: rag_pb2.SearchRequest, _: Any) -> rag_pb2.SearchResponse:
     return rag_pb2.SearchResponse(hits=[hit], stages=[rag_pb2.StageTime(stage="retriever", compute_seconds=0.5)])
 
 
-def test_an_answer_is_printed_with_its_sources_and_times_apart(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+def test_an_answer_is_printed_with_its_sources_and_times_apart(scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", answering("Every 2,000 hours."))
-    result = runner.invoke(main, ["ask", "-v", "how often?", "--server", scripted.address])
+    result = scripted.run("ask", "-v", "how often?")
     assert result.exit_code == 0
     assert result.stdout == "Every 2,000 hours.\n\n[1] manual.pdf, page 3, Pumps › Standby pump\n"
     assert "retriever 500 ms (+250 ms queued) · generator 1.50 s · first token after 750 ms" in result.stderr
 
 
-def test_times_are_for_who_asks_for_them_and_quiet_leaves_the_answer_alone(
-    runner: CliRunner, scripted: ScriptedDaemon
-) -> None:
+def test_times_are_for_who_asks_for_them_and_quiet_leaves_the_answer_alone(scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", answering("Every 2,000 hours."))
-    piped = runner.invoke(main, ["ask", "how often?", "--server", scripted.address])
+    piped = scripted.run("ask", "how often?")
     assert piped.stderr == "\nquoted from the documents\n"
-    quiet = runner.invoke(main, ["ask", "--quiet", "how often?", "--server", scripted.address])
+    quiet = scripted.run("ask", "--quiet", "how often?")
     assert (quiet.stdout, quiet.stderr) == (piped.stdout, "")
     scripted.script("Search", found)
-    assert runner.invoke(main, ["search", "oil", "--server", scripted.address]).stderr == ""
-    assert "500 ms" in runner.invoke(main, ["search", "-v", "oil", "--server", scripted.address]).stderr
-
-
-def test_a_sentence_that_no_document_supports_is_plainly_so(runner: CliRunner, scripted: ScriptedDaemon) -> None:
-    def handler(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
-        yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Every year."))
-        reason = rag_pb2.UNSUPPORTED_REASON_NO_SOURCE
-        yield rag_pb2.AskResponse(unsupported=rag_pb2.Unsupported(answer_start=0, answer_end=11, reason=reason))
-        yield finished()
-
-    scripted.script("Ask", handler)
-    for_people = runner.invoke(main, ["ask", "how often?", "--mode", "cite", "--server", scripted.address])
-    assert for_people.stdout == "Every year. [no source]\n"
-    scripted.script("Ask", handler)
-    for_machines = runner.invoke(main, ["ask", "how often?", "--json", "--server", scripted.address])
-    answer = json.loads(for_machines.stdout)
-    assert answer["answer"] == "Every year."
-    assert answer["unsupported"] == [{"start": 0, "end": 11, "text": "Every year.", "reason": "no_source"}]
+    assert scripted.run("search", "oil").stderr == ""
+    assert "500 ms" in scripted.run("search", "-v", "oil").stderr
 
 
 def in_languages(question: str | None, *quoted: str | None) -> Handler:
@@ -82,29 +62,27 @@ def in_languages(question: str | None, *quoted: str | None) -> Handler:
     return handler
 
 
-def test_a_quote_in_another_language_than_the_question_says_so(runner: CliRunner, scripted: ScriptedDaemon) -> None:
-    command = ["ask", "Wie oft?", "--server", scripted.address]
+def test_a_quote_in_another_language_than_the_question_says_so(scripted: ScriptedDaemon) -> None:
+    command = ["ask", "Wie oft?"]
     scripted.script("Ask", in_languages("de", "ar", "de", None, "sw"))
-    sources = runner.invoke(main, command).stdout.splitlines()[-4:]
+    sources = scripted.run(*command).stdout.splitlines()[-4:]
     assert [line.partition("page 3")[2] for line in sources] == [" (العربية)", "", "", " (sw)"]
     scripted.script("Ask", in_languages(None, "ar"))
-    assert runner.invoke(main, command).stdout.endswith("page 3\n")
+    assert scripted.run(*command).stdout.endswith("page 3\n")
 
     scripted.script("Ask", in_languages("de", "ar"))
-    answer = json.loads(runner.invoke(main, [*command, "--json"]).stdout)
+    answer = scripted.json(*command)
     assert (answer["question_language"], answer["citations"][0]["language"]) == ("de", "ar")
 
 
-def test_the_note_on_a_sentence_without_source_is_in_the_language_of_the_question(
-    runner: CliRunner, scripted: ScriptedDaemon
-) -> None:
+def test_the_note_on_a_sentence_without_source_is_in_the_language_of_the_question(scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", in_languages("de", "ar"))
-    assert "تُشحم المحامل. [ohne Quelle]\n" in runner.invoke(main, ["ask", "?", "--server", scripted.address]).stdout
+    assert "تُشحم المحامل. [ohne Quelle]\n" in scripted.run("ask", "?").stdout
+    scripted.script("Ask", in_languages(None, "ar"))
+    assert "تُشحم المحامل. [no source]\n" in scripted.run("ask", "?").stdout
 
 
-def test_a_source_is_named_by_page_and_headings_and_else_by_characters(
-    runner: CliRunner, scripted: ScriptedDaemon
-) -> None:
+def test_a_source_is_named_by_page_and_headings_and_else_by_characters(scripted: ScriptedDaemon) -> None:
     def handler(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
         yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Pumps\nGrease it."))
         heading = rag_pb2.Citation(document="notes.md", end=5, text="Pumps", answer_end=5, context=True)
@@ -115,7 +93,7 @@ def test_a_source_is_named_by_page_and_headings_and_else_by_characters(
         yield finished()
 
     scripted.script("Ask", handler)
-    assert runner.invoke(main, ["ask", "?", "--server", scripted.address]).stdout.splitlines()[-2:] == [
+    assert scripted.run("ask", "?").stdout.splitlines()[-2:] == [
         "[1] notes.md, Pumps",
         "[2] log.html, characters 6-16",
     ]
@@ -139,129 +117,58 @@ def test_names_from_right_to_left_keep_their_place_on_a_terminal_and_are_unchang
     assert lines == ["تُشحم المحامل. [ohne Quelle]", "", isolated]
 
 
+@pytest.mark.parametrize(
+    ("did_you_mean", "question", "line"),
+    [
+        (None, "how often?", "searched for: how often are bearings greased?\n"),
+        (None, "how often are bearings greased?", ""),
+        ("often?", "offen?", "did you mean: often?\n"),
+    ],
+)
 def test_what_was_searched_for_is_told_where_it_is_not_the_question(
-    runner: CliRunner, scripted: ScriptedDaemon
+    scripted: ScriptedDaemon, did_you_mean: str | None, question: str, line: str
 ) -> None:
-    def searching(request: rag_pb2.SearchRequest, _: Any) -> rag_pb2.SearchResponse:
-        return rag_pb2.SearchResponse(standalone_question="how often are bearings greased?")
+    told: dict[str, Any] = {"standalone_question": "how often are bearings greased?", "did_you_mean": did_you_mean}
 
     def asking(request: rag_pb2.AskRequest, _: Any) -> Iterator[rag_pb2.AskResponse]:
-        yield rag_pb2.AskResponse(passages=rag_pb2.Passages(standalone_question="how often are bearings greased?"))
+        yield rag_pb2.AskResponse(passages=rag_pb2.Passages(**told))
         yield finished()
 
-    scripted.script("Search", searching)
+    scripted.script("Search", lambda request, context: rag_pb2.SearchResponse(**told))
     scripted.script("Ask", asking)
     for command in ("ask", "search"):
-        told = [
-            runner.invoke(main, [command, question, "--server", scripted.address]).stderr
-            for question in ("how often?", "how often are bearings greased?")
-        ]
-        assert "searched for: how often are bearings greased?\n" in told[0]
-        assert "searched for" not in told[1]
+        errors = scripted.run(command, question).stderr
+        assert line in errors
+        assert ("searched for" in errors, "did you mean" in errors) == ("searched" in line, "mean" in line)
+        shown = scripted.json(command, question)
+        assert (shown["question"], shown["did_you_mean"]) == (question, did_you_mean)
 
 
-def test_the_corrected_question_is_told(runner: CliRunner, scripted: ScriptedDaemon) -> None:
-    def searching(request: rag_pb2.SearchRequest, _: Any) -> rag_pb2.SearchResponse:
-        return rag_pb2.SearchResponse(standalone_question="grese them pumps?", did_you_mean="grease them pumps?")
-
-    def asking(request: rag_pb2.AskRequest, _: Any) -> Iterator[rag_pb2.AskResponse]:
-        yield rag_pb2.AskResponse(passages=rag_pb2.Passages(did_you_mean="grease them pumps?"))
-        yield finished()
-
-    scripted.script("Search", searching)
-    scripted.script("Ask", asking)
-    for command in ("ask", "search"):
-        asked = [command, "grese them pmps?", "--server", scripted.address]
-        assert "did you mean: grease them pumps?\n" in runner.invoke(main, asked).stderr
-        shown = json.loads(runner.invoke(main, [*asked, "--json"]).stdout)
-        assert shown["did_you_mean"] == "grease them pumps?"
-        assert shown["question"] == "grese them pmps?"
-
-
-def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+def test_an_answer_as_json_has_its_values_and_nothing_else_is_printed(scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", answering("Every 2,000 hours."))
-    result = runner.invoke(
-        main, ["ask", "how often?", "--json", "--request-id", "ticket-17", "--server", scripted.address]
-    )
-    assert json.loads(result.stdout) == {
-        "request_id": "ticket-17",
-        "question": "how often?",
-        "question_language": None,
-        "standalone_question": None,
-        "did_you_mean": None,
-        "mode": "quote",
-        "model": None,
-        "answer": "Every 2,000 hours.",
-        "citations": [
-            {
-                "passage": 0,
-                "document": "manual.pdf",
-                "page": 3,
-                "start": 10,
-                "end": 28,
-                "text": "Every 2,000 hours.",
-                "answer_start": 0,
-                "answer_end": 18,
-                "language": None,
-                "section": ["Pumps", "Standby pump"],
-                "context": False,
-                "field": None,
-                "line": None,
-            }
-        ],
-        "unsupported": [],
-        "given_to_model": [],
-        "finish_reason": "stop",
-        "usage": {
-            "prompt_tokens": 90,
-            "cached_prompt_tokens": 0,
-            "copied_prompt_tokens": 0,
-            "generated_tokens": 7,
-            "forced_tokens": 5,
-            "model_steps": 3,
-        },
-        "timings": {
-            "first_token_s": 0.75,
-            "stages": [
-                {"stage": "retriever", "queue_s": 0.25, "compute_s": 0.5},
-                {"stage": "generator", "queue_s": 0.0, "compute_s": 1.5},
-            ],
-        },
-        "nearest": [],
-        "prompt_passages": None,
-        "conflicts": [],
-    }
+    result = scripted.run("ask", "how often?", "--json", "--request-id", "ticket-17")
+    shown = json.loads(result.stdout)
     assert result.stderr == ""
-
-
-def test_search_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedDaemon) -> None:
-    scripted.script("Search", found)
-    result = runner.invoke(main, ["search", "oil", "--json", "--server", scripted.address])
-    assert json.loads(result.stdout) == {
-        "question": "oil",
-        "standalone_question": None,
-        "did_you_mean": None,
-        "hits": [
-            {
-                "document_id": "",
-                "document": "log.txt",
-                "page": None,
-                "start": 5,
-                "end": 8,
-                "text": "oil",
-                "score": 1.5,
-                "context": ["Log"],
-                "metadata": {},
-                "duplicates": [],
-            }
+    assert (shown["request_id"], shown["question"], shown["mode"]) == ("ticket-17", "how often?", "quote")
+    assert (shown["answer"], shown["finish_reason"]) == ("Every 2,000 hours.", "stop")
+    (citation,) = shown["citations"]
+    assert (citation["document"], citation["page"], citation["text"]) == ("manual.pdf", 3, "Every 2,000 hours.")
+    assert [citation[end] for end in ("start", "end", "answer_start", "answer_end")] == [10, 28, 0, 18]
+    assert (citation["section"], citation["context"]) == (["Pumps", "Standby pump"], False)
+    usage = {key: count for key, count in shown["usage"].items() if count}
+    assert usage == {"prompt_tokens": 90, "generated_tokens": 7, "forced_tokens": 5, "model_steps": 3}
+    assert shown["timings"] == {
+        "first_token_s": 0.75,
+        "stages": [
+            {"stage": "retriever", "queue_s": 0.25, "compute_s": 0.5},
+            {"stage": "generator", "queue_s": 0.0, "compute_s": 1.5},
         ],
-        "timings": {"stages": [{"stage": "retriever", "queue_s": 0.0, "compute_s": 0.5}]},
     }
 
 
-def test_search_for_people_shows_where_each_hit_is_from(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+def test_search_for_people_shows_where_each_hit_is_from(scripted: ScriptedDaemon) -> None:
     scripted.script("Search", found)
-    result = runner.invoke(main, ["search", "oil", "--server", scripted.address])
+    result = scripted.run("search", "oil")
     assert result.stdout == "1. log.txt, characters 5-8, score 1.500  (Log)\n   oil\n\n"
 
 
@@ -278,14 +185,14 @@ def test_search_for_people_shows_where_each_hit_is_from(runner: CliRunner, scrip
     ],
 )
 def test_each_refusal_has_its_exit_code_and_its_reason(
-    runner: CliRunner, scripted: ScriptedDaemon, code: grpc.StatusCode, exit_code: int
+    scripted: ScriptedDaemon, code: grpc.StatusCode, exit_code: int
 ) -> None:
     scripted.script("Search", refusing(code, "because of the weather", (("grpc-retry-pushback-ms", "3600000"),)))
-    for_people = runner.invoke(main, ["search", "oil", "--server", scripted.address])
+    for_people = scripted.run("search", "oil")
     assert for_people.exit_code == exit_code
     assert for_people.stdout == ""
     assert "because of the weather" in for_people.stderr
-    for_machines = runner.invoke(main, ["search", "oil", "--json", "--server", scripted.address])
+    for_machines = scripted.run("search", "oil", "--json")
     assert for_machines.exit_code == exit_code
     error = json.loads(for_machines.stdout)["error"]
     assert error["code"] == code.name
@@ -313,31 +220,29 @@ def test_a_wrong_command_line_ends_with_two_and_says_so_in_json_too(runner: CliR
     assert json.loads(result.stdout)["error"]["code"] in ("USAGE", "INVALID_ARGUMENT")
 
 
-def test_document_text_cannot_steer_the_terminal(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+def test_document_text_cannot_steer_the_terminal(scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", answering("\x1b]0;owned\x07\u202eplain\ttext\n"))
-    result = runner.invoke(main, ["ask", "how?", "--server", scripted.address])
+    result = scripted.run("ask", "how?")
     assert result.stdout.startswith("\\x1b]0;owned\\x07\\u202eplain\ttext\n")
     assert printable("a\r\nb\x9b") == "a\nb\\x9b"
 
 
-def test_invisible_text_is_escaped_in_json_and_means_the_same(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+def test_invisible_text_is_escaped_in_json_and_means_the_same(scripted: ScriptedDaemon) -> None:
     hidden = "\u202eplain\u200e \U000e0041\U000e0042 \u2066x\u2069 pay\u200dpal می\u200cخواهم \x9b"
     scripted.script("Ask", answering(hidden))
-    result = runner.invoke(main, ["ask", "how?", "--server", scripted.address, "--json"])
+    result = scripted.run("ask", "how?", "--json")
     assert json.loads(result.stdout)["answer"] == hidden
     assert {character for character in result.stdout if not character.isprintable()} == {"\n", "\u200c"}
     assert r"\u202eplain\u200e \udb40\udc41\udb40\udc42 \u2066x\u2069 pay\u200dpal" in result.stdout
 
 
-def test_streamed_text_is_escaped_as_a_whole(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+def test_streamed_text_is_escaped_as_a_whole(scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", answering("می\u200cخو"))  # in two parts, of which the second begins with the joiner
-    result = runner.invoke(main, ["ask", "how?", "--server", scripted.address])
+    result = scripted.run("ask", "how?")
     assert result.stdout.startswith("می\u200cخو\n")
 
 
-def test_questions_of_a_file_are_answered_in_order_whoever_is_done_first(
-    runner: CliRunner, scripted: ScriptedDaemon
-) -> None:
+def test_questions_of_a_file_are_answered_in_order_whoever_is_done_first(scripted: ScriptedDaemon) -> None:
     last_arrived = threading.Event()
 
     def answer(request: rag_pb2.AskRequest, _: Any) -> Iterator[rag_pb2.AskResponse]:
@@ -349,14 +254,14 @@ def test_questions_of_a_file_are_answered_in_order_whoever_is_done_first(
         yield finished()
 
     scripted.script("Ask", answer)
-    arguments = ["ask", "--questions", "-", "--concurrency", "3", "--server", scripted.address]
-    result = runner.invoke(main, arguments, input="\ufefffirst?\n\n  second? \r\n \nthird?")
+    arguments = ["ask", "--questions", "-", "--concurrency", "3"]
+    result = scripted.run(*arguments, given="\ufefffirst?\n\n  second? \r\n \nthird?")
     assert result.exit_code == 0
     assert [json.loads(line)["answer"] for line in result.stdout.splitlines()] == ["FIRST?", "SECOND?", "THIRD?"]
 
 
 def test_a_question_that_fails_is_its_own_line_and_the_others_are_answered(
-    runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path
+    scripted: ScriptedDaemon, tmp_path: Path
 ) -> None:
     def search(request: rag_pb2.SearchRequest, context: grpc.ServicerContext) -> rag_pb2.SearchResponse:
         if request.query == "bad":
@@ -366,7 +271,7 @@ def test_a_question_that_fails_is_its_own_line_and_the_others_are_answered(
     scripted.script("Search", search)
     file = tmp_path / "questions.txt"
     file.write_bytes(b"good\nbad\nna\xefve\ngood\n")
-    result = runner.invoke(main, ["search", "--questions", str(file), "--server", scripted.address])
+    result = scripted.run("search", "--questions", str(file))
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert result.exit_code == 1
     assert [line["question"] for line in lines] == ["good", "bad", "na�ve", "good"]
@@ -377,10 +282,8 @@ def test_a_question_that_fails_is_its_own_line_and_the_others_are_answered(
     assert "2 of 4 questions failed" in result.stderr
 
 
-def test_a_question_of_ten_megabytes_gets_a_clear_error_about_its_length(
-    runner: CliRunner, scripted: ScriptedDaemon
-) -> None:
-    result = runner.invoke(main, ["ask", "--questions", "-", "--server", scripted.address], input="why " * 2_621_440)
+def test_a_question_of_ten_megabytes_gets_a_clear_error_about_its_length(scripted: ScriptedDaemon) -> None:
+    result = scripted.run("ask", "--questions", "-", given="why " * 2_621_440)
     assert result.exit_code == 1
     assert "10,485,759 characters are too many" in json.loads(result.stdout)["error"]["message"]
     assert not scripted.calls
@@ -411,7 +314,7 @@ def test_ctrl_c_cancels_the_call_and_says_so(scripted: ScriptedDaemon, tmp_path:
     assert cancelled.wait(10)
 
 
-def test_documents_are_listed_shown_and_deleted(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+def test_documents_are_listed_shown_and_deleted(scripted: ScriptedDaemon) -> None:
     record = documents_pb2.Document(
         id="d1", name="a.pdf", media_type="application/pdf", pages=2, chunks=3, size_bytes=9
     )
@@ -424,102 +327,16 @@ def test_documents_are_listed_shown_and_deleted(runner: CliRunner, scripted: Scr
     scripted.script("List", lambda _, __: documents_pb2.ListDocumentsResponse(documents=[record]))
     scripted.script("Get", lambda _, __: documents_pb2.GetDocumentResponse(document=record, text="Stored text."))
     scripted.script("Delete", delete)
-    at = ["--server", scripted.address]
-    listed = runner.invoke(main, ["docs", "list", *at])
+    listed = scripted.run("docs", "list")
     assert listed.stdout == "d1  a.pdf  (application/pdf, 2 pages, 3 passages, 9 bytes)\n"
-    assert json.loads(runner.invoke(main, ["docs", "list", "--json", *at]).stdout)["documents"][0]["id"] == "d1"
-    assert runner.invoke(main, ["docs", "show", "a.pdf", "--text", *at]).stdout == "Stored text.\n"
-    assert "media_type: application/pdf" in runner.invoke(main, ["docs", "show", "a.pdf", *at]).stdout
-    shown = json.loads(runner.invoke(main, ["docs", "show", "a.pdf", "--json", *at]).stdout)
+    assert scripted.json("docs", "list")["documents"][0]["id"] == "d1"
+    assert scripted.run("docs", "show", "a.pdf", "--text").stdout == "Stored text.\n"
+    assert "media_type: application/pdf" in scripted.run("docs", "show", "a.pdf").stdout
+    shown = scripted.json("docs", "show", "a.pdf")
     assert (shown["document"]["name"], shown["text"]) == ("a.pdf", "Stored text.")
-    deleted = runner.invoke(main, ["docs", "delete", "gone.md", "a.pdf", *at])
+    deleted = scripted.run("docs", "delete", "gone.md", "a.pdf")
     assert (deleted.exit_code, deleted.stdout) == (4, "deleted  a.pdf\n")
     assert "'gone.md' does not exist" in deleted.stderr
-
-
-def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scripted: ScriptedDaemon) -> None:
-    report = admin_pb2.GetStatusResponse(
-        version="0.1.0",
-        state=admin_pb2.DAEMON_STATE_SERVING,
-        address=scripted.address,
-        data_directory="/var/lib/edge-rag",
-        profile="cpu-x86",
-        models=[
-            admin_pb2.Model(
-                role="generator",
-                name="quoter",
-                detail="paged, int8 kv",
-                placement=admin_pb2.Placement(
-                    wanted=admin_pb2.EXECUTION_PROVIDER_CUDA,
-                    used=admin_pb2.EXECUTION_PROVIDER_CPU,
-                    reason="no driver",
-                    precision=admin_pb2.PRECISION_MODEL,
-                ),
-            )
-        ],
-        stages=[admin_pb2.Stage(name="retriever", waiting=1, capacity=256, running=2, completed=40, refused=3)],
-        engine=admin_pb2.Engine(
-            slots_busy=2, slots=8, pages_used=9, pages=64, page_tokens=16, kv_bytes=1 << 20, pages_cached=5
-        ),
-        collections=[admin_pb2.CollectionSize(name="default", documents=11)],
-        memory=admin_pb2.PlannedMemory(
-            budget_bytes=512 << 20, shrink_steps=1, items=[admin_pb2.MemoryItem(name="KV pages", bytes=51 << 20)]
-        ),
-        indexes=[
-            admin_pb2.VectorIndex(collection="default", kind=admin_pb2.INDEX_KIND_EXACT, vectors=40),
-            admin_pb2.VectorIndex(
-                collection="large",
-                kind=admin_pb2.INDEX_KIND_SEGMENT,
-                vectors=90_000,
-                unindexed=12,
-                size_bytes=33 << 20,
-                recall=0.981,
-                built_at=Timestamp(seconds=1_777_638_600),
-                build_seconds=20,
-                pending=True,
-            ),
-        ],
-    )
-    scripted.script("GetStatus", lambda _, __: report)
-    result = runner.invoke(main, ["status", "--wait", "30", "--server", scripted.address])
-    assert result.exit_code == 0
-    assert "generator    quoter, paged, int8 kv; on cpu instead of cuda: no driver\n" in result.stdout
-    assert "retriever    2 running, 1 of 256 waiting, 40 done, 3 refused" in result.stdout
-    assert "2 of 8 slots" in result.stdout
-    assert "memory       51 of 512 MiB planned, reduced 1 times to fit: KV pages 51\n" in result.stdout
-    assert "9 of 64 pages of 16 tokens held, 5 cached, 1.0 MiB" in result.stdout
-    assert "collections  default (11)" in result.stdout
-    assert "index        default: exact, 40 vectors\n" in result.stdout
-    assert (
-        "large: ivf-sq8, 90000 vectors, 12 unindexed, 33.0 MiB, recall@10 0.981, built 2026-05-01 12:30"
-        in result.stdout
-    )
-    assert ", rebuilding\nbackup       none yet" in result.stdout
-    as_json = json.loads(runner.invoke(main, ["status", "--json", "--server", scripted.address]).stdout)
-    assert as_json["state"] == "serving"
-    assert as_json["collections"] == {"default": 11}
-    assert as_json["memory"] == {
-        "budget_bytes": 512 << 20,
-        "planned_bytes": 51 << 20,
-        "shrink_steps": 1,
-        "items": [{"name": "KV pages", "bytes": 51 << 20, "detail": ""}],
-    }
-    assert as_json["models"] == [
-        {
-            "role": "generator",
-            "name": "quoter",
-            "detail": "paged, int8 kv",
-            "execution_provider": "cpu",
-            "wanted_provider": "cuda",
-            "reason": "no driver",
-            "precision": "model",
-        }
-    ]
-    assert [(index["collection"], index["kind"], index["recall"]) for index in as_json["indexes"]] == [
-        ("default", "exact", None),
-        ("large", "ivf-sq8", 0.981),
-    ]
-    assert as_json["engine"]["slots_busy"] == 2
 
 
 def test_output_that_nobody_reads_is_no_traceback(scripted: ScriptedDaemon) -> None:

@@ -6,11 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from click.testing import CliRunner
 
 from edge_rag.api.v1 import documents_pb2
 from edge_rag.cli.commands.documents.jobs import forecast_text, progress_text
-from edge_rag.cli.main import main
 from edge_rag.client import JobProgress
 from edge_rag.core.documents.jobs import IngestPhase, IngestWork, Job, JobId, JobState
 from edge_rag.core.shapes.encoder import encode
@@ -40,13 +38,13 @@ def test_a_job_says_what_is_stored_before_it_and_how_long_it_takes(
     assert (encode(job)["documents_ahead"], encode(job)["time_left_s"]) == (ahead, time_left_s)
 
 
-def test_a_job_that_waits_for_others_is_listed_as_queued(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+def test_a_job_that_waits_for_others_is_listed_as_queued(scripted: ScriptedDaemon) -> None:
     queued = documents_pb2.Job(id="1f", state=documents_pb2.JOB_STATE_RUNNING, documents_ahead=4)
     running = documents_pb2.Job(id="2f", state=documents_pb2.JOB_STATE_RUNNING, documents_ahead=4)
     added = documents_pb2.JOB_DOCUMENT_STATE_ADDED
     running.documents.append(documents_pb2.Job.Count(state=added, count=1))
     scripted.script("ListJobs", lambda _, __: documents_pb2.ListJobsResponse(jobs=[queued, running]))
-    listed = runner.invoke(main, ["jobs", "list", "--server", scripted.address]).stdout.splitlines()
+    listed = scripted.run("jobs", "list").stdout.splitlines()
     assert [line.split()[:2] for line in listed] == [["1f", "queued"], ["2f", "running"]]
 
 

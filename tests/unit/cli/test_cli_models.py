@@ -186,20 +186,6 @@ def test_what_answers_slower_than_people_read_is_recommended_last(
     assert f"the last {sum(is_slow)} write more slowly" in shown.stderr
 
 
-def test_models_that_do_not_write_are_recommended_by_role(models: Store) -> None:
-    found = models("recommend", "--memory-gib", "14", "--role", "embedder")
-    assert (found["models"], found["threads"]) == ([], None)
-    commands = {each["name"]: each["command"] for each in found["encoders"]}
-    assert commands["multilingual-e5-small"] == "edge-rag models use embedder multilingual-e5-small"
-    assert commands["bge-m3"] == "edge-rag models add hf:BAAI/bge-m3 --name bge-m3"
-    assert all(each["dimension"] > 0 and each["relative_cost"] > 0 for each in found["encoders"])
-    rerankers = models("recommend", "--memory-gib", "14", "--role", "reranker")["encoders"]
-    assert {each["role"] for each in rerankers} == {"reranker"}
-    every = models("recommend", "--memory-gib", "14", "--no-probe")
-    assert every["encoders"] == [*found["encoders"], *rerankers]
-    assert {each["role"] for each in every["models"]} == {"generator"}
-
-
 def test_people_get_lines(runner: CliRunner, data: Path) -> None:
     done = runner.invoke(main, ["models", "list", "--data-dir", str(data)])
     assert done.exit_code == 0

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from edge_rag.cli.health_checks import (
     data_directory_check,
     documents_check,
     http_check,
-    installation_checks,
     python_check,
 )
 from edge_rag.cli.main import main
@@ -87,16 +85,6 @@ def test_http_that_cannot_be_served_is_a_failure_only_if_it_was_asked_for() -> N
     assert http_check(HttpSettings(enabled=False), ["uvicorn"]).verdict is Verdict.OK
 
 
-def test_this_installation_is_whole() -> None:
-    assert {check.name: check.verdict for check in installation_checks()} == {
-        "python": Verdict.OK,
-        "onnxruntime": Verdict.OK,
-        "faiss": Verdict.OK,
-        "ops": Verdict.OK,
-        "parser": Verdict.OK,
-    }
-
-
 def test_a_missing_model_fails_the_command_and_is_named(
     runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,11 +152,6 @@ def test_a_profile_that_a_board_cannot_meet_is_a_warning_or_a_failure_as_it_says
     strict = runner.invoke(main, asked)
     assert strict.exit_code == 1
     assert "FAIL" in strict.stdout.upper()
-
-
-def test_a_command_does_not_wait_for_libraries_it_does_not_need() -> None:
-    code = "import sys, edge_rag.cli.main; print(sorted({'onnxruntime', 'faiss', 'numpy', 'onnx'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_an_installation_that_lacks_a_library_is_told_and_not_a_crash(

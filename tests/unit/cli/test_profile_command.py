@@ -10,11 +10,6 @@ from edge_rag.core.placement import ModelStage
 from edge_rag.device.profile import builtin_profiles
 
 
-@pytest.fixture
-def runner() -> CliRunner:
-    return CliRunner()
-
-
 def test_list_marks_the_profile_that_the_box_gets(runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGE_RAG_PROFILE", "raspberry-pi-5")
     listed = json.loads(runner.invoke(main, ["profile", "list", "--json"]).stdout)["profiles"]

@@ -30,11 +30,7 @@ def imported(*commands: tuple[str, ...]) -> set[str]:
 
 
 def test_version_and_help_import_no_heavy_package() -> None:
-    assert imported(("--version",), ("--help",)) == set()
-
-
-def test_the_help_of_commands_imports_no_heavy_package() -> None:
-    assert imported(*((name, "--help") for name in COMMANDS)) == set()
+    assert imported(("--version",), ("--help",), *((name, "--help") for name in COMMANDS)) == set()
 
 
 def test_a_daemon_without_remotes_announcements_and_http_imports_nothing_for_them() -> None:

@@ -42,7 +42,7 @@ class Answers:
 
 
 def chat(runner: CliRunner, scripted: ScriptedDaemon, *arguments: str, given: str | bytes) -> Result:
-    return runner.invoke(main, ["chat", "--server", scripted.address, *arguments], input=given)
+    return scripted.run("chat", *arguments, given=given)
 
 
 def test_each_line_is_a_question_of_one_conversation(runner: CliRunner, scripted: ScriptedDaemon) -> None:

@@ -136,12 +136,12 @@ def test_a_name_that_is_not_utf8_and_a_path_that_is_not_there_are_reported(tmp_p
 
 
 def test_a_rejected_document_does_not_stop_the_others_and_ends_with_one(
-    runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path
+    scripted: ScriptedDaemon, tmp_path: Path
 ) -> None:
     (tmp_path / "a.md").write_text("")
     (tmp_path / "b.md").write_text("text")
     ScriptedJobs(scripted)
-    result = runner.invoke(main, ["ingest", str(tmp_path), str(tmp_path / "gone.md"), "--server", scripted.address])
+    result = scripted.run("ingest", str(tmp_path), str(tmp_path / "gone.md"))
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
         "rejected   gone.md: no such file or directory",
@@ -152,7 +152,7 @@ def test_a_rejected_document_does_not_stop_the_others_and_ends_with_one(
 
 
 def test_a_state_that_only_a_newer_daemon_knows_is_reported_and_not_taken_for_stored(
-    runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path
+    scripted: ScriptedDaemon, tmp_path: Path
 ) -> None:
     for name in ("a.md", "b.md"):
         (tmp_path / name).write_text("text")
@@ -164,7 +164,7 @@ def test_a_state_that_only_a_newer_daemon_knows_is_reported_and_not_taken_for_st
             yield reply
 
     scripted.script("WatchJob", watch)
-    result = runner.invoke(main, ["ingest", str(tmp_path), "--server", scripted.address])
+    result = scripted.run("ingest", str(tmp_path))
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
         "unrecognized_4000  a.md (2 passages): quarantined",
@@ -174,7 +174,7 @@ def test_a_state_that_only_a_newer_daemon_knows_is_reported_and_not_taken_for_st
 
 
 def test_a_file_that_vanishes_is_reported_and_the_others_are_taken(
-    runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: ScriptedDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a.md", "b.md", "c.md"):
         (tmp_path / name).write_text("text")
@@ -185,7 +185,7 @@ def test_a_file_that_vanishes_is_reported_and_the_others_are_taken(
         (tmp_path / "b.md").unlink()
 
     monkeypatch.setattr("edge_rag.cli.commands.documents.ingest.find_files", vanishing)
-    result = runner.invoke(main, ["ingest", str(tmp_path), "--json", "--server", scripted.address])
+    result = scripted.run("ingest", str(tmp_path), "--json")
     report = json.loads(result.stdout)
     assert result.exit_code == 1
     assert [(document["name"], document["status"]) for document in report["documents"]] == [
@@ -206,14 +206,12 @@ def test_a_file_that_vanishes_is_reported_and_the_others_are_taken(
     assert scripted.calls["StartIngest"] == 1
 
 
-def test_a_name_that_the_daemon_refuses_does_not_stop_the_others(
-    runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path
-) -> None:
+def test_a_name_that_the_daemon_refuses_does_not_stop_the_others(scripted: ScriptedDaemon, tmp_path: Path) -> None:
     for name in ("a.md", "b.md"):
         (tmp_path / name).write_text("text")
     jobs = ScriptedJobs(scripted)
     scripted.script("StartIngest", refusing(grpc.StatusCode.INVALID_ARGUMENT, "name: must not mislead"), jobs.accept)
-    result = runner.invoke(main, ["ingest", str(tmp_path), "--server", scripted.address])
+    result = scripted.run("ingest", str(tmp_path))
     assert result.exit_code == 1
     assert sorted(result.stdout.splitlines()) == [
         "added      b.md (2 passages)",
@@ -222,7 +220,7 @@ def test_a_name_that_the_daemon_refuses_does_not_stop_the_others(
 
 
 def test_a_connection_that_breaks_while_files_are_handed_over_leaves_the_rest_to_another_job(
-    runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path
+    scripted: ScriptedDaemon, tmp_path: Path
 ) -> None:
     for name in ("a.md", "b.md"):
         (tmp_path / name).write_text("text")
@@ -235,14 +233,14 @@ def test_a_connection_that_breaks_while_files_are_handed_over_leaves_the_rest_to
         context.abort(grpc.StatusCode.UNAVAILABLE, "the daemon is shutting down")
 
     scripted.script("StartIngest", breaking, jobs.accept)
-    result = runner.invoke(main, ["ingest", "--json", str(tmp_path), "--server", scripted.address])
+    result = scripted.run("ingest", "--json", str(tmp_path))
     report = json.loads(result.stdout)
     assert (result.exit_code, report["added"]) == (0, 2)
     assert scripted.calls["StartIngest"] == 2
 
 
 def test_a_full_disk_ends_the_run_and_says_what_becomes_of_what_was_accepted(
-    runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path
+    scripted: ScriptedDaemon, tmp_path: Path
 ) -> None:
     for name in ("a.md", "b.md"):
         (tmp_path / name).write_text("text")
@@ -255,7 +253,7 @@ def test_a_full_disk_ends_the_run_and_says_what_becomes_of_what_was_accepted(
         context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the disk is full")
 
     scripted.script("StartIngest", full)
-    result = runner.invoke(main, ["ingest", str(tmp_path), "--server", scripted.address])
+    result = scripted.run("ingest", str(tmp_path))
     jobs.over.set()
     assert result.exit_code == 5
     assert "the disk is full" in result.stderr

@@ -80,24 +80,22 @@ def test_system_folders_are_refused_unless_told(folder: str, runner: CliRunner) 
 
 
 def test_what_a_folder_holds_is_told_before_it_is_ingested_and_quiet_is_quiet(
-    folder: Path, scripted: ScriptedDaemon, runner: CliRunner
+    folder: Path, scripted: ScriptedDaemon
 ) -> None:
     ScriptedJobs(scripted)
-    shown = runner.invoke(main, ["ingest", "--server", scripted.address, str(folder)])
+    shown = scripted.run("ingest", str(folder))
     assert shown.stderr.startswith("ingesting 6 files (24 bytes, 4 .md, 1 .pdf, 1 .tmp) into collection default\n")
     ScriptedJobs(scripted)
     (folder / "empty.md").write_text("")
-    quiet = runner.invoke(main, ["ingest", "--quiet", "--server", scripted.address, str(folder)])
+    quiet = scripted.run("ingest", "--quiet", str(folder))
     assert (quiet.stdout, quiet.stderr) == ("rejected   empty.md: the document holds no text\n", "")
 
 
-def test_files_that_are_rejected_alike_are_counted_in_one_line(
-    tmp_path: Path, scripted: ScriptedDaemon, runner: CliRunner
-) -> None:
+def test_files_that_are_rejected_alike_are_counted_in_one_line(tmp_path: Path, scripted: ScriptedDaemon) -> None:
     ScriptedJobs(scripted)
     for number in range(40):
         (tmp_path / f"{number:02}.md").write_text("")
-    shown = runner.invoke(main, ["ingest", "--server", scripted.address, str(tmp_path)])
+    shown = scripted.run("ingest", str(tmp_path))
     reason = "the document holds no text"
     named = [f"rejected   {number:02}.md: {reason}" for number in range(3)]
     assert shown.stdout.splitlines() == [*named, f"rejected   37 more: {reason}"]

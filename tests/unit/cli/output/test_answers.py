@@ -10,11 +10,9 @@ from typing import Any
 
 import grpc
 import pytest
-from click.testing import CliRunner
 
 from edge_rag.api.v1 import common_pb2, rag_pb2
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.main import main
 from tests.unit.cli.scripted_daemon import Handler, ScriptedDaemon, finished
 
 
@@ -42,24 +40,24 @@ def in_mode(mode: rag_pb2.AnswerMode.ValueType, model: str | None = None) -> Han
     ],
 )
 def test_every_answer_says_what_its_mode_promises(
-    runner: CliRunner, scripted: ScriptedDaemon, mode: rag_pb2.AnswerMode.ValueType, model: str | None, told: str
+    scripted: ScriptedDaemon, mode: rag_pb2.AnswerMode.ValueType, model: str | None, told: str
 ) -> None:
     scripted.script("Ask", in_mode(mode, model), in_mode(mode, model))
-    command = ["ask", "how often?", "--server", scripted.address]
-    assert told in runner.invoke(main, command).stderr.splitlines()
-    shown = json.loads(runner.invoke(main, [*command, "--json"]).stdout)
+    command = ["ask", "how often?"]
+    assert told in scripted.run(*command).stderr.splitlines()
+    shown = scripted.json(*command)
     assert (shown["mode"], shown["model"]) == (rag_pb2.AnswerMode.Name(mode)[12:].lower(), model)
 
 
-def test_what_the_model_was_given_is_listed_and_is_no_source(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+def test_what_the_model_was_given_is_listed_and_is_no_source(scripted: ScriptedDaemon) -> None:
     free = in_mode(rag_pb2.ANSWER_MODE_FREE)
     scripted.script("Ask", free, free)
-    command = ["ask", "how often?", "--server", scripted.address]
-    printed = runner.invoke(main, command).stdout
+    command = ["ask", "how often?"]
+    printed = scripted.run(*command).stdout
     given = "Given to the model, not checked against it:\n  a.pdf, page 3, characters 1-9\n"
     assert printed.endswith(f"{given}  b.pdf, page 3, characters 1-9\n")
     assert "[" not in printed
-    shown = json.loads(runner.invoke(main, [*command, "--json"]).stdout)
+    shown = scripted.json(*command)
     assert shown["citations"] == []
     assert len(shown["given_to_model"]) == shown["prompt_passages"] == 2
     assert shown["given_to_model"][1] == {"document_id": "b", "document": "b.pdf", "page": 3, "start": 1, "end": 9}
@@ -79,15 +77,13 @@ def contradicted(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
     yield rag_pb2.AskResponse(finished=last)
 
 
-def test_contradicted_numbers_and_late_sources_are_told_below_the_answer(
-    runner: CliRunner, scripted: ScriptedDaemon
-) -> None:
+def test_contradicted_numbers_and_late_sources_are_told_below_the_answer(scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", contradicted)
-    command = ["ask", "how often?", "--server", scripted.address]
-    result = runner.invoke(main, command)
+    command = ["ask", "how often?"]
+    result = scripted.run(*command)
     assert "The answer says 64 days; b.pdf, page 7 says 46 days." in result.stderr
     assert "A source was found at the end for: By hand." in result.stderr
-    shown = json.loads(runner.invoke(main, [*command, "--json"]).stdout)
+    shown = scripted.json(*command)
     assert shown["unsupported"] == [{"start": 0, "end": 14, "text": "Every 64 days.", "reason": "other_number"}]
     assert [(each["claimed"], each["stated"]) for each in shown["conflicts"]] == [("64 days", "46 days")]
 
@@ -105,12 +101,10 @@ def not_found(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
     yield rag_pb2.AskResponse(finished=last)
 
 
-def test_what_is_not_found_comes_with_the_nearest_passages_and_what_they_lack(
-    runner: CliRunner, scripted: ScriptedDaemon
-) -> None:
+def test_what_is_not_found_comes_with_the_nearest_passages_and_what_they_lack(scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", not_found)
-    command = ["ask", "how often?", "--server", scripted.address]
-    result = runner.invoke(main, command)
+    command = ["ask", "how often?"]
+    result = scripted.run(*command)
     text, blank, heading, *lines = result.stdout.splitlines()
     assert (text, blank, heading) == ("Not found.", "", "Nearest passages:")
     assert [line.partition("1-9: ")[2] for line in lines[::2]] == [
@@ -122,7 +116,7 @@ def test_what_is_not_found_comes_with_the_nearest_passages_and_what_they_lack(
     ]
     assert lines[1] == f"    The pump. {'o' * 150}…"
     assert "quoted" not in result.stderr
-    shown = json.loads(runner.invoke(main, [*command, "--json"]).stdout)
+    shown = scripted.json(*command)
     assert [each["reason"] for each in shown["nearest"]] == [
         *("lacks_words", "not_similar", "other_language", "not_supported", "unrecognized_99")
     ]
@@ -136,19 +130,19 @@ def cut(_: Any, context: grpc.ServicerContext) -> Iterator[rag_pb2.AskResponse]:
 
 
 def test_a_cut_answer_in_a_format_is_not_printed_and_has_an_exit_code_of_its_own(
-    runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path
+    scripted: ScriptedDaemon, tmp_path: Path
 ) -> None:
     scripted.script("Ask", cut)
-    command = ["ask", "how often?", "--regex", "[0-9]+ hours", "--server", scripted.address]
-    result = runner.invoke(main, command)
+    command = ["ask", "how often?", "--regex", "[0-9]+ hours"]
+    result = scripted.run(*command)
     assert (result.exit_code, result.stdout) == (ExitCode.TRUNCATED, "")
     assert "the answer was cut after 12 tokens" in result.stderr
-    in_json = json.loads(runner.invoke(main, [*command, "--json"]).stdout)
+    in_json = scripted.json(*command)
     assert in_json["error"]["code"] == "OUT_OF_RANGE"
     questions = tmp_path / "questions.txt"
     questions.write_text("how often?\n")
     command[1:2] = ["--questions", str(questions)]
-    (line,) = runner.invoke(main, command).stdout.splitlines()
+    (line,) = scripted.run(*command).stdout.splitlines()
     assert json.loads(line)["error"]["code"] == "OUT_OF_RANGE"
 
 
@@ -161,7 +155,7 @@ def test_a_cut_answer_in_a_format_is_not_printed_and_has_an_exit_code_of_its_own
     ],
 )
 def test_an_answer_that_did_not_come_to_its_end_says_so(
-    runner: CliRunner, scripted: ScriptedDaemon, reason: rag_pb2.FinishReason.ValueType, told: str
+    scripted: ScriptedDaemon, reason: rag_pb2.FinishReason.ValueType, told: str
 ) -> None:
     def handler(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
         yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Every ye"))
@@ -170,6 +164,6 @@ def test_an_answer_that_did_not_come_to_its_end_says_so(
         yield last
 
     scripted.script("Ask", handler)
-    result = runner.invoke(main, ["ask", "how often?", "--server", scripted.address])
+    result = scripted.run("ask", "how often?")
     said = [line for line in result.stderr.splitlines() if re.search("cut|ended", line)]
     assert said == ([told] if told else [])
