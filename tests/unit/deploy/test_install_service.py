@@ -162,18 +162,3 @@ def test_a_contradictory_command_line_is_rejected(arguments: list[str], named: s
     result = install(box, *arguments)
     assert result.returncode == 2
     assert named in result.stderr
-
-
-def test_help_lists_every_option(box: Path) -> None:
-    result = install(box, "--help")
-    assert result.returncode == 0
-    for word in ("uninstall", "--drop-in", "--dry-run", "--wait", "--no-backup", "--root", "EDGE_RAG_SYSTEMCTL"):
-        assert word in result.stdout
-
-
-def test_the_script_passes_shellcheck() -> None:
-    tool = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    if tool is None:
-        pytest.skip("shellcheck is not installed")
-    result = subprocess.run([tool, str(ROOT / "scripts" / "install-service")], capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout

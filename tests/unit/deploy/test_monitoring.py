@@ -94,16 +94,6 @@ def test_alerts_have_unique_names_and_an_action() -> None:
             assert command in COMMANDS
 
 
-def test_panels_do_not_overlap() -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in dashboard()["panels"]:
-        place = panel["gridPos"]
-        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
-        assert not cells & taken
-        assert max(x for x, _ in cells) < 24
-        taken |= cells
-
-
 def compose() -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load((DEPLOY / "containers" / "compose.yaml").read_text())
     return loaded

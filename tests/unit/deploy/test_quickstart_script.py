@@ -48,26 +48,17 @@ def quickstart(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=60)
 
 
-def test_without_a_recent_python_the_message_names_the_package_to_install(tree: Path) -> None:
-    python(tree, "3.10", can_make_environments=True)
+@pytest.mark.parametrize(
+    ("version", "can_make_environments", "package"),
+    [("3.10", True, "python3"), ("3.12", False, "python3.12-venv"), ("3.12", True, "g++")],
+)
+def test_what_is_missing_is_named_with_the_package_to_install(
+    tree: Path, version: str, can_make_environments: bool, package: str
+) -> None:
+    python(tree, version, can_make_environments)
     result = quickstart(tree)
     assert result.returncode == 1
-    assert "Python 3.11 or newer is needed" in result.stderr
-    assert "apt-get install python3" in result.stderr
-
-
-def test_without_venv_the_message_names_its_package(tree: Path) -> None:
-    python(tree, "3.12", can_make_environments=False)
-    result = quickstart(tree)
-    assert result.returncode == 1
-    assert "apt-get install python3.12-venv" in result.stderr
-
-
-def test_without_a_compiler_the_message_names_the_package_to_install(tree: Path) -> None:
-    python(tree, "3.12", can_make_environments=True)
-    result = quickstart(tree)
-    assert result.returncode == 1
-    assert "apt-get install g++" in result.stderr
+    assert f"apt-get install {package}" in result.stderr
 
 
 def test_stop_without_a_daemon_is_no_error(tree: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import json
 import re
 import shutil
@@ -127,10 +126,3 @@ def test_the_user_the_folders_and_the_socket_agree_between_the_files() -> None:
             assert re.search(rf"^g {group} ", users, re.MULTILINE)
     folders = (UNITS / "tmpfiles.d" / "edge-rag.conf").read_text()
     assert f"d /var/lib/{service['StateDirectory']} {service['StateDirectoryMode']} {service['User']}" in folders
-
-
-def test_every_line_of_the_units_is_a_section_a_comment_or_a_value() -> None:
-    for file in (UNITS / "edge-rag.service", *sorted((UNITS / "drop-ins").glob("*.conf"))):
-        parser = configparser.ConfigParser(strict=False, interpolation=None)
-        parser.read_string(file.read_text())
-        assert set(parser.sections()) <= {"Unit", "Service", "Install"}

@@ -57,14 +57,6 @@ def names(*expected: str) -> Callable[[tuple[FoundServer, ...]], bool]:
     return lambda found: {server.name for server in found} == set(expected)
 
 
-def test_a_box_is_found_by_its_announcement(machines: list[Machine]) -> None:
-    box, client, _ = machines
-    with announced(box):
-        (found,) = seen(client, names("engine-room"))
-    assert f"{box.address}:7421" in found.addresses
-    assert (found.version, found.tls, found.sha256) == ("0.1.0", True, "a" * 64)
-
-
 def test_an_ipv6_only_network_works(machines: list[Machine]) -> None:
     box, client, _ = machines
     for machine, address in ((box, "fd00:77::1"), (client, "fd00:77::2")):

@@ -33,10 +33,6 @@ def test_a_name_resolves_to_the_announced_address(machines: list[Machine]) -> No
         announcer.close()
 
 
-def test_an_address_is_returned_unchanged(machines: list[Machine]) -> None:
-    assert discovered(machines[0], "10.0.0.9:7421", 0.1) == "10.0.0.9:7421"
-
-
 def test_without_a_network_the_error_says_so(machines: list[Machine]) -> None:
     _, client, _ = machines
     client.ip("link", "set", "net0", "down")

@@ -19,35 +19,12 @@ def test_the_local_embedder_takes_from_the_front_and_remotes_from_the_back() -> 
     assert not pool.take_back(3, 100)
 
 
-def test_a_batch_is_bounded_in_characters() -> None:
-    pool = TextPool([40, 40, 40, 40], MAX_CHARACTERS)
-    assert pool.take_back(10, 100) == range(2, 4)
-
-
 def test_texts_that_are_too_long_stay_local() -> None:
     pool = TextPool([1, 1, 99, 1], MAX_CHARACTERS)
     assert pool.take_back(10, 100) == range(3, 4)
     assert pool.take_back(10, 100) == range(2)
     assert not pool.take_back(10, 100)
     assert pool.take_front(10) == range(2, 3)
-
-
-def test_taken_texts_can_be_backed_up_and_the_first_result_counts() -> None:
-    pool = TextPool([1] * 6, MAX_CHARACTERS)
-    part = pool.take_back(6, 100)
-    assert pool.backup(part, 4) == range(4)
-    assert pool.fill(range(4), LOCAL) == [0, 1, 2, 3]
-    assert pool.fill(part, "big") == [4, 5]
-    assert pool.is_complete
-    assert not pool.backup(part, 4)
-
-
-def test_a_failed_batch_is_free_again_except_what_was_filled_meanwhile() -> None:
-    pool = TextPool([1] * 6, MAX_CHARACTERS)
-    part = pool.take_back(6, 100)
-    pool.fill(range(2), LOCAL)
-    pool.release(part)
-    assert pool.take_front(10) == range(2, 6)
 
 
 def test_all_texts_of_a_rejected_remote_are_free_again() -> None:

@@ -37,12 +37,6 @@ def test_steps_stay_in_range_and_recover_only_at_low_load(max_step: int, levels:
         before = now
 
 
-@given(ANY)
-def test_equal_readings_give_equal_steps(levels: list[LoadLevel]) -> None:
-    one, other = HysteresisController(6), HysteresisController(6)
-    assert [one.observe(level) for level in levels] == [other.observe(level) for level in levels]
-
-
 def test_lasting_load_ends_at_the_largest_step_and_recovers_to_none() -> None:
     controller = HysteresisController(4)
     assert [controller.observe(LoadLevel.HIGH) for _ in range(4 * HIGH_READINGS)][-1] == 4

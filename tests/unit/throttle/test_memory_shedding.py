@@ -55,17 +55,6 @@ def test_the_reserve_is_bounded_on_small_and_large_boards(board_mib: int, headro
     assert memory_level(MemoryReading(headroom_mib << 20, board_mib << 20, None, None)) is level
 
 
-def test_targets_are_shed_in_order_and_restored_in_reverse() -> None:
-    policy = ShedPolicy()
-    changes = [change for _ in range(10) for change in policy.observe(reading(0.1))]
-    assert [(change.target, change.shed) for change in changes] == [(each, True) for each in ORDER]
-    assert changes[0].numbers["headroom_bytes"] == int(0.1 * GIB)
-    assert list(policy.shed) == ORDER
-    back = [change for _ in range(20) for change in policy.observe(reading(2.0))]
-    assert [(change.target, change.shed) for change in back] == [(each, False) for each in reversed(ORDER)]
-    assert list(policy.shed) == []
-
-
 def test_at_normal_load_nothing_changes() -> None:
     policy = ShedPolicy()
     for _ in range(2):

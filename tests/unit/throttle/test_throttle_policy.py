@@ -52,19 +52,6 @@ def test_power_is_rated_by_its_budget(watts: float | None, level: LoadLevel) -> 
     assert power_level(watts, 10.0) is level
 
 
-def test_a_hot_board_is_throttled_and_recovers_with_reasons_and_numbers() -> None:
-    policy = ThrottlePolicy(0.125, THRESHOLDS, None)
-    changes = [change for _ in range(6) for change in policy.observe(reading(88))]
-    assert [change.share for change in changes] == pytest.approx([0.75, 0.5625, 0.421875])
-    assert [*policy.causes] == [ThrottleCause.HEAT]
-    assert changes[0].reason == "the board is too hot"
-    assert changes[0].numbers == {"slowdowns": 0, "celsius": 88, "limit_celsius": 85}
-    assert changes[1].before == changes[0].share
-    back = [change for _ in range(15) for change in policy.observe(reading(60))]
-    assert [change.reason for change in back] == ["the board has cooled down"] * 3
-    assert (policy.share, [*policy.causes]) == (1, [])
-
-
 def test_the_smaller_share_of_heat_and_power_counts() -> None:
     policy = ThrottlePolicy(0.1, THRESHOLDS, 10.0)
     for _ in range(2):
