@@ -76,28 +76,6 @@ def test_a_reader_of_one_collection_gets_its_answers(box: Box) -> None:
     assert "six in the morning" in "".join(event.text.text for event in events)
 
 
-@pytest.mark.smoke
-def test_a_collection_of_others_is_as_if_it_were_not_there(box: Box) -> None:
-    with box.channel("reader-a") as channel:
-        rag, documents = rag_pb2_grpc.RagStub(channel), documents_pb2_grpc.DocumentsStub(channel)
-
-        def answers(collection: str) -> list[tuple[grpc.StatusCode, str]]:
-            calls: list[Callable[[], object]] = [
-                lambda: ask(channel, "What is the reactor code?", collection),
-                lambda: rag.Search(rag_pb2.SearchRequest(query="reactor code", collection=collection)),
-                lambda: documents.Get(documents_pb2.GetDocumentRequest(collection=collection, document="reactor.txt")),
-                lambda: documents.List(documents_pb2.ListDocumentsRequest(collection=collection)),
-            ]
-            return [
-                (error.code(), str(error.details()).replace(f"{collection!r}", "X")) for error in map(refused, calls)
-            ]
-
-        there, not_there = answers("b"), answers("c")
-    assert there == not_there
-    assert {code for code, _ in there} == {grpc.StatusCode.NOT_FOUND}
-    assert not any("4711" in text or "known" in text for _, text in there)
-
-
 def test_a_writer_of_one_collection_cannot_write_into_another(box: Box) -> None:
     with box.channel("writer-a") as channel:
         documents = documents_pb2_grpc.DocumentsStub(channel)

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import aclosing, closing
 from pathlib import Path
-from typing import Any, assert_type
+from typing import Any
 
 import pytest
 
@@ -23,16 +23,13 @@ from edge_rag.client import (
     Client,
     ClientError,
     Finished,
-    JobEntry,
     OutgoingDocument,
     PassagesReceived,
     SearchOptions,
-    SearchReply,
     TextDelta,
 )
 from edge_rag.core.documents.collection import BackendKind, CollectionSettings
 from edge_rag.core.documents.document import IngestStatus
-from edge_rag.core.documents.jobs import Job, JobState
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.query import AnswerMode
 from tests.contract.both_clients import Connect, connecting
@@ -73,31 +70,6 @@ def test_a_document_is_ingested_found_cited_read_and_removed(daemon: RunningDaem
         assert client.delete_collection("tender").name == "tender"
 
 
-@pytest.mark.smoke
-def test_a_job_is_uploaded_and_followed_to_its_end(daemon: RunningDaemon, connect: Connect, tmp_path: Path) -> None:
-    files = [tmp_path / f"{number}.txt" for number in range(3)]
-    for file in files:
-        file.write_text(f"Valve {file.stem} is serviced in May.")
-    documents = [OutgoingDocument.of_file(file) for file in files]
-    with connect(daemon.address, timeout_s=120) as client:
-        job, *entries = client.start_ingest(documents, collection="handed-over")
-        assert isinstance(job, Job)
-        assert [entry.name for entry in entries if isinstance(entry, JobEntry)] == [file.name for file in files]
-        *_, last = client.watch_job(job.job_id)
-        assert last.job.state is JobState.FINISHED
-        missing = [OutgoingDocument.of_file(tmp_path / "none.txt")]
-        with pytest.raises(FileNotFoundError):
-            list(client.start_ingest(missing, collection="handed-over"))
-        client.delete_collection("handed-over")
-
-
-@pytest.mark.smoke
-def test_a_backup_is_complete(daemon: RunningDaemon, connect: Connect, tmp_path: Path) -> None:
-    with (tmp_path / "backup").open("wb") as target, connect(daemon.address, timeout_s=120) as client:
-        size = client.backup(target)
-    assert (tmp_path / "backup").stat().st_size == size > 0
-
-
 def test_closing_an_answer_early_frees_its_slot(daemon: RunningDaemon, connect: Connect) -> None:
     request_id = f"left-{connect is Client}"
     long = AskOptions(mode=AnswerMode.FREE, regex="[a-z ]{4000}", max_tokens=1000, request_id=request_id)
@@ -113,25 +85,6 @@ def test_closing_an_answer_early_frees_its_slot(daemon: RunningDaemon, connect: 
             if entry.event.kind is AuditEventKind.CANCELLED:
                 break
         assert client.status().engine.slots_busy == 0
-
-
-async def test_both_clients_are_typed(daemon: RunningDaemon) -> None:
-    with Client(daemon.address) as client:
-        assert_type(client.search("pump", SearchOptions(limit=1)), SearchReply)
-    async with AsyncClient(daemon.address) as asynchronous:
-        assert_type(await asynchronous.search("pump", SearchOptions(limit=1)), SearchReply)
-
-
-def test_help_shows_types_errors_and_an_example_of_each_call() -> None:
-    for client in (Client, AsyncClient):
-        for name in CALLS:
-            found = getattr(client, name)
-            signature = inspect.signature(found)
-            assert next(iter(signature.parameters)) == "self"
-            assert signature.return_annotation is not inspect.Signature.empty
-            assert all(each.annotation is not each.empty for each in list(signature.parameters.values())[1:]), name
-            for part in ("Example:", "Raises:"):
-                assert part in (inspect.getdoc(found) or ""), name
 
 
 def code(documentation: str | None) -> str:

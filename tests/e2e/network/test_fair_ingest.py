@@ -129,17 +129,6 @@ def test_a_client_that_goes_ends_its_document(writers: Box) -> None:
     assert missing.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-def test_empty_jobs_erase_no_record_of_another(writers: Box) -> None:
-    """Starting jobs without documents costs nobody a record."""
-    kept = hand_over(writers, "ada", {"kept.txt": b"The kept valve is green."})
-    follow(writers, "ada", kept)
-    with writers.channel("eve") as channel:
-        for _ in range(105):
-            list(stub(channel).StartIngest(iter(()), timeout=60))
-
-    assert latest(writers, "ada").id == kept
-
-
 def test_a_daemon_that_is_stopped_during_a_large_document_goes_on_with_it_afterwards(tmp_path: Path) -> None:
     """SIGTERM ends the ingest of a document at once; it stays queued and is ingested after the restart."""
     data = tmp_path / "data"

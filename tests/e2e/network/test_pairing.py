@@ -134,13 +134,6 @@ def test_the_link_of_the_qr_code_is_all_that_connect_needs(box: Box, elsewhere: 
     assert "ward-4" in connected.stderr
 
 
-@pytest.mark.smoke
-def test_a_code_is_good_once(box: Box) -> None:
-    code = box.code("once")
-    assert box.redeem(code.key, code.secret).name == "once"
-    assert box.refusal(code.key, code.secret)[0] is grpc.StatusCode.UNAUTHENTICATED
-
-
 def test_wrong_used_unknown_and_expired_codes_are_refused_alike(box: Box) -> None:
     used, other = box.code("used"), box.code("other")
     box.redeem(used.key, used.secret)

@@ -131,44 +131,6 @@ def test_the_audit_log_has_the_placement_and_the_sent_data(pair: Pair) -> None:
     assert sent.numbers["bytes"] > 100
 
 
-def test_remote_tokens_are_in_the_clients_usage(pair: Pair) -> None:
-    with Client(pair.board.address) as client:
-        asked(client, OffloadRule.ALLOWED, "before", AnswerMode.FREE)
-        (before,) = client.usage().clients
-        options = AskOptions(collection=OffloadRule.ALLOWED.value, mode=AnswerMode.FREE, max_tokens=40)
-        finished = list(client.ask(QUESTION, options))[-1]
-        (after,) = client.usage().clients
-    assert isinstance(finished, Finished)
-    assert finished.usage.generated_tokens > 1
-    assert after.requests == before.requests + 1
-    assert after.prompt_tokens == before.prompt_tokens + finished.usage.prompt_tokens
-    assert after.generated_tokens == before.generated_tokens + finished.usage.generated_tokens
-    assert after.slot_s == before.slot_s
-
-
-def test_redacted_values_are_restored(pair: Pair) -> None:
-    with Client(pair.board.address) as client:
-        text, _ = asked(client, OffloadRule.REDACTED, "redacted")
-        (sent,) = [event for event in audit_events(client, "redacted") if event.kind is AuditEventKind.SENT]
-    assert "2,000" in text
-    assert ", redacted," in sent.reason
-
-
-@pytest.mark.parametrize("signal_number", [signal.SIGSTOP, signal.SIGKILL])
-def test_a_frozen_or_killed_remote_never_costs_an_answer(pair: Pair, signal_number: signal.Signals) -> None:
-    with Client(pair.board.address, timeout_s=60) as client:
-        here = asked(client, OffloadRule.NEVER, f"here-{signal_number.name}")
-        pair.remote_daemon.process.send_signal(signal_number)
-        try:
-            for number in range(4):
-                assert asked(client, OffloadRule.ALLOWED, f"{signal_number.name}-{number}") == here
-        finally:
-            pair.remote_daemon.process.send_signal(signal.SIGCONT)
-        (remote,) = client.status().remotes
-    assert remote.failures >= 3
-    assert remote.breaker == "open"
-
-
 @pytest.fixture
 def own_pair(tmp_path: Path) -> Iterator[Pair]:
     """A pair for one test, which may kill the remote."""

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from click.testing import CliRunner, Result
 from edge_rag.cli.main import main
 from edge_rag.client import AskOptions, CallStatus, Client, ClientError
 from edge_rag.core.answer import Finished
-from edge_rag.core.ids import require_recognized
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.monitoring.metrics import LatencyMetric
 from edge_rag.core.query import AnswerMode
@@ -92,31 +90,6 @@ def test_a_refused_request_appears_with_the_numbers(daemon: RunningDaemon) -> No
     *_, entry = trail(daemon.address, "too-large")
     assert entry.event.kind is AuditEventKind.REFUSED
     assert entry.event.numbers["needed_tokens"] > entry.event.numbers["capacity_tokens"] > 0
-
-
-def test_following_shows_a_request_as_it_happens_and_ends_with_the_call(daemon: RunningDaemon) -> None:
-    with Client(daemon.address) as client:
-        following = client.audit_events("followed", follow=True)
-        seen: list[AuditEventKind] = []
-        asking = threading.Thread(target=ask, args=(daemon.address, "followed"))
-        asking.start()
-        for entry in following:
-            assert isinstance(entry, AuditEntry)
-            seen.append(require_recognized(entry.event.kind))
-            if seen[-1] is AuditEventKind.FINISHED:
-                break
-        following.close()
-        asking.join()
-    assert seen == ANSWERED
-
-
-def test_a_limit_shows_the_latest_and_unusable_fields_are_named(daemon: RunningDaemon) -> None:
-    ask(daemon.address, "latest")
-    assert [entry.event.kind for entry in trail(daemon.address, "latest", limit=1)] == [AuditEventKind.FINISHED]
-    for options, field in (({"request_id": "no spaces please"}, "request_id"), ({"limit": 2_000_000}, "limit")):
-        with pytest.raises(ClientError, match=field) as refused:
-            trail(daemon.address, **options)
-        assert refused.value.status is CallStatus.INVALID_ARGUMENT
 
 
 @pytest.mark.smoke
