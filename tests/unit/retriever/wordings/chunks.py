@@ -36,11 +36,15 @@ class Chunks:
         return [Near(each, distance, self._counts[each]) for each, distance in distances.items() if distance <= edits]
 
     def near_forms(self, word: str) -> Sequence[Near]:
+        letters = plain_letters(word)
+        if len(letters) <= 5:
+            return []
         found = []
         for each, chunks in self._counts.items():
             stem = plain_letters(each)[: stem_letters(len(each))]
-            edits = min(OSA.distance(plain_letters(word)[:end], stem) for end in range(len(word) + 1))
-            if len(stem) < len(each) and edits <= 2:
+            ends = range(max(4, stem_letters(len(letters)) - 2), len(letters) + 1)
+            edits = min(OSA.distance(letters[:end], stem) for end in ends)
+            if len(stem) < len(each) and edits <= (2 if len(stem) >= 7 else 1):
                 found.append(Near(each, edits + 1, chunks))
         return found
 
