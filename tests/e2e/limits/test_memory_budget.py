@@ -18,7 +18,7 @@ from edge_rag.core.answer import Finished
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.monitoring.resources import ShedTarget
 from edge_rag.core.query import AnswerMode, Priority
-from tests.e2e.support.limited_memory import limited_memory
+from tests.e2e.support.memory_cgroup import memory_cgroup
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, sample_documents
 
 MIB = 1 << 20
@@ -96,9 +96,8 @@ class Load:
 def test_under_a_limit_nobody_is_killed_and_what_was_given_up_comes_back(
     start: Callable[..., RunningDaemon], tmp_path: Path
 ) -> None:
-    with limited_memory() as memory:
-        with memory.inside():
-            running = start(config="[throttle]\ninterval_seconds = 0.2\n")
+    with memory_cgroup() as memory:
+        running = start(config="[throttle]\ninterval_seconds = 0.2\n", prefix=memory.prefix)
         try:
             ingest(running.address, sample_documents())
             memory.limit(int(0.95 * planned_bytes(tmp_path / "data")))
@@ -111,7 +110,7 @@ def test_under_a_limit_nobody_is_killed_and_what_was_given_up_comes_back(
 
                 # Now there is less than the daemon wants: the limit follows what it holds until all is given up.
                 while len(next(reports).pressure.shed) < len(ShedTarget):
-                    memory.limit(memory.used_bytes + 24 * MIB)
+                    memory.limit(memory.used_bytes() + 24 * MIB)
                 load.wait_for_answers(3)
                 memory.limit(None)
                 while next(reports).pressure.shed:
@@ -127,7 +126,7 @@ def test_under_a_limit_nobody_is_killed_and_what_was_given_up_comes_back(
             ]
             assert shed[-1] == "memory is available: the prefix cache is kept again"
             assert all(error.retry_after_s for error in load.refused)
-            assert memory.kills == 0
+            assert memory.kills() == 0
             assert running.stop() == 0
         finally:
             running.process.kill()

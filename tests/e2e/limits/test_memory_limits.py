@@ -38,9 +38,7 @@ SHORT = 592 * MIB
 @pytest.fixture
 def cgroup() -> Iterator[MemoryCgroup]:
     """A cgroup that is there for as long as daemons of the fixture ``start``, if it comes before it."""
-    with memory_cgroup(f"edge-rag-test-{os.getpid()}") as made:
-        if made is None:
-            pytest.skip("no cgroup can be made here: that takes root and a writable cgroup file system")
+    with memory_cgroup() as made:
         yield made
 
 
