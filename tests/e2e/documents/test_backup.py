@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from edge_rag.client import Client
@@ -163,12 +162,3 @@ def test_an_existing_file_is_not_overwritten_unasked(daemon: RunningDaemon, save
     assert "--force" in answer["error"]["message"]
     assert file.read_bytes() == saved.read_bytes()
     assert edge_rag("backup", str(file), "--force", "--server", daemon.address)[0] == 0
-
-
-def test_the_databases_of_a_backup_have_page_checksums(saved: Path, tmp_path: Path) -> None:
-    assert edge_rag("restore", str(saved), "--data-dir", str(tmp_path))[0] == 0
-    connection = apsw.Connection(str(tmp_path / "documents.sqlite3"))
-    try:
-        assert connection.reserve_bytes() == 8
-    finally:
-        connection.close()

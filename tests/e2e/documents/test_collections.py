@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -16,10 +16,9 @@ from edge_rag.api.v1 import collections_pb2, collections_pb2_grpc, metadata_pb2
 from edge_rag.cli.main import main
 from edge_rag.client import AskOptions, CallStatus, Client, ClientError, SearchOptions
 from edge_rag.core.answer import Finished, TextDelta
-from edge_rag.core.documents.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
+from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.ids import require_recognized
-from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import AnswerMode, KvReuse
 from tests.e2e.support.running_daemon import RunningDaemon, status_of
 from tests.e2e.support.stored_files import stored_files
@@ -58,30 +57,6 @@ def test_a_created_collection_stays_when_it_is_empty_and_one_of_ingest_goes(clie
     with pytest.raises(ClientError) as refused:
         client.collection("passing")
     assert refused.value.status is CallStatus.NOT_FOUND
-
-
-@pytest.mark.smoke
-def test_settings_come_back_as_they_were_given_and_change_by_field(client: Client) -> None:
-    settings = CollectionSettings(
-        description="Boiler house",
-        fusion=FusionWeights(2.0, 0.5, 30.0),
-        chunk_tokens=48,
-        recency=RecencyBoost("created", 90.0, 2.0),
-        boosts=(ValueBoost("source", "official", 2.0), ValueBoost("draft", True, 0.5)),
-        merge_neighbours=True,
-        drop_duplicates=False,
-        kv_reuse=KvReuse.PASSAGE,
-        offload=OffloadRule.REDACTED,
-        title="Boiler house 2",
-        labels={"site": "north"},
-    )
-    assert client.create_collection("chosen", settings).settings == settings
-    changed = client.update_collection("chosen", CollectionSettings(description="New"), {"description", "recency"})
-
-    assert changed.settings.description == "New"
-    assert changed.settings.recency is None
-    assert changed.settings.boosts == settings.boosts
-    assert client.collection("chosen") == changed
 
 
 def test_only_where_it_is_chosen_answers_are_approximations_and_they_say_so(client: Client) -> None:
@@ -134,18 +109,6 @@ def test_deleting_a_collection_leaves_nothing_of_it(client: Client, daemon: Runn
         assert b"quagmire" not in content, file
     assert client.create_collection("gone").documents == 0
     assert client.search("quagmire", SearchOptions(collection="gone")).hits == ()
-
-
-def test_a_collection_outlives_a_restart_with_its_settings(start: Callable[..., RunningDaemon]) -> None:
-    running = start()
-    with Client(running.address) as client:
-        made = client.create_collection("lasting", CollectionSettings(chunk_tokens=64))
-        client.create_collection("short")
-        client.delete_collection("short")
-    running.stop()
-    with Client(start(running.data_dir).address) as client:
-        assert client.collections() == (made,)
-        assert client.search("anything", SearchOptions(collection="lasting")).hits == ()
 
 
 def _settings(**fields: object) -> collections_pb2.CollectionSettings:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.http.test_json_api import call, connect, events, stream
+from tests.e2e.http.test_json_api import call, connect, stream
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents
 
 BEARINGS = {"question": "How often must the pump bearings be greased?", "document": "lubrication-schedule.md"}
@@ -30,34 +30,6 @@ def put_file(daemon: RunningDaemon, content: bytes, media_type: str) -> tuple[in
         connection.request("PUT", f"/api/v1/{PATH}", content, {"content-type": media_type})
         response = connection.getresponse()
         return response.status, json.loads(response.read())
-
-
-def test_chunks_cover_a_document_and_are_what_search_finds(plant: RunningDaemon) -> None:
-    place = "collections/plant/chunks?document=operating-manual.pdf"
-    status, whole = call(plant, "GET", f"{place}&limit=200")
-    assert (status, whole["next"]) == (200, None)
-    assert len(whole["chunks"]) == whole["document"]["chunks"] > 5
-    document = whole["document"]["id"]
-    _, stored = call(plant, "GET", f"collections/plant/documents/{document}")
-    text = stored["text"]
-    assert text.startswith("".join(each["before"] + each["text"] for each in whole["chunks"]))
-    assert all(each["indexed"] and each["page"] for each in whole["chunks"])
-
-    pages, after = [], ""
-    while True:
-        _, page = call(plant, "GET", f"{place}&limit=4{after}")
-        pages += page["chunks"]
-        if page["next"] is None:
-            break
-        after = f"&after={page['next']}"
-    assert pages == whole["chunks"]
-
-    for each in whole["chunks"][:3]:
-        _, held = call(plant, "GET", f"collections/plant/chunks/{each['position']}/terms?document={document}")
-        assert held["left_out"] == 0
-        assert all(term["indexed"] for term in held["terms"])
-        words = [term["word"] for term in held["terms"]]
-        assert all(word in each["text"] or word in " ".join(each["headings"]) for word in words)
 
 
 @pytest.mark.smoke
@@ -122,30 +94,3 @@ def test_questions_are_asked_compared_and_kept(plant: RunningDaemon) -> None:
     assert (status, deleted["deleted"]["question"]) == (200, ELSEWHERE["question"])
     status, found = call(plant, "DELETE", f"{PATH}/{improved['id']}")
     assert (status, found["error"]["code"]) == (404, "question_not_found")
-
-
-def test_a_run_ends_with_its_connection_and_keeps_nothing(plant: RunningDaemon) -> None:
-    lines = "".join(f'{{"question": "Question {number}?", "document": "parts-list.md"}}\n' for number in range(200))
-    assert put_file(plant, lines.encode(), "application/jsonl")[1] == {"total": 200}
-    connection = connect(plant)
-    connection.request("POST", f"/api/v1/{PATH}/run", None, {})
-    response = connection.getresponse()
-    assert next(events(response)).data["done"] == 1
-    response.close()
-    connection.close()
-    with closing(connect(plant)) as watching:
-        watching.request("GET", "/api/v1/status/events?interval_s=0.1")
-        for _ in events(watching.getresponse()):
-            if any("RunTestQuestions" in line and "CANCELLED" in line for line in plant.log.read_text().splitlines()):
-                break
-    _, listed = call(plant, "GET", f"{PATH}?limit=200")
-    assert not any(each["result"] for each in listed["questions"])
-
-
-def test_a_file_that_cannot_be_read_changes_nothing(plant: RunningDaemon) -> None:
-    _, before = call(plant, "GET", PATH)
-    status, found = put_file(plant, b'{"question": "Who?", "document": "a"}\n{"question": "", "document": "a"}', "")
-    assert (status, found["error"]["param"]) == (400, "line 2: question")
-    status, found = put_file(plant, b"x" * ((4 << 20) + 1), "text/csv")
-    assert (status, found["error"]["param"]) == (400, "body")
-    assert call(plant, "GET", PATH)[1] == before

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from edge_rag.cli.main import main
-from edge_rag.client import AskOptions, Client, PassagesReceived, SearchOptions, parse_filter
+from edge_rag.client import AskOptions, Client, PassagesReceived, parse_filter
 from edge_rag.core.answer import Citation, TextDelta
 from tests.e2e.support.running_daemon import RunningDaemon
 
@@ -36,37 +36,6 @@ def machines(daemon: RunningDaemon) -> Iterator[Client]:
             client.delete(info.document_id, collection="machines")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("year = 2001", {1, 16, 31, 46}),
-        ('year = 2001 and site = "north"', {16, 46}),
-        ('name ~ "pumps/*" and number >= 18', {18, 19}),
-        ("number in (3, 5, 99)", {3, 5}),
-        ("not (number < 58)", {58, 59}),
-        ('year = "2001"', set()),
-        ('media_type = "text/plain" and number = 7', {7}),
-        ("ingested_at < 2020-01-01", set()),
-        ("has page", set()),
-    ],
-)
-@pytest.mark.parametrize("rerank", [False, True])
-def test_a_search_finds_exactly_what_the_filter_allows(
-    machines: Client, text: str, expected: set[int], rerank: bool
-) -> None:
-    options = SearchOptions(collection="machines", limit=20, rerank=rerank, filter=parse_filter(text))
-
-    hits = machines.search("How often is the machine greased?", options).hits
-
-    assert {hit.metadata["number"] for hit in hits} == expected
-
-
-def test_k_results_are_k_results_however_rare_the_allowed_are(machines: Client) -> None:
-    for limit in (1, 3, 4, 9):
-        options = SearchOptions(collection="machines", limit=limit, filter=parse_filter("year = 2001"))
-        assert len(machines.search("machine 50 grease", options).hits) == min(4, limit)
-
-
 @pytest.mark.smoke
 def test_an_answer_is_drawn_from_what_the_filter_allows(machines: Client) -> None:
     options = AskOptions(collection="machines", filter=parse_filter("number = 33"))
@@ -77,12 +46,6 @@ def test_an_answer_is_drawn_from_what_the_filter_allows(machines: Client) -> Non
     assert [passage.document for passage in found.passages] == ["fans/33.txt"]
     assert "133 hours" in "".join(event.text for event in events if isinstance(event, TextDelta))
     assert {event.document for event in events if isinstance(event, Citation)} == {"fans/33.txt"}
-
-
-def test_a_filter_that_nothing_meets_ends_as_not_found(machines: Client) -> None:
-    options = AskOptions(collection="machines", filter=parse_filter("number = 1000"))
-    events = list(machines.ask("How often is the machine greased?", options))
-    assert not any(isinstance(event, Citation) for event in events)
 
 
 @pytest.mark.smoke

@@ -91,21 +91,6 @@ def test_accepted_documents_are_stored_although_the_daemon_is_killed(start: Star
     assert list((tmp_path / "data" / "spool").iterdir()) == []
 
 
-def test_a_client_that_goes_away_leaves_what_was_accepted(daemon: RunningDaemon) -> None:
-    documents = texts(3)
-    with grpc.insecure_channel(daemon.address) as channel:
-        call = stub(channel).StartIngest(parts(documents, "job-gone"), timeout=120)
-        responses = iter(call)
-        job_id = next(responses).job.id
-        accepted = next(responses).document.name
-        call.cancel()  # type: ignore[no-untyped-call]
-
-    pages = watch(daemon.address, job_id)
-
-    assert pages[-1].job.state == documents_pb2.JOB_STATE_FINISHED
-    assert final_states(pages)[accepted] == "added"
-
-
 def test_what_is_ingested_or_deleted_directly_is_newer_than_what_waits(daemon: RunningDaemon) -> None:
     place = "job-order"
     ingest(daemon.address, {"b.txt": b"The old text of b."}, place)
@@ -141,15 +126,6 @@ def test_a_cancelled_job_stores_nothing_more_and_ends_what_is_in_work(daemon: Ru
         # Its places are free again before the documents that held them could have been embedded.
         assert final_states(watch(daemon.address, start_job(daemon.address, texts(1), place)[0])) == {"0.txt": "added"}
         assert {info.name for info in client.documents(collection=place)} == {"0.txt"}
-
-
-@pytest.mark.parametrize("job_id", ["", "nothing", "0" * 16])
-def test_a_job_that_does_not_exist_is_refused_by_field_or_not_found(daemon: RunningDaemon, job_id: str) -> None:
-    with grpc.insecure_channel(daemon.address) as channel:
-        with pytest.raises(grpc.RpcError) as refused:
-            list(stub(channel).WatchJob(documents_pb2.WatchJobRequest(job_id=job_id), timeout=30))
-    expected = grpc.StatusCode.NOT_FOUND if job_id.startswith("0") else grpc.StatusCode.INVALID_ARGUMENT
-    assert status_of(refused.value)[0] is expected
 
 
 def test_a_full_disk_refuses_what_is_handed_over_and_keeps_what_was_accepted(tmp_path: Path) -> None:

@@ -46,14 +46,6 @@ def test_a_document_is_found_by_a_word_of_it(address: str, document: str) -> Non
     assert by_words == {document: 1}
 
 
-def test_the_command_line_finds_it_too(address: str) -> None:
-    arguments = ["search", "--no-rerank", WORDS["zh.txt"], "--collection", "languages", "--server", address, "--json"]
-    result = CliRunner().invoke(main, arguments)
-
-    assert result.exit_code == 0, result.output
-    assert Path(json.loads(result.stdout)["hits"][0]["document"]).name == "zh.txt"
-
-
 @pytest.mark.smoke
 def test_a_quote_names_its_language_and_the_question_has_one(address: str) -> None:
     question = "At what bar is it that the Überdruckventil öffnet?"
@@ -63,12 +55,3 @@ def test_a_quote_names_its_language_and_the_question_has_one(address: str) -> No
     answer = json.loads(result.stdout)
     assert answer["answer"] == TEXTS["de.txt"].strip()
     assert (answer["question_language"], answer["citations"][0]["language"]) == ("en", "de")
-
-
-def test_an_error_is_told_in_the_language_of_the_question(address: str) -> None:
-    arguments = ["ask", "Wie oft muss die Pumpe geschmiert werden?", "--collection", "nowhere", "--server", address]
-    result = CliRunner().invoke(main, [*arguments, "--json"])
-
-    error = json.loads(result.stdout)["error"]
-    assert error["code"] == "NOT_FOUND"
-    assert error["message"].startswith("Eine Sammlung „nowhere“ gibt es hier nicht. (")

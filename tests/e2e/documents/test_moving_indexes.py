@@ -6,16 +6,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import grpc
 import pytest
 from click.testing import CliRunner, Result
 
-from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc
 from edge_rag.cli.main import main
 from edge_rag.client import Client
 from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.monitoring.status import IndexKind
-from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents, status_of
+from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents
 
 _QUESTION = "How often must the pump bearings be greased?"
 
@@ -58,28 +56,3 @@ def test_the_command_says_where_a_collection_is_and_why_it_cannot_be_elsewhere(
     assert (stays.exit_code, stays.stdout) == (0, "moved  default: exact, 1 vectors\n")
     assert refused.exit_code != 0
     assert "retriever.milvus.uri" in refused.stderr
-
-
-def test_a_move_that_cannot_be_says_why(start: Callable[..., RunningDaemon]) -> None:
-    daemon = start()
-    ingest(daemon.address, {"a.txt": b"The bearing of the pump."})
-
-    with grpc.insecure_channel(daemon.address) as channel:
-        admin = admin_pb2_grpc.AdminStub(channel)
-        for request, code, told in (
-            (admin_pb2.MoveIndexRequest(collection="default"), grpc.StatusCode.INVALID_ARGUMENT, "backend"),
-            (
-                admin_pb2.MoveIndexRequest(collection="none", backend=admin_pb2.INDEX_BACKEND_FAISS),
-                grpc.StatusCode.NOT_FOUND,
-                "none",
-            ),
-            (
-                admin_pb2.MoveIndexRequest(collection="default", backend=admin_pb2.INDEX_BACKEND_MILVUS),
-                grpc.StatusCode.FAILED_PRECONDITION,
-                "retriever.milvus.uri",
-            ),
-        ):
-            with pytest.raises(grpc.RpcError) as refused:
-                admin.MoveIndex(request, timeout=60)
-            assert status_of(refused.value)[0] is code
-            assert told in status_of(refused.value)[1]

@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
-from io import BytesIO
 from pathlib import Path
 
 import grpc
@@ -19,14 +17,13 @@ import psutil
 import pytest
 
 from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
-from edge_rag.client import Client, SearchOptions
-from edge_rag.core.documents.document import IngestStatus, ParsedDocument
+from edge_rag.client import Client
+from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.storage.database import Database
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.spool.originals import Originals
 from edge_rag.storage.statements import NewDocument
-from edge_rag.wire.bounds import MAX_RESPONSE_BYTES
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon, status_of
 from tests.e2e.support.secured_daemon import Box, edge_rag, token
 from tests.support.raw_connection import RawConnection
@@ -164,45 +161,6 @@ def test_open_uploads_are_on_disk_and_not_in_memory(
     assert growth[0] <= planned_for_messages(writers)
 
 
-@pytest.mark.skipif(LONG, reason="the spool of the long form is too large to be filled")
-def test_a_writer_that_fills_its_share_of_the_spool_waits_and_others_do_not(writers: Box) -> None:
-    with ExitStack() as opened:
-        library = documents_pb2_grpc.DocumentsStub(opened.enter_context(writers.channel("writer-0")))
-
-        def begin() -> OpenUpload:
-            upload = OpenUpload(library, PIECE_BYTES, 60 * MIB)
-            opened.callback(upload.end)
-            return upload
-
-        uploads = [begin() for _ in range(3)]
-        wait_until(lambda: len(list((writers.data / "spool").iterdir())) == 3)
-        begin()
-
-        other = documents_pb2_grpc.DocumentsStub(opened.enter_context(writers.channel("writer-1")))
-        content = [b"The pump is primed by hand. " * 10]
-        header = documents_pb2.IngestRequest.Header(name="pump.txt", size_bytes=60 * MIB)
-        last = documents_pb2.IngestRequest.Header(name="small.txt", size_bytes=len(content[0]))
-        parts = [
-            documents_pb2.IngestRequest(header=header),
-            documents_pb2.IngestRequest(header=last),
-            documents_pb2.IngestRequest(content=content[0]),
-        ]
-        outcomes = other.Ingest(iter(parts), timeout=120).outcomes
-        assert [outcome.status for outcome in outcomes] == [
-            documents_pb2.INGEST_STATUS_REJECTED,
-            documents_pb2.INGEST_STATUS_ADDED,
-        ]
-        assert len(list((writers.data / "spool").iterdir())) == 3
-
-        first = {path.name for path in (writers.data / "spool").iterdir()}
-        for upload in uploads:
-            upload.end()
-        wait_until(
-            lambda: len(left := {path.name for path in (writers.data / "spool").iterdir()}) == 1 and not left & first
-        )
-    wait_until(lambda: not list((writers.data / "spool").iterdir()))
-
-
 class DeafLine:
     """A line to the daemon that carries everything there, and back only what a handshake needs."""
 
@@ -323,26 +281,6 @@ def test_a_long_text_is_read_in_ranges_and_not_at_once(writers: Box) -> None:
     code, message = status_of(refused.value)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert "ask for ranges" in message
-
-
-def test_no_response_grows_beyond_its_plan_with_metadata(writers: Box) -> None:
-    metadata = {f"note-{number}": "\N{EURO SIGN}" * 4000 for number in range(8)}
-    with Client(f"unix:{writers.data.parent}/socket") as client:
-        for number in range(8):
-            content = f"Pump {number} is primed by hand before it starts.".encode()
-            outcome = client.ingest(f"{number}.txt", partial(BytesIO, content), collection="noted", metadata=metadata)
-            assert outcome.status is IngestStatus.ADDED
-        assert [info.name for info in client.documents(collection="noted")] == [f"{number}.txt" for number in range(8)]
-        hits = client.search("Which pump is primed by hand?", SearchOptions(collection="noted", limit=8)).hits
-        assert 0 < len(hits) < 8
-    with writers.channel("writer-0") as channel:
-        library = documents_pb2_grpc.DocumentsStub(channel)
-        page = library.List(documents_pb2.ListDocumentsRequest(collection="noted", page_size=8))
-        assert page.ByteSize() <= MAX_RESPONSE_BYTES + 100
-        assert 0 < len(page.documents) < 8
-        request = rag_pb2.AskRequest(question="How is pump 3 primed?", collection="noted", passages=8)
-        passages = next(iter(rag_pb2_grpc.RagStub(channel).Ask(request, timeout=120)))
-        assert passages.ByteSize() <= MAX_RESPONSE_BYTES + 1000
 
 
 def test_partial_files_of_a_killed_daemon_are_gone_after_the_next_start(

@@ -26,43 +26,35 @@ class Blocked:
         return self.calls
 
 
-def test_a_caller_that_blocks_leaves_threads_for_others() -> None:
+async def test_a_caller_that_blocks_leaves_threads_for_others() -> None:
     blocked, shares = Blocked(), ThreadShares()
-
-    async def run() -> None:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(POOL_THREADS))
-        greedy = [asyncio.create_task(shares.run("greedy", blocked)) for _ in range(2 * POOL_THREADS)]
-        for _ in range(CALLER_THREADS):
-            await asyncio.to_thread(blocked.begun.acquire, timeout=60)
-        assert await shares.run("other", lambda: "done") == "done"
-        assert blocked.calls == CALLER_THREADS
-        blocked.go.set()
-        await asyncio.gather(*greedy)
-
-    asyncio.run(run())
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(POOL_THREADS))
+    greedy = [asyncio.create_task(shares.run("greedy", blocked)) for _ in range(2 * POOL_THREADS)]
+    for _ in range(CALLER_THREADS):
+        await asyncio.to_thread(blocked.begun.acquire, timeout=60)
+    assert await shares.run("other", lambda: "done") == "done"
+    assert blocked.calls == CALLER_THREADS
+    blocked.go.set()
+    await asyncio.gather(*greedy)
     assert blocked.calls == 2 * POOL_THREADS
     assert shares._callers == {}
 
 
-def test_a_cancelled_call_holds_its_thread_until_the_function_ends() -> None:
+async def test_a_cancelled_call_holds_its_thread_until_the_function_ends() -> None:
     """Otherwise a caller that cancels at once could hold all threads."""
     blocked, shares = Blocked(), ThreadShares()
-
-    async def run() -> None:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(POOL_THREADS))
-        for _ in range(CALLER_THREADS):
-            call = asyncio.create_task(shares.run("greedy", blocked))
-            await asyncio.to_thread(blocked.begun.acquire, timeout=60)
-            call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call
-        waiting = asyncio.create_task(shares.run("greedy", blocked))
-        assert await shares.run("other", lambda: "done") == "done"
-        assert blocked.calls == CALLER_THREADS
-        blocked.go.set()
-        await waiting
-
-    asyncio.run(run())
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(POOL_THREADS))
+    for _ in range(CALLER_THREADS):
+        call = asyncio.create_task(shares.run("greedy", blocked))
+        await asyncio.to_thread(blocked.begun.acquire, timeout=60)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    waiting = asyncio.create_task(shares.run("greedy", blocked))
+    assert await shares.run("other", lambda: "done") == "done"
+    assert blocked.calls == CALLER_THREADS
+    blocked.go.set()
+    await waiting
     assert shares._callers == {}
 
 

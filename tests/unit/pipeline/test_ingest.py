@@ -166,18 +166,6 @@ def test_what_two_owners_embed_takes_turns(box: Box) -> None:
     assert all(set(box.library.turns[place : place + 2]) == {"long", "short"} for place in range(0, 16, 2))
 
 
-def test_two_small_documents_of_another_are_stored_before_many_that_wait(box: Box) -> None:
-    box.library.gate.clear()
-    box.job("eve", *(f"{number}" for number in range(40)))
-    assert box.library.has_begun("0").wait(_SECONDS)
-    other = box.job("bob", "x", "y")
-    assert box.ingest.job(other).documents_ahead >= 1
-    box.library.gate.set()
-    box.await_end(other)
-
-    assert max(box.library.order.index(name) for name in "xy") < 16
-
-
 def test_a_client_that_goes_takes_its_document_along(box: Box) -> None:
     async def give_up(name: str, until: Callable[[], bool]) -> None:
         call = asyncio.ensure_future(box.ingest.ingest(upload(name, "eve")))

@@ -74,13 +74,6 @@ class Queue:
         return order
 
 
-def test_two_documents_of_one_owner_are_stored_before_the_400_of_another() -> None:
-    many = [("eve", "one", f"{number}", 4000) for number in range(400)]
-    order = Queue(queued(*many, ("bob", "two", "x", 4000), ("bob", "two", "y", 4000)), IngestLimits()).drain()
-
-    assert {each.owner for each in order[:2]} == {each.owner for each in order[2:4]} == {"eve", "bob"}
-
-
 def test_collections_of_one_owner_take_turns_by_the_seconds_they_take() -> None:
     queue = Queue(queued(*[("ada", "one", f"{n}", 10) for n in range(9)], ("ada", "two", "x", 10)), IngestLimits())
 
@@ -177,11 +170,6 @@ def test_no_owner_takes_every_place_and_no_name_is_in_work_twice(
                 assert len(own) < limits.in_work
             if sum(each.parsing for each in own) > 1:
                 assert sum(each.parsing for each in own) < limits.parsers
-
-
-@given(_DOCUMENTS, st.integers(1, 5))
-def test_with_nothing_in_work_somebody_always_begins(documents: list[tuple[str, str, str, int]], places: int) -> None:
-    assert Queue(queued(*documents), IngestLimits(in_work=places, parsers=1, large=1)).begin() is not None
 
 
 @given(st.integers(1, 12), st.integers(0, 300))

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from edge_rag.core.query import RequestContext
-from edge_rag.errors import NotReady, Overloaded, PageUnavailable
+from edge_rag.errors import PageUnavailable
 from edge_rag.ingest.page_images import PageImages
 from edge_rag.pipeline.page_service import PageService
 
@@ -64,30 +64,3 @@ async def test_one_is_drawn_at_a_time_and_a_newcomer_is_next(service: PageServic
     assert drawing.most == 1
     assert drawing.drawn[:2] == ["ada 0", "bo"]
     assert sorted(drawing.drawn) == sorted([*(f"ada {number}" for number in range(5)), "bo"])
-
-
-async def test_one_caller_cannot_fill_the_queue_and_a_broken_page_fails_only_its_own_request(
-    service: PageService, drawing: Drawing
-) -> None:
-    names = ["first", "broken", *(f"{number}" for number in range(10))]
-    asked = [ask(service, "ada", name) for name in names]
-    await asyncio.to_thread(drawing.begun.wait, 30)
-    other = ask(service, "bo", "other")
-    await asyncio.sleep(0)
-    drawing.unblocked.set()
-    results = await asyncio.gather(*asked, other, return_exceptions=True)
-    assert any(isinstance(result, Overloaded) for result in results[:-1])
-    assert isinstance(results[1], PageUnavailable)
-    assert cast(Any, results[-1]).value == "other"
-    assert cast(Any, results[0]).value == "first"
-
-
-async def test_what_waits_when_it_closes_is_refused(service: PageService, drawing: Drawing) -> None:
-    asked = [ask(service, "ada", name) for name in ("first", "second")]
-    await asyncio.to_thread(drawing.begun.wait, 30)
-    drawing.unblocked.set()
-    await asked[0]
-    service.close()
-    await asyncio.gather(*asked, return_exceptions=True)
-    with pytest.raises(NotReady):
-        await ask(service, "ada", "late")

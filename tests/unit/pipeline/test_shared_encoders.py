@@ -72,99 +72,78 @@ def open_service(
         made.close()
 
 
-def test_vectors_are_in_order_and_passages_are_embedded_in_slices() -> None:
+async def test_vectors_are_in_order_and_passages_are_embedded_in_slices() -> None:
     embedder = Counting()
     with open_service(embedder) as service:
-
-        async def run() -> None:
-            texts = tuple("x" * n for n in range(20))
-            for embed in (service.embed_passages, service.embed_questions):
-                vectors = (await embed(texts, PEER)).value
-                assert vectors[:, 0].tolist() == list(range(20))
-
-        asyncio.run(run())
+        texts = tuple("x" * n for n in range(20))
+        for embed in (service.embed_passages, service.embed_questions):
+            vectors = (await embed(texts, PEER)).value
+            assert vectors[:, 0].tolist() == list(range(20))
     assert embedder.batches == [8, 8, 4] * 2
 
 
-def test_questions_of_several_peers_share_a_batch_and_each_gets_its_own_vectors() -> None:
+async def test_questions_of_several_peers_share_a_batch_and_each_gets_its_own_vectors() -> None:
     embedder = Counting()
     embedder.unblocked.clear()
     with open_service(embedder) as service:
-
-        async def run() -> None:
-            first = asyncio.create_task(service.embed_questions(("a",), PEER))
-            await asyncio.to_thread(embedder.begun.wait, 30)
-            rest = [asyncio.create_task(service.embed_questions(("b" * n, "c" * n), PEER)) for n in (2, 3)]
-            await asyncio.sleep(0)
-            embedder.unblocked.set()
-            assert (await first).value.tolist() == [[1]]
-            assert [(await each).value.tolist() for each in rest] == [[[2], [2]], [[3], [3]]]
-
-        asyncio.run(run())
+        first = asyncio.create_task(service.embed_questions(("a",), PEER))
+        await asyncio.to_thread(embedder.begun.wait, 30)
+        rest = [asyncio.create_task(service.embed_questions(("b" * n, "c" * n), PEER)) for n in (2, 3)]
+        await asyncio.sleep(0)
+        embedder.unblocked.set()
+        assert (await first).value.tolist() == [[1]]
+        assert [(await each).value.tolist() for each in rest] == [[[2], [2]], [[3], [3]]]
     assert embedder.batches == [1, 4]
 
 
-def test_a_cancelled_request_ends_after_its_current_slice() -> None:
+async def test_a_cancelled_request_ends_after_its_current_slice() -> None:
     embedder = Counting()
     embedder.unblocked.clear()
     with open_service(embedder) as service:
-
-        async def run() -> None:
-            waiting = asyncio.create_task(service.embed_passages(("a",) * 80, PEER))
-            await asyncio.to_thread(embedder.begun.wait, 30)
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-            embedder.unblocked.set()
-            assert (await service.embed_passages(("b",), PEER)).value.tolist() == [[1]]
-
-        asyncio.run(run())
+        waiting = asyncio.create_task(service.embed_passages(("a",) * 80, PEER))
+        await asyncio.to_thread(embedder.begun.wait, 30)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        embedder.unblocked.set()
+        assert (await service.embed_passages(("b",), PEER)).value.tolist() == [[1]]
     assert embedder.batches == [8, 1]
 
 
-def test_a_passed_deadline_and_a_failing_model_end_a_request_with_their_errors() -> None:
+async def test_a_passed_deadline_and_a_failing_model_end_a_request_with_their_errors() -> None:
     embedder = Counting()
     with open_service(embedder) as service:
-
-        async def run() -> None:
-            with pytest.raises(DeadlineExceeded):
-                await service.embed_passages(("a",), replace(PEER, deadline=time.monotonic() - 1))
-            for embed in (service.embed_passages, service.embed_questions):
-                with pytest.raises(InferenceFailed):
-                    await embed(("\ud800",), PEER)
-
-        asyncio.run(run())
+        with pytest.raises(DeadlineExceeded):
+            await service.embed_passages(("a",), replace(PEER, deadline=time.monotonic() - 1))
+        for embed in (service.embed_passages, service.embed_questions):
+            with pytest.raises(InferenceFailed):
+                await embed(("\ud800",), PEER)
 
 
-def test_a_full_queue_refuses_further_requests() -> None:
+async def test_a_full_queue_refuses_further_requests() -> None:
     embedder, ranking = Counting(), Ranking()
     embedder.unblocked.clear()
     with open_service(embedder, ranking.rerank, EncoderServiceLimits(passages=1, questions=1, reranks=2)) as service:
-
-        async def run() -> None:
-            begun = asyncio.create_task(service.embed_passages(("a",), PEER))
-            await asyncio.to_thread(embedder.begun.wait, 30)
-            waiting = asyncio.create_task(service.embed_passages(("a",), PEER))
-            request = RerankRequest("?", Retrieved(()), 1, PEER)
-            ranks = [asyncio.create_task(service.rerank(request, None)) for _ in range(2)]
-            await asyncio.sleep(0)
-            with pytest.raises(Overloaded):
-                await service.embed_passages(("a",), PEER)
-            with pytest.raises(Overloaded):
-                await service.rerank(request, None)
-            embedder.unblocked.set()
-            ranking.unblocked.set()
-            await asyncio.gather(begun, waiting, *ranks)
-            assert (await service.rerank(request, None)).value.evidence == 0.5
-
-        asyncio.run(run())
+        begun = asyncio.create_task(service.embed_passages(("a",), PEER))
+        await asyncio.to_thread(embedder.begun.wait, 30)
+        waiting = asyncio.create_task(service.embed_passages(("a",), PEER))
+        request = RerankRequest("?", Retrieved(()), 1, PEER)
+        ranks = [asyncio.create_task(service.rerank(request, None)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            await service.embed_passages(("a",), PEER)
+        with pytest.raises(Overloaded):
+            await service.rerank(request, None)
+        embedder.unblocked.set()
+        ranking.unblocked.set()
+        await asyncio.gather(begun, waiting, *ranks)
+        assert (await service.rerank(request, None)).value.evidence == 0.5
 
 
-def test_closing_does_not_wait_for_a_long_request() -> None:
+async def test_closing_does_not_wait_for_a_long_request() -> None:
     embedder = Counting()
     embedder.unblocked.clear()
-
-    async def run() -> None:
+    with open_service(embedder) as service:
         waiting = asyncio.create_task(service.embed_passages(("a",) * 80, PEER))
         await asyncio.to_thread(embedder.begun.wait, 30)
         closing = asyncio.create_task(asyncio.to_thread(service.close))
@@ -173,23 +152,9 @@ def test_closing_does_not_wait_for_a_long_request() -> None:
         with pytest.raises(NotReady):
             await waiting
         await closing
-
-    with open_service(embedder) as service:
-        asyncio.run(run())
     assert embedder.batches == [8]
 
 
 def test_only_tokens_that_the_model_reads_are_counted() -> None:
     with open_service(Counting()) as service:
         assert service.count_tokens(["ab", "abcdefgh", ""]) == 6
-
-
-def test_a_closed_service_refuses_requests() -> None:
-    service = EncoderService(Counting(), "ranks", Ranking().rerank, IngestYield())
-    service.close()
-
-    async def run() -> None:
-        with pytest.raises(NotReady):
-            await service.embed_passages(("a",), PEER)
-
-    asyncio.run(run())

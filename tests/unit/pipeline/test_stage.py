@@ -167,24 +167,6 @@ def test_a_batch_of_several_requests_costs_no_more_than_its_limit() -> None:
     stage.close()
 
 
-def test_one_client_cannot_fill_the_queue() -> None:
-    work = Held()
-    stage = Stage("doubling", work, capacity=8, max_batch=1)
-    first = stage.submit(1, None, caller("greedy"))
-    assert work.begun.wait(10)
-    waiting = [stage.submit(2, None, caller("greedy")) for _ in range(6)]
-    with pytest.raises(Overloaded):
-        stage.submit(2, None, caller("greedy"))
-    waiting.append(stage.submit(3, None, caller("other")))
-    assert waiting.pop(0).cancel()
-    waiting.append(stage.submit(4, None, caller("greedy")))
-    work.go.set()
-    for future in (first, *waiting):
-        future.result(10)
-    assert stage.snapshot().refused == 1
-    stage.close()
-
-
 def test_priority_orders_a_clients_own_requests_only() -> None:
     work = Held()
     stage = Stage("doubling", work, capacity=20, max_batch=1)

@@ -122,21 +122,6 @@ def test_no_flipped_byte_of_the_database_changes_what_is_read(whole: Path, tmp_p
         assert (damaged / "documents.sqlite3").read_bytes() == flipped
 
 
-@pytest.mark.parametrize("name", ["1.faiss", "1.json"])
-def test_no_flipped_byte_of_an_index_file_changes_what_is_read(whole: Path, tmp_path: Path, name: str) -> None:
-    expected = read(whole)
-    size = (whole / "vectors" / name).stat().st_size
-    for place in random.Random(7).sample(range(size), 20):
-        shutil.rmtree(tmp_path / "data", ignore_errors=True)
-        shutil.copytree(whole, tmp_path / "data")
-        file = tmp_path / "data" / "vectors" / name
-        content = bytearray(file.read_bytes())
-        content[place] ^= 0x10
-        file.write_bytes(content)
-
-        assert read(tmp_path / "data") == expected
-
-
 def test_no_flipped_byte_of_the_log_loses_a_transaction_in_front_of_its_end(whole: Path, tmp_path: Path) -> None:
     source, crashed = tmp_path / "source", tmp_path / "crashed"
     shutil.copytree(whole, source)

@@ -9,15 +9,12 @@ import sys
 import threading
 from pathlib import Path
 
-import apsw
 import pytest
 
 from edge_rag.bootstrap.open_directory import OpenDirectory
-from edge_rag.core.documents.document import Upload
 from edge_rag.core.passage import RetrievalRequest, Retrieved
-from edge_rag.errors import StorageFull
-from edge_rag.storage.database import Database, connect
-from tests.unit.conftest import Opener, ingest
+from edge_rag.storage.database import connect
+from tests.unit.conftest import Opener
 
 _ROUNDS = 200 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 10
 _DELETED = -1
@@ -46,31 +43,6 @@ while True:
         acknowledge(name, -1)
     number += 1
 """
-
-
-def test_a_full_disk_refuses_the_document_and_loses_nothing(
-    open_directory: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = open_directory()
-    ingest(directory, "a.txt", "The bearing of the pump")
-    connect = Database._open
-
-    def connect_to_a_small_disk(database: Database) -> apsw.Connection:
-        connection = connect(database)
-        connection.execute("PRAGMA max_page_count = 1")
-        return connection
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Database, "_open", connect_to_a_small_disk)
-        directory.close()
-        directory = open_directory()
-        with pytest.raises(StorageFull, match="free some space"):
-            ingest(directory, "b.txt", "word " * 50_000)
-        directory.close()
-
-    directory = open_directory()
-    assert [info.name for info in directory.documents.list("default", None, 10)] == ["a.txt"]
-    assert documents_with(directory, "bearing") == {"a.txt"}
 
 
 def documents_with(directory: OpenDirectory, word: str) -> set[str]:
@@ -155,15 +127,3 @@ def require_whole_database(database: Path) -> None:
             connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('integrity-check', 1)")
     finally:
         connection.close()
-
-
-def test_a_document_that_cannot_be_read_leaves_the_older_version_as_it_was(open_directory: Opener) -> None:
-    directory = open_directory()
-    ingest(directory, "a.txt", "The bearing of the pump")
-    before = directory.documents.get("default", "a.txt")
-
-    outcome = directory.library.ingest(Upload.of_bytes("default", "a.txt", "", bytes(range(256))))
-
-    assert outcome.reason
-    assert directory.documents.get("default", "a.txt") == before
-    assert documents_with(directory, "bearing") == {"a.txt"}

@@ -24,7 +24,6 @@ from edge_rag.core.documents.evaluation import (
 )
 from edge_rag.core.ids import DocumentId
 from edge_rag.errors import CollectionNotFound, InvalidRequest, QuestionNotFound
-from edge_rag.storage.recovery.restore import restore
 from tests.unit.retriever.hashed_words import HashedWords
 
 BEARINGS = NewQuestion("How often are the bearings greased?", "pump.md", "2,000 hours")
@@ -147,20 +146,6 @@ def test_questions_keep_a_collection_and_are_deleted_with_it(opened: OpenDirecto
     opened.collections.create("plant", CollectionSettings())
     assert opened.evaluation.questions("plant") == replace(opened.evaluation.questions("plant"), questions=(), total=0)
     assert opened.evaluation.questions("plant").run is None
-
-
-def test_a_backup_has_questions_and_results(opened: OpenDirectory, tmp_path: Path) -> None:
-    opened.evaluation.add("plant", BEARINGS)
-    keep(opened, {questions(opened)[0].question_id: 4}, (hit_in(opened),))
-    expected = opened.evaluation.questions("plant")
-    archive = tmp_path / "backup.edge-rag"
-    archive.write_bytes(b"".join(opened.backups.make({})))
-    restore(archive, tmp_path / "restored", replace=False)
-    restored = OpenDirectory(tmp_path / "restored", HashedWords())
-    try:
-        assert restored.evaluation.questions("plant") == expected
-    finally:
-        restored.close()
 
 
 def test_a_collection_that_is_not_there_has_no_questions(opened: OpenDirectory) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
-import apsw
 import pytest
 
 from edge_rag.core.documents.collection import CollectionSettings
@@ -15,7 +12,6 @@ from edge_rag.core.monitoring.feedback import NewFeedback, Rating
 from edge_rag.errors import CollectionNotFound, FeedbackNotFound
 from edge_rag.storage.assessment import feedback
 from edge_rag.storage.assessment.feedback import FeedbackStore
-from edge_rag.storage.database import load_page_checksums
 from tests.unit.conftest import Opener
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -122,14 +118,3 @@ def test_feedback_goes_with_its_collection_and_survives_a_restart(open_directory
         directory.feedback.give("ada", NewFeedback(RequestId("late"), Rating.UP, collection="a"))
     directory.close()
     assert {each.request_id for each in open_directory().feedback.list(None, 9)} == {"b", "none"}
-
-
-def test_a_backup_holds_feedback(open_directory: Opener, tmp_path: Path) -> None:
-    directory = open_directory()
-    directory.feedback.give("ada", given(1, note="kept"))
-    archive = b"".join(directory.backups.make({}))
-    assert b"kept" in archive
-    directory.close()
-    load_page_checksums()
-    with closing(apsw.Connection(str(tmp_path / "data" / "documents.sqlite3"))) as connection:
-        assert connection.execute("SELECT note FROM feedback").fetchall() == [("kept",)]
