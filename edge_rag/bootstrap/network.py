@@ -112,8 +112,8 @@ def console_address(settings: Settings, http_address: str) -> str:
     """Returns the URL that opens the console in a browser; empty if it is not served.
 
     Args:
-        http_address: Where HTTP is served, with scheme and the actual port. All addresses of this machine are told as
-            the first of them.
+        http_address: URL of the HTTP server, with the actual port. If it listens on all addresses of this machine, the
+            first one is reported.
     """
     if not settings.http.console:
         return ""

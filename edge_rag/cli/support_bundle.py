@@ -59,7 +59,7 @@ _TEXTS: Final[Mapping[type, Set[str]]] = {
 """Fields whose texts come from this program or from the hardware."""
 
 _KEYED: Final[Mapping[type, Set[str]]] = {AuditEvent: {"numbers"}, DriverFacts: {"libraries", "packages"}}
-"""Mappings whose keys do, too; of others only the values are told."""
+"""Mappings whose keys do, too; of others only the values are included."""
 
 _NUMBERED: Final[Mapping[type, Mapping[str, str]]] = {
     AuditEvent: {"request_id": "request", "preempted_for": "request", "client": "client"},
@@ -94,7 +94,7 @@ It has numbers, states and versions: of the installation, the settings, the mach
 the daemon's status, its metrics and its latest scheduling events, and of the sizes and counts of the stored data.
 
 It has no text of questions, answers or documents, no names of documents, collections, clients, hosts or files, and no
-tokens or addresses. Clients and requests are numbered. Settings that are texts are told as `set` or `default`. Lines of
+tokens or addresses. Clients and requests are numbered. Text settings are shown as `set` or `default`. Lines of
 the log are not in it, because they may name files: read `journalctl -u edge-rag` before you send that.
 """
 

@@ -24,7 +24,7 @@ class IdentityStatus(Enum):
     """What is known of a server that announces itself.
 
     PAIRED: There are credentials for it, and it has proved that it is the box they are for.
-    REVOKED: It is that box, which does not take these credentials any more. Only a call tells this.
+    REVOKED: It is that box, which does not take these credentials any more. Only a call can find this out.
     UNPAIRED: There are no credentials for it.
     MISMATCH: It has the name or the address of a known box, or claims its certificate, but is another.
     UNREACHABLE: It claims the certificate of a known box, but cannot be reached to prove it.

@@ -48,7 +48,7 @@ class OutgoingDocument:
 def upload_requests(documents: Iterable[OutgoingDocument], collection: str) -> Iterator[documents_pb2.IngestRequest]:
     """Yields the requests that carry documents: for each, a header with its size, then its content in parts.
 
-    The announced size lets the server tell a call that broke off from one that is complete. A file that grows meanwhile
+    By the announced size the server distinguishes a complete call from one that broke off. A file that grows meanwhile
     is sent as it was.
 
     Args:

@@ -67,10 +67,10 @@ class Citation:
         answer_end: One past the last.
         language: Language of the text, a BCP 47 tag; None if it is not sure.
         section: Headings above the place, outermost first.
-        context: Whether it is quoted only to tell what the next quote is about.
+        context: Whether it is quoted only to introduce the next quote.
         field: In EXTRACT mode with a schema, JSON pointer (RFC 6901) to the field of the answer that this supports.
         line: 1-based line of the source on which it starts, for text, Markdown and tables as text; None for other
-            formats, where it cannot be told, and for documents stored by a version without lines.
+            formats, where it is unknown, and for documents stored by a version without lines.
     """
 
     passage: int

@@ -100,7 +100,7 @@ class Turn:
     """An earlier question of a conversation and its answer, as the client remembers them.
 
     Attributes:
-        question: The question as it was asked.
+        question: The original question.
         answer: Its answer; may be empty.
         sources: What the answer cited.
     """
@@ -117,7 +117,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Wordings:
-    """A question as it was asked, and the other wordings of it that are searched for as well.
+    """A question in its original wording, and the other wordings that are searched for as well.
 
     Attributes:
         standalone: The question with what it leaves to the turns before it; None if it leaves nothing to them.
@@ -140,7 +140,7 @@ class Wordings:
 
     @property
     def distinct(self) -> tuple[str, ...]:
-        """All wordings, the one as asked first, each once."""
+        """All wordings, the original one first, without duplicates."""
         given = (self.asked, self.standalone, self.corrected, self.substituted, *self.expanded)
         return tuple(dict.fromkeys(text for text in given if text is not None))
 

@@ -68,7 +68,7 @@ def isolate_right_to_left(text: str) -> str:
     """Puts isolates of Unicode's bidirectional algorithm (UAX #9) around runs of letters written from right to left.
 
     In a line of words, names and numbers from several sources, a name in Arabic or Hebrew stays in its place then, and
-    moves no number or bracket beside it. Text of one source needs none: its first letter tells its direction.
+    moves no number or bracket beside it. Text of one source needs none: its first letter decides its direction.
     """
     return text if text.isascii() else _RIGHT_TO_LEFT.sub("\u2068\\g<0>\u2069", text)
 

@@ -11,7 +11,7 @@ A large collection has a segment, a file that never changes. SQLite holds its na
 only then is the previous file removed, so a complete one always exists. Changes since the build are not written: at
 start they are the difference between the ids of the segment and those in SQLite. A missing or damaged segment is built
 before the collection is opened, which takes a minute or two for a million chunks. Until then results would be worse
-than those of the same question later, and a client could not tell the difference.
+than those of the same question later, and a client could not notice.
 
 One background thread rebuilds indexes while the others search them.
 """

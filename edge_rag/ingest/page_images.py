@@ -72,7 +72,7 @@ class PageImages:
     """Draws pages of stored PDFs, and finds ranges of the text on them. May be used from any thread.
 
     Documents are opened by the confined parser processes that also read them. The boxes of a document are found by
-    reading it again, and are told only if that gives the stored text.
+    reading it again, and are returned only if that gives the stored text.
     """
 
     def __init__(self, store: DocumentStore, parsers: ParserPool, capacity_bytes: int = CACHE_BYTES) -> None:

@@ -63,7 +63,7 @@ _STATES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class IngestObserver:
-    """What is told about ingested documents.
+    """The events of ingested documents.
 
     Attributes:
         on_charged: Called with an owner and the seconds of parsing, chunking and embedding of a document.

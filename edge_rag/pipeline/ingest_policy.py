@@ -2,7 +2,7 @@
 
 Owners share the ingest by start-time fair queueing (Goyal, Vin, Cheng: Start-time Fair Queueing, SIGCOMM 1996) on the
 seconds that their documents took, and the collections of an owner share its part in the same way. Within a collection
-small documents go before large ones, within a bound.
+small documents take precedence over large ones, within a bound.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SIZE_STEP_BYTES: Final = 64 << 10
 """Size that lets one document that was accepted later go first."""
 
 MAX_OVERTAKEN: Final = 256
-"""Most documents accepted later that go before a large one of the same owner and collection."""
+"""Most documents accepted later that may overtake a large one of the same owner and collection."""
 
 DEBT_HALF_LIFE_S: Final = 300.0
 """Time in which what an owner had beyond the others counts half as much, seconds."""

@@ -88,7 +88,7 @@ class StageLimits:
 
 @dataclass(slots=True)
 class _Shared:
-    """What the stream of a request and its task tell each other.
+    """State that the stream of a request and its task share.
 
     Attributes:
         reason: Why the request is cancelled; None for the caller's own decision.

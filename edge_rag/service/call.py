@@ -73,7 +73,7 @@ class Operation:
     Attributes:
         role: The role that it needs; None if any authenticated caller may use it.
         other_role: Another role that suffices; None for none.
-        probe: Whether it tells only whether the daemon serves; identified callers need no slot for it.
+        probe: Whether it is a health check; identified callers need no slot for it.
     """
 
     name: str
@@ -96,7 +96,7 @@ class CallRequest:
         request_id: Id that the client chose; empty for none. Validated in ``CallContext.handle``.
         timeout_s: Remaining time that the client allows, seconds; None for no bound.
         identity: The caller, if ``CallContext.admit`` has identified it for this operation.
-        question: What it asks, if it is a question: its errors are told in the language of that.
+        question: The question, if it asks one: errors are answered in its language.
     """
 
     credentials: Credentials

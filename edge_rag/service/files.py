@@ -155,7 +155,7 @@ async def attach(
     """Makes documents of files, as one job. The first one creates the collection if necessary.
 
     On return the job has accepted all files: they are stored even if the daemon is killed. Attaching a file again
-    makes its document anew. ``file_state`` and ``list_attached`` tell what became of them, also long after the job's
+    makes its document anew. ``file_state`` and ``list_attached`` report their results, also long after the job's
     record was deleted.
 
     Args:

@@ -116,7 +116,7 @@ def require_whole_log(database: Path) -> None:
 
 
 def require_whole_database(database: Path) -> None:
-    """Tells apart what a file is that cannot be opened as the database of a library, and finds damaged pages.
+    """Finds out why a file cannot be opened as the database of a library: no database, another one, or damaged pages.
 
     Raises:
         StorageError: It belongs to another program, or cannot be read.

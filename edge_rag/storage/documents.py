@@ -182,7 +182,7 @@ class DocumentStore:
         for each, first, page, context, lines in rows:
             if first <= position or each == 0:
                 found = DocumentPlace(page, tuple(json.loads(context)))
-            if each == ordinal:  # the text before a chunk is told with it
+            if each == ordinal:  # the text before a chunk counts as part of it
                 found = replace(found, line=decode_lines(lines).line_at(position))
         return found
 

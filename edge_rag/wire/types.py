@@ -100,7 +100,7 @@ class PassagesReceived:
             it leaves nothing to them.
         did_you_mean: The question with misspelled words as the documents spell them, which was searched for as well;
             None if nothing is misspelled.
-        mode: How the answer is written; ``Unrecognized`` from a daemon that does not tell.
+        mode: How the answer is written; ``Unrecognized`` from a daemon that does not report it.
         model: Name of the box's language model, where the mode needs one. Where the collection may leave the box, a
             remote may write in its place.
     """

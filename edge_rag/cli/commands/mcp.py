@@ -26,7 +26,7 @@ The entry of a program that reads mcp.json:
 @click.option(
     "--url",
     metavar="URL",
-    help="Where the daemon's HTTP server is reached, for the URLs of results. [default: what the daemon tells, else "
+    help="URL of the daemon's HTTP server, for the URLs of results. [default: the one that the daemon reports, else "
     "results are named edge-rag://...]",
 )
 @options.server

@@ -45,7 +45,7 @@ class WatchReport:
 
     def _write(self, failed: int, running: bool) -> None:
         content = json.dumps({**self._about, "failed": failed, "running": running})
-        with suppress(OSError):  # the state file, which matters, tells of a disk that fails
+        with suppress(OSError):  # a failing disk is reported when the state file is written, which matters more
             if content == self._written:
                 os.utime(self._path)  # a scan a minute must not wear a flash card out
                 return

@@ -130,7 +130,7 @@ class DocumentPlace:
     Attributes:
         page: 1-based page on which its passage starts; None if the format has no pages.
         headings: Headings above it, outermost first.
-        line: 1-based line of the source on which it starts; None if that cannot be told.
+        line: 1-based line of the source on which it starts; None if unknown.
     """
 
     page: int | None = None

@@ -260,8 +260,8 @@ def parse_questions(content: bytes, media_type: str = "") -> tuple[NewQuestion, 
     a first row with these names gives their order. Columns are separated by commas, semicolons or tabs.
 
     Args:
-        media_type: ``text/csv`` for CSV, any that ends in ``json``, ``jsonl`` or ``jsonlines`` for JSON lines; others
-            are told by the first character, which of JSON is a brace.
+        media_type: ``text/csv`` for CSV, any that ends in ``json``, ``jsonl`` or ``jsonlines`` for JSON lines; of
+            others a text that begins with a brace is JSON lines.
 
     Returns:
         1 to ``MAX_QUESTIONS``, each once.

@@ -50,7 +50,7 @@ class QueuedDocument:
 
     Attributes:
         order: Its position in the order of acceptance: the ticket of a document of a job; negative for a document whose
-            caller waits, which therefore goes before the jobs of that caller.
+            caller waits, which therefore takes precedence over the jobs of that caller.
         job_id: Id of its job; None for a document whose caller waits.
         size_bytes: Number of its bytes.
     """

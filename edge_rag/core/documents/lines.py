@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 UNKNOWN: Final = 0
-"""Stands for the line of a text of which it cannot be told."""
+"""Line number of a text whose line is unknown."""
 
 MAX_LINE: Final = (1 << 31) - 1
 
@@ -22,7 +22,7 @@ class LineMap:
 
     Args:
         marks: (character, line) with ascending characters: from that one on the text is from that line, counted from 1,
-            or from one that cannot be told (``UNKNOWN``).
+            or from an unknown one (``UNKNOWN``).
 
     Raises:
         ValueError: A character does not follow the one before, or a number is negative or too large.
@@ -61,12 +61,12 @@ class LineMap:
         return f"LineMap({list(self)!r})"
 
     def line_at(self, character: int) -> int | None:
-        """Returns the line, counted from 1, that a character is from; None if it cannot be told."""
+        """Returns the line, counted from 1, that a character is from; None if unknown."""
         place = bisect_right(self._characters, character) - 1
         return None if place < 0 else self._lines[place] or None
 
     def part(self, start: int, end: int) -> LineMap:
-        """Returns what tells the lines of a range of the text; its characters are still those of the whole text."""
+        """Returns the map of a range of the text; positions are still those of the whole text."""
         if start >= end:
             return NO_LINES
         first, last = bisect_right(self._characters, start) - 1, bisect_left(self._characters, end)
@@ -104,4 +104,4 @@ class LineMap:
 
 
 NO_LINES: Final = LineMap()
-"""That of a text whose source has no lines, or none that can be told."""
+"""Map of a text whose source has no lines, or no known ones."""

@@ -1,8 +1,8 @@
 """The parts of a stored text: headings, tables and other text, found in a range of it; pure.
 
-Which blocks a text was built of is not stored. It is found exactly: a blank line ends a block, except in code, of which
-each piece is then a part. Chunks hold all text but headings, so what lies between them is a heading, and the headings
-of the next chunk tell its level. Rows of a table are lines whose cells are divided by ``" | "``.
+The blocks that a text was built of are not stored, but can be found exactly: a blank line ends a block, except in
+code, where each piece is then a part. Chunks hold all text but headings, so the text between two chunks is a heading;
+its level follows from the headings of the next chunk. Rows of a table are lines whose cells are divided by ``" | "``.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlace:
-    """A chunk of the text, as far as it tells which parts are headings.
+    """The place of a chunk in the text, from which headings are found.
 
     Attributes:
         start: First character in the document's stored text.

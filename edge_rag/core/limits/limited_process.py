@@ -241,7 +241,7 @@ def _end_with(parent: int) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
         libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before the kernel was told
+    if os.getppid() != parent:  # it ended before the call above
         os._exit(1)
 
 

@@ -134,7 +134,7 @@ class GivenPassage:
 
 
 class Found(Protocol):
-    """What the first event of an answer tells."""
+    """The first event of an answer."""
 
     @property
     def passages(self) -> Sequence[RankedPassage | FoundPassage]:

@@ -102,7 +102,7 @@ class DocumentBuilder:
             level: Heading level, 1 for the topmost; 0 for any other block.
             page: 1-based page number, or None.
             lines: (character of ``text``, 1-based line of the source) where a line of the source begins, in order, the
-                first at 0; none if they cannot be told.
+                first at 0; empty if unknown.
         """
         given = text
         text = normalize(text)

@@ -18,7 +18,7 @@ from edge_rag.service.limits import MessageBudget
 class CallMessages:
     """The messages of one call. Pair with ``close``.
 
-    A message is received only after memory for the largest one is reserved, because gRPC tells its size when it has
+    A message is received only after memory for the largest one is reserved, because gRPC reports its size when it has
     all of it. An error of the decoder inside gRPC would end the call with the status UNKNOWN and a traceback.
 
     Args:

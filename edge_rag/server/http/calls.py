@@ -39,11 +39,11 @@ class HttpRoute:
         path: Path, with parameters as Starlette writes them.
         operation: What its callers want.
         handler: Answers a request.
-        question: Returns the question in a body, in whose language its errors are told; None if there are none.
+        question: Returns the question in a body; errors are answered in its language. None if the call has none.
         streams: Whether the handler reads the body itself, by ``Exchange.pieces``.
         operation_of: Returns the operation that a request wants once its body is read, and keeps what it made of the
             body in ``Exchange.parsed``; None if that is always ``operation``, which callers are admitted for.
-        failure: Returns the status and the body that tell a failure.
+        failure: Returns the status and the body of a failure.
     """
 
     method: str

@@ -20,7 +20,7 @@ SESSION_S: Final = 400 * 24 * 3600
 
 _ATTRIBUTES: Final = "Path=/; Secure; HttpOnly; SameSite=Strict"
 _PAIRED: Final = "paired."
-"""What goes before a token that was made for this browser alone, so that signing out revokes it."""
+"""Prefix of a token that was made for this browser alone, so that signing out revokes it."""
 
 _VALUE: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
@@ -74,7 +74,7 @@ class TrustedProxies:
     def user(self, host: str, headers: Headers) -> str | None:
         """Returns the name of a request's user; None if no trusted proxy names one.
 
-        A header that is there twice, of which the client may have sent one, gives a name that nobody has.
+        The client may have sent one of two duplicate headers; they give a name that nobody has.
 
         Args:
             host: Address of the other end of the connection; an IPv4 address may be mapped (``::ffff:192.0.2.7``).

@@ -55,7 +55,7 @@ async def get_document(call: Call, exchange: Exchange) -> None:
 
 
 async def _described(call: Call, exchange: Exchange, info: DocumentInfo, start: int, end: int) -> dict[str, Any]:
-    """Returns what is told of a document and of where a range of its text is."""
+    """Returns the description of a document and of the place of a range of its text."""
     place = await documents.place(call, info.collection, info.document_id, start)
     where, base_url = {"collection": info.collection}, exchange.base_url
     page_url = None

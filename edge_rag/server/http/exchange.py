@@ -162,7 +162,7 @@ class Exchange:
         return chosen
 
     def credentials(self) -> Credentials:
-        """Returns the credentials of the connection and the request: a bearer token goes before the session's."""
+        """Returns the credentials of the connection and the request: a bearer token takes precedence."""
         client: Peer = tuple(self._scope["client"][:2])
         bearer = bearer_token(self.headers.get("authorization"))
         return Credentials(

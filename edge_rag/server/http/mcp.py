@@ -65,7 +65,7 @@ class McpEndpoint:
             case ToolCall() as wanted:
                 await self._call_tool(call, exchange, wanted)
             case Reply() as reply:
-                # The session has no state: its id only tells apart which calls a notification may cancel.
+                # The session has no state: its id only limits which calls a notification may cancel.
                 session = {_SESSION: uuid.uuid4().hex} if reply.opens else {}
                 await exchange.respond(200, _encoded(reply.response), JSON, id_header(call) | session)
             case Cancellation(request_id):

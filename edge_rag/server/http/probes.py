@@ -1,4 +1,4 @@
-"""Health checks: they tell whether the daemon is alive and serves, without credentials and without a call."""
+"""Health checks: whether the daemon is alive and serves, without credentials and without a call."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class HttpProbe:
 
 
 def is_alive(state: DaemonState) -> bool:
-    """Tells whether the daemon answers at all; also while it starts and shuts down."""
+    """Whether the daemon answers at all; also while it starts and shuts down."""
     return True
 
 
 def is_ready(state: DaemonState) -> bool:
-    """Tells whether the daemon serves; also in recovery mode, when it changes nothing."""
+    """Whether the daemon serves; also in recovery mode, when it changes nothing."""
     return state in (DaemonState.SERVING, DaemonState.RECOVERY)
 
 

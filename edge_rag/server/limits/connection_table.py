@@ -145,7 +145,7 @@ class ConnectionTable:
         network = network_of(connection.host)
         if network in self._banned:
             return True
-        # The kernel's filter cannot tell interfaces apart, and each of them has the same link-local addresses.
+        # The kernel's filter does not distinguish interfaces, and each of them has the same link-local addresses.
         if self._is_local(connection.host) or "%" in network or self.is_known(network):
             return False
         self._banned[network] = self._clock() + BAN_S

@@ -26,7 +26,7 @@ class RemoteBox:
     """A daemon that a client calls, for tools (``Box``).
 
     Args:
-        base_url: Where its HTTP server is reached; None to ask the daemon, which tells operators only.
+        base_url: Where its HTTP server is reached; None to ask the daemon, which answers operators only.
     """
 
     def __init__(self, client: AsyncClient, base_url: str | None) -> None:
@@ -71,7 +71,7 @@ class RemoteBox:
         return await self._client.collections()
 
     async def _find_http(self) -> None:
-        """Asks the daemon for the URL of its HTTP server, unless it is known or was not told before."""
+        """Asks the daemon once for the URL of its HTTP server, unless it is known."""
         if self._base_url is not None:
             return
         try:

@@ -28,7 +28,7 @@ class StdioServer:
     """Answers messages. Calls of tools run beside each other; their responses come in any order.
 
     Args:
-        failures: Errors of the daemon whose text is told to the caller of a tool.
+        failures: Errors of the daemon whose text the caller of a tool gets.
     """
 
     def __init__(self, box: Box, failures: tuple[type[Exception], ...], write: Callable[[bytes], None]) -> None:

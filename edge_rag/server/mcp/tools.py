@@ -21,7 +21,7 @@ from edge_rag.server.mcp.arguments import checked
 from edge_rag.server.mcp.box import Box, Passages, Question
 
 FETCHED_CHARACTERS: Final = 20_000
-"""Characters of a document that ``fetch`` returns unless it is told where to end."""
+"""Characters of a document that ``fetch`` returns unless the caller names an end."""
 
 MOST_FETCHED_CHARACTERS: Final = 65_536
 """Most characters that one call of ``fetch`` returns; of any text, they fit a response of the daemon."""

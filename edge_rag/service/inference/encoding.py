@@ -123,6 +123,6 @@ def _check_texts(field: str, texts: Sequence[str], most_characters: int) -> None
 def _chunk_of(caller: str) -> ChunkId:
     """Returns the id under which a caller's texts are cached: negative, as no id of a stored chunk is, and of no peer.
 
-    A cache that callers share would tell one by its time what another sent.
+    In a shared cache, a caller could infer from response times which texts another one sent.
     """
     return ChunkId(-1 - int.from_bytes(hashlib.sha256(f"texts of {caller}".encode()).digest()[:7]))

@@ -38,7 +38,7 @@ def support(file: Path, config: Path | None, data_dir: Path | None, as_json: boo
     FILE is a tar.gz of JSON documents: versions, settings, the machine, the results of `edge-rag doctor`, the daemon's
     status, metrics and latest scheduling events, and sizes and counts of the stored data. It has no text of questions
     and documents, no names of documents, collections, clients, hosts or files, no tokens and no lines of the log.
-    Clients and requests are numbered; settings that are texts are told as `set` or `default`. A file that exists is not
+    Clients and requests are numbered; text settings are shown as `set` or `default`. A file that exists is not
     replaced. Works without a running daemon, with less in it.
     """
     from edge_rag.cli.support_bundle import write_bundle

@@ -82,7 +82,7 @@ def add(
 ) -> ExitCode:
     """Downloads or copies a model, checks and converts it, and compares it with the original.
 
-    Language models, embedders and cross-encoders are told apart by the architecture that config.json names.
+    The architecture in config.json decides whether it is a language model, an embedder or a cross-encoder.
     """
     from edge_rag.model_store.signature import acceptable_keys
     from edge_rag.model_store.source import (

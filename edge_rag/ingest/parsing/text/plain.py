@@ -52,7 +52,7 @@ def decode_text(content: bytes, declared: str | None = None) -> str:
 
 
 def _decode_western(content: bytes) -> str | None:
-    """Decodes as Windows-1252 if there are too few bytes outside ASCII to tell one encoding from another."""
+    """Decodes as Windows-1252 if too few bytes are outside ASCII to detect the encoding."""
     high = sum(map(len, _HIGH_BYTES.findall(content)))
     text = _decode(content, "cp1252") if high < _FEW_HIGH_BYTES and high < _FEW_HIGH_SHARE * len(content) else None
     return text if text is not None and b"\x1b" not in content and _is_text(text) else None
@@ -112,7 +112,7 @@ def add_plain(builder: DocumentBuilder, source: str, numbers: Sequence[int] = ()
     """Appends the blocks of a text, like ``parse_plain``.
 
     Args:
-        numbers: The line of the document that each line of the normalized text is on; none if they cannot be told.
+        numbers: The line of the document that each line of the normalized text is on; empty if unknown.
     """
     lines = normalize(source).split("\n")
     by_blank = groupby(range(len(lines)), lambda place: not lines[place].strip())

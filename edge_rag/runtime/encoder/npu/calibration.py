@@ -23,7 +23,7 @@ CALIBRATION_TOKENS: Final = 128
 _HEADROOM = 1.25
 _SCORE_HEADROOM = 2.0
 _DIGITS = 3
-# A masked token weighs less than exp(-24) of the others, which 16 bits cannot tell from 0.
+# A masked token weighs less than exp(-24) of the others, which 16 bits cannot distinguish from 0.
 _BELOW_ALL = 24.0
 _NEVER = -1e4
 

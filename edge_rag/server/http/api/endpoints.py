@@ -55,7 +55,7 @@ class Endpoint:
         media_type: Media type of a stream of bytes.
         file_name: Name of the file that a stream of bytes is saved as; may have parameters of the path, in braces,
             whose legal values are names of files.
-        question: Returns the question in a body, in whose language its errors are told.
+        question: Returns the question in a body; errors are answered in its language.
     """
 
     method: str

@@ -1,4 +1,4 @@
-"""An answer as chat completions and responses tell it: its text, citations, and what else its events tell."""
+"""The state of an answer for chat completions and responses: its text, citations and the other events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from edge_rag.service.call import Call
 
 @dataclass(slots=True)
 class Answer:
-    """An answer as its events tell it so far.
+    """An answer, from its events so far.
 
     Attributes:
         collection: Collection whose documents it cites; empty if it cites none.

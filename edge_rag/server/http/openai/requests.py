@@ -228,7 +228,7 @@ def parse_wanted(body: Mapping[str, Any], wanted: Wanted, asker: Asker, *, alone
         sampling=wanted.sampling,
         priority=_priority(extension),
         form=wanted.format,
-        allow_truncated=True,  # OpenAI's protocol tells it by the reason of the end
+        allow_truncated=True,  # OpenAI's protocol reports it in ``finish_reason``
         condition=_filter(extension, wanted),
         turns=_earlier_turns(wanted, asker.limits.question_characters),
         fields=QueryFields(wanted.field, wanted.format_field, "stop", f"{EXTENSION}."),

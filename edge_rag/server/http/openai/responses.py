@@ -179,7 +179,7 @@ def _shown_function(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tools(body: Mapping[str, Any], collection: str) -> tuple[list[dict[str, Any]], int | None, Filter | None]:
-    """Returns the tools of a collection as the response tells them, the most passages that they allow, and which."""
+    """Returns the tools of a collection for the response, the most passages that they allow, and their filter."""
     if body.get("tool_choice") not in _SEARCH_CHOICES:
         raise InvalidRequest("tool_choice", "must be auto or required: a collection searches for each question")
     tools = typed(body, "tools", list) or []
