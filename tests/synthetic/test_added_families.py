@@ -12,14 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from edge_rag.cli.main import main
-from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from edge_rag.runtime.checkpoint.architectures import describe_checkpoint
-from edge_rag.runtime.checkpoint.weights import CheckpointWeights
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.geometry import read_geometry
-from edge_rag.runtime.lowering.reference_decoder import reference_logits
 from edge_rag.runtime.lowering.verification import teacher_forced_logits
-from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 from tests.synthetic.tiny_model import Logits, TokenIds
 
 MAKER = [sys.executable, "-m", "tests.fixtures.makers.make_families"]
@@ -75,29 +70,3 @@ def test_an_added_model_computes_what_hugging_face_computes_at_every_position(
     errors = np.linalg.norm(found - expected, axis=1) / scale
     assert errors.max() < 0.12
     assert errors.mean() < 0.05
-
-
-@pytest.mark.convert
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_float32_reference_computes_what_hugging_face_computes(checkpoints: Path, family: str) -> None:
-    description = describe_checkpoint(checkpoints / family, 32_768)
-    with np.load(checkpoints / f"{family}.npz") as kept:
-        token_ids, expected = kept["token_ids"], kept["logits"]
-    (found,) = reference_logits(description, CheckpointWeights(checkpoints / family, description), [token_ids])
-    np.testing.assert_allclose(found[-len(expected) :], expected, atol=1e-3 * float(np.abs(expected).max()))
-
-
-@pytest.mark.convert
-@pytest.mark.parametrize("precision", ["int4", "int8"])
-@pytest.mark.parametrize("family", ["qwen2.5", "gemma-3"])
-def test_a_quantized_model_goes_from_its_checkpoint_to_a_first_token(
-    checkpoints: Path, tmp_path: Path, family: str, precision: str
-) -> None:
-    folder = add(checkpoints, tmp_path, family, precision)
-    manifest = verify_model_folder(folder, ModelRole.GENERATOR)
-    weights = manifest.parameters["weights"]
-    assert isinstance(weights, str)
-    assert weights.startswith(f"{precision.removeprefix('int')} bits, block 32, ")
-    prompt = np.array(ChatTokenizer.open(folder).encode_chat("Answer.", "How often must it be greased?"), np.int64)
-    first = int(logits_of(folder, prompt)[-1].argmax())
-    assert 0 <= first < read_geometry(folder).vocabulary_size

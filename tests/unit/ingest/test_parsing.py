@@ -13,7 +13,6 @@ from pypdf import PdfReader, PdfWriter
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import (
     BrokenDocument,
-    DocumentRejected,
     DocumentTooLarge,
     EmptyDocument,
     EncryptedDocument,
@@ -67,12 +66,6 @@ def test_markdown_is_read_to_its_structure_without_markup() -> None:
         (CODE, 0, "a = 1\n  b"),
         (PARAGRAPH, 0, "In HTML"),
     ]
-
-
-def test_the_front_matter_of_markdown_gives_the_title_and_no_text() -> None:
-    parsed = read("a.md", '---\ntitle: "Safety sheet"\ntags: [x]\n---\nWear gloves.\n')
-
-    assert (parsed.title, parsed.text) == ("Safety sheet", "Wear gloves.")
 
 
 def test_html_is_read_as_it_is_seen() -> None:
@@ -312,20 +305,6 @@ def test_the_format_follows_from_the_content_then_the_name_then_the_media_type(
     name: str, media_type: str, content: bytes, expected: Format
 ) -> None:
     assert find_format(name, media_type, content) is expected
-
-
-@pytest.mark.parametrize(("name", "content"), [("a.pdf", b"hello"), ("a.epub", b"# Pump")])
-def test_text_under_the_name_of_a_binary_format_is_refused(name: str, content: bytes) -> None:
-    with pytest.raises(BrokenDocument, match="its name or media type says"):
-        find_format(name, "", content)
-
-
-def test_a_rejection_is_never_an_unnamed_one() -> None:
-    for name, content in (("a.pdf", b"%PDF-1"), ("a.txt", b"\x00"), ("a.md", b"")):
-        with pytest.raises(DocumentRejected) as refused:
-            read(name, content)
-        assert type(refused.value) is not DocumentRejected
-        assert str(refused.value)
 
 
 def pdf_of(content: str, *fonts: str) -> bytes:

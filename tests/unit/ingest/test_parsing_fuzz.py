@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from fpdf import FPDF
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,39 +23,10 @@ from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from tests.unit.ingest.sample_files import SAMPLES, zipped
 
 _FRAGMENTS = (
-    *(
-        "<p>",
-        "</p>",
-        "<table>",
-        "<tr>",
-        "<td>",
-        "</tr>",
-        "</table>",
-        "<ul><li>",
-        "<pre>",
-        "<h2>",
-        "</h2>",
-        "<br>",
-        "<!--",
-    ),
-    *(
-        "-->",
-        "<![CDATA[",
-        "&#xD800;",
-        "&amp",
-        "<script>",
-        "# ",
-        "- ",
-        "> ",
-        "|",
-        "|---|\n",
-        "```\n",
-        "\n",
-        "\n\n",
-        "    ",
-    ),
-    *("---\n", "1. ", "*", "_", "`", "[a](b)", "![", "word ", "e\u0301", "\u2028", "\x0c", "\r", "ß "),
-)
+    "<p>", "</p>", "<table>", "<tr>", "<td>", "</tr>", "</table>", "<ul><li>", "<pre>", "<h2>", "</h2>", "<br>",
+    "<!--", "-->", "<![CDATA[", "&#xD800;", "&amp", "<script>", "# ", "- ", "> ", "|", "|---|\n", "```\n", "\n",
+    "\n\n", "    ", "---\n", "1. ", "*", "_", "`", "[a](b)", "![", "word ", "e\u0301", "\u2028", "\x0c", "\r", "ß ",
+)  # fmt: skip
 _MARKUP = st.lists(st.sampled_from(_FRAGMENTS), max_size=60).map("".join)
 
 
@@ -95,33 +65,6 @@ def test_any_text_is_read_or_refused(name: str, text: str) -> None:
 @given(st.sampled_from(["a.md", "a.html", "a.txt", "a"]), st.binary(max_size=400))
 def test_any_bytes_are_read_or_refused(name: str, content: bytes) -> None:
     try_reading(name, content)
-
-
-def _sample_pdf() -> bytes:
-    pdf = FPDF()
-    pdf.set_compression(False)
-    pdf.add_page()
-    pdf.set_font("Helvetica", size=12)
-    pdf.multi_cell(0, 6, "Close the valve before the pump is opened. " * 4)
-    return bytes(pdf.output())
-
-
-_PDF = _sample_pdf()
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, len(_PDF) - 1), st.binary(min_size=1, max_size=8)), min_size=1, max_size=12))
-def test_a_mutated_pdf_is_read_or_refused(mutations: list[tuple[int, bytes]]) -> None:
-    content = bytearray(_PDF)
-    for at, replacement in mutations:
-        content[at : at + len(replacement)] = replacement
-    try_reading("a.pdf", bytes(content))
-
-
-@settings(deadline=None)
-@given(st.integers(0, len(_PDF)), st.binary(max_size=64))
-def test_a_truncated_pdf_is_read_or_refused(length: int, tail: bytes) -> None:
-    try_reading("a.pdf", _PDF[:length] + tail)
 
 
 def mutated(content: bytes, random: Random) -> bytes:

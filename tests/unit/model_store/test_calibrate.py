@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.errors import ConfigurationError, ModelFolderInvalid
-from edge_rag.model_store.calibrate import Calibration, calibrate, read_texts
+from edge_rag.model_store.calibrate import Calibration, calibrate
 from edge_rag.runtime.decoder.cuda.folder import CUDA_FILES, read_cuda_form
 from edge_rag.runtime.decoder.cuda.kv_scales import read_scales
 from edge_rag.runtime.lowering.geometry import read_geometry
@@ -73,14 +73,6 @@ def test_an_altered_folder_is_refused(folder: Path, documents: Path) -> None:
     (folder / "stray.json").write_text("{}")
     with pytest.raises(ModelFolderInvalid, match=r"stray\.json"):
         calibrate(folder, documents, 100, 1.1, lambda _: None)
-
-
-def test_a_data_directory_is_read_document_by_document(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / DATABASE) as connection:
-        connection.execute("CREATE TABLE documents (document INTEGER PRIMARY KEY, text TEXT NOT NULL)")
-        connection.executemany("INSERT INTO documents (text) VALUES (?)", [("first",), ("second",)])
-    connection.close()
-    assert list(read_texts(tmp_path)) == ["first", "second"]
 
 
 def test_the_command_calibrates_on_the_documents_of_the_data_directory(folder: Path, tmp_path: Path) -> None:

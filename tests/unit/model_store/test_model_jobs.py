@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import aclosing
@@ -20,7 +18,6 @@ from edge_rag.model_store.jobs import (
     ModelJobs,
     ModelJobState,
     ModelTask,
-    _Reports,
     task_of_adding,
     task_of_verifying,
 )
@@ -134,20 +131,3 @@ def test_the_end_of_the_daemon_ends_the_job_and_refuses_others(running: Running,
     assert not [thread for thread in threading.enumerate() if thread.name == "model-job"]
     with pytest.raises(NotReady, match="shutting down"):
         running.start(running.adding(tiny))
-
-
-def test_progress_within_a_step_is_reported_at_a_limited_rate() -> None:
-    now, output = [0.0], io.StringIO()
-    reports = _Reports(output, lambda: now[0])
-    reports.begin("copying", 100)
-    for _ in range(10):
-        now[0] += 0.0625
-        reports.advance(10)
-    reports.detail("x" * 1000)
-    written = [json.loads(line) for line in output.getvalue().splitlines()]
-    assert written[0] == {"step": "copying", "done_bytes": 0, "total_bytes": 100, "detail": ""}
-    assert [report["done_bytes"] for report in written[1:]] == [40, 80]
-    now[0] += 1
-    reports.detail("y" * 1000)
-    last = json.loads(output.getvalue().splitlines()[-1])
-    assert (last["done_bytes"], last["detail"]) == (100, "y" * 200)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
-from edge_rag.runtime.session.sessions import open_session
-from tests.unit.ops.attention_case import Conversation, Floats, Heads, Step
-from tests.unit.ops.attention_reference import attention_over_pages, unquantized_attention
+from tests.unit.ops.attention_case import Conversation, Heads
+from tests.unit.ops.attention_reference import attention_over_pages
 from tests.unit.ops.op_graph import BUILD_VARIABLE, builds_by_default_first, run_op
 from tests.unit.ops.test_paged_attention import assert_attends
 
@@ -79,50 +76,3 @@ def test_scores_far_beyond_the_cap_still_match_the_reference() -> None:
     assert_attends(output, heads, step, conversation.pages)
     uncapped = dataclasses.replace(heads, softcap=0.0)
     assert not np.allclose(output, attention_over_pages(uncapped, step, conversation.pages), atol=0.1)
-
-
-def group_query_attention(heads: Heads, step: Step, folder: Path) -> Floats:
-    """What ONNX Runtime's own op makes of a step that is one whole text."""
-    floats, integers = TensorProto.FLOAT, TensorProto.INT32
-    kinds = dict.fromkeys(("query", "key", "value", "past_key", "past_value"), floats)
-    kinds |= {"seqlens_k": integers, "total_sequence_length": integers}
-    node = helper.make_node(
-        "GroupQueryAttention",
-        list(kinds),
-        ["output", "present_key", "present_value"],
-        domain="com.microsoft",
-        num_heads=heads.query_heads,
-        kv_num_heads=heads.kv_heads,
-        scale=heads.scale,
-        local_window_size=heads.window,
-        softcap=heads.softcap,
-    )
-    graph = helper.make_graph(
-        [node],
-        "attention",
-        [helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items()],
-        [helper.make_tensor_value_info(name, floats, None) for name in node.output],
-    )
-    domains = [helper.make_opsetid("", 22), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=domains, ir_version=10)
-    path = folder / "attention.onnx"
-    path.write_bytes(model.SerializeToString())
-    tokens = len(step.positions)
-    empty = np.zeros((1, heads.kv_heads, 0, heads.head_size), np.float32)
-    feeds = {name: getattr(step, name).reshape(1, tokens, -1) for name in ("query", "key", "value")}
-    feeds |= {"past_key": empty, "past_value": empty}
-    feeds |= {"seqlens_k": np.array([tokens - 1], np.int32), "total_sequence_length": np.array(tokens, np.int32)}
-    output: Floats = open_session(path).run(["output"], feeds)[0][0]
-    return output
-
-
-@pytest.mark.parametrize(("window", "softcap"), [(1, 0.0), (7, 0.0), (128, 0.0), (-1, 2.0), (50, 2.0)])
-def test_window_and_cap_mean_what_they_mean_to_onnx_runtime(window: int, softcap: float, tmp_path: Path) -> None:
-    heads = Heads(rotary_pairs=0, packed=False, scale=0.5, window=window, softcap=softcap)
-    conversation = Conversation.start(heads, sequences=1, context=200, seed=7)
-    step = conversation.step({0: 200})
-    output = run_op(heads, step, conversation.pages)
-    expected = group_query_attention(heads, step, tmp_path)
-    np.testing.assert_allclose(unquantized_attention(conversation, step, [0]), expected, rtol=1e-4, atol=1e-5)
-    errors = np.linalg.norm(output - expected, axis=1) / np.linalg.norm(expected, axis=1)
-    assert errors.max() < 0.05

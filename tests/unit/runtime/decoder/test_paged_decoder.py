@@ -60,15 +60,6 @@ def test_logits_come_in_the_requested_order(decoder: PagedDecoder) -> None:
     np.testing.assert_allclose(chosen, every[[70, 3, 70]], rtol=1e-5, atol=1e-5)
 
 
-def test_a_step_may_have_any_shape_after_any_other(decoder: PagedDecoder) -> None:
-    sequence = Sequence(TEXT, np.arange(3, dtype=np.int32))
-    expected = run(decoder, [(sequence, 80)])[0]
-    for chunk in (1, 7, 3, 7, 1, 1, 20):
-        again = Sequence(TEXT, np.arange(3, dtype=np.int32))
-        parts = [run(decoder, [(again, min(chunk, 80 - at))])[0] for at in range(0, 80, chunk)]
-        np.testing.assert_allclose(np.concatenate(parts), expected, rtol=1e-4, atol=1e-4)
-
-
 def test_a_step_without_logits_still_stores_its_tokens(decoder: PagedDecoder) -> None:
     expected = run(decoder, [(Sequence(TEXT, np.arange(3, dtype=np.int32)), 80)])[0]
     order = np.arange(79, dtype=np.int32)
@@ -139,11 +130,6 @@ def test_a_truncated_file_is_an_error_that_names_the_model(folder: Path, name: s
     (folder / name).write_bytes(content[: len(content) // 2])
     with pytest.raises(ModelError, match=r"paged\.onnx"):
         PagedDecoder.open(folder, pages=8)
-
-
-def test_a_decoder_has_at_least_one_page() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        PagedDecoder.open(FOLDER, pages=0)
 
 
 def test_pages_that_do_not_fit_in_memory_are_an_error_with_the_numbers() -> None:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +9,8 @@ import pytest
 
 from edge_rag.errors import InferenceFailed, ModelFolderInvalid
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
-from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
+from edge_rag.runtime.model_folder.folder import ModelRole
+from tests.support.model_folders import describe_model
 
 REPOSITORY = Path(__file__).parents[4]
 FOLDER = REPOSITORY / "tests" / "fixtures" / "tiny-cross-encoder"
@@ -26,16 +25,7 @@ def kept(file: Path) -> tuple[list[tuple[str, str]], np.ndarray]:
 def folder_with(folder: Path, model: onnx.ModelProto, max_tokens: int = 48) -> Path:
     shutil.copyfile(FOLDER / "tokenizer.json", folder / "tokenizer.json")
     onnx.save(model, folder / "model.onnx")
-    write_manifest(
-        folder,
-        name="tiny",
-        role=ModelRole.RERANKER,
-        licence="Apache-2.0",
-        source="made here",
-        made_by="a test",
-        parameters={"max_tokens": max_tokens},
-    )
-    return folder
+    return describe_model(folder, ModelRole.RERANKER, max_tokens=max_tokens)
 
 
 def test_scores_agree_with_hugging_face_for_pairs_of_mixed_length() -> None:
@@ -102,23 +92,3 @@ def test_scores_that_are_not_numbers_are_a_failed_inference(tmp_path: Path) -> N
     model.graph.node.append(onnx.helper.make_node("Add", ["before", "nan"], [last]))
     with pytest.raises(InferenceFailed, match="not numbers"):
         PairEncoder.open(folder_with(tmp_path, model)).score([("x", "a")])
-
-
-@pytest.mark.convert
-def test_the_kept_cross_encoder_is_what_its_script_makes(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.fixtures.makers.make_tiny_cross_encoder",
-        "--output",
-        str(tmp_path / "made"),
-    ]
-    subprocess.run(command, check=True, capture_output=True, cwd=REPOSITORY)
-    pairs, scores = kept(tmp_path / "made.npz")
-    kept_pairs, kept_scores = kept(FOLDER.with_suffix(".npz"))
-    assert pairs == kept_pairs
-    np.testing.assert_allclose(scores, kept_scores, atol=1e-5)
-    np.testing.assert_allclose(PairEncoder.open(tmp_path / "made").score(pairs), kept_scores, atol=1e-5)
-    np.testing.assert_allclose(
-        PairEncoder.open(tmp_path / "made-int8").score(pairs), PairEncoder.open(PACKED).score(pairs), atol=1e-5
-    )

@@ -13,8 +13,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
-from edge_rag.runtime.encoder.text_encoder import PackedTextGraph, TextEncoder
-from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.model_folder.folder import ModelRole
+from tests.support.model_folders import describe_model
 
 REPOSITORY = Path(__file__).parents[4]
 FOLDER = REPOSITORY / "models" / "minilm-l6"
@@ -42,16 +43,7 @@ def folder_with(tmp_path: Path, model: onnx.ModelProto | bytes, dimension: int =
     shutil.copyfile(FOLDER / "tokenizer.json", tmp_path / "tokenizer.json")
     content = model if isinstance(model, bytes) else model.SerializeToString()
     (tmp_path / "model.onnx").write_bytes(content)
-    write_manifest(
-        tmp_path,
-        name="tiny",
-        role=ModelRole.EMBEDDER,
-        licence="Apache-2.0",
-        source="made here",
-        made_by="a test",
-        parameters={"dimension": dimension, "max_tokens": 64},
-    )
-    return tmp_path
+    return describe_model(tmp_path, ModelRole.EMBEDDER, dimension=dimension, max_tokens=64)
 
 
 def encoder_graph(position_limit: int) -> onnx.ModelProto:
@@ -153,37 +145,12 @@ def test_a_text_longer_than_the_model_has_a_vector_for_every_token(encoder: Text
     np.testing.assert_allclose(np.linalg.norm(made.vectors, axis=1), 1.0, atol=1e-5)
 
 
-def test_only_tokens_of_texts_are_computed(encoder: TextEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [*TEXTS, "pump " * 900]
-    computed: list[int] = []
-
-    class Counted:
-        def __init__(self, session: object) -> None:
-            self.session = session
-
-        def run(self, outputs: list[str], inputs: dict[str, np.ndarray], options: object) -> object:
-            computed.append(inputs["input_ids"].size)
-            return self.session.run(outputs, inputs, options)  # type: ignore[attr-defined]
-
-    graph = encoder._graph
-    assert isinstance(graph, PackedTextGraph)
-    monkeypatch.setattr(graph, "_session", Counted(graph._session))
-    encoder.embed(texts)
-    assert sum(computed) == sum(min(encoder.count_tokens(text), encoder.max_tokens) for text in texts)
-    assert max(computed) <= 512
-
-
 def test_no_texts_and_empty_texts_are_fine(encoder: TextEncoder) -> None:
     assert encoder.embed([]).shape == (0, encoder.dimension)
     assert encoder.token_vectors([]) == []
     (made,) = encoder.token_vectors([""])
     assert made.vectors.shape == (0, encoder.dimension)
     assert made.offsets.shape == (0, 2)
-
-
-def test_a_special_token_written_in_a_text_does_not_act_as_one(encoder: TextEncoder) -> None:
-    (made,) = encoder.token_vectors(["a [SEP] b"])
-    assert len(made.vectors) == 5
 
 
 def test_the_name_changes_with_whatever_could_change_the_vectors(tmp_path: Path) -> None:
@@ -206,15 +173,8 @@ def test_prompts_go_before_questions_and_passages_and_count_as_their_tokens(
     encoder: TextEncoder, tmp_path: Path
 ) -> None:
     folder = shutil.copytree(FOLDER, tmp_path / "prompted")
-    write_manifest(
-        folder,
-        name="prompted",
-        role=ModelRole.EMBEDDER,
-        licence="Apache-2.0",
-        source="made here",
-        made_by="a test",
-        parameters={"dimension": 384, "max_tokens": 256, "question_prompt": "query: ", "passage_prompt": "text: "},
-    )
+    prompts = {"question_prompt": "query: ", "passage_prompt": "text: "}
+    describe_model(folder, ModelRole.EMBEDDER, "prompted", dimension=384, max_tokens=256, **prompts)
     prompted = TextEncoder.open(folder)
     texts = TEXTS[:3]
     assert np.array_equal(prompted.embed_questions(texts), encoder.embed([f"query: {text}" for text in texts]))
@@ -247,12 +207,3 @@ def test_a_graph_that_is_no_encoder_is_refused(tmp_path: Path) -> None:
     del model.graph.output[0]
     with pytest.raises(ModelFolderInvalid, match="not a text encoder"):
         TextEncoder.open(folder_with(tmp_path, model))
-
-
-def test_a_truncated_model_file_is_refused_before_it_is_opened(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path, encoder_graph(64))
-    size = (folder / "model.onnx").stat().st_size
-    with (folder / "model.onnx").open("r+b") as file:
-        file.truncate(size - 1)
-    with pytest.raises(ModelFolderInvalid, match=f"truncated: {size} bytes expected, {size - 1} found"):
-        TextEncoder.open(folder)

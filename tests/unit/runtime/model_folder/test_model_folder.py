@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from edge_rag.errors import ModelFolderInvalid
-from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder, write_manifest
+from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 from edge_rag.runtime.model_folder.manifest import parse_manifest, render_manifest
+from tests.support.model_folders import describe_model
 
 ROOT = Path(__file__).parents[4]
 CONTENT = {"model.data": b"weights " * 1000, "tokenizer.json": b"{}", "parts/extra.data": b"more"}
@@ -25,16 +26,7 @@ def folder(tmp_path: Path) -> Path:
     for path, content in CONTENT.items():
         (made / path).parent.mkdir(parents=True, exist_ok=True)
         (made / path).write_bytes(content)
-    write_manifest(
-        made,
-        name="tiny",
-        role=ModelRole.EMBEDDER,
-        licence="Apache-2.0",
-        source="made here",
-        made_by="a test",
-        parameters={"dimension": 4, "flags": [True, None]},
-    )
-    return made
+    return describe_model(made, ModelRole.EMBEDDER, dimension=4, flags=[True, None])
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
@@ -74,9 +66,7 @@ def test_a_manifest_survives_being_written_and_read(folder: Path) -> None:
 
 def test_writing_a_manifest_again_replaces_it_and_leaves_nothing_behind(folder: Path) -> None:
     (folder / "model.data").write_bytes(b"other weights")
-    write_manifest(
-        folder, name="tiny", role=ModelRole.GENERATOR, licence="MIT", source="here", made_by="a test", parameters={}
-    )
+    describe_model(folder, ModelRole.GENERATOR)
     assert verify_model_folder(folder).role is ModelRole.GENERATOR
     assert sorted(path.name for path in folder.parent.iterdir()) == ["model"]
 
@@ -268,7 +258,5 @@ def test_a_parameter_of_the_wrong_kind_or_size_is_refused_by_name(folder: Path, 
 def test_a_manifest_that_would_not_verify_is_not_written(folder: Path) -> None:
     before = (folder / "manifest.json").read_bytes()
     with pytest.raises(ModelFolderInvalid, match="name"):
-        write_manifest(
-            folder, name="Not A Name", role=ModelRole.EMBEDDER, licence="MIT", source="s", made_by="m", parameters={}
-        )
+        describe_model(folder, ModelRole.EMBEDDER, "Not A Name")
     assert (folder / "manifest.json").read_bytes() == before

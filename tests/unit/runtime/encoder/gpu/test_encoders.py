@@ -18,9 +18,10 @@ from edge_rag.runtime.encoder.gpu.encoders import (
     open_text_encoder_on_gpu,
 )
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
+from edge_rag.runtime.model_folder.folder import ModelRole
 from tests.support.accelerators.gpu import ignore, needs_cuda, needs_tensorrt, padded_text_encoder, place
 from tests.support.accelerators.npu import CROSS_ENCODER, EMBEDDER, small_embedder
+from tests.support.model_folders import describe_model
 
 TEXTS = ["How often must the bearings be greased?", "valve", "Never plug a relief valve that lifts."]
 
@@ -53,15 +54,7 @@ def test_a_model_too_large_for_fp16_is_refused_with_what_to_set(small: Path, tmp
     bias.CopyFrom(numpy_helper.from_array(np.full(64, 1e6, np.float32), bias.name))
     onnx.save(model, folder / "model.onnx")
     (folder / "tokenizer.json").write_bytes((small / "tokenizer.json").read_bytes())
-    write_manifest(
-        folder,
-        name="large",
-        role=ModelRole.EMBEDDER,
-        licence="Apache-2.0",
-        source="made here",
-        made_by="a test",
-        parameters={"dimension": 64, "max_tokens": 48},
-    )
+    describe_model(folder, ModelRole.EMBEDDER, "large", dimension=64, max_tokens=48)
     with pytest.raises(ProviderUnavailable, match='are no numbers; set its precision to "fp32"'):
         open_text_encoder_on_gpu(folder, place(tmp_path), ignore)
     open_text_encoder_on_gpu(folder, place(tmp_path, precision=Precision.FP32), ignore)

@@ -25,6 +25,7 @@ from edge_rag.runtime.encoder.gpu.graph import graph_inputs, padded_graph
 from edge_rag.runtime.encoder.text_encoder import PackedTextGraph, TextEncoder
 from edge_rag.runtime.encoder.tokenizer import TokenizedText
 from edge_rag.runtime.session.sessions import open_session, ops_library
+from tests.fixtures.makers.tiny_encoder import BERT, MAX_TOKENS, random_tensors, scorer, tensors_of
 from tests.support.accelerators.gpu import padded_pair_encoder, padded_text_encoder
 from tests.support.accelerators.npu import CROSS_ENCODER, EMBEDDER
 
@@ -35,59 +36,17 @@ TEXTS = (
     "Résumé: naïve café 東京 😀",
 )
 STANDARD = {
-    "Add",
-    "Cast",
-    "Div",
-    "Erf",
-    "Gather",
-    "LayerNormalization",
-    "MatMul",
-    "Max",
-    "Mul",
-    "ReduceL2",
-    "ReduceSum",
-    "Reshape",
-    "Softmax",
-    "Sub",
-    "Tanh",
-    "Transpose",
-    "Unsqueeze",
-}
+    "Add", "Cast", "Div", "Erf", "Gather", "LayerNormalization", "MatMul", "Max", "Mul", "ReduceL2", "ReduceSum",
+    "Reshape", "Softmax", "Sub", "Tanh", "Transpose", "Unsqueeze",
+}  # fmt: skip
 """None of them is one that ONNX Runtime leaves to the cores, as it does with Shape and Size."""
 
 PRECISIONS = [Precision.FP32, Precision.FP16]
 
 
-def random_weights(hidden: int, layers: int, tokens: int) -> dict[str, np.ndarray]:
-    chance = np.random.default_rng(3)
-
-    def weight(*shape: int) -> np.ndarray:
-        return np.asarray(chance.standard_normal(shape) / np.sqrt(shape[-1]), np.float32)
-
-    made = {
-        "embeddings.word_embeddings.weight": weight(50, hidden) * 8,
-        "embeddings.position_embeddings.weight": weight(tokens, hidden),
-        "embeddings.token_type_embeddings.weight": weight(2, hidden),
-        "pooler.dense.weight": weight(hidden, hidden),
-        "pooler.dense.bias": weight(hidden),
-        "classifier.weight": weight(1, hidden),
-        "classifier.bias": weight(1),
-    }
-    norms = ["embeddings"]
-    for layer in range(layers):
-        name = f"encoder.layer.{layer}"
-        sizes = {f"attention.self.{part}": (hidden, hidden) for part in ("query", "key", "value")}
-        sizes |= {"attention.output.dense": (hidden, hidden), "intermediate.dense": (2 * hidden, hidden)}
-        sizes |= {"output.dense": (hidden, 2 * hidden)}
-        for part, (rows, columns) in sizes.items():
-            made[f"{name}.{part}.weight"], made[f"{name}.{part}.bias"] = weight(rows, columns), weight(rows)
-        norms += [f"{name}.attention.output", f"{name}.output"]
-    for name in norms:
-        made[f"{name}.LayerNorm.weight"], made[f"{name}.LayerNorm.bias"] = 1 + weight(hidden), weight(hidden)
-    return made
-
-
-SHAPE = BertShape(layers=2, heads=2, hidden=32, max_tokens=48, norm_epsilon=1e-12)
+CONFIG = scorer(BERT) | {"hidden_size": 32, "intermediate_size": 64}
+WEIGHTS = random_tensors(tensors_of(CONFIG))
+SHAPE = BertShape.of(CONFIG, MAX_TOKENS)
 
 
 def runs(parts: BertParts, precision: Precision, lengths: Sequence[int] = (32, 48)) -> PaddedRunner:
@@ -128,7 +87,7 @@ def test_the_small_embedder_gives_the_vectors_of_the_packed_path(precision: Prec
 def test_an_embedder_with_exact_weights_gives_equal_vectors_for_each_pooling(
     pooling: Pooling, precision: Precision, least: float
 ) -> None:
-    model = build_encoder(random_weights(32, 2, 48), SHAPE, None, pooling)
+    model = build_encoder(WEIGHTS, SHAPE, None, pooling)
     packed = PackedTextGraph(open_session(model.SerializeToString(), ops_library()), 32)
     padded = PaddedTextGraph(runs(read_network(model), precision), 32)
     texts = texts_by_chance()
@@ -140,7 +99,7 @@ def test_an_embedder_with_exact_weights_gives_equal_vectors_for_each_pooling(
 
 def test_rows_of_4_bits_are_looked_up_as_the_operator_does() -> None:
     fine = WeightPrecision(4, 16, to_lowest=True)
-    model = build_encoder(random_weights(32, 2, 48), SHAPE, WeightPrecision(8, 32), Pooling.MEAN, fine)
+    model = build_encoder(WEIGHTS, SHAPE, WeightPrecision(8, 32), Pooling.MEAN, fine)
     packed = PackedTextGraph(open_session(model.SerializeToString(), ops_library()), 32)
     padded = PaddedTextGraph(runs(read_network(model), Precision.FP32), 32)
     texts = texts_by_chance()
@@ -152,7 +111,7 @@ def test_rows_of_4_bits_are_looked_up_as_the_operator_does() -> None:
 def test_a_cross_encoder_tells_question_and_passage_apart(
     weights: WeightPrecision | None, precision: Precision, off: float
 ) -> None:
-    model = build_cross_encoder(random_weights(32, 2, 48), SHAPE, weights)
+    model = build_cross_encoder(WEIGHTS, SHAPE, weights)
     packed = PackedPairs(open_session(model.SerializeToString(), ops_library()), types=True)
     padded = PaddedPairGraph(runs(read_network(model), precision))
     pairs = [pair(ids, len(ids) // 3) for ids in texts_by_chance()]
@@ -175,7 +134,7 @@ def test_the_cross_encoder_at_hand_scores_as_the_packed_one() -> None:
 
 
 def test_a_text_gets_the_same_bits_whatever_shares_its_rectangle() -> None:
-    model = build_encoder(random_weights(32, 2, 48), SHAPE, None)
+    model = build_encoder(WEIGHTS, SHAPE, None)
     graph = PaddedTextGraph(runs(read_network(model), Precision.FP32), 32)
     texts = texts_by_chance() * 9
     together = graph.sentence_vectors(texts)
