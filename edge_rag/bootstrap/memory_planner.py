@@ -31,7 +31,7 @@ from edge_rag.ingest.page_images import CACHE_BYTES as CACHED_PAGES_BYTES
 from edge_rag.model_store.store import RoleFolders
 from edge_rag.pipeline.pipeline import CANDIDATES, QUESTIONS_RERANKED
 from edge_rag.reranker.max_sim import CACHE_BYTES
-from edge_rag.runtime.encoder.batching import graph_lengths
+from edge_rag.runtime.encoder.tokenizer import graph_lengths
 from edge_rag.runtime.lowering.geometry import read_geometry
 from edge_rag.runtime.model_folder.folder import read_manifest
 from edge_rag.runtime.model_folder.manifest import GeneratorForm, ModelManifest

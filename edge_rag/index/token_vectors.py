@@ -34,7 +34,7 @@ from edge_rag.core.passage import Passage
 from edge_rag.core.ports import Embedder
 from edge_rag.errors import StorageError
 from edge_rag.reranker.candidate import model_text
-from edge_rag.runtime.encoder.token_vectors import FORM, TokenVectors, pack, unpack
+from edge_rag.runtime.encoder.text_encoder import FORM, TokenVectors, pack, unpack
 from edge_rag.storage.backup import TOKEN_VECTOR_FILES, TOKEN_VECTORS
 from edge_rag.storage.database import load_page_checksums, reserve_checksums
 

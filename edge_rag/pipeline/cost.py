@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from edge_rag.analysis.questions import QUESTION_TOKENS
 from edge_rag.core.passage import RerankRequest, RetrievalRequest, Retrieved
-from edge_rag.retriever.excerpt import QUESTION_TOKENS
 
 RETRIEVAL_BATCH: Final = 160
 """Largest cost of a batch of several retrievals, tokens: a long question is alone, short ones are about six.

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.analysis.questions import excerpt
 from edge_rag.core.limits.fair_share import may_hold_more
 from edge_rag.core.passage import Reranked, RerankRequest
 from edge_rag.core.ports import Embedder
@@ -21,7 +22,6 @@ from edge_rag.core.query import RequestContext
 from edge_rag.errors import NotReady, Overloaded
 from edge_rag.pipeline.stage import Stage, Timed, WorkLimit
 from edge_rag.pipeline.yield_to_queries import IngestYield
-from edge_rag.retriever.excerpt import excerpt
 
 Texts = tuple[str, ...]
 Vectors = NDArray[np.float32]

@@ -17,7 +17,7 @@ from edge_rag.analysis.languages import Script, script_of
 from edge_rag.reranker.candidate import RerankCandidate
 from edge_rag.reranker.evidence import calibration_texts
 from edge_rag.reranker.scoring import TokenVectorizer
-from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 Floats = NDArray[np.float32]
 

@@ -3,7 +3,7 @@
 The evidence of a sentence is a weighted sum of two standardized components: its IDF overlap with the question, and the
 max-sim of its token vectors. Words that only the previous sentence or a heading contains count half. The term of a
 definition counts as words of its sentences, and a key all of whose words are in the question adds its share of the term
-weight (``labels.py``).
+weight (``candidate.py``).
 
 Answerability is a logistic function of the largest overlap and the largest max-sim of one sentence, both rescaled: 0 is
 the level of texts that do not answer, taken from the question's own candidates. docs/internals/grounding.md has the

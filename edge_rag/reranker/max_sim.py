@@ -21,8 +21,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.analysis.known_words import knows_words
-from edge_rag.analysis.languages import in_different_languages
+from edge_rag.analysis.languages import in_different_languages, knows_words
 from edge_rag.core.monitoring.resources import PassageSources
 from edge_rag.core.passage import Passage, RankedPassage, Reranked, RerankRequest, Retrieved
 from edge_rag.reranker.candidate import (
@@ -47,7 +46,7 @@ from edge_rag.reranker.scoring import (
     standardize,
     weights_by_term,
 )
-from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 METHOD: Final = "max-sim.7"
 """Identifies the computation of scores and evidence; changes when equal vectors may give other results."""

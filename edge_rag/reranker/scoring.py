@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edge_rag.analysis.terms import terms_of
 from edge_rag.core.passage import Hit, RankedPassage, Reranked, RerankRequest
-from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 _WORD = re.compile(r"[^\W_]+")
 _STEMS_KEPT = 65_536

@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.analysis.known_words import knows_words
+from edge_rag.analysis.languages import knows_words
+from edge_rag.analysis.questions import excerpt
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import Hit, OtherWording, RetrievalRequest, Retrieved
 from edge_rag.core.ports import Embedder
@@ -22,11 +23,9 @@ from edge_rag.core.query import Wordings
 from edge_rag.errors import EdgeRagError, NotFound, StorageError
 from edge_rag.index.manager import VectorIndexes
 from edge_rag.retriever.bm25 import Bm25Index
-from edge_rag.retriever.excerpt import excerpt
 from edge_rag.retriever.fusion import Rankings, best_score, fuse
 from edge_rag.retriever.passages import PassageRanker
-from edge_rag.retriever.wordings.compose import compose
-from edge_rag.retriever.wordings.synonyms import read_synonyms
+from edge_rag.retriever.wordings.synonyms import compose, read_synonyms
 from edge_rag.retriever.wordings.vocabulary import CollectionWords, Vocabularies
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.filter_sql import AllowedChunks, condition

@@ -28,8 +28,8 @@ from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
-from edge_rag.runtime.encoder.batching import pack_texts, plan_packs
 from edge_rag.runtime.encoder.bert_graph import BertShape, WeightPrecision, build_encoder
+from edge_rag.runtime.encoder.tokenizer import pack_texts, plan_packs
 from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 from edge_rag.runtime.session.sessions import open_session, ops_library
 

@@ -17,8 +17,7 @@ from edge_rag.errors import InferenceFailed
 from edge_rag.index.token_vectors import PassageEmbedder
 from edge_rag.reranker.scoring import PassageVectorizer
 from edge_rag.runtime.encoder.npu.encoders import open_text_encoder_on_npu
-from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from edge_rag.runtime.encoder.token_vectors import unpack
+from edge_rag.runtime.encoder.text_encoder import TextEncoder, unpack
 from tests.e2e.support.running_daemon import start_daemon
 from tests.support.accelerators.gpu import padded_text_encoder
 from tests.support.accelerators.npu import EMBEDDER, ignore, needs_npu, small_embedder

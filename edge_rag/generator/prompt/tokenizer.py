@@ -20,8 +20,8 @@ from tokenizers.decoders import DecodeStream
 
 from edge_rag.errors import ModelFolderInvalid
 from edge_rag.generator.prompt.chat_template import SYSTEM, USER, read_chat_template, render_chat_template, turn_slots
+from edge_rag.runtime.encoder.tokenizer import tokenizing
 from edge_rag.runtime.model_folder.special_tokens import read_special_tokens_as_text
-from edge_rag.runtime.model_folder.tokenizer_check import tokenizing
 
 
 class Detokenizer:

@@ -1,4 +1,4 @@
-"""The unit that is quoted with a sentence: its list, program, row or definition; pure.
+"""The unit that is quoted with a sentence: its list, program, row or definition, and what introduces it; pure.
 
     a sentence that announces what follows, with a colon or as a title: the block after it
     an item of a list: the whole list, with the sentence that announces it, where the question asks for all of it
@@ -9,19 +9,115 @@
 
 Which lists are steps is not stored. A question for something to do makes the lines of a block steps; any other question
 gets the whole of a list only if a sentence announces it.
+
+Positions are characters of the document's stored text. ``words.toml`` has the words, by language, with which a sentence
+begins that needs the one before it.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.resources import files
 from typing import Final
 
-from edge_rag.analysis.questions import QuestionKind
+from edge_rag.analysis.languages import language_of
+from edge_rag.analysis.questions import BEFORE_WORDS, QuestionKind
 from edge_rag.analysis.terms import terms_of
-from edge_rag.core.documents.parts import PartKind
-from edge_rag.core.text import SENTENCE_TERMINALS, is_open
-from edge_rag.generator.quoting.window import TITLE_CHARACTERS, Span, Window, ends_with_colon
+from edge_rag.core.documents.parts import ChunkPlace, PartKind, TextPart, parts_of
+from edge_rag.core.passage import Passage
+from edge_rag.core.text import SENTENCE_TERMINALS, is_open, sentence_spans
+
+Span = tuple[int, int]
+"""Characters of a document's stored text: the first one, and one past the last."""
+
+TITLE_CHARACTERS: Final = 120
+"""Most characters of a block that is a title without being stored as a heading."""
+
+_COLONS: Final = (":", "\uff1a")
+_CLOSING: Final = "\"'”’»)]*_ "
+
+
+def ends_with_colon(sentence: str) -> bool:
+    return sentence.rstrip(_CLOSING).endswith(_COLONS)
+
+
+class Window:
+    """A passage with the text around it, as far as that was read."""
+
+    def __init__(self, passage: Passage) -> None:
+        around = passage.surroundings
+        self.passage = passage
+        self.start = passage.start if around is None else around.start
+        self.text = passage.text if around is None else around.text
+        own = (ChunkPlace(passage.start, passage.end, passage.context),)
+        self.parts: tuple[TextPart, ...] = tuple(
+            parts_of(self.text, self.start, own if around is None else around.chunks)
+        )
+
+    def read(self, start: int, end: int) -> str:
+        return self.text[start - self.start : end - self.start]
+
+    def part_at(self, position: int) -> int:
+        """Returns the number of the part that holds a character, which is not white space."""
+        return next(number for number, part in enumerate(self.parts) if position < part.end)
+
+    def lines(self, number: int) -> tuple[Span, ...]:
+        """Returns the lines of a part."""
+        part = self.parts[number]
+        found: list[Span] = []
+        begin = part.start
+        for line in self.read(part.start, part.end).split("\n"):
+            if line.strip():
+                found.append((begin, begin + len(line)))
+            begin += len(line) + 1
+        return tuple(found)
+
+    def sentences(self, number: int) -> tuple[Span, ...]:
+        part = self.parts[number]
+        spans = sentence_spans(self.read(part.start, part.end))
+        return tuple((part.start + first, part.start + past) for first, past in spans)
+
+    def is_list(self, number: int) -> bool:
+        part = self.parts[number]
+        return part.kind is PartKind.TEXT and "\n" in self.read(part.start, part.end)
+
+    def is_title(self, number: int) -> bool:
+        """Whether a part says what the parts after it are about: a heading, or a short line without an end mark."""
+        part = self.parts[number]
+        if part.kind is PartKind.HEADING:
+            return True
+        if part.kind is not PartKind.TEXT or number + 1 == len(self.parts):
+            return False
+        text = self.read(part.start, part.end)
+        return "\n" not in text and len(text) <= TITLE_CHARACTERS and is_open(text)
+
+    def section(self, number: int) -> range:
+        """Returns the numbers of the parts of the section that a part is in, without headings."""
+        first = past = number
+        while first and self.parts[first - 1].kind is not PartKind.HEADING:
+            first -= 1
+        while past < len(self.parts) and self.parts[past].kind is not PartKind.HEADING:
+            past += 1
+        return range(first, max(past, number + 1))
+
+    @cached_property
+    def headings(self) -> tuple[Span, ...]:
+        wanted = list(self.passage.context)
+        return tuple(self._headings_before(wanted))
+
+    def _headings_before(self, wanted: list[str]) -> Iterator[Span]:
+        for part in reversed(self.parts):
+            if part.kind is not PartKind.HEADING or part.end > self.passage.start:
+                continue
+            text = self.read(part.start, part.end)
+            if text in wanted:
+                del wanted[wanted.index(text) :]
+                yield part.start, part.end
+
 
 MAX_BLOCK_CHARACTERS: Final = 1500
 """Most characters quoted for one sentence: whole lines of a list, or whole parts of a procedure."""
@@ -349,3 +445,92 @@ def _caption(window: Window, number: int) -> tuple[Span, ...]:
     if short and _announces(window, number - 1):
         return ((before.start, before.end),)
     return ()
+
+
+_STARTS: Final = {
+    language: re.compile(pattern, re.IGNORECASE)
+    for language, pattern in tomllib.loads((files(__package__) / "words.toml").read_text("utf-8")).items()
+}
+
+
+def refers_back(sentence: str, language: str) -> bool:
+    """Whether a sentence begins with a pronoun or a connective of a language, so that it needs the previous one."""
+    starts = _STARTS.get(language)
+    return starts is not None and starts.match(sentence.lstrip(BEFORE_WORDS)) is not None
+
+
+MAX_SENTENCES_BEFORE: Final = 2
+"""Most sentences that are quoted before a text to introduce it."""
+
+MAX_CONTEXT_CHARACTERS: Final = 400
+"""Most characters of such a sentence; a longer one says too much besides."""
+
+_NAMED_SHARE: Final = 0.5
+"""Weight of a word of the question, as a share of its rarest one's, from which it names what is asked about."""
+
+
+def named_terms(weights: Mapping[str, float]) -> frozenset[str]:
+    least = _NAMED_SHARE * max(weights.values(), default=0.0)
+    return frozenset(term for term, weight in weights.items() if weight >= least > 0)
+
+
+def context_of(window: Window, unit: Unit, named: frozenset[str]) -> tuple[Span, ...]:
+    """Returns what is quoted before a unit, in the order of the text."""
+    before: list[Span] = []
+    language = language_of(window.passage.text)
+    start = unit.start
+    while len(before) < MAX_SENTENCES_BEFORE and refers_back(window.read(start, unit.end), language):
+        previous = _before(window, start)
+        if previous is None:
+            break
+        before.insert(0, previous)
+        start = previous[0]
+    heading: list[Span] = []
+    if refers_back(window.read(start, unit.end), language) and _before(window, start) is None:
+        heading += _headings(window, start)[:1]
+    held = {term for span in ((unit.start, unit.end), *before, *heading, *unit.above) for term in _terms(window, span)}
+    for found in _headings(window, start):
+        if (named - held) & _terms(window, found):
+            heading.append(found)
+            held |= _terms(window, found)
+    previous = _before(window, start) if not before else None
+    if previous is not None and (named - held) & _terms(window, previous):
+        before.append(previous)
+    return tuple(sorted({*heading, *before, *unit.above}))
+
+
+def _before(window: Window, position: int) -> Span | None:
+    """Returns the sentence before a position in its section; of an item of a list what stands before the list."""
+    number = window.part_at(position)
+    part = window.parts[number]
+    if part.kind is PartKind.HEADING:
+        return None
+    if part.kind is not PartKind.TABLE and not window.is_list(number):
+        earlier = [span for span in window.sentences(number) if span[1] <= position]
+        if earlier:
+            return _short(earlier[-1])
+    elif window.is_list(number):
+        line = next(line for line in window.lines(number) if position < line[1])
+        earlier = [span for span in window.sentences(number) if line[0] <= span[0] and span[1] <= position]
+        if earlier:
+            return _short(earlier[-1])
+    if number == window.section(number).start or window.parts[number - 1].kind is not PartKind.TEXT:
+        return None
+    if window.is_list(number - 1) or window.is_title(number - 1):
+        return None
+    return _short(window.sentences(number - 1)[-1])
+
+
+def _short(span: Span) -> Span | None:
+    return span if span[1] - span[0] <= MAX_CONTEXT_CHARACTERS else None
+
+
+def _headings(window: Window, position: int) -> tuple[Span, ...]:
+    number = window.part_at(position)
+    found: list[Span] = []
+    first = window.section(number).start
+    for before in range(number - 1, first - 1, -1):
+        if window.is_title(before):
+            found.append((window.parts[before].start, window.parts[before].end))
+            break
+    return (*found, *window.headings)

@@ -1,15 +1,17 @@
-"""Wordings of a question with the synonyms of its collection; pure."""
+"""The wordings of a question: alone, spelled as its collection does, and with the synonyms of the collection; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from edge_rag.analysis.terms import terms_of, words_of
 from edge_rag.core.documents.synonyms import parse_synonyms
-from edge_rag.retriever.wordings.spelling import Lexicon
+from edge_rag.core.query import Turn, Wordings
+from edge_rag.retriever.wordings.spelling import Lexicon, corrected
+from edge_rag.retriever.wordings.standalone import standalone
 
 MAX_EXPANDED: Final = 2
 """Most wordings with synonyms of a question; each is embedded and searched for."""
@@ -126,3 +128,24 @@ def _replaced(question: str, found: Sequence[_Found], number: int) -> str:
         parts += [question[at : each.start], each.others[min(number, len(each.others) - 1)]]
         at = each.end
     return "".join((*parts, question[at:]))
+
+
+def compose(
+    question: str,
+    turns: Sequence[Turn],
+    weigh: Callable[[str], Mapping[str, float]],
+    lexicon: Lexicon,
+    synonyms: Synonyms,
+) -> Wordings:
+    """Returns the wordings of a question.
+
+    Args:
+        turns: Earlier turns of the conversation, oldest first.
+        weigh: Returns the inverse document frequency of those terms of a text that the collection has, see
+            ``Bm25Index.rough_weights``.
+    """
+    alone = standalone(question, turns, weigh) if turns else None
+    alone = None if alone == question else alone
+    spelled = corrected(alone or question, lexicon, synonyms.words)
+    expansion = expand(spelled or alone or question, synonyms, lexicon)
+    return Wordings(question, alone, spelled, expansion.substituted, expansion.expanded)

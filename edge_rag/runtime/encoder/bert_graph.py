@@ -22,7 +22,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from edge_rag.runtime.encoder.batching import LENGTHS
+from edge_rag.runtime.encoder.tokenizer import LENGTHS
 from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN, GraphBuilder
 from edge_rag.runtime.lowering.weight_packing import (
     PANEL_COLUMNS,

@@ -11,8 +11,16 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed, ModelFolderInvalid
-from edge_rag.runtime.encoder.batching import INPUT_IDS, LENGTHS, POSITIONS, pack_texts, plan_batches, plan_packs
-from edge_rag.runtime.encoder.tokenizer import TextTokenizer, TokenizedText
+from edge_rag.runtime.encoder.tokenizer import (
+    INPUT_IDS,
+    LENGTHS,
+    POSITIONS,
+    TextTokenizer,
+    TokenizedText,
+    pack_texts,
+    plan_batches,
+    plan_packs,
+)
 from edge_rag.runtime.model_folder.folder import ModelManifest, ModelRole, verify_model_folder
 from edge_rag.runtime.session.sessions import EncoderArena, open_session, ops_library
 

@@ -15,7 +15,6 @@ import onnx
 
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable
 from edge_rag.runtime.checkpoint.architectures import Settings
-from edge_rag.runtime.encoder.batching import LENGTHS
 from edge_rag.runtime.encoder.bert_graph import (
     BYTE_ROWS,
     HEAD_MULTIPLE,
@@ -26,6 +25,7 @@ from edge_rag.runtime.encoder.bert_graph import (
     WeightPrecision,
     embedder_model,
 )
+from edge_rag.runtime.encoder.tokenizer import LENGTHS
 from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN
 from edge_rag.runtime.lowering.rotary import rotary_frequencies
 

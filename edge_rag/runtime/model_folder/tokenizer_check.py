@@ -9,10 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Final
-
-from edge_rag.errors import InferenceFailed
 
 MOST_STEPS: Final = 64
 """Most normalizers, pre-tokenizers and decoders, each."""
@@ -29,22 +26,7 @@ LONGEST_AFFIX: Final = 64
 _LONGEST_MAPPING: Final = 512
 """Most bytes that a SentencePiece map of characters may make of one; Unicode's longest is 33."""
 
-_PANIC: Final = "PanicException"
 _AFFIXES: Final = ("prepend", "continuing_subword_prefix", "end_of_word_suffix", "prefix", "suffix", "replacement")
-
-
-@contextmanager
-def tokenizing(what: str) -> Iterator[None]:
-    """Turns whatever tokenizing raises into an error of that request.
-
-    Oniguruma gives up on an expression after ten million steps. The library panics then, which is no ``Exception``.
-    """
-    try:
-        yield
-    except BaseException as error:
-        if isinstance(error, Exception) or type(error).__name__ == _PANIC:
-            raise InferenceFailed(f"{what} cannot be tokenized: {error}") from error
-        raise
 
 
 def check_tokenizer(document: Mapping[str, object]) -> None:

@@ -17,8 +17,7 @@ from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.passage import Reranked, RerankRequest, RetrievalRequest, Retrieved
 from edge_rag.core.query import Turn
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
 from scripts.bench.harness.command import console
 
 COLLECTION: Final = "measured"

@@ -37,8 +37,7 @@ from edge_rag.client import Client
 from edge_rag.config.settings import load_settings
 from edge_rag.core.documents.document import Upload
 from edge_rag.index.token_vectors import default_budget
-from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from edge_rag.runtime.encoder.token_vectors import TokenVectors, pack
+from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors, pack
 from scripts.bench.harness.checkouts import checkout, in_turn
 from scripts.bench.harness.command import SAMPLES, console, make_parser, print_json
 from scripts.bench.harness.daemon import running

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
 from edge_rag.index.token_vectors import TokenVectorFile, default_budget
-from edge_rag.runtime.encoder.token_vectors import TokenVectors, pack, unpack
+from edge_rag.runtime.encoder.text_encoder import TokenVectors, pack, unpack
 from edge_rag.storage.backup import TOKEN_VECTORS
 
 DIMENSION = 64

@@ -19,8 +19,7 @@ from edge_rag.reranker.evidence import (
     EncoderCalibration,
     unrelated_similarity,
 )
-from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
 
 REPOSITORY = Path(__file__).parents[3]
 SHARES = st.floats(0, 1)

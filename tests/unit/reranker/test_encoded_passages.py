@@ -11,7 +11,7 @@ from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
 from edge_rag.core.text import sentence_spans
 from edge_rag.reranker.candidate import EncodedPassage
-from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 NOTHING = TokenVectors(np.zeros((0, 4), np.float32), np.zeros((0, 2), np.int32))
 WORDS = ["The pump", "runs", "1.", "234", "5,6", "kg", "No", "Is it?", "東京", "です。", "水", "ภาษา", "é", "e\u0301"]

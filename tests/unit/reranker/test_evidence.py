@@ -10,7 +10,7 @@ from edge_rag.core.passage import Passage
 from edge_rag.reranker.candidate import EncodedPassage, RerankCandidate, compare, model_text
 from edge_rag.reranker.evidence import Answerability, EvidenceWeights, WeightedSentences, weigh_sentences
 from edge_rag.reranker.scoring import weights_by_term
-from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 
 def passage(text: str, context: tuple[str, ...] = ()) -> Passage:

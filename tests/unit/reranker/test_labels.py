@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edge_rag.core.text import sentence_spans
-from edge_rag.reranker.labels import heading_key, keys_of, labels_of
+from edge_rag.reranker.candidate import heading_key, keys_of, labels_of
 
 DEFINITIONS = (
     "The fields of the report:\nTVOL\nThe volume of the tank. It is in litres.\nTEMP in degrees\nThe heat of the water."

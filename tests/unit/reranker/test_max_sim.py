@@ -14,7 +14,7 @@ from edge_rag.reranker.candidate import EncodedPassage, RerankCandidate, compare
 from edge_rag.reranker.centring import TokenCentres, centred
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.reranker.scoring import TokenVectorizer
-from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 QUESTION = "question"
 SIMILARITIES = {QUESTION: 1.0, "near": 0.90, "pump near": 0.905, "far": 0.2, "away": 0.1}

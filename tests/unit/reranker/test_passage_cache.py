@@ -8,7 +8,7 @@ from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Hit, Passage, RerankRequest, Retrieved
 from edge_rag.reranker.candidate import EncodedPassage, PassageCache
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 
 def passage(chunk: int, text: str) -> Passage:

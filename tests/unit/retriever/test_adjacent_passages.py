@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.retriever.deduplication import merge_adjacent
+from edge_rag.retriever.passages import merge_adjacent
 
 
 @dataclass(frozen=True)

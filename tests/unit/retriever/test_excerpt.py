@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.retriever.excerpt import QUESTION_TOKENS, excerpt
+from edge_rag.analysis.questions import QUESTION_TOKENS, excerpt
 
 
 def words(text: str) -> int:

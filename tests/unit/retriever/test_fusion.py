@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_rag.analysis.known_words import knows_words
+from edge_rag.analysis.languages import knows_words
 from edge_rag.core.documents.collection import FusionWeights
 from edge_rag.core.ids import ChunkId
 from edge_rag.retriever.fusion import ASKED, FusedHit, Rankings, best_score, fuse

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.retriever.deduplication import Fingerprint, without_duplicates
+from edge_rag.retriever.passages import Fingerprint, without_duplicates
 
 _TEXT = (
     "Before the pump is opened the main switch is locked and a warning is hung beside it. The pressure is let out of "

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from edge_rag.core.placement import Precision, Provider
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable, ProviderUnavailable
-from edge_rag.runtime.encoder.batching import LONGEST, graph_lengths
 from edge_rag.runtime.encoder.bert_graph import Floats
 from edge_rag.runtime.encoder.bert_network import BertParts, read_network
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
@@ -33,7 +32,7 @@ from edge_rag.runtime.encoder.gpu.graph import (
 )
 from edge_rag.runtime.encoder.npu.calibration import PASSAGES
 from edge_rag.runtime.encoder.text_encoder import SENTENCE_VECTORS, TOKEN_VECTORS, TextEncoder
-from edge_rag.runtime.encoder.tokenizer import TextTokenizer, TokenizedText
+from edge_rag.runtime.encoder.tokenizer import LONGEST, TextTokenizer, TokenizedText, graph_lengths
 from edge_rag.runtime.model_folder.folder import ModelManifest, ModelRole, verify_model_folder
 from edge_rag.runtime.session.compile_cache import CompiledGraphs, CompiledKey
 from edge_rag.runtime.session.process import trim_malloc

@@ -17,14 +17,13 @@ import onnxruntime as ort
 
 from edge_rag.core.placement import Precision, Provider
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable, ProviderUnavailable
-from edge_rag.runtime.encoder.batching import LONGEST, graph_lengths
 from edge_rag.runtime.encoder.bert_graph import Floats, Pooling
 from edge_rag.runtime.encoder.bert_network import BertParts, TokenTables, read_network
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.npu.calibration import PASSAGES, QUESTIONS, Calibration, calibrate, padded_inputs
 from edge_rag.runtime.encoder.npu.graph import LOWERING, fixed_graph
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from edge_rag.runtime.encoder.tokenizer import TextTokenizer, TokenizedText
+from edge_rag.runtime.encoder.tokenizer import LONGEST, TextTokenizer, TokenizedText, graph_lengths
 from edge_rag.runtime.model_folder.folder import ModelManifest, ModelRole, verify_model_folder
 from edge_rag.runtime.session.compile_cache import CompiledGraphs, CompiledKey
 from edge_rag.runtime.session.process import trim_malloc

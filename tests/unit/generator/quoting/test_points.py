@@ -19,8 +19,7 @@ from edge_rag.core.limits.request_fields import MAX_SENTENCES
 from edge_rag.core.passage import RankedPassage, Sentence
 from edge_rag.engine.ports import Outcome
 from edge_rag.generator.quoting.answer import CUT, Quote, grouped, laid_out, points_of
-from edge_rag.generator.quoting.blocks import MAX_BLOCK_CHARACTERS
-from edge_rag.generator.quoting.words import refers_back
+from edge_rag.generator.quoting.blocks import MAX_BLOCK_CHARACTERS, refers_back
 from edge_rag.generator.streams import QuoteStream
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder
 from edge_rag.ingest.parsing.document_format import ParsingLimits

@@ -15,9 +15,9 @@ from edge_rag.model_store.convert import prepare_encoder
 from edge_rag.model_store.convert.comparison import MAX_SCORE_ERROR, MIN_COSINE
 from edge_rag.model_store.directory import StoreDirectory
 from edge_rag.model_store.source import AddRequest, LocalFolder, ModelPrecision, NoProgress
-from edge_rag.runtime.encoder.batching import pack_texts
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.tokenizer import pack_texts
 from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 from edge_rag.runtime.session.sessions import open_session, ops_library
 from tests.fixtures.makers.tiny_encoder import BERT, XLM_ROBERTA, scorer, write_encoder, write_usage

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.runtime.encoder.batching import pack_texts, padded_width, plan_batches, plan_packs
+from edge_rag.runtime.encoder.tokenizer import pack_texts, padded_width, plan_batches, plan_packs
 
 LENGTHS = st.lists(st.integers(1, 300), max_size=60)
 

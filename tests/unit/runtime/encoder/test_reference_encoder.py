@@ -13,7 +13,6 @@ import pytest
 
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable
 from edge_rag.runtime.checkpoint.architectures import Settings
-from edge_rag.runtime.encoder.batching import pack_texts
 from edge_rag.runtime.encoder.bert_graph import (
     BertShape,
     Pooling,
@@ -31,6 +30,7 @@ from edge_rag.runtime.encoder.reference_encoder import (
     pooled,
     reference_hidden,
 )
+from edge_rag.runtime.encoder.tokenizer import pack_texts
 from edge_rag.runtime.session.sessions import open_session, ops_library
 from tests.fixtures.makers.tiny_encoder import (
     BERT,

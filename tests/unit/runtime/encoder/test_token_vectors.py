@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.runtime.encoder.token_vectors import TokenVectors, pack, packed_bytes, unpack
+from edge_rag.runtime.encoder.text_encoder import TokenVectors, pack, packed_bytes, unpack
 
 SHAPES = st.tuples(
     st.integers(0, 12), st.integers(1, 200), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 3.0, 40.0])

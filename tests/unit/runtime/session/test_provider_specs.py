@@ -11,8 +11,8 @@ import pytest
 from edge_rag.core.placement import ModelStage, Precision, Provider
 from edge_rag.device.profile import builtin_profiles
 from edge_rag.errors import ConfigurationError
-from edge_rag.runtime.encoder.batching import graph_lengths
 from edge_rag.runtime.encoder.gpu.encoders import rows_of, shape_range
+from edge_rag.runtime.encoder.tokenizer import graph_lengths
 from edge_rag.runtime.session.providers import ACCELERATORS, SPECS, cuda, openvino, tensorrt
 from edge_rag.runtime.session.providers.spec import GraphForm, GraphRequest
 

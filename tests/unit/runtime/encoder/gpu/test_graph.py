@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.placement import Precision
-from edge_rag.runtime.encoder.batching import graph_lengths
 from edge_rag.runtime.encoder.bert_graph import BertShape, Pooling, WeightPrecision, build_cross_encoder, build_encoder
 from edge_rag.runtime.encoder.bert_network import BertParts, read_network
 from edge_rag.runtime.encoder.cross_encoder import PackedPairs, PairEncoder
@@ -23,7 +22,7 @@ from edge_rag.runtime.encoder.gpu.encoders import (
 )
 from edge_rag.runtime.encoder.gpu.graph import graph_inputs, padded_graph
 from edge_rag.runtime.encoder.text_encoder import PackedTextGraph, TextEncoder
-from edge_rag.runtime.encoder.tokenizer import TokenizedText
+from edge_rag.runtime.encoder.tokenizer import TokenizedText, graph_lengths
 from edge_rag.runtime.session.sessions import open_session, ops_library
 from tests.fixtures.makers.tiny_encoder import BERT, MAX_TOKENS, random_tensors, scorer, tensors_of
 from tests.support.accelerators.gpu import padded_pair_encoder, padded_text_encoder

@@ -5,13 +5,12 @@ import onnx
 import pytest
 
 from edge_rag.errors import ModelNotLowerable
-from edge_rag.runtime.encoder.batching import LONGEST, graph_lengths
 from edge_rag.runtime.encoder.bert_network import BertParts, read_network
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.npu.calibration import CALIBRATION_TOKENS, calibrate, padded_inputs
 from edge_rag.runtime.encoder.npu.graph import Scale, fixed_graph
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from edge_rag.runtime.encoder.tokenizer import TextTokenizer
+from edge_rag.runtime.encoder.tokenizer import LONGEST, TextTokenizer, graph_lengths
 from edge_rag.runtime.session.sessions import open_session
 from tests.support.accelerators.npu import CROSS_ENCODER, EMBEDDER
 
