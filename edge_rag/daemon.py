@@ -378,7 +378,7 @@ class _Signals:
         loop.add_signal_handler(signal.SIGHUP, self._on_reload)
 
     async def reload_requested(self) -> bool:
-        """Waits for the next request to reload the settings; returns False when the daemon is to stop."""
+        """Waits for the next request to reload the settings; returns False when the daemon stops."""
         while not self.stop:
             if self._reload:
                 self._reload = False

@@ -56,7 +56,7 @@ EdgeRagError
     ├── DataDirectoryNotPrivate  other users can reach it
     ├── StorageFull
     ├── StorageCorrupt
-    ├── StorageReadOnly     recovery mode: what is whole is served, and nothing is changed
+    ├── StorageReadOnly     recovery mode: the intact part is served, and nothing is changed
     └── BackupInvalid       not a complete backup, or not one that can be restored here
 
 ``edge_rag.service.codes`` maps every class to one status code; a test proves that table total.
@@ -80,7 +80,7 @@ class InvalidRequest(EdgeRagError):
 
     Args:
         field: Name of the field as the caller knows it, for example ``question``.
-        problem: What is wrong and what is allowed.
+        problem: The mistake, and the allowed values.
     """
 
     def __init__(self, field: str, problem: str) -> None:
@@ -262,7 +262,7 @@ class RequestTooLarge(EdgeRagError):
     """The request needs more than the device can ever provide.
 
     Args:
-        resource: What is short, for example ``tokens``.
+        resource: The scarce resource, for example ``tokens``.
         needed: Amount that the request needs.
         available: Largest amount that can be available.
     """
@@ -495,7 +495,7 @@ class StorageCorrupt(StorageError):
 
 
 class StorageReadOnly(StorageError):
-    """The library is damaged; what is whole of it is served, and nothing is changed."""
+    """The library is damaged; its intact part is served, and nothing is changed."""
 
 
 class BackupInvalid(StorageError):

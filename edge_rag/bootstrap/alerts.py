@@ -1,4 +1,4 @@
-"""What is wrong on the box: from its certificates, disk, backups, documents and clock."""
+"""The alerts of the box: of its certificates, disk, backups, documents and clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class BoxAlerts:
 
     Attributes:
         passed: The latest time that is known to have passed at the start, UTC, and how it is known.
-        damage: What is damaged of the library; None if nothing is.
+        damage: The damage to the library; None if undamaged.
         clock: Wall clock, UTC.
     """
 
@@ -41,7 +41,7 @@ class BoxAlerts:
         return shutil.disk_usage(existing).free
 
     def read(self) -> tuple[Alert, ...]:
-        """Returns what is wrong now, the critical first."""
+        """Returns the present alerts, the critical first."""
         return find_alerts(
             BoxFacts(
                 now=self.clock(),
@@ -56,7 +56,7 @@ class BoxAlerts:
 
 
 def alerts_without_daemon(settings: Settings) -> tuple[Alert, ...]:
-    """Returns what is wrong on a box whose daemon does not run."""
+    """Returns the alerts of a box whose daemon does not run."""
     kept = stored_backups(settings.data_directory / BACKUPS)
     overdue = None
     if settings.backup.schedule is not None and kept:

@@ -62,7 +62,7 @@ _MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How a model is to be run.
+    """How a model will be run.
 
     Attributes:
         draft_tokens: Most draft tokens of a request in a step.

@@ -201,7 +201,7 @@ def _pages(settings: Settings) -> Iterator[MemoryItem]:
 
 
 def _npu(profile: DeviceProfile, folders: RoleFolders) -> Iterator[MemoryItem]:
-    """Yields what encoders on an NPU need beyond what they need on processor cores."""
+    """Yields the memory that encoders on an NPU need in addition to that on processor cores."""
     opened = {ModelStage.EMBEDDER: folders.embedder, ModelStage.RERANKER: folders.reranker}
     graphs, took = 0, 0
     for stage, folder in opened.items():

@@ -73,7 +73,7 @@ def make_encoder_offload(
 
 
 def _remote(settings: RemoteSettings) -> Remote:
-    # Imported by what is configured: an HTTP client and multicast DNS are 0.1 s of processor time at start.
+    # Imported only if configured: an HTTP client and multicast DNS are 0.1 s of processor time at start.
     trust = Trust(settings.authority, settings.fingerprint, settings.credential)
     match settings.kind:
         case RemoteKind.EDGE_RAG:

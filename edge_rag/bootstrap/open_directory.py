@@ -1,4 +1,4 @@
-"""Opens a data directory: builds the document library, the retriever and what they need over it."""
+"""Opens a data directory: builds the document library, the retriever and their dependencies over it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LockedLibrary:
             self.resources = resources.pop_all()
 
     def close(self) -> None:
-        """Closes the database, and what was opened over it, and releases the directory; idempotent."""
+        """Closes the database and everything that uses it, and releases the directory; idempotent."""
         self.resources.close()
 
 
@@ -123,8 +123,8 @@ class OpenDirectory:
     """An open data directory; it is created if necessary.
 
     Indexes that are missing, damaged or out of date are rebuilt before the constructor returns. Vectors of another
-    embedder are computed again from the stored text, before it returns too or once ``renewal`` is started. Of a damaged
-    library what is whole is opened, and all changes are refused.
+    embedder are computed again from the stored text, before it returns too or once ``renewal`` is started. The intact
+    part of a damaged library is opened, and all changes are refused.
 
     Args:
         path: The directory; or its library, which is closed with the directory or if this raises.
@@ -132,13 +132,13 @@ class OpenDirectory:
         on_removed: Called with a collection's name and its new epoch after text of it was removed.
         working: Returns a context that is entered while chunks of a document are embedded on this box.
         embedding: Source of the vectors of documents; must give the embedder's own. The embedder if None.
-        token_embedder: The embedder of this box where its token vectors of passages are to be kept; None keeps none.
+        token_embedder: The embedder of this box whose token vectors of passages are kept; None keeps none.
         on_progress: Called with the numbers of passages done and of all while words are indexed anew, as after an
             upgrade.
 
     Attributes:
-        damage: What is damaged; None unless only what is whole of a damaged library is open.
-        renewal: Embeds chunks again whose vector another embedder computed; to be started if that was left for later.
+        damage: The damage to the library, of which only the intact part is open then; None if undamaged.
+        renewal: Embeds chunks again whose vector another embedder computed; start it if that was postponed.
         token_vectors: Token vectors of passages; None where none are kept.
     """
 

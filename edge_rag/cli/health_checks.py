@@ -65,7 +65,7 @@ class Check:
 
 
 def installation_checks() -> Iterator[Check]:
-    """Checks what does not depend on settings: Python, libraries, the compiled ops, the document parser."""
+    """Checks parts that do not depend on settings: Python, libraries, the compiled ops, the document parser."""
     yield python_check(sys.version_info[:3], platform.machine())
     yield _onnxruntime()
     yield _faiss()
@@ -98,7 +98,7 @@ def alerts_of(settings: Settings, daemon: DaemonStatus | None) -> tuple[Alert, .
 
 
 def alert_checks(alerts: Sequence[Alert]) -> Iterator[Check]:
-    """Reports what is wrong on the box, without what other checks say: the disk and the documents."""
+    """Reports the alerts of the box, except those that other checks report: of the disk and the documents."""
     found = [each for each in alerts if each.kind not in (AlertKind.DISK, AlertKind.LIBRARY)]
     for alert in found:
         verdict = Verdict.FAIL if alert.severity is AlertSeverity.CRITICAL else Verdict.WARN
@@ -182,7 +182,7 @@ def ocr_check(scan_languages: str) -> Check:
         if scan_languages == AUTO and len(ocr.languages()) < len(ocr.installed()):
             advice = "name the languages of your documents in ingest.scan_languages, for example deu+eng"
         return Check("ocr", Verdict.WARN if advice else Verdict.OK, reads, advice)
-    # Tesseract is an option; a setting that names what it lacks is a mistake.
+    # Tesseract is optional; a setting that names a language that it lacks is a mistake.
     verdict = Verdict.OK if scan_languages == AUTO else Verdict.WARN
     return Check("ocr", verdict, "scanned pages are not read", problem)
 

@@ -28,7 +28,7 @@ def select_server() -> str | None:
 
     A daemon on this machine comes first, on its Unix socket, to which no stranger on the network can bar the way: that
     of the default data directory, else that of the service; one of another user is passed over. Next is the only paired
-    server that authenticates, at its last address or at one that it announces, which is then stored. Whatever listens
+    server that authenticates, at its last address or at one that it announces, which is then stored. A server
     at the default address comes last, since it proves nothing. A note says which one answers where there is a choice.
 
     Raises:

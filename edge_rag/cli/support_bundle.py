@@ -1,6 +1,6 @@
 """A bundle for somebody who helps with a box: numbers, states and versions; no texts, tokens or names.
 
-It is made of what is allowed, not of what is left after something was removed: a text gets in only from a field that is
+It contains only values that are allowed; nothing is filtered out afterwards. A text gets in only from a field that is
 listed here, whose values come from this program or from the hardware.
 """
 
@@ -106,7 +106,7 @@ class Redaction:
         self._numbers: dict[tuple[str, object], int] = {}
 
     def plain(self, value: Any) -> Any:
-        """Returns a value without what is not allowed: numbers, enums, times, and the texts of allowed fields."""
+        """Returns the allowed parts of a value: numbers, enums, times, and the texts of allowed fields."""
         if isinstance(value, Enum):
             return value.name.lower() if isinstance(value.value, tuple) else value.value
         if value is None or isinstance(value, bool | int | float):

@@ -1,4 +1,4 @@
-"""Errors of the client, by what the caller can do about them, and the policy by which calls are repeated.
+"""Errors of the client, grouped by the remedy of the caller, and the policy that repeats calls.
 
 ClientError
 ├── TransientError          the call may succeed later, as it is

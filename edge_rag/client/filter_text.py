@@ -15,7 +15,7 @@ def parse_filter(text: str) -> Filter:
     ``FIELD ~ "beginning*"`` or ``has FIELD``; ``and``, ``or``, ``not`` and parentheses combine them.
 
     Raises:
-        InvalidArgument: The message names what was expected and the character.
+        InvalidArgument: The message names the expected syntax and the character.
     """
     try:
         return filter_text.parse_filter(text)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the client alone is installed without discovery
 
 
 class IdentityStatus(Enum):
-    """What is known of a server that announces itself.
+    """Whether a server that announces itself is known.
 
     PAIRED: There are credentials for it, and it has proved that it is the box they are for.
     REVOKED: It is that box, which does not take these credentials any more. Only a call can find this out.
@@ -42,7 +42,7 @@ class IdentifiedServer:
     """A server that announces itself.
 
     Attributes:
-        status: What is known of it.
+        status: Whether it is known.
         address: The address to call it at; the one at which it proved its identity, if it did.
         known: The known box that it is, or claims to be; None if there is none.
     """

@@ -107,7 +107,7 @@ def load_settings(
     Args:
         config_file: TOML file, or None for defaults and environment only.
         overrides: Top-level keys from the command line.
-        text: What the file is to hold; None reads it.
+        text: Content that the file would get; None reads it.
 
     Raises:
         ConfigurationError: Names the file and line, or the variable, and the key.

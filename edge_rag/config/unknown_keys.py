@@ -108,7 +108,7 @@ def line_of(text: str, path: Sequence[int | str]) -> int | None:
 
 
 def variable_of(environment: Mapping[str, str], prefix: str, delimiter: str, path: Sequence[int | str]) -> str | None:
-    """Returns the variable that sets a key or what is around it; None if there is none."""
+    """Returns the variable that sets a key or one of its sections; None if there is none."""
     names = {name.upper(): name for name in environment}
     steps = [str(step) for step in path]
     for length in range(len(steps), 0, -1):

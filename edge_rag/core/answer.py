@@ -26,10 +26,10 @@ class PassagesFound:
     Attributes:
         passages: Best first; citations refer to them by position.
         evidence: Evidence that an answer is among them, 0 to 1.
-        mode: How the answer is written, and with it what it promises.
+        mode: How the answer is written, and so which promises it keeps.
         question_language: Language of the question, a BCP 47 tag; None if it is not sure.
-        standalone_question: The question with what it leaves to earlier turns, which was searched for as well; None if
-            it leaves nothing to them.
+        standalone_question: The question, completed from earlier turns, which was searched for as well; None if it is
+            complete.
         did_you_mean: The question with misspelled words as the documents spell them, which was searched for as well;
             None if nothing is misspelled.
         model: Name of the box's language model, where the mode needs one. Where the collection may leave the box, a
@@ -246,7 +246,7 @@ class Finished:
 
     Attributes:
         first_token_s: From submission to the first text, seconds; None without text.
-        nearest: Of an answer that was not found, the best passages and what they lack.
+        nearest: If no answer was found, the best passages and the words that they lack.
         prompt_passages: How many of the passages, the best ones, were in the model's prompt: those that fit its
             context. None if no model was asked.
         conflicts: In CITE mode, numbers of the answer that a passage contradicts, at most 16.

@@ -52,7 +52,7 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What was said to the language model and what it answered.
+    """The messages to the language model and its answers.
 
     Attributes:
         system: The system message; empty for none.
@@ -68,7 +68,7 @@ class Function:
     """A function of the caller that the language model may ask to be called.
 
     Attributes:
-        description: What it does; may be empty.
+        description: Its purpose; may be empty.
         parameters: JSON Schema of its arguments, JSON text.
     """
 

@@ -8,9 +8,9 @@ A code has 42 symbols of Crockford's base 32 (https://www.crockford.com/base32.h
      30 bits  checksum
 
 The first part is for the client only. It takes the certificate from the connection, compares it, and ends the
-connection if it differs; what it sends afterwards goes over TLS that only the holder of the certificate's key can have
-established. A man in the middle therefore learns neither key nor secret. k3s puts the hash of its authority into its
-secure tokens (https://docs.k3s.io/cli/token) and kubeadm takes it beside the token
+connection if it differs. Everything it sends afterwards goes over TLS with the holder of the certificate's key. A man
+in the middle therefore learns neither key nor secret. k3s puts the hash of its authority into its secure tokens
+(https://docs.k3s.io/cli/token) and kubeadm takes it beside the token
 (https://kubernetes.io/docs/reference/setup-tools/kubeadm/kubeadm-join/), for the same reason. To deceive a client, an
 attacker needs a certificate whose SHA-256 starts like that of the box, 2**100 hashes on average, and nothing in the
 code can be tested without calling the box.

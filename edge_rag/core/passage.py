@@ -35,7 +35,7 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The stored text around a passage and its own, of which it can be quoted what belongs to a sentence of it.
+    """The stored text of a passage and around it, from which the context of a sentence can be quoted.
 
     Attributes:
         start: First character in the document's stored text.
@@ -144,7 +144,7 @@ class RetrievalRequest:
 
 @dataclass(frozen=True, slots=True)
 class OtherWording:
-    """What is read of a wording besides the main one.
+    """The parts that are read of a wording other than the main one.
 
     Attributes:
         term_weights: Weights of its words, as those of ``Retrieved``.
@@ -166,9 +166,9 @@ class Retrieved:
         epoch: Epoch of the collection when the text was read; text of an earlier epoch may have been removed since.
         offload: The collection's offload rule when the passages were read.
         excerpt: What encoders read of the main wording: all of a short one, of a long one the parts that carry it.
-            Empty if the question is to be read as it is.
+            Empty if the question is read unchanged.
         best_score: Score of a passage without boosts that every ranking has first.
-        wordings: What was searched for; None if it is the question as it is.
+        wordings: The wordings that were searched for; None if only the original question was.
         others: The wordings besides the main one; none if there is one wording.
     """
 

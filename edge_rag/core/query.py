@@ -120,7 +120,7 @@ class Wordings:
     """A question in its original wording, and the other wordings that are searched for as well.
 
     Attributes:
-        standalone: The question with what it leaves to the turns before it; None if it leaves nothing to them.
+        standalone: The question, completed from earlier turns; None if it is complete.
         corrected: ``standalone``, or else ``asked``, with its words spelled as the collection spells them; None if
             nothing is misspelled.
         substituted: The most complete of these with phrases that the collection does not have replaced by synonyms that

@@ -91,7 +91,7 @@ class InvisibleEscaper:
         return shown
 
     def end(self) -> str:
-        """Returns what was held back."""
+        """Returns the text that was held back."""
         return escape_invisible(self._held, self._before)
 
 

@@ -160,7 +160,7 @@ class Engine:
                 sampled = self._speculation.sample(plan, self._requests.active, logits)
                 accepted = {request.sequence.id: len(tokens) - 1 for request, tokens in sampled}
                 pages.commit(accepted)
-        except Exception as error:  # noqa: BLE001 - requests outside this step continue, whatever the failure
+        except Exception as error:  # noqa: BLE001 - requests outside this step continue after any failure
             problem = str(error) if isinstance(error, InferenceFailed) else f"the step failed: {error!r}"
             self._requests.fail_step(plan, problem, error)
             self._report(plan, load, 0, (scheduled - began, self._clock() - scheduled, 0.0), failed=True)

@@ -1,4 +1,4 @@
-"""A request inside the engine: what is to be generated, and its progress."""
+"""A request inside the engine, and its progress."""
 
 from __future__ import annotations
 

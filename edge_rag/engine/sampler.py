@@ -81,8 +81,8 @@ class SampleRequest:
     """One request's part of the logits.
 
     Attributes:
-        draft: Drafted tokens that were computed after its last one. Empty unless any token is allowed: what is allowed
-            after a drafted token is not known.
+        draft: Drafted tokens that were computed after its last one. Empty unless any token is allowed: the tokens
+            allowed after a drafted one are not known.
     """
 
     sampler: TokenSampler

@@ -235,7 +235,7 @@ class DocumentLibrary:
         _, chunk_tokens = self._store.ingested_with(info.document_id)
         ids = np.array([row.chunk_id for row in rows], dtype=np.int64)
         indexed: set[int] = set()
-        if len(ids):  # a search among a few ids finds those that are in the index, whatever it asks for
+        if len(ids):  # a search among a few ids finds those that are in the index, regardless of its query
             any_vector = np.eye(1, self._embedder.dimension, dtype=np.float32)
             indexed = set(self._vectors.search(stored.number, any_vector, len(ids), np.sort(ids))[0])
         special = self._embedder.count_tokens("")
@@ -268,7 +268,7 @@ class DocumentLibrary:
     def update_metadata(self, collection: str, document: str, given: Metadata) -> DocumentInfo:
         """Replaces the metadata that a client gave with a document, without ingesting it again; durable on return.
 
-        What was found in the document stays, except values that the old metadata had replaced: they come back when it
+        Metadata found in the document stays, except values that the old metadata had replaced: they come back when it
         is ingested again.
         """
         valid = validate_metadata(given)

@@ -39,8 +39,7 @@ class RemoteFinished:
     """The end of a remote's answer.
 
     Attributes:
-        reason: Why it ended.
-        usage: What it used there; None if not reported.
+        usage: Tokens used there; None if not reported.
         queue_s: Time in the remote's queue, seconds; 0 if not reported.
         compute_s: Time of generation, seconds; 0 if not reported.
     """

@@ -86,7 +86,7 @@ class Place(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RemoteInputs:
-    """What is known of a remote."""
+    """The known state of a remote."""
 
     candidate: AffinityCandidate
     estimate: Estimate

@@ -241,7 +241,7 @@ class Ingest:
                 names.add(name)
             after = self._last_collection.get(owner, "")
         if not self._draining:
-            # A direct ingest decides what is stored under its name, so that documents of jobs wait for it.
+            # A direct ingest replaces the document of its name, so that documents of jobs wait for it.
             accepted = self._store.waiting(owner, after)
             found += [each for each in accepted if (each.collection, each.name) not in names]
         return found

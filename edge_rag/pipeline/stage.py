@@ -24,7 +24,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 _NEWEST = 0.2
-"""Weight of the newest batch in the moving averages of what an item and a unit of cost take."""
+"""Weight of the newest batch in the moving averages of the time per item and per unit of cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Stage(Generic[In, Out]):
         capacity: Capacity of the queue, requests; one client cannot fill it while others come.
         clock: Monotonic seconds.
         busy: Returns a context manager that is entered while a batch is computed.
-        limit: Bounds the cost of a batch; None for equal requests, of which only the number is bounded.
+        limit: Bounds the cost of a batch; None for equal requests: only their number is bounded.
     """
 
     def __init__(

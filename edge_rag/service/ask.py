@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 @asynccontextmanager
 async def ask(call: Call, query: Query) -> AsyncIterator[AsyncIterator[AnswerEvent]]:
-    """Answers a question; yields the answer's events. Leaving the block cancels what is not finished.
+    """Answers a question; yields the answer's events. Leaving the block cancels an unfinished answer.
 
     A transport reports a client that does not read by raising SlowConsumer inside the block.
     """

@@ -190,7 +190,7 @@ class Call:
         self.charge(ceil(seconds * TOKENS_PER_CPU_SECOND))
 
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Runs a blocking function on a thread, of which the caller has a share."""
+        """Runs a blocking function on one of the caller's share of threads."""
         return await self.context.threads.run(self.identity.name, function, *args, **kwargs)
 
     async def charge_texts(self, texts: Sequence[str]) -> None:

@@ -146,7 +146,7 @@ class _Reception:
         return Upload(header.collection, header.name, header.media_type, content, header.metadata, self._owner)
 
     async def close(self) -> None:
-        """Deletes what was received, unless a job has accepted it; idempotent."""
+        """Deletes the received bytes, unless a job has accepted them; idempotent."""
         await asyncio.shield(asyncio.to_thread(self._incoming.discard))
 
 

@@ -190,7 +190,7 @@ async def attach(
             finally:
                 await asyncio.shield(asyncio.to_thread(discard))  # nothing once the job has accepted it
     finally:
-        # Also if the client disconnects: what is accepted is stored, and the job ends with the last of it.
+        # Also if the client disconnects: accepted documents are stored, and the job ends with the last one.
         await asyncio.shield(asyncio.to_thread(jobs.finish_uploads, job.job_id))
     return job, tuple([await file_state(call, collection, file.file_id) for file in files])
 

@@ -1,4 +1,4 @@
-"""The daemon's lifecycle: what it serves, whether it is ready, and how many calls are in flight."""
+"""The daemon's lifecycle: its backend, whether it is ready, and how many calls are in flight."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Lifecycle:
         """Starts serving.
 
         Args:
-            recovery: Whether that is only what is whole of a damaged library.
+            recovery: Whether the backend is only the intact part of a damaged library.
         """
         self._backend = backend
         self._state = DaemonState.RECOVERY if recovery else DaemonState.SERVING

@@ -174,7 +174,7 @@ class StatusCollector:
         http_address: URL of the HTTP server; empty without it.
         console_address: URL of the console; empty if it is not served.
         started_at: Start of the daemon, UTC.
-        damage: What is damaged of the library; None if nothing is.
+        damage: The damage to the library; None if undamaged.
     """
 
     pipeline: Pipeline

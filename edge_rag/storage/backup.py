@@ -131,7 +131,7 @@ def _unpack(members: tarfile.TarFile, into: Path | None) -> Manifest:
 
 
 def _require_end(members: tarfile.TarFile, last: tarfile.TarInfo) -> None:
-    """Refuses whatever no hash covers: an archive ends with two blocks of zeros, and nothing follows them."""
+    """Refuses bytes that no hash covers: an archive ends with two blocks of zeros, and nothing follows them."""
     _require_zeros(members, last, -last.size % tarfile.BLOCKSIZE + _END_BYTES)
     following = len(cast(IO[bytes], members.fileobj).read(_BLOCK_BYTES))
     if following:

@@ -68,7 +68,7 @@ class DataDirectory:
 
 
 def make_private(path: Path) -> int:
-    """Creates a data directory if necessary, and takes all rights to it and to what is in it from other users.
+    """Creates a data directory if necessary, and takes all rights to it and its contents from other users.
 
     Rights are taken from the directory first, so that nobody changes it meanwhile. Files that have further names
     elsewhere keep their mode, because it is the mode of those names too, and files of root keep theirs.

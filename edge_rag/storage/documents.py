@@ -296,7 +296,7 @@ class DocumentStore:
         Queued documents of that name are superseded.
 
         Args:
-            check: Called now and then; what it raises ends the transaction without a change.
+            check: Called now and then; an exception from it ends the transaction without a change.
         """
         replaced: set[str] = set()
         with self._originals.changing(document.content), self._database.writing() as connection:
@@ -388,7 +388,7 @@ class DocumentStore:
         return change
 
     def update_metadata(self, collection: str, document: str, given: Metadata) -> DocumentChange:
-        """Replaces the metadata that a client gave with a document; what was found in it stays."""
+        """Replaces the metadata that a client gave with a document; metadata found in it stays."""
         with self._database.writing() as connection:
             before_change = require_collection(connection, collection)
             number, row = before_change.number, require_document(connection, before_change, document)

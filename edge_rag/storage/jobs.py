@@ -63,7 +63,7 @@ def complete(
 
 
 def attach(connection: apsw.Connection, job_id: JobId, ticket: Ticket, upload: Upload) -> None:
-    """Records which file an accepted document is made of, in place of what was recorded of it in the collection."""
+    """Records which file an accepted document is made of; replaces the file's earlier record in the collection."""
     connection.execute(
         "INSERT OR REPLACE INTO attachments (collection, file, name, size_bytes, sha256, ticket, job, "
         "state, reason, attached_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, '', ?)",
@@ -84,7 +84,7 @@ def attach(connection: apsw.Connection, job_id: JobId, ticket: Ticket, upload: U
 def supersede(
     connection: apsw.Connection, collection: str, name: str, before: Ticket | None, reason: str
 ) -> tuple[str, ...]:
-    """Supersedes queued documents of a name, because a later operation decided what is stored under it.
+    """Supersedes queued documents of a name, because a later operation replaced or removed it.
 
     Args:
         before: Only documents accepted before this ticket; None for all.
@@ -281,7 +281,7 @@ class JobStore:
             return is_queued(connection, ticket)
 
     def backlog(self) -> tuple[JobBacklog, ...]:
-        """Returns what is queued of each job, in order of their start."""
+        """Returns the queued documents of each job, in order of their start."""
         with self._database.reading() as connection:
             rows = connection.execute(
                 "SELECT j.id, j.owner, count(*), sum(d.size_bytes) FROM job_documents d JOIN jobs j USING (job) "

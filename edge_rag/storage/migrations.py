@@ -6,7 +6,7 @@ Each collection has a full text table of its own (``fulltext_<collection>``). BM
 in that collection only, scores reveal nothing of other collections, and queries do not read other collections' words.
 
 FTS5 takes the terms of a full text table from ``edge_rag.analysis``, by a tokenizer registered on each connection. Its
-argument in the table's definition is the analysis by which the table was filled: a table of another one is filled
+argument in the table's definition is the analysis that filled the table: a table of another one is filled
 anew, into a table ``filling_<collection>`` that takes the place of the old one when it is complete. Its rows are added
 in batches, a transaction each, so that a process that is killed loses one batch, and the next start goes on. A
 connection without the tokenizer, such as one of SQLite's own shell, can read, check and copy the database, and
@@ -188,15 +188,15 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "INSERT INTO directory VALUES (lower(hex(randomblob(8))))",
     ),
     (
-        # Settings are JSON of what differs from the defaults. A kept collection remains without documents.
+        # Settings are JSON of the differences from the defaults. A kept collection remains without documents.
         "ALTER TABLE collections ADD COLUMN settings TEXT NOT NULL DEFAULT '{}'",
         "ALTER TABLE collections ADD COLUMN kept INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE collections ADD COLUMN created_at TEXT",
         "ALTER TABLE documents ADD COLUMN chunk_tokens INTEGER",
     ),
     (
-        # A collection's epoch ends when text of it is removed, and what was derived from the text carries the old
-        # epoch. Epochs are never reused, by any collection.
+        # A collection's epoch ends when text of it is removed; data derived from the text carries the old epoch.
+        # Epochs are never reused, by any collection.
         "ALTER TABLE directory ADD COLUMN epochs INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE collections ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0",
     ),
@@ -327,7 +327,7 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
            ) STRICT""",
         _count_all_words,
     ),
-    # From which lines of the source the text of a chunk and before it is; empty where that cannot be told.
+    # Lines of the source that the text of a chunk and before it is from; empty where unknown.
     ("ALTER TABLE chunks ADD COLUMN lines TEXT NOT NULL DEFAULT ''",),
 )
 
@@ -339,7 +339,7 @@ NEWEST_SCHEMA: Final = len(_MIGRATIONS)
 def migrate(connection: apsw.Connection, on_progress: Progress | None = None) -> None:
     """Applies the missing migrations, one transaction each, and fills full text tables of another analysis.
 
-    What is interrupted is done by the next call.
+    The next call completes an interrupted one.
 
     Args:
         on_progress: Called before each batch of passages whose full text is filled, and after the last.

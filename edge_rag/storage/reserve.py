@@ -34,7 +34,7 @@ class Reserve:
             return 0
 
     def fill(self, written: int = 0) -> None:
-        """Allocates what is missing, as far as the disk has it.
+        """Allocates the missing bytes, as far as the disk has them.
 
         Args:
             written: Size of a write that a deletion may have to undo, bytes.

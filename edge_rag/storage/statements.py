@@ -113,7 +113,7 @@ class DocumentChange(Change):
 
 
 def encode_settings(settings: CollectionSettings) -> str:
-    """Encodes settings as JSON of what differs from the defaults."""
+    """Encodes the settings that differ from the defaults as JSON."""
     boosts = [
         {"key": boost.key, "value": encode_metadata({"value": boost.value}), "factor": boost.factor}
         for boost in settings.boosts

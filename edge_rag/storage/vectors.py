@@ -27,7 +27,7 @@ _WAITING = (
     f"SELECT chunk FROM chunks WHERE embedder < {_CURRENT} "
     f"UNION ALL SELECT chunk FROM chunks WHERE embedder > {_CURRENT}"
 )
-# Rows are found by collection, of which there are fewer than of an embedder.
+# Rows are found by collection, because a collection has fewer than an embedder.
 _OF_EMBEDDER = f"+embedder = {_CURRENT}"
 
 

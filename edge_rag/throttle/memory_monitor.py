@@ -1,7 +1,7 @@
 """Sheds memory under memory pressure.
 
-``ShedPolicy`` decides what is shed, in order, and when it is restored; pure. ``MemoryMonitor`` checks memory pressure
-periodically, and at once on a kernel notification, and applies the policy.
+``ShedPolicy`` decides which memory users are shed, in order, and when they are restored; pure. ``MemoryMonitor`` checks
+memory pressure periodically, and at once on a kernel notification, and applies the policy.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def memory_level(reading: MemoryReading) -> LoadLevel:
 
 
 class ShedPolicy:
-    """Decides what is shed. No clock, no I/O: equal readings give equal decisions."""
+    """Decides which memory users are shed. No clock, no I/O: equal readings give equal decisions."""
 
     def __init__(self) -> None:
         self._controller = HysteresisController(len(ShedTarget))

@@ -1,4 +1,4 @@
-"""What was typed in earlier chats: a file in the user's state folder that nobody else may read."""
+"""The lines typed in earlier chats: a file in the user's state folder that nobody else may read."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ _PROMPT = "> "
 
 
 def typed_lines(history: History | None) -> Iterator[QuestionLine]:
-    """Yields what is typed at the terminal, without blank lines, until Ctrl-D; Ctrl-C drops the line that is typed.
+    """Yields the lines typed at the terminal, except blank ones, until Ctrl-D; Ctrl-C drops the current line.
 
     Args:
-        history: What was typed before, which the arrow keys and Ctrl-R find; each line is added to it. None keeps the
-            lines of this chat only, in memory.
+        history: Earlier lines, which the arrow keys and Ctrl-R find; each line is added to it. None keeps the lines of
+            this chat only, in memory.
     """
     _edit_lines(history)
     while True:

@@ -43,7 +43,7 @@ _COMMAND: Final = re.compile(r"/([a-z]+)(?:\s+(.*))?", re.IGNORECASE | re.DOTALL
 
 
 class _Quit(Exception):
-    """The chat is to end."""
+    """Ends the chat."""
 
 
 class Chat:

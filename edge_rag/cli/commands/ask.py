@@ -182,7 +182,7 @@ def _ask_one(
         emit(answer.as_json())
         return answer
     streamed = StreamedText()
-    # What is cut is not in its format and is not printed, so that no program reads it as if it were.
+    # A cut answer is not in its format. It is not printed, so that no program reads it as if it were.
     formatted = ask_options.json_schema is not None or ask_options.regex is not None
     to_its_end = formatted and not ask_options.allow_truncated
     try:

@@ -1,4 +1,4 @@
-"""``edge-rag chat``: Answers questions of a conversation, each of which may leave something to those before it."""
+"""``edge-rag chat``: Answers questions of a conversation, each of which may refer to earlier ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Examples:
 
 \b
 Lines that begin with / are commands: /sources, /new, /mode, /collection, /help and /quit. Ctrl-C stops an answer and
-keeps the chat, Ctrl-D ends it. The daemon keeps nothing of a conversation. What is typed is kept in
+keeps the chat, Ctrl-D ends it. The daemon keeps nothing of a conversation. Typed lines are kept in
 ~/.local/state/edge-rag/chat-history, which only its owner may read, unless there is --no-history.
 
 \b
@@ -36,7 +36,7 @@ Exit codes: 0, and where nobody types the questions 1 if one failed; 3 if the da
 @click.option("--sentences", type=click.IntRange(1, 8), help="Maximum number of quoted sentences, as for edge-rag ask.")
 @click.option("--max-tokens", type=click.IntRange(1, 8192), help="Maximum length of an answer, as for edge-rag ask.")
 @options.filter_text
-@click.option("--no-history", is_flag=True, help="Neither read nor keep what is typed.")
+@click.option("--no-history", is_flag=True, help="Neither read nor keep typed lines.")
 @options.connection
 def chat(
     collection: str,
@@ -49,7 +49,7 @@ def chat(
     timeout_s: float | None,
     as_json: bool,
 ) -> ExitCode:
-    """Answers questions of a conversation, each of which may leave something to those before it.
+    """Answers questions of a conversation, each of which may refer to earlier ones.
 
     At a terminal, lines can be edited and earlier ones found again. Otherwise standard input has one question a line.
     """

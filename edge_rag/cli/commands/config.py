@@ -38,7 +38,7 @@ def config() -> None:
 @_file
 @options.as_json
 def check(config: Path | None, as_json: bool) -> ExitCode:
-    """Checks the file and the environment; exits with 2 and names what is wrong."""
+    """Checks the file and the environment; exits with 2 and names the mistakes."""
     from edge_rag.config.settings import load_settings
 
     load_settings(config)

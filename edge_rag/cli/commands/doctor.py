@@ -32,7 +32,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
 @click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="Directory the daemon would use.")
 @click.option("--server", metavar="HOST:PORT", envvar=ADDRESS_VARIABLE, help="Address the daemon would listen on.")
-@click.option("--repair", is_flag=True, help="Save what is whole of a damaged library; the daemon must not run.")
+@click.option("--repair", is_flag=True, help="Save the intact part of a damaged library; the daemon must not run.")
 @click.option(
     "--backup",
     type=click.Path(path_type=Path),
@@ -62,8 +62,8 @@ def doctor(
     Needs no running daemon. Reports the board, the device profile and the rule that chose it, where each stage runs
     and why, the memory plan, and what would make this machine faster.
 
-    With --repair it saves what is whole of a damaged library, says what became of each document, and keeps the damaged
-    files in a folder of the data directory. Saved indexes and KV pages are computed again.
+    With --repair it saves the intact part of a damaged library, lists the result for each document, and keeps the
+    damaged files in a folder of the data directory. Saved indexes and KV pages are computed again.
     """
     from edge_rag.cli.health_checks import (
         Check,

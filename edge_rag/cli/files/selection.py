@@ -43,8 +43,8 @@ class FileSelection:
     every depth. What matches a folder matches everything in it.
 
     Attributes:
-        include: Patterns of which a file must match one; none takes all.
-        rules: What is skipped, and taken again; the last rule that matches decides.
+        include: A file must match one of these patterns; without patterns all are taken.
+        rules: Skip files or take them again; the last rule that matches decides.
     """
 
     include: tuple[re.Pattern[str], ...] = ()

@@ -55,7 +55,7 @@ class WatchReport:
 
 
 def watch_alerts(now: datetime | None = None) -> tuple[Alert, ...]:
-    """Returns what is wrong with the folders that this user watches from this machine.
+    """Returns alerts of the folders that this user watches from this machine.
 
     Args:
         now: The time, UTC; None for the clock.

@@ -117,8 +117,8 @@ def source_lines(answer: Answer) -> list[str]:
 def cited_by_source(answer: Answer) -> dict[str, list[Citation]]:
     """Returns the citations by their source, in the order in which sources are cited first.
 
-    A source is one line of text, with the language where it is not the question's. What is quoted only to tell what
-    another quote is about is no source of its own.
+    A source is one line of text, with the language where it is not the question's. A quote that only introduces
+    another one is no source of its own.
     """
     sources: dict[str, list[Citation]] = {}
     for each in answer.citations:
@@ -140,9 +140,9 @@ def _fields_note(citations: Sequence[Citation]) -> str:
 
 
 def _given_lines(answer: Answer) -> list[str]:
-    """Formats what the model was given in mode free, one line each after a heading; nothing in other modes.
+    """Formats the passages that the model was given in mode free, a line each after a heading; empty in other modes.
 
-    The lines are no numbered sources: nothing tells that the text comes from them.
+    The lines are no numbered sources: the text need not come from them.
     """
     passages = map(GivenPassage.of, given_passages(answer.found, answer.finished))
     given = dict.fromkeys(format_source(each.document, each.page, each.start, each.end) for each in passages)
@@ -177,9 +177,9 @@ def _why(nearest: NearestPassage) -> str:
 
 
 def warning_lines(answer: Answer) -> list[str]:
-    """Returns what the reader is warned of below an answer: numbers that a document contradicts.
+    """Returns the warnings below an answer: numbers that a document contradicts.
 
-    A sentence that was streamed with a note, and got its source at the end, is told here, too.
+    A sentence that was streamed with a note, and got its source at the end, is named here, too.
     """
     left = still_unsupported(answer.unsupported, answer.citations)
     texts = (answer.text[each.answer_start : each.answer_end] for each in answer.unsupported if each not in left)

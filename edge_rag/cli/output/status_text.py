@@ -83,7 +83,7 @@ def alert_lines(alerts: Sequence[Alert]) -> list[str]:
 
 
 def damage_lines(damage: LibraryDamage | None) -> list[str]:
-    """Formats what is damaged of the library; empty if nothing is."""
+    """Formats the damage to the library; empty if undamaged."""
     if damage is None:
         return []
     counts = f"{damage.kept} documents are whole, {damage.rebuilt} rebuilt, {damage.lost} lost; changes are refused"

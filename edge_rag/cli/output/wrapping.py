@@ -27,7 +27,7 @@ def width_of(text: str) -> int:
 
 
 class WordWrap:
-    """Breaks streamed text at words. What is longer than a line, as a text without spaces, is left to the terminal.
+    """Breaks streamed text at words. The terminal breaks words longer than a line, as a text without spaces.
 
     Args:
         columns: Width of a line; None breaks nothing.

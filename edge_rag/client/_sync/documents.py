@@ -197,7 +197,7 @@ class DocumentCalls(Connection):
         return collection_from_message(reply.collection)
 
     def delete_collection(self, name: str) -> CollectionInfo:
-        """Removes a collection with all its documents, and returns what it was.
+        """Removes a collection with all its documents, and returns its last state.
 
         Raises:
             NotFound: There is no such collection.

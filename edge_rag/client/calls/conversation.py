@@ -46,8 +46,8 @@ class AsyncConversation:
         closed early, is none.
 
         Args:
-            question: The question. What it leaves to earlier turns ("and how often?") is taken from them;
-                ``PassagesReceived.standalone_question`` is what was searched for as well.
+            question: The question. If it refers to earlier turns ("and how often?"), it is completed from them, and
+                ``PassagesReceived.standalone_question`` is searched for as well.
 
         Yields:
             What ``AsyncClient.ask`` yields.

@@ -196,7 +196,7 @@ class AsyncDocumentCalls(AsyncConnection):
         return collection_from_message(reply.collection)
 
     async def delete_collection(self, name: str) -> CollectionInfo:
-        """Removes a collection with all its documents, and returns what it was.
+        """Removes a collection with all its documents, and returns its last state.
 
         Raises:
             NotFound: There is no such collection.

@@ -1,4 +1,4 @@
-"""Checks of filters and of collections' settings that clients send, whatever transport they come over.
+"""Checks of filters and of collections' settings that clients send over any transport.
 
 They return legal values in normal form and refuse others by the name that the caller knows a field by.
 """

@@ -52,8 +52,8 @@ class ParsedDocument:
         pages: Number of pages, or None if the format has no pages.
         metadata: Metadata found in the document: its front matter, or title, author, created and modified as far as the
             format has them. Invalid values are left out later (``usable_metadata``).
-        note: What was left out of it and what to do about that, for the uploader; empty if nothing was.
-        lines: From which lines of the source its text is; empty if the format has no lines that a person sees.
+        note: The parts that were left out and what to do about it, for the uploader; empty if nothing was.
+        lines: Lines of the source that its text is from; empty if the format has no lines that a person sees.
     """
 
     title: str
@@ -76,7 +76,7 @@ class Chunk:
         page: 1-based page on which the chunk starts, or None.
         context: Headings above the chunk, outermost first; indexed with the chunk, never shown as its text.
         text: Exactly ``ParsedDocument.text[start:end]``.
-        lines: From which lines of the source the text from the end of the chunk before to ``end`` is.
+        lines: Lines of the source that the text from the end of the previous chunk to ``end`` is from.
     """
 
     ordinal: int
@@ -334,7 +334,7 @@ class IngestOutcome:
         name: Name of the document.
         status: Result.
         document: Its record; None if rejected.
-        reason: Why it was rejected, or what was left out of a stored one; empty otherwise.
+        reason: Why it was rejected, or which parts were left out of a stored one; empty otherwise.
         cause: Class of the reason of a rejection; it is not sent to clients. None if it is not one.
     """
 

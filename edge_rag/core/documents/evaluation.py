@@ -45,7 +45,7 @@ class NewQuestion:
     """A test question before it is stored.
 
     Attributes:
-        text: Text that the passage should hold, whatever its case and white space; empty if any passage will do.
+        text: Text that the passage should hold, regardless of case and white space; empty if any passage will do.
     """
 
     question: str
@@ -229,7 +229,7 @@ def is_expected(question: StoredQuestion, ranked: RankedPassage) -> bool:
 
 
 def hit_of(question: StoredQuestion, ranked: RankedPassage, explained: Explanation) -> EvaluationHit:
-    """Returns what is kept of a passage that was found: its place, without its text, and how it got its rank."""
+    """Returns the record of a passage that was found: its place, without its text, and how it got its rank."""
     passage, hit = ranked.passage, explained.hit
     return EvaluationHit(
         passage.document_id,

@@ -31,7 +31,7 @@ class FileState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """What is known of a file before its bytes.
+    """The facts about a file that are known before its bytes.
 
     Attributes:
         media_type: Media type stated by the client; empty for detection.
@@ -47,7 +47,7 @@ class StoredFile:
     """A file.
 
     Attributes:
-        about: What was known of it before its bytes.
+        about: The facts known before its bytes.
         purpose: What its sender wants it for, as OpenAI's API names it.
         kept_s: How long its bytes are kept, seconds.
         size_bytes: Number of its bytes.
@@ -76,7 +76,7 @@ class Attachment:
         file_id: Id of the file; of a document that came another way, the document's id.
         size_bytes: Number of the file's bytes.
         state: State of the job's document; ADDED for one that came another way.
-        reason: Why it was rejected or superseded, or what was left out of a stored one; empty otherwise.
+        reason: Why it was rejected or superseded, or which parts were left out of a stored one; empty otherwise.
         job_id: Id of the job that stores it; empty for a document that came another way.
         attached_at: When it was attached, UTC.
     """

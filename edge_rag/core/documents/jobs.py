@@ -37,7 +37,7 @@ class JobDocumentState(Enum):
 
 
 class IngestPhase(Enum):
-    """What is being done to the document in progress."""
+    """The current step of the document in progress."""
 
     PARSING = "parsing"
     EMBEDDING = "embedding"
@@ -87,7 +87,7 @@ class JobDocument:
         name: Name of the document.
         size_bytes: Number of its bytes.
         state: Its state.
-        reason: Why it was rejected or superseded, or what was left out of a stored one; empty otherwise.
+        reason: Why it was rejected or superseded, or which parts were left out of a stored one; empty otherwise.
         document_id: Its id once it is stored; None before, and if it was not stored.
         change: Number of the change of the job that brought it to this state; readers continue after the last one seen.
         chunks: Number of chunks of the stored document; None if there is none, or it was replaced or deleted since.
@@ -144,7 +144,7 @@ class IngestWork:
     Attributes:
         job_id: Id of its job.
         name: Name of the document.
-        phase: What is being done.
+        phase: The current step.
         chunks_done: Chunks embedded so far.
         chunks: Chunks to embed; 0 until the number is known.
         problem: What blocks the work, for example a full disk; empty if nothing does.

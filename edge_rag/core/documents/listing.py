@@ -38,7 +38,7 @@ class ListOrder(Enum):
     STORED = "stored"
 
     def key(self, info: DocumentInfo) -> str | int:
-        """Returns what it orders a document by, as it is stored; equal ones are in order of their ids."""
+        """Returns the sort key of a document, as it is stored; documents with equal keys are in order of their ids."""
         match self:
             case ListOrder.ADDED:
                 return info.document_id

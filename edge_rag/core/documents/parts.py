@@ -238,7 +238,7 @@ def _header(block: str, rows: Sequence[Sequence[_Span]]) -> int | None:
 def _labelled(block: str, row: Sequence[_Span], labels: Sequence[str]) -> list[tuple[int, _Span]] | None:
     """Returns the cells of a row like ``Part: Seal | Number: P-101`` with their columns; None if they have no labels.
 
-    What has no label is the rest of the cell before it, whose text held the divider.
+    A piece without a label is the rest of the cell before it, whose text held the divider.
     """
     cells: list[tuple[int, _Span]] = []
     for first, past in row:

@@ -1,4 +1,4 @@
-"""Questions and searches of a caller, checked, whatever transport they come over."""
+"""Checks questions and searches of a caller, over any transport."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class VirtualService:
 
 
 FREE_SHARE: Final = 3
-"""One client may hold at most this many times what is free: three quarters of all, or three sevenths beside another."""
+"""One client may hold at most this many times the free amount: 3/4 of all, or 3/7 beside another client."""
 
 
 def may_hold_more(held: int, free: int) -> bool:
@@ -109,7 +109,7 @@ class FairQueue(Generic[T]):
 
     An entry is taken with its estimated cost and finished with its measured one. While it runs, its estimate counts for
     the order of its client only; the virtual time advances once the cost is known. A client that comes while another's
-    entry runs is therefore next: it waits for what has begun and nothing else (the start tags of Goyal, Vin and Cheng,
+    entry runs is therefore next: it waits only for the entry that runs (the start tags of Goyal, Vin and Cheng,
     "Start-time fair queueing", 1996). Among backlogged clients no one's service is behind another's by more than
     the largest entry, so nobody starves. Entries that are removed cost nothing.
 
@@ -175,7 +175,7 @@ class FairQueue(Generic[T]):
         """Ends a taken entry.
 
         Args:
-            cost: What it cost, at least 0, without what was charged before.
+            cost: Its cost, at least 0, without the part charged before.
         """
         known = self._clients[entry.client]
         known.taken -= 1

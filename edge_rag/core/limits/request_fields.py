@@ -1,4 +1,4 @@
-"""Bounds and checks of the fields of a request, whatever transport it comes over.
+"""Bounds and checks of the fields of a request over any transport.
 
 ``parse_*`` and ``checked_*`` return legal values and refuse others by the name that the caller knows a field by.
 """

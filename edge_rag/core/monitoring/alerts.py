@@ -1,4 +1,4 @@
-"""What is wrong on the box, and what to do about it. Pure: facts in, alerts out."""
+"""Problems of the box, and what to do about them. Pure: facts in, alerts out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from edge_rag.core.monitoring.status import Alert, AlertKind, AlertSeverity, CertificateInUse, LibraryDamage
 
 CERTIFICATE_DAYS: Final = 30
-"""Days before the end of a certificate from which on it is an alert; it is critical when it has expired."""
+"""An alert is raised this many days before a certificate expires; it is critical once it has expired."""
 
 LOW_DISK_BYTES: Final = 1 << 30
 """Free space of the data directory's disk below which it is an alert, bytes."""
@@ -20,7 +20,7 @@ FULL_DISK_BYTES: Final = 256 << 20
 """Free space below which it is critical, bytes."""
 
 CLOCK_TOLERANCE: Final = timedelta(days=1)
-"""How far behind what it must have passed a clock may be: more than time zones and their mistakes make."""
+"""How far a clock may be behind a time that has certainly passed: more than mistakes about time zones make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class BoxFacts:
     Attributes:
         now: The clock, UTC.
         passed: The latest time that is known to have passed, UTC, and how it is known; None for none.
-        damage: What is damaged of the library; None if nothing is.
+        damage: The damage to the library; None if undamaged.
     """
 
     now: datetime
@@ -58,7 +58,7 @@ class BoxFacts:
 
 
 def find_alerts(box: BoxFacts) -> tuple[Alert, ...]:
-    """Returns what is wrong, the critical first."""
+    """Returns the alerts, the critical first."""
     found = [
         *_of_library(box.damage),
         *_of_disk(box.directory, box.free_bytes),

@@ -12,7 +12,7 @@ from edge_rag.core.query import Priority
 
 
 class AuditEventKind(Enum):
-    """What was decided.
+    """The decision.
 
     QUEUED: accepted, waits for a slot. REFUSED: not accepted. ADMITTED: got its first slot. DEFERRED: keeps waiting;
         recorded when the reason changes, not at every step. PREEMPTED: lost its slot and pages. PAUSED: the same, until

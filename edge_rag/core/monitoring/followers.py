@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 
 class Followers:
-    """Who is to be woken at every change. May be used from any thread and any event loop.
+    """Wakes its followers at every change. May be used from any thread and any event loop.
 
     A follower that clears its event before it reads what changed misses nothing; one that is slower than the changes
     is woken once for several.

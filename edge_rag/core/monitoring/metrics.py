@@ -48,7 +48,7 @@ class RequestReport:
     """What one request did, reported when it left the engine.
 
     Attributes:
-        usage: What it used; the prompt counts from the first step on.
+        usage: Its tokens; the prompt counts from the first step on.
         queue_s: From submission to the first slot, or to the end if it never had one, seconds.
         slot_s: Time in a slot, without the time between preemption and resumption, seconds.
         first_token_s: From submission to the first token, seconds; None without tokens.

@@ -11,7 +11,7 @@ class MemoryItem:
     """A use of memory.
 
     Attributes:
-        name: What it is for.
+        name: Its purpose.
         bytes: Most bytes that it takes.
         detail: How the number was computed, for people.
     """
@@ -42,7 +42,7 @@ class MemoryPlanReport:
 
 
 class ShedTarget(Enum):
-    """What is shed while memory is short, in order."""
+    """Memory users that are shed while memory is short, in order."""
 
     PREFIX_CACHE = "prefix cache"
     BATCH = "batch requests"
@@ -57,7 +57,7 @@ class MemoryPressureState:
         headroom_bytes: Memory that can still be taken; None before the first measurement, and if it is not measured.
         waiting: Share of the last 10 seconds in which something waited for memory, 0 to 1; None if the kernel does not
             report it.
-        shed: What is shed, in order.
+        shed: Users that are shed, in order.
     """
 
     headroom_bytes: int | None = None

@@ -1,4 +1,4 @@
-"""When something is to be done again and again: daily, weekly, or after an interval."""
+"""Schedules of repeated work: daily, weekly, or after an interval."""
 
 from __future__ import annotations
 

@@ -26,13 +26,13 @@ class DaemonState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LibraryDamage:
-    """Why the daemon is in recovery mode: it serves what is whole of a damaged library, and changes nothing.
+    """Why the daemon is in recovery mode: it serves the intact part of a damaged library, and changes nothing.
 
     Attributes:
-        problem: What is damaged, and what to do.
+        problem: The damage, and what to do.
         kept: Documents that are whole.
-        rebuilt: Documents of which parts were made again from others.
-        lost: Documents of which nothing can be read, as far as they are known.
+        rebuilt: Documents with parts that were rebuilt from others.
+        lost: Unreadable documents, as far as they are known.
         lost_documents: The first of these, as ``COLLECTION/NAME``.
     """
 
@@ -269,7 +269,7 @@ class RemoteInUse:
         sent_bytes: Bytes sent to it since start.
         last_problem: Its latest failure; empty if there was none.
         answer_s: Mean time of its answers without waiting, seconds; None without a measurement.
-        uses: What it is used for: ``generate``, ``embed``, ``rerank``.
+        uses: Its uses: ``generate``, ``embed``, ``rerank``.
         embedded_texts: Texts it embedded since start.
     """
 
@@ -358,9 +358,9 @@ class Alert:
     """Something that is wrong on the box.
 
     Attributes:
-        kind: What it is about.
+        kind: Its subject.
         severity: How bad it is.
-        problem: What is wrong, with names of files, for operators.
+        problem: The problem, with names of files, for operators.
         action: What to do.
     """
 
@@ -409,13 +409,13 @@ class DaemonStatus:
         throttling: How far the daemon is throttled.
         memory: The memory plan made at the start.
         pressure: How short memory is.
-        damage: What is damaged of the library; None unless the daemon is in recovery mode.
+        damage: The damage to the library; None unless the daemon is in recovery mode.
         http_address: URL of the HTTP server; empty without it.
         console_address: URL that opens the console in a browser; empty if it is not served.
         certificates: Certificates in use; empty without TLS.
         last_backup: The latest complete backup; None if there was none.
         next_backup: When the next scheduled backup is due, UTC; None without a schedule.
-        alerts: What is wrong on the box and what to do, the critical first.
+        alerts: Problems of the box and what to do, the critical first.
     """
 
     version: str

@@ -1,4 +1,4 @@
-"""Where the JSON shape of a value is not its fields: names, what is left out, and shapes of their own.
+"""Values whose JSON shape differs from their fields: other names, omitted fields, and shapes of their own.
 
 A new field of a core value is in its JSON without a line here.
 """
@@ -110,7 +110,7 @@ class UnsupportedPart:
 
 @dataclass(frozen=True, slots=True)
 class GivenPassage:
-    """A passage that the model was given, which is no support of what it wrote.
+    """A passage that the model was given; it need not support the answer.
 
     Attributes:
         document_id: Id of the document.
@@ -148,7 +148,7 @@ class Found(Protocol):
 
     @property
     def standalone_question(self) -> str | None:
-        """The question with what it leaves to earlier turns; None if it leaves nothing to them."""
+        """The question, completed from earlier turns; None if it is complete."""
         ...
 
     @property
@@ -342,7 +342,7 @@ class IdentityView:
 
     Attributes:
         name: Its name.
-        roles: What it may do.
+        roles: Its roles.
         collections: Collections it may access; null for all.
         priority_max: Most urgent scheduling class of its requests.
         requests_per_minute: Calls started within a minute; null is unlimited.
@@ -381,7 +381,7 @@ class AuditView:
         number: 1 for the first event since the start of the daemon, then one more each.
         at: Time of recording, UTC.
         monotonic_s: Monotonic clock of the box, seconds.
-        kind: What was decided.
+        kind: The decision.
         request_id: Id of the request; null for a decision about no request.
         client: Client of the request; empty if there is none.
         priority: Scheduling class; null if there is none.
@@ -442,5 +442,5 @@ SHAPES: Final[Mapping[type, Shape]] = {
 """Shapes of the dataclasses that need one."""
 
 KEYS: Final[Mapping[type, str]] = {Temperature: "zone", Latency: "measure"}
-"""Values of which several are an object: each under its field of this name, as an object of the other fields or, if
-there is one only, as that."""
+"""Types whose tuples become an object. The key of each value is its field of this name; the rest is an object of its
+other fields or, if there is only one, the value of that field."""

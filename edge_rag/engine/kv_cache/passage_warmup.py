@@ -31,7 +31,7 @@ class PassageWarmup(EngineExtension):
         self._held: dict[SequenceId, tuple[ActiveRequest, set[SequenceId]]] = {}
 
     def hold(self, request: ActiveRequest) -> bool:
-        """Starts a warm-up for each passage that the request is to copy and that is not cached."""
+        """Starts a warm-up for each passage that the request will copy and that is not cached."""
         sequence = request.sequence
         absent = (span.alone for span in sequence.spans if not self._is_cached(sequence, span.alone))
         started = {self._start(sequence, text, request.submitted) for text in absent}

@@ -17,7 +17,7 @@ _MAX_DOUBLINGS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class AdmissionCheck:
-    """What a sequence needs to be admitted, and what is available."""
+    """The slots and pages that a sequence needs to be admitted, and those available."""
 
     free_slots: int  # not negative; if 0, the pages are only estimated
     pages_needed: int  # without those found in the cache
@@ -25,7 +25,7 @@ class AdmissionCheck:
 
     @property
     def lack(self) -> WaitReason | None:
-        """What is missing, or None if the sequence can be admitted."""
+        """The missing resource, or None if the sequence can be admitted."""
         if not self.free_slots:
             return WaitReason.SLOTS
         return WaitReason.PAGES if self.pages_needed > self.pages_free else None

@@ -42,7 +42,7 @@ class SchedulerLimits:
 def throttled_limits(limits: SchedulerLimits, share: float) -> SchedulerLimits:
     """Returns the limits under throttling.
 
-    Running sequences keep decoding: a step has room for one token of each slot, whatever the share.
+    Running sequences keep decoding: a step has room for one token of each slot at any share.
 
     Args:
         limits: Limits without throttling.

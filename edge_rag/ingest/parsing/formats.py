@@ -84,7 +84,7 @@ _LONGEST_MIMETYPE = 200
 def find_format(name: str, media_type: str, content: bytes) -> Format:
     """Finds the format of a document.
 
-    Content that shows a binary format decides, whatever the name is. Text shows little, so the suffix decides, then the
+    Content of a binary format decides, regardless of the name. Text shows little, so the suffix decides, then the
     media type. Text without either is compared with the text formats and is plain text if none matches.
 
     Args:

@@ -9,8 +9,8 @@ FREE ── taken by an encoder ──> TAKEN ── returned ──> FILLED
   ├────────── failure ───────────┘                      │
   └────────── a remote's vectors were rejected ─────────┘
 
-When nothing is free any more, the local embedder may do what is taken as well, and the first result is used, so that a
-slow remote does not delay the end of a document; as MapReduce's backup tasks (Dean and Ghemawat, 2004).
+When no work is unclaimed any more, the local embedder may repeat the work of remotes, and the first result is used, so
+that a slow remote does not delay the end of a document; as MapReduce's backup tasks (Dean and Ghemawat, 2004).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _log = structlog.get_logger()
 
 
 class EncoderState:
-    """What is known of a remote's embedder. The event loop writes, any thread may read."""
+    """The known state of a remote's embedder. The event loop writes, any thread may read."""
 
     def __init__(self, shared: RemoteState, remote: EdgeRagEncoders) -> None:
         self.shared = shared

@@ -1,4 +1,4 @@
-"""Audit events of embedding: where passages are embedded, what was sent, and what failed."""
+"""Audit events of embedding: where passages are embedded, what is sent, and failures."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _BATCH_SHARE: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class EncoderInputs:
-    """What is known of a remote."""
+    """The known state of a remote."""
 
     name: str
     in_flight: int

@@ -1,4 +1,4 @@
-"""Audit events of answers: where they are generated, what was sent, and what failed."""
+"""Audit events of answers: where they are generated, what is sent, and failures."""
 
 from __future__ import annotations
 

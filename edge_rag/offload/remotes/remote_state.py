@@ -14,7 +14,7 @@ _ASSUMED_SLOTS = 8
 
 
 class RemoteState:
-    """What is known of a remote. The event loop writes, any thread may read."""
+    """The known state of a remote. The event loop writes, any thread may read."""
 
     def __init__(self, remote: Remote, breaker: CircuitBreaker) -> None:
         self.remote = remote

@@ -12,7 +12,7 @@ def record_change(call: Call, what: str) -> None:
     """Records a change that the caller has made.
 
     Args:
-        what: What was changed, a short sentence; names, but no secret and no text of a document.
+        what: The change, in a short sentence; with names, but without secrets or text of a document.
     """
     event = AuditEvent(AuditEventKind.CHANGED, call.request_id, call.identity.name, None, what, {}, monotonic())
     call.backend.audit.record(event)

@@ -36,7 +36,7 @@ class FeedbackPage:
 
 
 async def give(call: Call, new: NewFeedback) -> Feedback:
-    """Stores what the caller thinks of an answer, instead of what it said of it before."""
+    """Stores the caller's rating of an answer; replaces the previous one."""
     if new.collection:
         call.check_collection(new.collection)
     return await call.run(call.backend.feedback.give, call.identity.name, new)

@@ -90,7 +90,7 @@ class TokenList:
 
     Attributes:
         tokens: By name, expired ones included.
-        advice: What has to be done before other machines can use tokens; empty if they can.
+        advice: The steps that are missing before other machines can use tokens; empty if they can.
     """
 
     tokens: tuple[TokenInfo, ...]

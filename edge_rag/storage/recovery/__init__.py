@@ -1,1 +1,1 @@
-"""What is done about a damaged data directory: salvage, repair, restore."""
+"""Remedies for a damaged data directory: salvage, repair, restore."""

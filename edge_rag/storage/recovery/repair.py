@@ -1,4 +1,4 @@
-"""Makes a library out of what is whole of a damaged one, of a backup, and of the documents' source files.
+"""Makes a library from the intact part of a damaged one, a backup, and the documents' source files.
 
 Nothing is overwritten: the damaged files are moved into a folder of their own, and the new library takes their place
 with one rename. A run that ends in between leaves the damaged files where they were, or in that folder.
@@ -75,7 +75,7 @@ class Repair:
     """A repaired library, or one that a repair would make.
 
     Attributes:
-        problem: What is damaged; None if nothing is, and then nothing is done.
+        problem: The damage; None if undamaged, and then nothing is done.
         kept_in: Folder with the damaged files; None if nothing was done.
     """
 
@@ -91,7 +91,7 @@ class Repair:
 
 
 def diagnose(directory: Path) -> str | None:
-    """Returns what is damaged of a library; None if nothing is. Reads every page and index."""
+    """Returns the damage to a library; None if undamaged. Reads every page and index."""
     database = directory / DATABASE
     try:
         require_whole_log(database)
@@ -122,7 +122,7 @@ class LibraryRepair:
         self._lock.close()
 
     def prepare(self) -> Repair:
-        """Makes the new library beside the damaged one, and returns what it has.
+        """Makes the new library beside the damaged one, and returns its contents.
 
         Raises:
             StorageError: The library belongs to another program or a newer version, or the disk failed or is full.
@@ -191,7 +191,7 @@ class LibraryRepair:
                     sync(file)
                     (self._directory / name).mkdir(mode=0o700, exist_ok=True)
                     file.replace(self._directory / name / file.name)
-            # The indexes, token vectors and saved KV pages were made from what is no longer there.
+            # The indexes, token vectors and saved KV pages were made from the damaged library.
             for name in (f"{DATABASE}-wal", f"{DATABASE}-shm", _VECTORS, *TOKEN_VECTOR_FILES, KV, DATABASE):
                 if (self._directory / name).exists():
                     (self._directory / name).rename(aside / name)

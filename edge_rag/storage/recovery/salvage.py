@@ -45,7 +45,7 @@ _TABLES: Final = {
     "directory": re.compile("ti"),
     "sqlite_schema": re.compile("ttti[tn]"),
 }
-"""Types of the columns of each table, by which its rows are known whatever has become of the pages that lead to them.
+"""Types of the columns of each table. They identify its rows even if the pages that lead to them are lost.
 Migrations add columns at the end only.
 """
 
@@ -59,7 +59,7 @@ _NAMED: Final = 100
 """Most documents that the status names."""
 
 RECOVERY: Final = "recovery"
-"""Folder of a data directory with what was saved of a damaged library; made anew at each start."""
+"""Folder of a data directory with the intact part of a damaged library; made anew at each start."""
 
 _log = structlog.get_logger(__name__)
 
@@ -91,7 +91,7 @@ class SavedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
-    """What was saved."""
+    """Counts of what was saved."""
 
     pages: int
     damaged: tuple[int, ...]
@@ -107,7 +107,7 @@ class Salvage:
 
 
 def salvage(source: Path, target: Path) -> Salvage:
-    """Saves what is whole of a damaged database; changes nothing of it.
+    """Saves the intact part of a damaged database, which is not changed.
 
     Args:
         target: The new database; must not exist.
@@ -122,7 +122,7 @@ class OpenLibrary:
     """The database of a data directory, or what could be saved of it.
 
     Attributes:
-        damage: What is damaged; None if nothing is.
+        damage: The damage; None if undamaged.
     """
 
     path: Path
@@ -131,7 +131,7 @@ class OpenLibrary:
 
 
 def open_library(path: Path, on_progress: Progress | None = None) -> OpenLibrary:
-    """Opens the database of a data directory. Of a damaged one what is whole is saved into a folder and opened there.
+    """Opens the database of a data directory. The intact part of a damaged one is saved into a folder and opened there.
 
     The damaged files are not changed. Queued documents stay where they are and are not stored until a repair.
     """

@@ -69,7 +69,7 @@ class ScheduledBackups:
             self._thread.start()
 
     def close(self) -> None:
-        """Ends a backup that is being made, of which nothing is left, and the thread."""
+        """Ends the thread and a backup that is being made; nothing is left of that."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()

@@ -76,8 +76,8 @@ class StoredBackups:
         Args:
             chunks: Its bytes. Only one backup is made at a time, so that their iterator refuses a second one.
             is_cancelled: Whether nobody wants it any more, asked after each chunk.
-            verify: Checks the written file before it gets its name, with an empty folder for its work; what it raises
-                is raised. None checks nothing.
+            verify: Checks the written file before it gets its name, with an empty folder for its work; its exceptions
+                are passed on. None checks nothing.
 
         Raises:
             RequestCancelled: It was cancelled; nothing is left of it.
@@ -142,7 +142,7 @@ class StoredBackups:
         return _blocks(file, path)
 
     def delete(self, name: str) -> StoredBackup:
-        """Deletes a backup, and returns what it was.
+        """Deletes a backup, and returns its description.
 
         Raises:
             FileNotFound: There is none of that name.

@@ -99,7 +99,7 @@ class IncomingFile:
         with self._lock:
             self._ended = True
             if self._file is not None:
-                with contextlib.suppress(OSError):  # what is buffered may find the disk full
+                with contextlib.suppress(OSError):  # writing the buffer may find the disk full
                     self._file.close()
         self._spool.abandon(self._path)
 

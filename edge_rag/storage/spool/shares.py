@@ -35,7 +35,7 @@ class SpoolShares:
     Queue Length Thresholds for Shared-Memory Packet Switches, 1998), so that no owner can fill the spool. The first
     claim of an owner needs only free bytes, and the only claim at all is always granted, so that any document passes.
 
-    Claims that wait are granted in order of what their owners hold, the least first, then of arrival. No claim
+    Waiting claims are granted to the owner that holds least first, then in order of arrival. No claim
     overtakes one whose owner holds nothing; large documents are therefore not starved by small ones.
     """
 

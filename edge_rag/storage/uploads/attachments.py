@@ -1,4 +1,4 @@
-"""Which files are documents of a collection, and what becomes of those that are to be."""
+"""Which files are documents of a collection or will become one, and with which result."""
 
 from __future__ import annotations
 

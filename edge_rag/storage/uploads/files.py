@@ -1,8 +1,8 @@
-"""Files that clients send: their bytes in a folder, what is known of them in SQLite.
+"""Files that clients send: their bytes in a folder, their records in SQLite.
 
-A file is complete once its bytes are synced and its record says so; a crash before that leaves nothing of it. When a
-document is to be made of it, the spool gets a further name for the same bytes (a hard link), so that nothing is copied
-and the file may go first.
+A file is complete once its bytes are synced and its record says so; a crash before that leaves nothing of it. When it
+becomes a document, the spool gets a further name for the same bytes (a hard link), so that nothing is copied and the
+file may be deleted first.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class FileStore:
         self._spool.abandon(content.path)
 
     def delete(self, file_id: FileId) -> None:
-        """Removes a file and what is recorded of its documents, which stay. Does nothing if it does not exist."""
+        """Removes a file and the records of its documents, which stay. Does nothing if it does not exist."""
 
         def remove(connection: apsw.Connection) -> None:
             connection.execute("DELETE FROM attachments WHERE file = ?", (file_id,))

@@ -1,4 +1,4 @@
-"""What the full text index holds of a chunk: the terms by which searches find it."""
+"""The terms of a chunk in the full text index, by which searches find it."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """The words of each collection as they are written, with the number of chunks that have each.
 
-The full text index has only terms, of which words cannot be made again. A table has the words themselves: of the
+The full text index has only terms, from which words cannot be restored. A table has the words themselves: of the
 chunks, of the headings above them, and of the names and titles of documents, where each document counts like a chunk.
 It is changed in the transaction that writes or removes a document, so that it is exact at any moment: no word outlives
 the last document that has it. The alternative, reading all chunks again when a collection has changed, would take a
 minute of a small board for each change of a large library, and the words of a removed document would live until then.
 
-A word that is new gets a larger number than all before it, so what was read of a vocabulary is brought up to date by
-reading the words after its last one.
+A new word gets a larger number than all before it, so that a vocabulary in memory is brought up to date by reading the
+words after its last one.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def _show_place(text: str, place: int) -> None:
     "open", epilog="\b\nExamples:\n  edge-rag docs open manual.pdf\n  edge-rag docs open manual.pdf --at 1200"
 )
 @click.argument("document")
-@click.option("--at", type=click.IntRange(0), default=0, help="Character of the text that the page is to show.")
+@click.option("--at", type=click.IntRange(0), default=0, help="Show the page with this character of the text.")
 @options.collection
 @options.connection
 def open_document(

@@ -69,7 +69,7 @@ _FAILED: Final = (JobDocumentState.REJECTED, JobDocumentState.CANCELLED)
 @click.option("--dry-run", is_flag=True, help="Only list what would be ingested; calls no daemon.")
 @click.option("--yes", is_flag=True, help=f"Do not ask about folders of more than {_ASK_BEYOND} files.")
 @click.option("--system-folders", is_flag=True, help="Also ingest folders of the operating system.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only what is rejected.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only rejected files.")
 @options.connection
 def ingest(
     paths: tuple[Path, ...],
@@ -160,7 +160,7 @@ def _described(files: Sequence[FoundFile]) -> str:
 
 
 class _Rejections:
-    """Counts rejected files by their reason; only the first of each are to be named."""
+    """Counts rejected files by their reason; only the first of each are named."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()

@@ -120,7 +120,7 @@ def forecast_text(job: Job) -> str:
 
 
 def progress_text(progress: JobProgress) -> str:
-    """Formats the step of the current document, what is stored before the job and the time left."""
+    """Formats the step of the current document, the documents that are stored before the job, and the time left."""
     work, expected = progress.work, forecast_text(progress.job)
     if work is None:
         return expected

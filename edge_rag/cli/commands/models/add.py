@@ -117,7 +117,7 @@ def add(
 
 
 def print_added(name: str, manifest: ModelManifest, as_json: bool) -> None:
-    """Prints what was added, and how to use it."""
+    """Prints the added model, and how to use it."""
     from edge_rag.model_store.convert.comparison import forms_table
 
     size = sum(record.bytes for record in manifest.files.values())

@@ -272,7 +272,7 @@ def calibrate(
     """Makes the CUDA form of a generator, scaled to your documents.
 
     The generator runs over the documents on the CPU. Its folder gets a form for CUDA whose INT8 keys and values are
-    scaled to what was observed.
+    scaled to the observed ranges.
     """
     from rich.progress import Progress
 

@@ -139,7 +139,7 @@ def _table(
     columns: Sequence[str],
     entries: Sequence[tuple[CatalogEntry | EncoderEntry, Needs, Sequence[str]]],
 ) -> None:
-    """Prints the models of a role: a line of figures each, what it is good for, and the command that adds it."""
+    """Prints the models of a role: for each a line of figures, its uses, and the command that adds it."""
     rows = [(role.upper(), "BITS", "MEMORY MIB", "DISK MIB", *columns, "LICENCE")]
     for entry, size, figures in entries:
         sizes = (str(size.memory_bytes >> 20), str(size.disk_bytes >> 20))

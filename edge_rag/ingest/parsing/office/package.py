@@ -147,7 +147,7 @@ _PREFIXES: Mapping[str, str] = {
     "urn:oasis:names:tc:opendocument:xmlns:container": "container",
     "http://www.w3.org/2001/04/xmlenc#": "enc",
 }
-"""Prefixes of the known namespaces. Names are given as ``prefix:local``, whatever prefixes the document declares."""
+"""Prefixes of the known namespaces. Names are given as ``prefix:local``, whichever the document declares."""
 
 
 class XmlHandler(Protocol):

@@ -182,7 +182,7 @@ def align(units: Sequence[Unit], text: str, dropped: int) -> list[int | None]:
         dropped: Visible characters at the beginning that are not in the text.
 
     Returns:
-        For each character of the text the index of its unit; None for white space and whatever was added.
+        For each character of the text the index of its unit; None for white space and added characters.
     """
     found: list[int | None] = [None] * len(text)
     source = _decomposed([unit.text for unit in units])

@@ -243,7 +243,7 @@ _LOOKUPS_PER_ELEMENT = 12
 _CELL_GAP = 1.0
 _MARK_OVERLAP = 0.6
 _ATTACHED = frozenset(("Mn", "Mc", "Po", "Pe", "Pf"))
-"""Categories of marks and of punctuation that follow what they belong to without a space."""
+"""Categories of marks and of punctuation that follow their word without a space."""
 _BODY_GAP = 1.6
 _SAMPLED_ELEMENTS = 100
 

@@ -1,7 +1,7 @@
 """Messages between the daemon and the parser process: length-prefixed JSON or raw bytes.
 
 Before its first document the process sends the media types it can return. The daemon then sends a request and the bytes
-of a document. The process answers with what is asked for, the parsed document, a picture of a page or the boxes of
+of a document. The process answers with the result: the parsed document, a picture of a page or the boxes of
 characters, or with the reason for a rejection. Before that it may send scanned pages; the daemon answers each one with
 the recognized words.
 

@@ -122,7 +122,7 @@ def _recognizer(request: dict[str, Any], requests: IO[bytes], answers: IO[bytes]
 
 
 def _import_everything(limits: ParsingLimits) -> None:
-    """Imports what is imported lazily, because no file can be opened later: encodings and modules of the parsers."""
+    """Imports lazily imported modules now, because no file can be opened later: encodings, modules of the parsers."""
     for encoding in (*IANA_SUPPORTED, "utf-8-sig", "utf-16", "utf-32", "idna", "latin-1"):
         codecs.lookup(encoding)
     read_document("warm-up.md", "", b"# a\n\n| b |\n|---|\n| <br> &amp; |\n\n<p>c</p>", limits)
