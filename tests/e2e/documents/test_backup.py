@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from edge_rag.client import Client
-from edge_rag.storage.migrations import NEWEST_SCHEMA
 from tests.e2e.support.jobs import start_job, watch
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest
 
@@ -77,54 +76,6 @@ def test_documents_that_wait_are_in_the_backup_and_are_stored_after_it(start: St
     assert contents(copy.address) == {name: text.decode().strip() for name, text in waiting.items()}
 
 
-def test_documents_that_are_there_are_only_replaced_on_demand(saved: Path, start: Starter, tmp_path: Path) -> None:
-    before = start()
-    ingest(before.address, {"old.txt": b"The old document."})
-    data = str(tmp_path / "data")
-    code, answer = edge_rag("restore", str(saved), "--replace", "--data-dir", data)
-    assert code != 0
-    assert "in use by another daemon" in answer["error"]["message"]
-    before.process.kill()  # its log is not carried over at a close
-    before.process.wait(30)
-
-    code, answer = edge_rag("restore", str(saved), "--data-dir", data)
-    assert (code, "--replace" in answer["error"]["message"]) == (2, True)
-    assert edge_rag("restore", str(saved), "--replace", "--data-dir", data)[0] == 0
-
-    names = set(contents(start().address))
-    assert "old.txt" not in names
-    assert "operating-manual.pdf" in names
-
-
-@pytest.mark.parametrize("harm", ["cut", "manifest", "database", "end", "foreign", "newer"])
-def test_a_damaged_backup_is_refused_and_changes_nothing(saved: Path, tmp_path: Path, harm: str) -> None:
-    broken = tmp_path / "broken.edge-rag"
-    content = bytearray(saved.read_bytes())
-    match harm:
-        case "cut":
-            del content[len(content) // 2 :]
-        case "manifest":
-            content[content.index(b'"created_at"') + 17] ^= 1
-        case "database":
-            content[content.index(b"SQLite format 3") + 50_000] ^= 1
-        case "end":
-            del content[content.rindex(b"manifest.sha256") :]
-        case "foreign":
-            content = bytearray(b"PK\x03\x04" + bytes(5000))
-        case "newer":
-            content = bytearray(
-                content.replace(f'"schema": {NEWEST_SCHEMA},'.encode(), f'"schema": {NEWEST_SCHEMA + 1},'.encode())
-            )
-    broken.write_bytes(content)
-    data = tmp_path / "data"
-
-    code, answer = edge_rag("restore", str(broken), "--data-dir", str(data))
-
-    assert code == 1
-    assert str(broken) in answer["error"]["message"]
-    assert {path.name for path in data.iterdir()} <= {"lock"}
-
-
 def test_a_backup_of_damaged_documents_is_refused_and_no_file_is_left(start: Starter, tmp_path: Path) -> None:
     damaged = start()
     ingest(damaged.address, {"a.txt": b"The seal of the inlet valve is checked. " * 3000})
@@ -138,17 +89,6 @@ def test_a_backup_of_damaged_documents_is_refused_and_no_file_is_left(start: Sta
 
     assert (code, answer["error"]["code"]) == (1, "DATA_LOSS")
     assert list((tmp_path / "harmed").iterdir()) == []
-
-
-def test_a_damaged_database_is_put_aside_by_a_restore(saved: Path, start: Starter, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    (data / "documents.sqlite3").write_bytes(b"no database at all, but long enough to be read as one. " * 200)
-
-    assert edge_rag("restore", str(saved), "--replace", "--data-dir", str(data))[0] == 0
-
-    assert "operating-manual.pdf" in contents(start().address)
-    assert (data / "documents.sqlite3.damaged").exists()
 
 
 @pytest.mark.smoke

@@ -18,7 +18,7 @@ from edge_rag.client import Client
 from edge_rag.core.documents.jobs import IngestPhase, JobDocumentState, JobState
 from edge_rag.pipeline.ingest_policy import IngestLimits
 from tests.e2e.support.jobs import final_states, parts, start_job, stub, watch
-from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, start_daemon, status_of
+from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, start_daemon
 
 Starter = Callable[..., RunningDaemon]
 
@@ -126,35 +126,6 @@ def test_a_cancelled_job_stores_nothing_more_and_ends_what_is_in_work(daemon: Ru
         # Its places are free again before the documents that held them could have been embedded.
         assert final_states(watch(daemon.address, start_job(daemon.address, texts(1), place)[0])) == {"0.txt": "added"}
         assert {info.name for info in client.documents(collection=place)} == {"0.txt"}
-
-
-def test_a_full_disk_refuses_what_is_handed_over_and_keeps_what_was_accepted(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if (
-        os.geteuid() != 0
-        or subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(disk)], capture_output=True
-        ).returncode
-    ):
-        pytest.skip("a small disk can only be mounted as root")
-    try:
-        with start_daemon(disk / "data", tmp_path / "log") as running:
-            small = {"a.txt": b"Grease the bearings every 2,000 hours."}
-            assert start_job(running.address, small)[1] == ["a.txt"]
-            with pytest.raises(grpc.RpcError) as refused:
-                start_job(running.address, {f"{n}.txt": os.urandom(3 << 20) for n in range(6)})
-            status, message = status_of(refused.value)
-            assert status is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert "free some space" in message
-            with Client(running.address) as client:
-                jobs = client.jobs()
-                for job in jobs:
-                    watch(running.address, job.job_id)
-                assert "2,000 hours" in client.document("a.txt").text
-                assert client.search("How often are the bearings greased?").hits
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 class Ingesting:

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
-from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
+from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
 from edge_rag.client import Client
 from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.storage.database import Database
@@ -26,7 +26,6 @@ from edge_rag.storage.spool.originals import Originals
 from edge_rag.storage.statements import NewDocument
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon, status_of
 from tests.e2e.support.secured_daemon import Box, edge_rag, token
-from tests.support.raw_connection import RawConnection
 
 MIB = 1 << 20
 LONG = "EDGE_RAG_SOAK_SECONDS" in os.environ
@@ -235,39 +234,6 @@ def test_unread_answers_cost_the_memory_planned_for_messages(
                 call.cancel()  # type: ignore[no-untyped-call]
     record_property("measured", f"{READS} unread reads of {len(TEXT) // MIB} MiB: +{growth[0] // MIB} MiB")
     assert growth[0] <= planned_for_messages(writers)
-
-
-@pytest.mark.soak
-def test_writers_readers_and_strangers_together_stay_within_the_plan_and_leave_room_for_a_question(
-    writers: Box, record_property: Callable[[str, object], None]
-) -> None:
-    warm_up(writers)
-    read = calls_of(writers.running, "Get")
-    with closing(DeafLine(writers.running.address)) as line, resident_growth(writers.running) as growth:
-        deaf = replace(writers, running=replace(writers.running, address=line.address))
-        with ExitStack() as opened:
-            request = documents_pb2.GetDocumentRequest(document="large.txt", start=0)
-            for name in writers.tokens:
-                library = documents_pb2_grpc.DocumentsStub(opened.enter_context(writers.channel(name)))
-                upload = OpenUpload(library, UPLOAD_BYTES, UPLOAD_BYTES + 1)
-                opened.callback(upload.end)
-                reader = documents_pb2_grpc.DocumentsStub(opened.enter_context(deaf.channel(name)))
-                opened.callback(reader.Get.future(request, timeout=120).cancel)
-            for number in range(16):
-                source, authority = f"127.0.2.{number + 1}", writers.data / "tls" / "ca.pem"
-                stranger = RawConnection(writers.running.address, source=source, authority=authority)
-                opened.enter_context(stranger)
-                for _ in range(4):
-                    stream = stranger.call("/edge_rag.v1.Access/Pair", None, end=False)
-                    stranger.send(stream, bytes(min(stranger.room(stream), 1 << 14)))
-            wait_until(lambda: calls_of(writers.running, "Get") - read >= WRITERS)
-            wait_until(lambda: partial_bytes(writers.data) >= min(WRITERS, 16) * (UPLOAD_BYTES - PIECE_BYTES))
-            with writers.channel("writer-0") as channel:
-                found = rag_pb2_grpc.RagStub(channel).Search(rag_pb2.SearchRequest(query="bearings"), timeout=60)
-            assert found.stages
-    grown = f"{WRITERS} uploads, {WRITERS} unread reads, 64 half-sent requests: +{growth[0] // MIB} MiB"
-    record_property("measured", grown)
-    assert growth[0] <= 1.1 * planned_for_messages(writers)
 
 
 def test_a_long_text_is_read_in_ranges_and_not_at_once(writers: Box) -> None:

@@ -18,7 +18,6 @@ from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.documents.jobs import Ticket
 from edge_rag.errors import NotReady, OriginalNotKept, StorageCorrupt, StorageFull
 from edge_rag.ingest.library import DocumentLibrary
-from edge_rag.storage.recovery.repair import LibraryRepair
 from edge_rag.storage.recovery.restore import restore
 from edge_rag.storage.spool import originals
 from tests.unit.conftest import Opener, ingest
@@ -217,25 +216,6 @@ def test_a_missing_or_damaged_original_is_an_error_that_the_doctor_names(
             directory.documents.open_original("default", "a.txt")
         assert directory.documents.get("default", "a.txt")[1] == "The bearing of the pump."
         assert "1 of them missing or damaged" in documents_check(data).detail
-
-
-def test_a_repair_takes_originals_from_the_backup(tmp_path: Path) -> None:
-    data, backup = tmp_path / "data", tmp_path / "backup"
-    with closing(OpenDirectory(data, HashedWords())) as directory:
-        for name in ("a.txt", "b.txt"):
-            ingest(directory, name, f"The bearing of pump {name[0]}.")
-        backup.write_bytes(b"".join(directory.backups.make({})))
-    (lost,) = [path for path in (data / "originals").iterdir() if b"pump a" in path.read_bytes()]
-    lost.unlink()
-    (data / "documents.sqlite3").write_bytes(b"")
-
-    with LibraryRepair(data, backup) as repair:
-        repair.prepare()
-        repair.put_in_place()
-
-    with closing(OpenDirectory(data, HashedWords())) as directory:
-        for name in ("a.txt", "b.txt"):
-            assert original(directory, name) == f"The bearing of pump {name[0]}.".encode()
 
 
 _KILLED = """

@@ -150,16 +150,21 @@ def test_a_document_that_was_deleted_after_the_backup_stays_deleted(damaged: Pat
     assert "7.txt" not in origins(repair)
 
 
-def test_an_emptied_database_is_made_again_from_a_backup(damaged: Path, tmp_path: Path) -> None:
+def test_an_emptied_database_is_made_again_from_a_backup_with_its_originals(damaged: Path, tmp_path: Path) -> None:
     with closing(OpenDirectory(damaged, HashedWords())) as directory:
         backup = tmp_path / "backup.edge-rag"
         backup.write_bytes(b"".join(directory.backups.make({})))
     (damaged / "documents.sqlite3").write_bytes(b"")
+    next((damaged / "originals").iterdir()).unlink()
 
     repair = repaired(damaged, backup=backup)
 
     assert set(origins(repair).values()) == {Origin.BACKUP}
     require_served(damaged, set(_TEXTS))
+    with closing(OpenDirectory(damaged, HashedWords())) as directory:
+        for name, text in _TEXTS.items():
+            with closing(directory.documents.open_original("default", name)[1]) as file:
+                assert file.read(0, file.size_bytes) == text.encode()
 
 
 def test_the_name_of_a_document_leads_to_no_file_outside_the_source_folder(damaged: Path, tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from edge_rag.bootstrap.open_directory import DirectoryOptions, OpenDirectory
-from edge_rag.errors import BackupInvalid
+from edge_rag.errors import BackupInvalid, ConfigurationError
 from edge_rag.storage.backup import TOKEN_VECTORS, unpack
 from edge_rag.storage.database import Database
+from edge_rag.storage.migrations import NEWEST_SCHEMA
 from edge_rag.storage.recovery.restore import restore
 from edge_rag.storage.vectors import StoredVectors
 from tests.unit.conftest import ingest
@@ -52,6 +53,35 @@ def test_a_directory_whose_documents_are_replaced_keeps_its_id(saved: Path, tmp_
     restore(saved, tmp_path / "data", replace=True)
 
     assert directory_id(tmp_path / "data") == before
+
+
+def test_documents_that_are_there_are_only_replaced_on_demand(saved: Path, tmp_path: Path) -> None:
+    with closing(OpenDirectory(tmp_path / "data", HashedWords())) as directory:
+        ingest(directory, "old.txt", "The old document.")
+    with pytest.raises(ConfigurationError, match="--replace"):
+        restore(saved, tmp_path / "data", replace=False)
+    restore(saved, tmp_path / "data", replace=True)
+    with closing(OpenDirectory(tmp_path / "data", HashedWords())) as directory:
+        assert [info.name for info in directory.documents.list("default", None, 9)] == ["a.txt"]
+
+
+def test_a_damaged_database_is_put_aside(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "documents.sqlite3").write_bytes(b"no database at all, but long enough to be read as one. " * 200)
+    restore(saved, tmp_path, replace=True)
+    assert (tmp_path / "documents.sqlite3.damaged").exists()
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_what_is_no_backup_or_one_of_a_newer_version_changes_nothing(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newer: bool
+) -> None:
+    if newer:
+        monkeypatch.setattr("edge_rag.storage.recovery.restore.NEWEST_SCHEMA", NEWEST_SCHEMA - 1)
+    else:
+        saved.write_bytes(b"PK\x03\x04" + bytes(5000))
+    with pytest.raises(BackupInvalid, match=saved.name):
+        restore(saved, tmp_path / "data", replace=False)
+    assert {path.name for path in (tmp_path / "data").iterdir()} <= {"lock"}
 
 
 def test_token_vectors_of_replaced_documents_go_with_them(saved: Path, tmp_path: Path) -> None:
