@@ -10,14 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
 import pypdfium2
 import pytest
 from fpdf import FPDF
 from PIL import Image
 
-from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
-from tests.e2e.support.running_daemon import RunningDaemon, start_daemon
+from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon
 
 CITED = "The bearings of the pump must be greased every 2,000 operating hours."
 OTHER = "Close the suction valve before you open the strainer."
@@ -72,14 +70,8 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     }
     config = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n'
     with start_daemon(folder / "data", folder / "log", config) as running:
-        with grpc.insecure_channel(running.address) as channel:
-            stub = documents_pb2_grpc.DocumentsStub(channel)
-            for name, data in sent.items():
-                header = documents_pb2.IngestRequest.Header(name=name)
-                parts = [documents_pb2.IngestRequest(header=header), documents_pb2.IngestRequest(content=data)]
-                (outcome,) = stub.Ingest(iter(parts), timeout=120).outcomes
-                assert outcome.document.original
-            ids = {document.name: document.id for document in stub.List(documents_pb2.ListDocumentsRequest()).documents}
+        outcomes = ingest(running.address, sent)
+        ids = {outcome.name: outcome.document.id for outcome in outcomes if outcome.document.original}
         yield Box(running, content, ids)
 
 
@@ -162,10 +154,7 @@ def test_a_document_without_an_original_has_text_only(box: Box, tmp_path_factory
     folder = tmp_path_factory.mktemp("without")
     config = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n[ingest]\nkeep_originals = false\n'
     with start_daemon(folder / "data", folder / "log", config) as running:
-        with grpc.insecure_channel(running.address) as channel:
-            header = documents_pb2.IngestRequest.Header(name="manual.pdf")
-            parts = [documents_pb2.IngestRequest(header=header), documents_pb2.IngestRequest(content=box.content)]
-            (outcome,) = documents_pb2_grpc.DocumentsStub(channel).Ingest(iter(parts), timeout=120).outcomes
+        (outcome,) = ingest(running.address, {"manual.pdf": box.content})
         assert not outcome.document.original
         without = Box(running, box.content, {})
         _, found = without.json("/documents/manual.pdf?start=0&end=5")

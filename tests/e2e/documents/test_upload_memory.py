@@ -12,20 +12,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import grpc
-import numpy as np
 import psutil
 import pytest
 
 from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
 from edge_rag.client import Client
-from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.storage.database import Database
-from edge_rag.storage.documents import DocumentStore
-from edge_rag.storage.spool.files import Spool
-from edge_rag.storage.spool.originals import Originals
-from edge_rag.storage.statements import NewDocument
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon, status_of
 from tests.e2e.support.secured_daemon import Box, edge_rag, token
+from tests.unit.conftest import document_store, new_document
 
 MIB = 1 << 20
 LONG = "EDGE_RAG_SOAK_SECONDS" in os.environ
@@ -45,28 +40,6 @@ spool_mib = {spool_mib}
 """
 
 
-def stored(data: Path) -> None:
-    """Stores a document of several MiB without chunks, as nothing here searches it."""
-    with closing(Database(data / "documents.sqlite3")) as database:
-        originals = Originals(data / "originals", database, keep=False)
-        DocumentStore(database, Spool(data / "spool", MIB), originals).put(
-            NewDocument(
-                "default",
-                "large.txt",
-                "text/plain",
-                "0" * 64,
-                len(TEXT),
-                ParsedDocument("", TEXT, ()),
-                (),
-                "none",
-                np.empty((0, 8), np.float32),
-                {},
-                {},
-                120,
-            )
-        )
-
-
 @pytest.fixture(scope="module")
 def writers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     folder = tmp_path_factory.mktemp("writers")
@@ -74,7 +47,8 @@ def writers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     edge_rag("tls", "init", "--host", "127.0.0.1", data=data)
     names = [f"writer-{number}" for number in range(WRITERS)]
     tokens = {name: token(name, data, "--roles", "writer,reader") for name in names}
-    stored(data)
+    with closing(Database(data / "documents.sqlite3")) as database:
+        document_store(data, database).put(new_document("large.txt", TEXT))
     with start_daemon(data, folder / "log", CONFIG.format(folder=folder, spool_mib=SPOOL_MIB)) as running:
         yield Box(running, data, tokens)
 

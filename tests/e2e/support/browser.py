@@ -105,17 +105,9 @@ def browser_page(
     reduced_motion: bool = True,
     headers: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Page, Watch]]:
-    """Opens an empty page with storage of its own.
+    """Opens an empty page with storage of its own; paths for ``page.goto`` are relative to the origin.
 
-    Args:
-        browser: From ``chromium``.
-        origin: Where the daemon serves HTTP; paths for ``page.goto`` are relative to it.
-        language: The user's, as a BCP 47 tag.
-        width: Of the view port, in CSS pixels.
-        height: Of the view port, in CSS pixels.
-        theme: What the user prefers.
-        reduced_motion: Whether the user prefers it; without it, colours may be measured amid a transition.
-        headers: Sent with every request.
+    Without ``reduced_motion``, colours may be measured amid a transition.
     """
     context = browser.new_context(
         base_url=origin,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.documents.filter_text import parse_filter
 from edge_rag.core.documents.listing import (
     MAX_CURSOR_CHARACTERS,
@@ -26,17 +24,8 @@ from edge_rag.core.ids import DocumentId
 from edge_rag.errors import InvalidRequest
 from edge_rag.storage.database import Database
 from edge_rag.storage.documents import DocumentStore
-from edge_rag.storage.spool.files import Spool
-from edge_rag.storage.spool.originals import Originals
-from edge_rag.storage.statements import (
-    ensure_collection,
-    insert_document,
-    new_document_id,
-    remove_document,
-    require_collection,
-    require_document,
-)
 from tests.support.examples import examples
+from tests.unit.conftest import document_store, new_document
 
 Described = tuple[str, str, int, dict[str, MetadataValue]]
 """Name, title, bytes and metadata of a document."""
@@ -53,35 +42,17 @@ NAMES = {name for name, *_ in DOCUMENTS}
 
 
 class Listed(NamedTuple):
-    """Documents that are written without their text, many in one transaction."""
-
     database: Database
     store: DocumentStore
 
     def put(self, *documents: Described, collection: str = "default") -> None:
-        with self.database.writing() as connection:
-            number = ensure_collection(connection, collection)
-            for name, title, size, metadata in documents:
-                old = connection.execute(
-                    "SELECT document, id FROM documents WHERE collection = ? AND name = ?", (number, name)
-                ).fetchone()
-                if old:
-                    remove_document(connection, number, old[0])
-                document = DocumentId(old[1]) if old else new_document_id()
-                now = datetime.now(UTC)
-                plain = (document, collection, name, title, "text/plain", "0" * 64, size, 4, 0, None, now, metadata)
-                insert_document(connection, number, DocumentInfo(*plain), "text", {}, 120)
-
-    def delete(self, name: str) -> None:
-        with self.database.writing() as connection:
-            number = require_collection(connection, "default")
-            remove_document(connection, number.number, require_document(connection, number, name))
+        for name, title, size, metadata in documents:
+            self.store.put(new_document(name, "text", metadata, collection=collection, title=title, size_bytes=size))
 
 
 def opened(folder: Path) -> Iterator[Listed]:
     with closing(Database(folder / "documents.sqlite3")) as database:
-        originals = Originals(folder / "originals", database, keep=False)
-        listed = Listed(database, DocumentStore(database, Spool(folder / "spool", 1 << 30), originals))
+        listed = Listed(database, document_store(folder, database))
         listed.put(*DOCUMENTS)
         listed.put(("pumps/Manual.pdf", "Of another collection", 3, {"site": "north"}), collection="other")
         listed.put(("boiler.md", "Kessel [alt]", 31, {"site": "south"}))
@@ -183,7 +154,7 @@ def test_pages_lose_and_repeat_nothing_while_documents_come_and_go(listed: Liste
                 seen[order] += [info.name for info in page]
                 after[order] = ListCursor.after(page[-1], order)
                 if step % 2 == 0 and page[-1].name in staying:  # the document whose place the next page begins after
-                    listed.delete(page[-1].name)
+                    listed.store.delete("default", page[-1].name)
                     staying.discard(page[-1].name)
         listed.put((f"new {step}", "", step % 5, {}))
     for order in ListOrder:

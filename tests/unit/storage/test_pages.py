@@ -7,20 +7,17 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from edge_rag.core.documents.document import ParsedDocument, Upload
+from edge_rag.core.documents.document import Upload
 from edge_rag.core.documents.listing import ListCursor, ListOrder
 from edge_rag.errors import InvalidRequest
 from edge_rag.storage import statements
 from edge_rag.storage.backup import Manifest, pack
 from edge_rag.storage.database import Database
-from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.jobs import MAX_PAGE_BYTES, JobStore
 from edge_rag.storage.spool.files import Spool
-from edge_rag.storage.spool.originals import Originals
-from edge_rag.storage.statements import NewDocument
+from tests.unit.conftest import document_store, new_document
 
 
 @pytest.fixture
@@ -29,22 +26,10 @@ def database(tmp_path: Path) -> Iterator[Database]:
         yield opened
 
 
-@pytest.fixture
-def spool(tmp_path: Path) -> Spool:
-    return Spool(tmp_path / "spool", 1 << 30)
-
-
-def document(name: str, metadata: str = "", collection: str = "default") -> NewDocument:
-    vectors = np.empty((0, 8), np.float32)
-    parsed = ParsedDocument("", "text", ())
-    note = {"note": metadata}
-    return NewDocument(collection, name, "text/plain", "0" * 64, 4, parsed, (), "none", vectors, note, note, 120)
-
-
-def test_a_page_of_records_ends_with_the_record_that_fills_it(database: Database, spool: Spool, tmp_path: Path) -> None:
-    store = DocumentStore(database, spool, Originals(tmp_path / "originals", database, keep=False))
+def test_a_page_of_records_ends_with_the_record_that_fills_it(database: Database, tmp_path: Path) -> None:
+    store = document_store(tmp_path, database)
     for number in range(10):
-        store.put(document(f"{number}", "x" * 3000))
+        store.put(new_document(f"{number}", "text", {"note": "x" * 3000}))
     pages = []
     after = None
     while page := store.list("default", after, 100, 10_000):
@@ -56,8 +41,8 @@ def test_a_page_of_records_ends_with_the_record_that_fills_it(database: Database
     assert len(store.list("default", None, 100)) == 10
 
 
-def test_a_page_of_a_job_ends_by_the_size_of_its_names(database: Database, spool: Spool) -> None:
-    jobs = JobStore(database, spool)
+def test_a_page_of_a_job_ends_by_the_size_of_its_names(database: Database, tmp_path: Path) -> None:
+    jobs = JobStore(database, Spool(tmp_path / "spool", 1 << 30))
     job = jobs.start("ada").job_id
     names = [f"{number:01000}" for number in range(300)]
     for name in names:
@@ -71,15 +56,15 @@ def test_a_page_of_a_job_ends_by_the_size_of_its_names(database: Database, spool
 
 
 def test_there_is_a_largest_number_of_collections(
-    database: Database, spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statements, "MAX_COLLECTIONS", 2)
-    store = DocumentStore(database, spool, Originals(tmp_path / "originals", database, keep=False))
+    store = document_store(tmp_path, database)
     for name in ("a", "b", "a"):
-        store.put(document("1", collection=name))
+        store.put(new_document("1", collection=name))
 
     with pytest.raises(InvalidRequest, match="collection"):
-        store.put(document("1", collection="c"))
+        store.put(new_document("1", collection="c"))
 
     assert store.document_counts() == {"a": 1, "b": 1}
 
