@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -62,6 +63,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., RunningDaemon]]:
     yield start_one
     for running in started:
         running.kill()
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+    return port
 
 
 @pytest.fixture(scope="module")

@@ -16,36 +16,27 @@ from numpy.typing import NDArray
 
 from edge_rag.api.v1 import encoding_pb2
 from edge_rag.offload.ports import EncoderModels
-from tests.support.peer_daemon import LoopThread
+from tests.support.peer_daemon import serving
 
 Reply = Callable[[bytes, grpc.aio.ServicerContext[Any, Any]], Awaitable[bytes]]
 Vectors = NDArray[np.float32]
 RNG = np.random.default_rng(7)
 
 
-async def aborted(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, details: str) -> bytes:
-    await context.abort(code, details)
+def aborting(code: grpc.StatusCode, details: str) -> Reply:
+    async def abort(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+        await context.abort(code, details)
+
+    return abort
+
+
+dying = aborting(grpc.StatusCode.UNAVAILABLE, "killed")
+full = aborting(grpc.StatusCode.RESOURCE_EXHAUSTED, "the embedder queue is full")
 
 
 async def silent(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
     await asyncio.get_running_loop().create_future()
     return b""
-
-
-async def dying(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-    return await aborted(context, grpc.StatusCode.UNAVAILABLE, "killed")
-
-
-async def full(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-    return await aborted(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "the embedder queue is full")
-
-
-async def refusing(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-    return await aborted(context, grpc.StatusCode.PERMISSION_DENIED, "needs the role peer")
-
-
-async def changed(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-    return await aborted(context, grpc.StatusCode.FAILED_PRECONDITION, "the embedder here is another")
 
 
 async def garbage(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
@@ -87,8 +78,8 @@ EMBEDDING: dict[str, Reply] = {
     "silent": silent,
     "dying": dying,
     "full": full,
-    "refusing": refusing,
-    "changed": changed,
+    "refusing": aborting(grpc.StatusCode.PERMISSION_DENIED, "needs the role peer"),
+    "changed": aborting(grpc.StatusCode.FAILED_PRECONDITION, "the embedder here is another"),
     "garbage": garbage,
     "empty": empty,
     "huge": huge,
@@ -121,7 +112,6 @@ def faulty_encoders(
     models: EncoderModels, reply: Reply, certificate: tuple[bytes, bytes] | None = None
 ) -> Iterator[FaultyEncoders]:
     """Serves the Encoding service on loopback."""
-    thread = LoopThread()
     server = FaultyEncoders("")
 
     class Handler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
@@ -138,20 +128,7 @@ def faulty_encoders(
 
             return grpc.unary_unary_rpc_method_handler(handle)
 
-    async def start() -> tuple[grpc.aio.Server, int]:
-        grpc_server = grpc.aio.server()
-        grpc_server.add_generic_rpc_handlers((Handler(),))
-        if certificate is None:
-            port = grpc_server.add_insecure_port("127.0.0.1:0")
-        else:
-            port = grpc_server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([certificate]))
-        await grpc_server.start()
-        return grpc_server, port
-
-    grpc_server, port = thread.do(start())
-    server.address = f"127.0.0.1:{port}"
-    try:
+    credentials = None if certificate is None else grpc.ssl_server_credentials([certificate])
+    with serving(lambda grpc_server: grpc_server.add_generic_rpc_handlers((Handler(),)), credentials) as address:
+        server.address = address
         yield server
-    finally:
-        thread.do(grpc_server.stop(0))
-        thread.stop()

@@ -7,9 +7,12 @@ import os
 import shutil
 import subprocess
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
+
+import pytest
 
 _CLONE_NEWNET = 0x40000000
 T = TypeVar("T")
@@ -114,3 +117,17 @@ class Network:
                 ip("netns", "del", name)
             except NoNamespaces:
                 continue  # it was never made
+
+
+@contextmanager
+def machines_of_a_network(size: int) -> Iterator[list[Machine]]:
+    """Skips the test where none can be made."""
+    network = Network(size)
+    try:
+        network.__enter__()
+    except NoNamespaces as reason:
+        pytest.skip(f"network namespaces cannot be made here: {reason}")
+    try:
+        yield network.machines
+    finally:
+        network.__exit__()

@@ -84,26 +84,15 @@ def offloading(
     trust: Trust | None = None,
     timeout_s: float = 60.0,
     breaker: CircuitBreaker = ALWAYS_CLOSED,
-    models: EncoderModels | None = None,
 ) -> Iterator[OffloadingBox]:
-    """Uses the encoders of remotes ``m0``, ``m1``, ... at addresses.
-
-    Args:
-        local: The local encoder.
-        addresses: Addresses of the remotes.
-        mode: When they are used.
-        trust: How they are authenticated.
-        timeout_s: Longest time of a call, seconds.
-        breaker: Initial circuit breaker of each remote.
-        models: Identities of the local models, if not the real ones.
-    """
+    """Uses the encoders of remotes ``m0``, ``m1``, ... at addresses; a call takes at most ``timeout_s`` seconds."""
     audit, uses = AuditRecorder(), frozenset({OffloadUse.EMBED})
     remotes = [EdgeRagRemote(f"m{number}", address, trust or Trust(), uses) for number, address in enumerate(addresses)]
     states = {remote.name: RemoteState(remote, breaker) for remote in remotes}
     loop = LoopThread()
     registry = RemoteRegistry(states, audit, time.monotonic)
     loop.start()
-    models = models or EncoderModels(local.name, local.dimension)
+    models = EncoderModels(local.name, local.dimension)
     encoders = {
         remote.name: EncoderState(states[remote.name], EdgeRagEncoders(remote.connection)) for remote in remotes
     }

@@ -1,5 +1,3 @@
-"""Who may call what: tokens, roles, collections, certificates and quotas over real TLS."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Both Python clients against a real daemon, and what their documentation shows."""
-
 from __future__ import annotations
 
 import ast
@@ -18,18 +16,12 @@ import pytest
 from edge_rag.client import (
     AskOptions,
     AsyncClient,
-    CallStatus,
-    Citation,
     Client,
-    ClientError,
-    Finished,
     OutgoingDocument,
-    PassagesReceived,
     SearchOptions,
     TextDelta,
 )
 from edge_rag.core.documents.collection import BackendKind, CollectionSettings
-from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.query import AnswerMode
 from tests.contract.both_clients import Connect, connecting
@@ -42,32 +34,6 @@ CALLS = sorted(name for name in dir(Client) if not name.startswith("_") and name
 def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
     with connecting(request.param == "asyncio") as opener:
         yield opener
-
-
-@pytest.mark.smoke
-def test_a_document_is_ingested_found_cited_read_and_removed(daemon: RunningDaemon, connect: Connect) -> None:
-    text = b"The bilge pump of the tender is painted red. It is tested every Monday."
-    with connect(daemon.address, timeout_s=120) as client:
-        client.create_collection("tender", CollectionSettings(description="the tender"))
-        with pytest.raises(ClientError) as there:
-            client.create_collection("tender")
-        assert there.value.status is CallStatus.ALREADY_EXISTS
-        added = client.ingest("pump.txt", lambda: io.BytesIO(text), collection="tender", metadata={"deck": 2})
-        assert added.status is IngestStatus.ADDED
-        hits = client.search("colour of the pump", SearchOptions(collection="tender")).hits
-        assert [hit.document for hit in hits] == ["pump.txt"]
-        first, *rest, last = client.ask("When is the pump tested?", AskOptions(collection="tender"))
-        assert isinstance(first, PassagesReceived)
-        assert isinstance(last, Finished)
-        said = "".join(event.text for event in rest if isinstance(event, TextDelta))
-        cited = [event.text for event in rest if isinstance(event, Citation)]
-        assert "tested every Monday" in said
-        assert all(piece in text.decode() for piece in cited)
-        assert client.document("pump.txt", collection="tender").text.encode() == text
-        assert [info.metadata for info in client.documents(collection="tender")] == [{"deck": 2}]
-        assert client.delete("pump.txt", collection="tender").name == "pump.txt"
-        assert list(client.documents(collection="tender")) == []
-        assert client.delete_collection("tender").name == "tender"
 
 
 def test_closing_an_answer_early_frees_its_slot(daemon: RunningDaemon, connect: Connect) -> None:
@@ -110,6 +76,7 @@ EXAMPLES = (
 )
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_every_example_in_the_documentation_of_the_calls_runs(
     daemon: RunningDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Client] | type[AsyncClient]

@@ -14,16 +14,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from watchfiles import watch
 
 from edge_rag.access.certificates import CertificateFolder, fingerprint
-from edge_rag.cli.main import main
 from edge_rag.discovery.announcer import Announcement, Announcer, FoundServer
 from edge_rag.discovery.browser import Browser, browse
 from tests.e2e.support.interceptor import Interceptor
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon, start_daemon
-from tests.support.network_namespaces import Machine, Network, NoNamespaces
+from tests.e2e.support.secured_daemon import edge_rag
+from tests.support.network_namespaces import Machine, machines_of_a_network
 
 WAIT_S = 30.0
 NOT_ANNOUNCED = "this box is not announced on the network"
@@ -57,8 +56,8 @@ class Place:
         return found
 
     def pair(self, home: str, *address: str) -> None:
-        made = CliRunner().invoke(main, ["pair", "--name", home, "--data-dir", str(self.daemon.data_dir), "--json"])
-        connected = self.edge_rag(home, "connect", *address, "--code", json.loads(made.stdout)["code"])
+        made = edge_rag("pair", "--name", home, "--json", data=self.daemon.data_dir)
+        connected = self.edge_rag(home, "connect", *address, "--code", json.loads(made)["code"])
         assert connected.returncode == 0, connected.stderr
 
     def wait_for(self, enough: Callable[[tuple[FoundServer, ...]], bool]) -> None:
@@ -74,23 +73,15 @@ class Place:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("place")
     data = folder / "data"
-    try:
-        network = Network(3).__enter__()
-    except NoNamespaces as reason:
-        pytest.skip(f"network namespaces cannot be made here: {reason}")
-    try:
-        box, client, stranger = network.machines
+    with machines_of_a_network(3) as (box, client, stranger):
         for arguments in (["tls", "init", "--host", "box.lan"], ["token", "create", "--name", "first"]):
-            made = CliRunner().invoke(main, [*arguments, "--data-dir", str(data)])
-            assert made.exit_code == 0, made.output
+            edge_rag(*arguments, data=data)
         config = f"local_listen = '127.0.0.1:{PORT + 1}'\n[discovery]\nname = 'engine-room'\n"
         running = box.run(lambda: start_daemon(data, folder / "log", config, listen=f"0.0.0.0:{PORT}")).result()
         try:
             yield Place(box, client, stranger, running, folder)
         finally:
             running.kill()
-    finally:
-        network.__exit__()
 
 
 def at(address: str) -> Callable[[tuple[FoundServer, ...]], bool]:

@@ -1,5 +1,3 @@
-"""The files of ``examples/``, used as their pages say."""
-
 from __future__ import annotations
 
 import json

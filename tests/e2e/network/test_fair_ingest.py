@@ -1,5 +1,3 @@
-"""One writer that sends all it may does not hold up the documents of another, and its work can be ended."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -19,7 +17,6 @@ RUNNING = documents_pb2.JOB_STATE_RUNNING
 
 @pytest.fixture(scope="module")
 def writers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    """A box on the network with two writers and its administrator."""
     folder = tmp_path_factory.mktemp("writers")
     data = folder / "data"
     edge_rag("tls", "init", "--host", "127.0.0.1", data=data)
@@ -76,7 +73,6 @@ def waiting(job: documents_pb2.Job) -> int:
 def test_two_documents_of_a_writer_are_answered_from_before_the_400_that_another_handed_over_first(
     writers: Box,
 ) -> None:
-    """A writer's documents do not wait for those that another one sent before; each sees what to expect."""
     many = hand_over(writers, "eve", {f"{number}.txt": page(number) for number in range(400)})
     few = hand_over(writers, "ada", {"x.txt": page(1), "y.txt": page(2)})
 
@@ -95,24 +91,7 @@ def test_two_documents_of_a_writer_are_answered_from_before_the_400_that_another
     cancel(writers, "eve", many)
 
 
-def test_one_page_is_stored_while_large_documents_of_another_are_embedded(writers: Box) -> None:
-    """A caller that waits for one page is answered although another writer's documents take minutes."""
-    large = hand_over(writers, "eve", {f"large-{number}.txt": long_text() for number in range(3)})
-    with writers.channel("eve") as channel:
-        until_embedding(channel, large)
-    with writers.channel("ada") as channel:
-        outcomes = stub(channel).Ingest(parts({"page.txt": page(7)}, "ada"), timeout=120).outcomes
-    assert [outcome.status for outcome in outcomes] == [documents_pb2.INGEST_STATUS_ADDED]
-    assert waiting(latest(writers, "eve")) == 3
-    cancel(writers, "eve", large)
-    with writers.channel("admin") as channel:
-        usage = admin_pb2_grpc.AdminStub(channel).GetUsage(admin_pb2.GetUsageRequest(), timeout=60)
-    spent = {client.client: client.ingest_seconds for client in usage.clients}
-    assert spent["ada"] > 0
-
-
 def test_a_client_that_goes_ends_its_document(writers: Box) -> None:
-    """No work goes on for a client that has gone."""
     with writers.channel("eve") as channel:
         call = stub(channel).Ingest.future(parts({"gone.txt": long_text()}, "eve"), timeout=120)
         with writers.channel("admin") as admin:
@@ -130,7 +109,6 @@ def test_a_client_that_goes_ends_its_document(writers: Box) -> None:
 
 
 def test_a_daemon_that_is_stopped_during_a_large_document_goes_on_with_it_afterwards(tmp_path: Path) -> None:
-    """SIGTERM ends the ingest of a document at once; it stays queued and is ingested after the restart."""
     data = tmp_path / "data"
 
     def run(log: str) -> RunningDaemon:

@@ -16,18 +16,17 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
-from click.testing import CliRunner
 
 from edge_rag.access.pairing_file import PairingFile, pairing
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc
-from edge_rag.cli.main import main
 from edge_rag.config.paths import pairing_path
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.pairing_code import PairingCode
 from tests.e2e.support.legitimate_clients import Calls, Outcomes
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon, start_daemon
+from tests.e2e.support.secured_daemon import edge_rag, token
 from tests.e2e.support.strangers import Orders
-from tests.support.network_namespaces import Machine, Network, NoNamespaces
+from tests.support.network_namespaces import Machine, machines_of_a_network
 
 TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 10
 PORT = 7421
@@ -61,8 +60,6 @@ class Place:
     token: str
 
     def outside_process(self, module: str, orders: str) -> subprocess.Popen[str]:
-        """Starts a module outside and gives it its orders."""
-
         def begin() -> subprocess.Popen[str]:
             command = [sys.executable, "-m", module]
             return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
@@ -106,22 +103,11 @@ class Place:
         return Outcomes(**json.loads(process.communicate()[0]))
 
 
-def edge_rag(*arguments: str) -> str:
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout.strip()
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("floods")
     data = folder / "data"
-    try:
-        network = Network(2).__enter__()
-    except NoNamespaces as reason:
-        pytest.skip(f"network namespaces cannot be made here: {reason}")
-    try:
-        box, outside = network.machines
+    with machines_of_a_network(2) as (box, outside):
         for machine, own in ((box, "fd77::1"), (outside, "fd77::2")):
             machine.ip("addr", "add", f"{own}/64", "dev", "net0", "nodad")
             machine.ip("addr", "add", f"fe80::{own[-1]}/64", "dev", "net0", "nodad")
@@ -130,15 +116,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             outside.ip("route", "add", "local", network_of_many, "dev", "lo")
         box.ip("route", "add", "fd77:0:0:8::/64", "via", "fd77::2")
         outside.ip("route", "add", "local", "fd77:0:0:8::/64", "dev", "lo")
-        edge_rag("tls", "init", "--host", box.address, "--data-dir", str(data))
-        token = edge_rag("token", "create", "--name", "known", "--data-dir", str(data))
+        edge_rag("tls", "init", "--host", box.address, data=data)
+        known = token("known", data)
         start: Callable[[], RunningDaemon] = lambda: start_daemon(  # noqa: E731 - typed
             data, folder / "log", CONFIG, listen=f"[::]:{PORT}"
         )
         with box.run(start).result() as daemon:
-            yield Place(box, outside, daemon, data, token)
-    finally:
-        network.__exit__()
+            yield Place(box, outside, daemon, data, known)
 
 
 def operator_is_served(place: Place) -> None:
@@ -152,7 +136,6 @@ def operator_is_served(place: Place) -> None:
 def test_strangers_keep_out_neither_a_known_client_nor_a_right_code_nor_the_operator(
     place: Place, kinds: list[str], pause_s: float, record_property: Callable[[str, object], None]
 ) -> None:
-    """Calls of a known client and right codes of new clients, each over a new connection, succeed every time."""
     assert place.served(1).failures == []
     sources = [place.outside.address, *ADDRESSES, *OF_ONE_64]  # the first is the known client's own
     resident = psutil.Process(place.daemon.process.pid).memory_info().rss

@@ -1,5 +1,3 @@
-"""One-time codes: from the box that makes them to the machine that uses them, and whoever is in between."""
-
 from __future__ import annotations
 
 import json

@@ -107,6 +107,7 @@ def first(call: Any) -> None:
         call.cancel()
 
 
+@pytest.mark.smoke
 def test_every_call_of_every_service_is_listed_described_and_can_be_made_from_reflection_alone(
     daemon: RunningDaemon,
 ) -> None:

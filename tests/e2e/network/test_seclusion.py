@@ -1,5 +1,3 @@
-"""What is in a collection is not told to those it is not for: no text, count, score, name or timing."""
-
 from __future__ import annotations
 
 import threading
@@ -84,8 +82,6 @@ def search(box: Box, name: str, **fields: Any) -> rag_pb2.SearchResponse:
 
 
 def put(box: Box, collection: str, texts: dict[str, str]) -> list[str]:
-    """Stores documents as the admin; returns their ids."""
-
     def parts() -> Iterator[documents_pb2.IngestRequest]:
         for name, text in texts.items():
             header = documents_pb2.IngestRequest.Header(collection=collection, name=name)

@@ -1,5 +1,3 @@
-"""The client's own distribution: installed into an empty environment, it works without the daemon's packages."""
-
 from __future__ import annotations
 
 import subprocess

@@ -20,7 +20,6 @@ from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import AnswerMode
 from tests.e2e.support.running_daemon import SAMPLES, RunningDaemon, ingest, start_daemon
 from tests.e2e.support.secured_daemon import edge_rag, token
-from tests.support.slow_process import slowed_down
 
 MANUAL = (SAMPLES / "lubrication-schedule.md").read_bytes()
 QUESTION = "How often must the pump bearings be greased?"
@@ -48,7 +47,6 @@ def start_remote_at(address: str, folder: Path) -> RunningDaemon:
 
 
 def start_board(folder: Path, address: str) -> RunningDaemon:
-    """Starts a board that offloads to an address."""
     config = f"""
 [offload]
 mode = "prefer-remote"
@@ -133,7 +131,6 @@ def test_the_audit_log_has_the_placement_and_the_sent_data(pair: Pair) -> None:
 
 @pytest.fixture
 def own_pair(tmp_path: Path) -> Iterator[Pair]:
-    """A pair for one test, which may kill the remote."""
     remote_daemon = start_remote(tmp_path)
     pair = Pair(start_board(tmp_path, remote_daemon.address), remote_daemon)
     yield pair
@@ -177,14 +174,3 @@ def test_a_remote_frozen_or_killed_at_any_chunk_never_costs_a_word(
                 own_pair.remote_daemon.kill()
                 own_pair.remote_daemon = start_remote_at(own_pair.remote_daemon.address, tmp_path)
         assert kinds(client, "struck-0") & {AuditEventKind.TAKEN_OVER, AuditEventKind.HEDGED}
-
-
-@pytest.mark.soak
-def test_a_twenty_times_slower_remote_never_costs_an_answer(own_pair: Pair) -> None:
-    with Client(own_pair.board.address, timeout_s=30) as client:
-        alone = answered(client, OffloadRule.NEVER, "alone")
-        assert answered(client, OffloadRule.ALLOWED, "quick") == alone
-        with slowed_down(own_pair.remote_daemon.process.pid, 20):
-            for number in range(TIMES):
-                assert answered(client, OffloadRule.ALLOWED, f"slow-{number}") == alone
-        assert AuditEventKind.SENT in kinds(client, "slow-0")

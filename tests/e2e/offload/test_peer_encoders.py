@@ -1,5 +1,3 @@
-"""A daemon computes for its peers exactly what they would compute themselves, within limits."""
-
 from __future__ import annotations
 
 from pathlib import Path

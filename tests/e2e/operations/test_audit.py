@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -200,10 +199,3 @@ def test_a_daemon_that_stops_ends_those_who_follow(start: Callable[..., RunningD
         rest = list(following)
     assert [entry.event.kind for entry in rest if isinstance(entry, AuditEntry)][-1] is AuditEventKind.FINISHED
     assert running.process.wait(30) == 0
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-    return port

@@ -1,5 +1,3 @@
-"""The command line against a real daemon over the sample documents."""
-
 from __future__ import annotations
 
 import json
@@ -59,21 +57,6 @@ def test_a_citation_is_the_range_of_the_stored_text_it_names(daemon: RunningDaem
         shown = edge_rag(daemon, "docs", "show", "--json", citation["document"])
         stored = json.loads(shown.stdout)["text"]
         assert stored[citation["start"] : citation["end"]] == citation["text"]
-
-
-@pytest.mark.smoke
-def test_a_search_finds_the_alarm_by_its_code(daemon: RunningDaemon) -> None:
-    result = json.loads(edge_rag(daemon, "search", "--json", "--limit", "3", "alarm A13 seal water pressure").stdout)
-    assert "alarm-list.html" in {hit["document"] for hit in result["hits"]}
-    assert len(result["hits"]) <= 3
-
-
-def test_questions_from_standard_input_give_the_answers_they_get_alone(daemon: RunningDaemon) -> None:
-    questions = ["How many litres does the fuel tank hold?", "Who signs the permit?", "Which fuse is on shelf D2?"]
-    alone = [json.loads(edge_rag(daemon, "ask", "--json", question).stdout)["answer"] for question in questions]
-    together = edge_rag(daemon, "ask", "--questions", "-", "--concurrency", "3", given="\n".join(questions))
-    assert together.exit_code == 0
-    assert [json.loads(line)["answer"] for line in together.stdout.splitlines()] == alone
 
 
 @pytest.mark.smoke

@@ -108,7 +108,6 @@ def test_a_jump_of_the_clock_ends_with_the_jump(clocked: ClockedBox) -> None:
 
 
 def test_a_quota_is_neither_refilled_nor_blocked_by_a_jump(clocked: ClockedBox) -> None:
-    """Quotas count by the clock that never jumps."""
     clocked.jump(0)
     while clocked.search("rare") is grpc.StatusCode.OK:
         pass

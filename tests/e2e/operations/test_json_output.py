@@ -1,5 +1,3 @@
-"""What commands print with --json has the shape that docs/reference/json-output.md shows."""
-
 from __future__ import annotations
 
 import json

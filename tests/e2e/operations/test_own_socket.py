@@ -1,5 +1,3 @@
-"""The Unix socket that every daemon opens: the operator's way in, whatever the daemon listens on."""
-
 from __future__ import annotations
 
 import json

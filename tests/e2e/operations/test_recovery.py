@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -48,7 +47,7 @@ def damage(database: Path) -> None:
 
 
 def test_a_daemon_with_a_damaged_database_serves_what_is_whole_until_it_is_repaired(
-    start: Callable[..., RunningDaemon], tmp_path: Path
+    start: Callable[..., RunningDaemon], tmp_path: Path, free_port: int
 ) -> None:
     """One damaged page must not stop the box; nothing may be written beside the damage; and there is a way back."""
     first = start()
@@ -58,10 +57,8 @@ def test_a_daemon_with_a_damaged_database_serves_what_is_whole_until_it_is_repai
     database = tmp_path / "data" / "documents.sqlite3"
     damage(database)
     content = database.read_bytes()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
 
-    recovering = start(config=f"[metrics]\nport = {port}\n")
+    recovering = start(config=f"[metrics]\nport = {free_port}\n")
 
     with Client(recovering.address) as client:
         status = client.status()
@@ -82,7 +79,7 @@ def test_a_daemon_with_a_damaged_database_serves_what_is_whole_until_it_is_repai
             assert refused.value.status is CallStatus.FAILED_PRECONDITION
     assert health(recovering.address, "") == health_pb2.HealthCheckResponse.SERVING
     assert health(recovering.address, "writes") == health_pb2.HealthCheckResponse.NOT_SERVING
-    metrics = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+    metrics = urlopen(f"http://127.0.0.1:{free_port}/metrics").read().decode()
     assert "edge_rag_recovery_mode 1.0" in metrics
     assert "the library is damaged" in recovering.log.read_text()
     code, told = edge_rag("status", "--server", recovering.address)

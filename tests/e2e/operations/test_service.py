@@ -10,12 +10,11 @@ from pathlib import Path
 
 import grpc
 import pytest
-from click.testing import CliRunner
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from edge_rag.api.v1 import access_pb2, access_pb2_grpc, rag_pb2, rag_pb2_grpc
-from edge_rag.cli.main import main
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, status_of
+from tests.e2e.support.secured_daemon import edge_rag
 from tests.support.old_data import unpack
 from tests.support.systemd_socket import Manager, Message, has
 
@@ -77,7 +76,6 @@ class Load:
         self.ends: list[Future[tuple[grpc.StatusCode, str]]] = [self._threads.submit(one) for one in self.answers]
 
     def begun(self) -> Load:
-        """Waits until one of them is being told."""
         assert self.answers[0].began.wait(120)
         return self
 
@@ -187,19 +185,13 @@ def test_sighup_takes_what_can_change_names_what_cannot_and_keeps_all_of_a_broke
     assert "the new settings are invalid; the old ones stay in force" in daemon.log.read_text()
 
 
-def edge_rag(*arguments: object) -> str:
-    result = CliRunner().invoke(main, [*map(str, arguments)])
-    assert result.exit_code == 0, result.output
-    return result.stdout.strip()
-
-
 def test_sighup_moves_to_other_certificates_and_tokens(
     start: Callable[..., RunningDaemon], manager: Manager, tmp_path: Path
 ) -> None:
     token = {}
     for name in ("data", "moved"):
-        edge_rag("tls", "init", "--host", "127.0.0.1", "--data-dir", tmp_path / name)
-        token[name] = edge_rag("token", "create", "--name", name, "--data-dir", tmp_path / name)
+        edge_rag("tls", "init", "--host", "127.0.0.1", data=tmp_path / name)
+        token[name] = edge_rag("token", "create", "--name", name, data=tmp_path / name).strip()
     always = "[tls]\nalways = true\n"
     daemon = start(config=always, environment=manager.environment())
     manager.until(has("READY"))
@@ -270,8 +262,8 @@ def test_a_certificate_that_the_manager_passes_serves_tls(
 ) -> None:
     passed = tmp_path / "credentials"
     passed.mkdir()
-    edge_rag("tls", "init", "--host", "127.0.0.1", "--data-dir", tmp_path / "authority")
-    token = edge_rag("token", "create", "--name", "ward-3", "--data-dir", tmp_path / "data")
+    edge_rag("tls", "init", "--host", "127.0.0.1", data=tmp_path / "authority")
+    token = edge_rag("token", "create", "--name", "ward-3", data=tmp_path / "data").strip()
     for name, file in (("certificate", "server.pem"), ("key", "server.key")):
         (passed / f"edge-rag.{name}").write_bytes((tmp_path / "authority" / "tls" / file).read_bytes())
     daemon = start(config="[tls]\nalways = true\n", environment={"CREDENTIALS_DIRECTORY": str(passed)})

@@ -1,5 +1,3 @@
-"""What a real daemon tells of itself while it works: slots, pages, devices, temperatures, and that it drains."""
-
 from __future__ import annotations
 
 import json

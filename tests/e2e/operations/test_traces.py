@@ -1,8 +1,5 @@
-"""A real daemon sends a real collector a span for each call and each of its stages."""
-
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 
 import grpc
@@ -66,10 +63,8 @@ def test_a_call_and_its_stages_are_spans_below_the_clients(start: Callable[..., 
     assert ingested.parent_span_id == b""
 
 
-def test_a_collector_that_is_not_there_disturbs_nobody(start: Callable[..., RunningDaemon]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    running = start(config=f'[traces]\nendpoint = "http://127.0.0.1:{port}/v1/traces"\n[log]\nformat = "json"\n')
+def test_a_collector_that_is_not_there_disturbs_nobody(start: Callable[..., RunningDaemon], free_port: int) -> None:
+    running = start(config=f'[traces]\nendpoint = "http://127.0.0.1:{free_port}/v1/traces"\n[log]\nformat = "json"\n')
     ingest(running.address, VALVE)
     assert ask(running.address, "untold")[-1].HasField("finished")
     assert running.stop() == 0

@@ -1,5 +1,3 @@
-"""No other user of the host can read what a daemon keeps, whatever the directory was before."""
-
 from __future__ import annotations
 
 import stat

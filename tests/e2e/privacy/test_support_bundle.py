@@ -1,5 +1,3 @@
-"""A support bundle of a box full of distinctive names holds none of them."""
-
 from __future__ import annotations
 
 import io
@@ -34,13 +32,11 @@ def read(bundle: Path) -> dict[str, str]:
 
 
 def test_a_bundle_has_what_helps_and_no_texts_names_or_tokens(
-    start: Callable[..., RunningDaemon], tmp_path: Path
+    start: Callable[..., RunningDaemon], tmp_path: Path, free_port: int
 ) -> None:
     data, bundle = tmp_path / "data", tmp_path / "box.tar.gz"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     running = start(
-        config=f'[discovery]\nname = "{BOX}"\n[http]\nhosts = ["{HOST}"]\n[metrics]\nport = {port}\n'
+        config=f'[discovery]\nname = "{BOX}"\n[http]\nhosts = ["{HOST}"]\n[metrics]\nport = {free_port}\n'
         f'[backup]\nschedule = "02:30"\n[models]\ntrusted_keys = ["/keys/{MODEL}.pem"]\n'
     )
     made = edge_rag("token", "create", "--name", TOKEN, "--data-dir", str(data))

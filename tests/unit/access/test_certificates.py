@@ -1,5 +1,3 @@
-"""The authority of a box and its certificates, verified with Python's TLS."""
-
 from __future__ import annotations
 
 import socket
@@ -33,7 +31,6 @@ def folder(tmp_path: Path) -> CertificateFolder:
 
 
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:
-    """Raises the client's verification error."""
     ours, theirs = socket.socketpair()
 
     def serve() -> None:

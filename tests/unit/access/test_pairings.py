@@ -1,5 +1,3 @@
-"""The file of one-time codes."""
-
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor

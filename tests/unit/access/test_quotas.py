@@ -1,5 +1,3 @@
-"""Quotas."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tokens and the file they are kept in."""
-
 from __future__ import annotations
 
 import hashlib

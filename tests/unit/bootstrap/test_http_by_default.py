@@ -1,5 +1,3 @@
-"""Where HTTP is served when nobody configured it, and what keeps a daemon from starting."""
-
 from __future__ import annotations
 
 import re

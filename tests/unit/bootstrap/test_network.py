@@ -1,5 +1,3 @@
-"""When a daemon is announced, and as what."""
-
 from __future__ import annotations
 
 from datetime import UTC, datetime

@@ -1,5 +1,3 @@
-"""What the settings make of traces."""
-
 from __future__ import annotations
 
 import sys

@@ -1,5 +1,3 @@
-"""A scripted server and a command-line runner."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -30,7 +28,6 @@ def start_server() -> Iterator[Callable[[ScriptedDaemon, str], None]]:
 
 @pytest.fixture(autouse=True)
 def no_known_servers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What whoever runs the tests has paired with is not called."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "configuration"))
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from click.testing import CliRunner
 from edge_rag.api.v1 import common_pb2, documents_pb2, rag_pb2
 from edge_rag.cli.main import main
 from edge_rag.cli.output.terminal import printable
+from tests.support.terminal import edge_rag_at_a_terminal
 from tests.unit.cli.scripted_daemon import Handler, ScriptedDaemon, answering, finished, refusing
 
 ROOT = Path(__file__).parents[3]
@@ -100,21 +100,15 @@ def test_a_source_is_named_by_page_and_headings_and_else_by_characters(scripted:
 
 
 def test_names_from_right_to_left_keep_their_place_on_a_terminal_and_are_unchanged_elsewhere(
-    runner: CliRunner, scripted: ScriptedDaemon
+    scripted: ScriptedDaemon,
 ) -> None:
-    command = ["ask", "Wie oft?", "--server", scripted.address]
     scripted.script("Ask", in_languages("de", "ar"))
-    assert "[1] دليل 0.pdf, page 3 (العربية)\n" in runner.invoke(main, command).stdout
-
+    assert "[1] دليل 0.pdf, page 3 (العربية)\n" in scripted.run("ask", "Wie oft?").stdout
     scripted.script("Ask", in_languages("de", "ar"))
-    ours, theirs = pty.openpty()
-    program = "from edge_rag.cli.main import main; main()"
-    with os.fdopen(ours, encoding="utf-8") as shown, os.fdopen(theirs, "w") as terminal:
-        asked = [sys.executable, "-c", program, *command]
-        subprocess.run(asked, stdout=terminal, stderr=subprocess.DEVNULL, check=True)
-        lines = [shown.readline().rstrip() for _ in range(3)]
-    isolated = "[1] \u2068دليل\u2069 0.pdf, page 3 (\u2068العربية\u2069)"
-    assert lines == ["تُشحم المحامل. [ohne Quelle]", "", isolated]
+    command = ("ask", "Wie oft?", "--server", scripted.address)
+    with edge_rag_at_a_terminal(*command, environment={}) as terminal:
+        terminal.wait_for("تُشحم المحامل. [ohne Quelle]")
+        terminal.wait_for("[1] \u2068دليل\u2069 0.pdf, page 3 (\u2068العربية\u2069)")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-"""What a job waits for, in words."""
-
 from __future__ import annotations
 
 from dataclasses import replace

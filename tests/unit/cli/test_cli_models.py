@@ -1,5 +1,3 @@
-"""``edge-rag models`` from the command line, on a data directory of its own."""
-
 from __future__ import annotations
 
 import json

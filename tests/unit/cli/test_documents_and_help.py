@@ -1,5 +1,3 @@
-"""Commands shown in the README, the guides and the help texts are valid."""
-
 from __future__ import annotations
 
 import re

@@ -105,7 +105,6 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The service's socket."""
     path = tmp_path / "run" / "edge-rag.sock"
     monkeypatch.setattr(server_selection, "SERVICE_SOCKET", path)
     return path

@@ -1,5 +1,3 @@
-"""The command line and the daemon import only what a command needs."""
-
 from __future__ import annotations
 
 import json
@@ -16,7 +14,6 @@ MODULES_OF_THE_DAEMON = 1300
 
 
 def imported(*commands: tuple[str, ...]) -> set[str]:
-    """Runs commands in one process of their own; returns the heavy packages that this imported."""
     code = (
         "import json, sys\nfrom edge_rag.cli.main import main\n"
         "for arguments in json.loads(sys.argv[1]):\n"

@@ -1,22 +1,12 @@
-"""The live view fits the terminal, tells without colours, outlives the daemon, and is lines where there is none."""
-
 from __future__ import annotations
 
 import io
 import json
-import os
-import pty
 import re
-import signal
-import struct
-import subprocess
-import sys
-import termios
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from fcntl import ioctl
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +53,10 @@ from edge_rag.core.placement import ModelStage, Placement, Precision, Provider
 from edge_rag.core.query import Priority
 from edge_rag.core.shapes.encoder import encode
 from edge_rag.wire import status as status_messages
+from tests.support.terminal import CTRL_C, edge_rag_at_a_terminal
 from tests.unit.cli.scripted_daemon import ScriptedDaemon, refusing
 
 CPU = Provider.CPU
-ROOT = Path(__file__).parents[3]
 SLOT = SlotUse(RequestId("38547deffce7"), "ipv4:10.0.0.7", Priority.BATCH, 1.41, 526, 480, 557, 31, 300, 18, 2)
 REPORT = DaemonStatus(
     version="0.1.0",
@@ -278,39 +268,18 @@ def test_an_interval_without_watch_and_one_out_of_range_are_refused(runner: CliR
 
 def test_in_a_terminal_the_view_outlives_the_daemon_and_ctrl_c_restores_the_screen(scripted: ScriptedDaemon) -> None:
     watched = threading.Event()
-    again = replace(REPORT, version="0.2.0")
     refused = refusing(grpc.StatusCode.UNAVAILABLE, "starting")
-    scripted.script("WatchStatus", sending(REPORT), refused, sending(again, hold=watched))
-    leader, follower = pty.openpty()
-    ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 45, 120, 0, 0))
-    command = [sys.executable, "-m", "edge_rag.cli.main", "status", "--watch", "--interval", "0.1"]
-    process = subprocess.Popen(
-        [*command, "--server", scripted.address],
-        stdin=follower,
-        stdout=follower,
-        stderr=subprocess.PIPE,
-        cwd=ROOT,
-        env=os.environ | {"TERM": "xterm-256color"},
-    )
-    os.close(follower)
-    seen = ""
-    try:
-        while "0.2.0" not in seen:
-            seen += os.read(leader, 65_536).decode("utf-8", "replace")
-        process.send_signal(signal.SIGINT)
-        while True:
-            try:
-                seen += os.read(leader, 65_536).decode("utf-8", "replace")
-            except OSError:  # the other side is closed
-                break
-        errors = process.communicate(timeout=30)[1]
-    finally:
-        process.kill()
-        os.close(leader)
-    assert (process.returncode, errors) == (130, b"")
-    assert seen.index("\x1b[?1049h") < seen.index("retriever") < seen.rindex("\x1b[?1049l")
-    assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
-    assert "not reachable, trying again" in seen or "shut down, waiting for it" in seen
+    scripted.script("WatchStatus", sending(REPORT), refused, sending(replace(REPORT, version="0.2.0"), hold=watched))
+    command = ("status", "--watch", "--interval", "0.1", "--server", scripted.address)
+    with edge_rag_at_a_terminal(*command, environment={"COLUMNS": "120", "LINES": "45"}) as terminal:
+        terminal.wait_for("\x1b[?1049h")
+        seen = terminal.wait_for("0.2.0")
+        assert "retriever" in seen
+        assert "not reachable, trying again" in seen or "shut down, waiting for it" in seen
+        terminal.press(CTRL_C)
+        terminal.wait_for("\x1b[?25h")
+        terminal.wait_for("\x1b[?1049l")
+        assert terminal.ended() == 130
     assert watched.wait(30)
 
 

@@ -1,5 +1,3 @@
-"""What tests of the client share with the command line's."""
-
 from tests.unit.cli.conftest import no_known_servers, scripted
 
 __all__ = ["no_known_servers", "scripted"]

@@ -1,5 +1,3 @@
-"""The contract of conversations, of both clients, against a scripted server that tells what it was asked."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -37,7 +35,6 @@ class Listener:
 
     @property
     def turns(self) -> list[tuple[str, str]]:
-        """Question and answer of the turns of the last request."""
         return [(turn.question, turn.answer) for turn in self.asked[-1].turns]
 
 

@@ -1,5 +1,3 @@
-"""Ctrl-C while a client starts a call or waits for its reply."""
-
 from __future__ import annotations
 
 import signal

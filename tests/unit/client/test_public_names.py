@@ -1,5 +1,3 @@
-"""The public face of ``edge_rag.client``: its names, what they refer to, and what importing it costs."""
-
 from __future__ import annotations
 
 import dataclasses
@@ -27,7 +25,6 @@ def test_the_module_shows_its_public_names_and_nothing_else() -> None:
 
 
 def reachable(kind: Any, seen: dict[str, type]) -> None:
-    """Collects the classes of this project that a type consists of."""
     if isinstance(kind, typing.NewType) or kind is Any:
         return
     for argument in typing.get_args(kind):

@@ -15,7 +15,6 @@ def uncommented() -> str:
 
 
 def sections(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[tuple[str, ...], type[BaseModel]]:
-    """Every section by its path, the whole included."""
     found: dict[tuple[str, ...], type[BaseModel]] = {path: model}
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):

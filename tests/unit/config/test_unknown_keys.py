@@ -1,5 +1,3 @@
-"""What is said about a setting that there is not, wherever it stands."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The versions that every script installs with."""
-
 from __future__ import annotations
 
 from importlib.metadata import distributions

@@ -1,5 +1,3 @@
-"""What dashboards, alerts and container files name exists."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""The units, as systemd's own tools judge them."""
-
 from __future__ import annotations
 
 import json

@@ -18,7 +18,6 @@ BOARDS = Path(__file__).parent / "boards"
 
 
 def recorded(name: str, root: Path) -> DeviceFacts:
-    """Reads a board's facts from its files."""
     board = tomllib.loads((BOARDS / f"{name}.toml").read_text(encoding="utf-8"))
     for path, content in (board["files"] | _core_files(board["cores"])).items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)

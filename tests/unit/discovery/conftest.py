@@ -6,16 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.network_namespaces import Machine, Network, NoNamespaces
+from tests.support.network_namespaces import Machine, machines_of_a_network
 
 
 @pytest.fixture
 def machines() -> Iterator[list[Machine]]:
-    try:
-        network = Network(3).__enter__()
-    except NoNamespaces as reason:
-        pytest.skip(f"network namespaces cannot be made here: {reason}")
-    try:
-        yield network.machines
-    finally:
-        network.__exit__()
+    with machines_of_a_network(3) as machines:
+        yield machines

@@ -1,5 +1,3 @@
-"""Parsing of announcements."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""Discovery of a remote by name, in network namespaces."""
-
 from __future__ import annotations
 
 import asyncio

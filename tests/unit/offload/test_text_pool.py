@@ -37,8 +37,6 @@ def test_all_texts_of_a_rejected_remote_are_free_again() -> None:
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """Takes, fills and fails in any order, checked against a model of its own."""
-
     def __init__(self) -> None:
         super().__init__()
         self.lengths: Sequence[int] = []

@@ -1,5 +1,3 @@
-"""Audit events for tests."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping

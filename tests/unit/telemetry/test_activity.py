@@ -1,5 +1,3 @@
-"""What was done in the last seconds is what was done in them."""
-
 from __future__ import annotations
 
 from contextlib import suppress

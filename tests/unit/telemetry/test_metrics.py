@@ -1,5 +1,3 @@
-"""Every metric, driven to a value that is known."""
-
 from __future__ import annotations
 
 from dataclasses import replace
@@ -61,8 +59,6 @@ STATS = EngineStats(slots=8, slots_busy=3, waiting=2, pages=40, pages_used=10, p
 
 
 class Measured:
-    """All metrics over one registry."""
-
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.latencies = Latencies()
@@ -84,37 +80,31 @@ def measured() -> Measured:
     return Measured()
 
 
-def test_a_step_is_measured_in_its_parts(measured: Measured) -> None:
+def test_steps_are_measured_in_their_parts_and_tokens(measured: Measured) -> None:
     measured.watch.on_step(STEP)
     measured.watch.on_step(replace(STEP, slots_busy=8, tokens=30, token_gaps_s=(), failed=True))
-    assert measured["slot_occupancy_count"] == 2
-    assert measured["slot_occupancy_sum"] == pytest.approx(7 / 8 + 1)
-    assert measured["iteration_tokens_sum"] == 100
-    assert measured["failed_steps_total"] == 1
     for part, seconds in (("schedule", 0.002), ("run", 0.4), ("sample", 0.006)):
         assert measured.of("step_time_seconds_sum", part=part) == pytest.approx(seconds)
         assert measured.of("step_time_seconds_count", part=part) == 2
+    assert [(each.measure, each.samples) for each in measured.latencies.read()] == [(LatencyMetric.TOKEN_GAP, 2)]
+    expected = {
+        "slot_occupancy_count": 2,
+        "slot_occupancy_sum": 7 / 8 + 1,
+        "iteration_tokens_sum": 100,
+        "failed_steps_total": 1,
+        "prefix_cache_queries_total": 128,
+        "prefix_cache_hits_total": 96,
+        "spec_decode_num_draft_tokens_total": 8,
+        "spec_decode_num_accepted_tokens_total": 6,
+        "inter_token_latency_seconds_count": 2,
+        "inter_token_latency_seconds_sum": 0.5,
+    }
+    assert {name: measured[name] for name in expected} == pytest.approx(expected)
 
 
 def test_slots_above_a_lowered_limit_count_as_a_full_batch(measured: Measured) -> None:
     measured.watch.on_step(replace(STEP, slots=4, slots_busy=6))
     assert measured["slot_occupancy_sum"] == 1
-
-
-def test_the_prefix_cache_is_measured_in_tokens(measured: Measured) -> None:
-    measured.watch.on_step(STEP)
-    measured.watch.on_step(STEP)
-    assert measured["prefix_cache_queries_total"] == 128
-    assert measured["prefix_cache_hits_total"] == 96
-    assert measured["spec_decode_num_draft_tokens_total"] == 8
-    assert measured["spec_decode_num_accepted_tokens_total"] == 6
-
-
-def test_gaps_between_tokens_are_measured_one_by_one(measured: Measured) -> None:
-    measured.watch.on_step(STEP)
-    assert measured["inter_token_latency_seconds_count"] == 2
-    assert measured["inter_token_latency_seconds_sum"] == pytest.approx(0.5)
-    assert [(each.measure, each.samples) for each in measured.latencies.read()] == [(LatencyMetric.TOKEN_GAP, 2)]
 
 
 def test_the_time_of_a_token_is_the_mean_after_the_first(measured: Measured) -> None:

@@ -57,15 +57,6 @@ def test_the_watchdog_is_fed_at_half_its_time_and_only_when_the_work_goes_on(man
     told.close()
 
 
-def test_a_manager_that_does_not_watch_gets_no_signs_of_life(manager: Manager) -> None:
-    clock = Clock()
-    told = SystemdNotifier(manager.address, None, clock)
-    clock.now += 1000
-    told.alive()
-    assert manager.waiting() == []
-    told.close()
-
-
 def test_a_full_socket_neither_holds_up_nor_counts_as_last_sent(manager: Manager) -> None:
     clock = Clock()
     told = SystemdNotifier(manager.address, 2.0, clock)

@@ -1,5 +1,3 @@
-"""The board monitor limits the generator, records every change and reports its last readings."""
-
 from __future__ import annotations
 
 from pathlib import Path

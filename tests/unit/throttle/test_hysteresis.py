@@ -1,5 +1,3 @@
-"""The controller restricts quickly, recovers slowly and does not oscillate."""
-
 from __future__ import annotations
 
 from itertools import pairwise

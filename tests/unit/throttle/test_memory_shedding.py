@@ -1,5 +1,3 @@
-"""Under memory pressure, memory is shed in order and restored in reverse order."""
-
 from __future__ import annotations
 
 import threading

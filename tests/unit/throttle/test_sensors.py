@@ -1,5 +1,3 @@
-"""Temperature, power and throttling are read from the files of real boards."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping

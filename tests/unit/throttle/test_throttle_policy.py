@@ -1,5 +1,3 @@
-"""Heat and power throttle the daemon; every change has its reason and its readings."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,3 @@
-"""``edge-rag pair``: the URL that signs in to the console, where other machines reach it."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Chats over standard input, against a scripted server."""
-
 from __future__ import annotations
 
 import json
@@ -37,7 +35,6 @@ class Answers:
 
     @property
     def turns(self) -> list[list[str]]:
-        """Questions of the turns that each request carried."""
         return [[turn.question for turn in request.turns] for request in self.asked]
 
 

@@ -1,5 +1,3 @@
-"""Chats at a terminal, against a scripted server; the history of what is typed."""
-
 from __future__ import annotations
 
 import stat

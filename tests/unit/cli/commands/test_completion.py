@@ -1,5 +1,3 @@
-"""Shells complete commands and options by the script that `completion` prints."""
-
 from __future__ import annotations
 
 import os

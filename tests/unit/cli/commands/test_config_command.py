@@ -1,5 +1,3 @@
-"""Settings are checked, shown with their origin, and changed in their file."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""The scan of a folder, the plan of changes and the state file."""
-
 from __future__ import annotations
 
 import os

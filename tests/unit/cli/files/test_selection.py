@@ -1,5 +1,3 @@
-"""Which files of a folder are ingested, and what is said before and about it."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""What `edge-rag status` tells of watched folders."""
-
 from __future__ import annotations
 
 import os

@@ -1,5 +1,3 @@
-"""How answers are printed: what their mode promises, what is not found, and what is cut."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Text is wrapped at words at any width, however it comes in pieces."""
-
 from __future__ import annotations
 
 import os
