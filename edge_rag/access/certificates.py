@@ -45,11 +45,7 @@ class KeyPair:
 
 
 def make_authority(name: str, now: datetime) -> KeyPair:
-    """Makes a self-signed authority.
-
-    Args:
-        now: The time, UTC.
-    """
+    """Makes a self-signed authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _named(name)
     builder = (
@@ -61,21 +57,12 @@ def make_authority(name: str, now: datetime) -> KeyPair:
 
 
 def issue_server(authority: KeyPair, names: Sequence[str], now: datetime) -> KeyPair:
-    """Signs a certificate for a server.
-
-    Args:
-        names: Host names and addresses of the server, at least one.
-        now: The time, UTC.
-    """
+    """Signs a certificate for a server."""
     return _issue(authority, names[0], names, ExtendedKeyUsageOID.SERVER_AUTH, now)
 
 
 def issue_client(authority: KeyPair, name: str, now: datetime) -> KeyPair:
-    """Signs a certificate for a client.
-
-    Args:
-        now: The time, UTC.
-    """
+    """Signs a certificate for a client."""
     return _issue(authority, name, (), ExtendedKeyUsageOID.CLIENT_AUTH, now)
 
 

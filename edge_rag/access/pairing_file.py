@@ -51,8 +51,6 @@ class Pairing:
         digest: SHA-256 of its secret.
         identity: The identity of the token it is exchanged for.
         token_days: Validity of that token, days; None for unlimited.
-        created: Time of creation, UTC.
-        expires: Time of expiry, UTC.
     """
 
     key: str

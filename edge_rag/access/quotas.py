@@ -49,9 +49,6 @@ class QuotaLedger:
 
     The tokens of a request are known when it is over and charged then. A caller whose bucket is negative is refused
     until it is refilled.
-
-    Args:
-        clock: Monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:

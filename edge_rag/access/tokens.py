@@ -42,7 +42,6 @@ class Token:
     Attributes:
         key: Its id, 16 hexadecimal digits; not secret.
         digest: SHA-256 of the secret. The secret has 256 random bits, so a slow hash would add nothing.
-        created: Time of creation, UTC.
         expires: Time of expiry, UTC; None for never.
     """
 

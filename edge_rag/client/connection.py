@@ -69,12 +69,6 @@ class AsyncConnection:
 
         Args:
             attempt: Makes one attempt with a deadline in so many seconds; None for no deadline.
-
-        Returns:
-            The result of the first attempt that succeeded.
-
-        Raises:
-            ClientError: The last attempt failed.
         """
         deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
         waited_s, failures = 0.0, 0

@@ -23,9 +23,7 @@ class KnownServer:
     """A server and the credentials for it.
 
     Attributes:
-        address: HOST:PORT.
         authority: Certificates, PEM, of the authorities that may sign the server's certificate.
-        token: The client's token; None for none.
         server_name: Name that the server's certificate is verified against; None for the host of the address.
         box: Name of the box, for people; None if it is not known.
         collection: The only collection that the token is for; None if it is for several or all.
@@ -59,11 +57,7 @@ _OPTIONAL: Final = frozenset(each.name for each in fields(KnownServer)) - _REQUI
 
 
 def _read_servers(content: bytes) -> tuple[KnownServer, ...]:
-    """Returns the servers in a file.
-
-    Raises:
-        ValueError: It is no such file, or of a newer version.
-    """
+    """Returns the servers in a file."""
     document = json.loads(content)
     if not isinstance(document, dict) or not document.keys() <= {"format", "servers"}:
         raise ValueError("not a file of servers")
@@ -94,19 +88,11 @@ class KnownServers:
         self.path = path or Path(base).expanduser() / "edge-rag" / "servers.json"
 
     def find(self, address: str) -> KnownServer | None:
-        """Returns the server at an address, or None.
-
-        Raises:
-            ClientError: INVALID_ARGUMENT, the file cannot be read or is damaged.
-        """
+        """Returns the server at an address, or None."""
         return next((server for server in self.servers() if server.address == address), None)
 
     def servers(self) -> tuple[KnownServer, ...]:
-        """Returns all known servers, the latest first.
-
-        Raises:
-            ClientError: INVALID_ARGUMENT, the file cannot be read or is damaged.
-        """
+        """Returns all known servers, the latest first."""
         try:
             return _read_servers(self.path.read_bytes())
         except FileNotFoundError:
@@ -119,11 +105,7 @@ class KnownServers:
             ) from error
 
     def store(self, server: KnownServer) -> None:
-        """Stores a server. It replaces one at the same address, and the same box at another address.
-
-        Raises:
-            ClientError: INVALID_ARGUMENT, the file cannot be changed.
-        """
+        """Stores a server. It replaces one at the same address, and the same box at another address."""
         self._change(
             lambda known: (
                 server,
@@ -136,9 +118,6 @@ class KnownServers:
 
         Returns:
             The server at its new address; ``find`` returns it from now on.
-
-        Raises:
-            ClientError: INVALID_ARGUMENT, the file cannot be changed.
         """
         moved = replace(server, address=address)
         self._change(lambda known: (moved, *(one for one in known if one != server)))
@@ -176,7 +155,6 @@ class Credentials:
 
     Attributes:
         authority: Certificates, PEM, of the authorities that may sign the server's certificate.
-        token: The client's token; None for none.
         certificate: The client's certificate, PEM; None for none.
         key: Private key of that certificate, PEM.
         server_name: Name that the server's certificate must hold; None for the host of the address.

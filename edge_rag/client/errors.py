@@ -72,9 +72,6 @@ class ClientError(Exception):
         retry_after_s: Delay after which the server takes the call again, seconds; None if it named none.
         final: Whether the server asked the client not to repeat the call.
         connected: False where no server was reached.
-
-    Attributes:
-        status: As above, likewise ``message``, ``advice``, ``retry_after_s``, ``final`` and ``connected``.
     """
 
     def __new__(cls, status: CallStatus, *_: object, **__: object) -> Self:
@@ -204,11 +201,7 @@ def cancelled() -> ClientError:
 
 
 def client_error(failure: grpc.RpcError, address: str) -> ClientError:
-    """Returns the error for an exception of gRPC.
-
-    Args:
-        address: Address of the server, for messages.
-    """
+    """Returns the error for an exception of gRPC."""
     status = CallStatus[failure.code().name]
     details = failure.details() or status.value.replace("_", " ").lower()
     if status is CallStatus.UNAVAILABLE and _UNTRUSTED in details.lower():
@@ -288,7 +281,6 @@ class RetryPolicy:
         not start one.
 
         Args:
-            error: Error of the last attempt.
             failures: Failed attempts so far, at least 1.
             waited_s: Time between attempts so far, seconds.
             jitter: Random number, 0 to 1; spreads the retries of clients that were refused at the same time.

@@ -30,10 +30,6 @@ def pair(address: str, code: PairingCode, timeout_s: float) -> KnownServer:
     The first connection only takes the server's certificate, which is compared with the code. The secret goes over a
     second connection that trusts this certificate alone, so that a server without its key cannot receive it.
 
-    Args:
-        address: HOST:PORT.
-        timeout_s: Longest time for each of the two connections, seconds.
-
     Returns:
         The server with the credentials for it; ``KnownServers().store`` stores them for later clients.
 
@@ -71,15 +67,7 @@ def pair(address: str, code: PairingCode, timeout_s: float) -> KnownServer:
 
 
 def find_issuer(addresses: Sequence[str], code: PairingCode, timeout_s: float) -> str:
-    """Returns the address of the box that a code was made on. The code is sent to none of them.
-
-    Args:
-        addresses: HOST:PORT each, for example from announcements on the network.
-        timeout_s: Longest time for each connection, seconds.
-
-    Raises:
-        Unavailable: It is none of them.
-    """
+    """Returns the address of the box that a code was made on. The code is sent to none of them."""
 
     def is_issuer(address: str) -> bool:
         try:
@@ -100,16 +88,7 @@ def find_issuer(addresses: Sequence[str], code: PairingCode, timeout_s: float) -
 
 
 def peer_certificate(address: str, timeout_s: float) -> bytes:
-    """Returns the certificate, DER, of the server at an address. It is not verified, and nothing is sent.
-
-    Args:
-        address: HOST:PORT.
-        timeout_s: Longest time for the connection, seconds.
-
-    Raises:
-        Unavailable: There is no TLS server.
-        InvalidArgument: It is not an address on a network.
-    """
+    """Returns the certificate, DER, of the server at an address. It is not verified, and nothing is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -123,10 +102,8 @@ def tls_handshake(context: ssl.SSLContext, address: str, name: str | None, timeo
     """Returns the certificate, DER, of the server at an address.
 
     Args:
-        context: How to verify it.
         address: HOST:PORT.
         name: Name to verify it against; None for none.
-        timeout_s: Longest time for the connection, seconds.
 
     Raises:
         ssl.SSLCertVerificationError: It cannot be verified.
@@ -155,11 +132,7 @@ def tls_handshake(context: ssl.SSLContext, address: str, name: str | None, timeo
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Splits HOST:PORT.
-
-    Raises:
-        InvalidArgument: It is a Unix socket.
-    """
+    """Splits HOST:PORT."""
     if address.startswith("unix:"):
         raise ClientError(CallStatus.INVALID_ARGUMENT, f"server: {address} is a Unix socket, which has no TLS")
     host, _, port = address.rpartition(":")

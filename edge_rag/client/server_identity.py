@@ -42,7 +42,6 @@ class IdentifiedServer:
     """A server that announces itself.
 
     Attributes:
-        status: Whether it is known.
         address: The address to call it at; the one at which it proved its identity, if it did.
         known: The known box that it is, or claims to be; None if there is none.
     """
@@ -62,21 +61,13 @@ class IdentifiedServer:
 
 
 def identify(found: Iterable[FoundServer], known: Sequence[KnownServer], timeout_s: float) -> list[IdentifiedServer]:
-    """Returns the identities of servers that announce themselves, in their order.
-
-    Args:
-        timeout_s: Longest time for one connection, seconds.
-    """
+    """Returns the identities of servers that announce themselves, in their order."""
     with ThreadPoolExecutor(PARALLEL_CONNECTIONS) as threads:
         return list(threads.map(lambda one: _identified(one, known, timeout_s), found))
 
 
 def reachable(known: Sequence[KnownServer], timeout_s: float) -> list[KnownServer]:
-    """Returns the known boxes that prove their identity at their last address, in their order.
-
-    Args:
-        timeout_s: Longest time for one connection, seconds.
-    """
+    """Returns the known boxes that prove their identity at their last address, in their order."""
     with ThreadPoolExecutor(PARALLEL_CONNECTIONS) as threads:
         proofs = threads.map(lambda one: _prove(one, (one.address,), timeout_s)[0], known)
         return [one for one, status in zip(known, proofs, strict=True) if status is IdentityStatus.PAIRED]
@@ -116,11 +107,6 @@ def is_server(known: KnownServer, address: str, timeout_s: float) -> bool:
 
     Args:
         address: HOST:PORT. A box without ``server_name`` is verified against the host that it is known by.
-        timeout_s: Longest time for the connection, seconds.
-
-    Raises:
-        Unavailable: There is no TLS server.
-        InvalidArgument: It is not an address on a network.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # As in gRPC, any of the given certificates may end the chain.

@@ -65,12 +65,7 @@ class AsyncStubs:
 
 
 class AsyncTransport:
-    """Makes calls on an event loop. The first call opens the channel, which belongs to the loop that runs then.
-
-    Args:
-        address: HOST:PORT or unix:PATH.
-        credentials: For TLS; None for a connection without it.
-    """
+    """Makes calls on an event loop. The first call opens the channel, which belongs to the loop that runs then."""
 
     def __init__(self, address: str, credentials: Credentials | None) -> None:
         self._address = address
@@ -234,12 +229,7 @@ class SyncStubs:
 
 
 class SyncTransport:
-    """Makes calls that block the calling thread; several threads may use it at once.
-
-    Args:
-        address: HOST:PORT or unix:PATH.
-        credentials: For TLS; None for a connection without it.
-    """
+    """Makes calls that block the calling thread; several threads may use it at once."""
 
     def __init__(self, address: str, credentials: Credentials | None) -> None:
         self._address = address
@@ -331,9 +321,6 @@ class _CtrlC:
 
     Raised inside gRPC's code, KeyboardInterrupt may leave a lock held, and the channel's thread waits for it without
     end. Also for SIGTERM where the program handles it like Ctrl-C.
-
-    Args:
-        call: The call, if it has been started; else ``cancels`` names it.
     """
 
     def __init__(self, call: _Cancellable | None = None) -> None:

@@ -51,11 +51,7 @@ def upload_requests(documents: Iterable[OutgoingDocument], collection: str) -> I
     By the announced size the server distinguishes a complete call from one that broke off. A file that grows meanwhile
     is sent as it was.
 
-    Args:
-        documents: The documents; each is opened when its turn comes and closed after it.
-
     Raises:
-        InvalidArgument: A name or metadata cannot be sent.
         OSError: A document cannot be opened, or cannot be read to the announced end.
     """
     for document in documents:

@@ -52,11 +52,7 @@ def new_file(path: Path, mode: int) -> Iterator[BinaryIO]:
 
 
 def sync(path: Path) -> None:
-    """Syncs a file, or the entries of a folder, to the disk.
-
-    Raises:
-        OSError: It failed.
-    """
+    """Syncs a file, or the entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -7,10 +7,6 @@ from pathlib import Path
 
 
 def file_sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file, 64 hexadecimal digits.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """Returns the SHA-256 of a file, 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -27,7 +27,6 @@ class GenerationRequest:
             one value as text.
         epoch: Epoch of the collection when the passages were read; cached KV is shared only within one epoch.
         offload: Which text of the collection may leave the box.
-        turns: Earlier turns of the conversation, oldest first.
         term_weights: As of ``Retrieved``; empty if they are not known.
     """
 
@@ -68,7 +67,6 @@ class Function:
     """A function of the caller that the language model may ask to be called.
 
     Attributes:
-        description: Its purpose; may be empty.
         parameters: JSON Schema of its arguments, JSON text.
     """
 

@@ -64,11 +64,7 @@ class Unrecognized:
 
 
 def require_recognized(value_: _EnumT | Unrecognized) -> _EnumT:
-    """Returns a value that is not ``Unrecognized``.
-
-    Raises:
-        ValueError: It is.
-    """
+    """Returns a value that is not ``Unrecognized``."""
     if isinstance(value_, Unrecognized):
         raise ValueError(f"{value_.value} is not a value that this version can send")
     return value_

@@ -67,11 +67,7 @@ class PairingCode:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parses a code as typed: upper or lower case, O for 0, I and L for 1, hyphens and spaces anywhere.
-
-        Raises:
-            ValueError: It is not a code, or was mistyped.
-        """
+        """Parses a code as typed: upper or lower case, O for 0, I and L for 1, hyphens and spaces anywhere."""
         symbols = re.sub(r"[\s-]", "", text).upper().translate(_ALIASES)
         if any(symbol not in SYMBOLS for symbol in symbols):
             raise ValueError("it has characters that are not in any code")

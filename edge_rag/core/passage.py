@@ -38,7 +38,6 @@ class Surroundings:
     """The stored text of a passage and around it, from which the context of a sentence can be quoted.
 
     Attributes:
-        start: First character in the document's stored text.
         text: Exactly the stored text from there on; it begins and ends between two lines.
         chunks: Chunks with text in it, and the next one, in order.
     """
@@ -79,8 +78,6 @@ class HitPart:
     """A chunk of a passage that was found.
 
     Attributes:
-        start: First character in the document's stored text.
-        end: One past the last character.
         dense_rank: 1-based rank in the vector search, the best one of all wordings; None if it is not in it.
         lexical_rank: 1-based rank in BM25, likewise; None if it is not in it.
         fused_score: Sum over the rankings of weight / (k + rank), as ``retriever.fusion.fuse`` says.
@@ -126,11 +123,9 @@ class RetrievalRequest:
     """A request to the retriever stage.
 
     Attributes:
-        question: Non-empty text.
         limit: Most hits, 1 to 1,000; fewer are returned only if there are fewer.
         filter: Which passages may be found; all if None.
         explain: Whether hits carry similarity scores.
-        turns: Earlier turns of the conversation, oldest first.
     """
 
     question: str
@@ -144,11 +139,7 @@ class RetrievalRequest:
 
 @dataclass(frozen=True, slots=True)
 class OtherWording:
-    """The parts that are read of a wording other than the main one.
-
-    Attributes:
-        term_weights: Weights of its words, as those of ``Retrieved``.
-    """
+    """The parts that are read of a wording other than the main one."""
 
     text: str
     term_weights: Mapping[str, float] = field(default_factory=dict)
@@ -164,7 +155,6 @@ class Retrieved:
             wording that are searched for (lower case, as written; in scripts without spaces, runs of two or three
             characters). A word that is not in the collection has the largest weight.
         epoch: Epoch of the collection when the text was read; text of an earlier epoch may have been removed since.
-        offload: The collection's offload rule when the passages were read.
         excerpt: What encoders read of the main wording: all of a short one, of a long one the parts that carry it.
             Empty if the question is read unchanged.
         best_score: Score of a passage without boosts that every ranking has first.
@@ -185,12 +175,7 @@ class Retrieved:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a passage got its rank.
-
-    Attributes:
-        retriever_rank: 1-based rank in the retriever's result.
-        rerank_score: Score of the reranker; None if the search was not reranked.
-    """
+    """How a passage got its rank."""
 
     hit: Hit
     retriever_rank: int

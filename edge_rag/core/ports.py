@@ -46,19 +46,12 @@ class Embedder(Protocol):
         ...
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeds passages of documents: float32 [n, dimension], each row of length 1.
-
-        Raises:
-            InferenceFailed: The model could not be run.
-        """
+        """Embeds passages of documents: float32 [n, dimension], each row of length 1."""
         ...
 
     def embed_questions(self, questions: Sequence[str]) -> NDArray[np.float32]:
         """Embeds questions: float32 [n, dimension], each row of length 1. Some models embed them differently from
         passages.
-
-        Raises:
-            InferenceFailed: The model could not be run.
         """
         ...
 
@@ -114,8 +107,5 @@ class Embedding(Protocol):
             rule: Returns the collection's current offload rule; called on any thread.
             embed_locally: Embeds a few passages on this box, on the caller's thread.
             yield_to_queries: Called after that with its duration, seconds; returns when the next call may start.
-
-        Raises:
-            InferenceFailed: The model could not be run.
         """
         ...

@@ -150,7 +150,6 @@ class Query:
     """A valid question.
 
     Attributes:
-        request_id: Id of the request in logs, audit events and traces.
         question: 1 to ``limits.question_characters`` characters after trimming.
         max_sentences: Most sentences quoted in QUOTE mode, 1 to 8; None for as many as the answer needs.
         passages: Most passages in the prompt, 1 to 32.
@@ -161,7 +160,6 @@ class Query:
         allow_truncated: Whether an answer that is cut before it is complete in its format is an answer; otherwise it is
             an error.
         filter: Which passages may be used; all if None.
-        turns: Earlier turns of the conversation, oldest first.
     """
 
     request_id: RequestId
@@ -185,15 +183,12 @@ class SearchQuery:
     """A valid search.
 
     Attributes:
-        request_id: Id of the request in logs, audit events and traces.
-        query: Non-empty text.
         limit: Most hits, 1 to 100.
         rerank: Whether the reranker orders the hits; otherwise fusion does.
         deadline: ``time.monotonic()`` seconds, or None.
         filter: Which passages may be found; all if None.
         explain: Whether hits carry an explanation of their rank.
         priority: Order among the client's own searches; None for NORMAL.
-        turns: Earlier turns of the conversation, oldest first.
     """
 
     request_id: RequestId
@@ -215,8 +210,6 @@ class RequestContext:
 
     Attributes:
         request_id: Id of the request; None if there is none, as when a document is ingested.
-        client: Name of the client; empty if it is not known.
-        priority: Scheduling class; None if there is none.
         deadline: ``time.monotonic()`` seconds after which the result is not needed any more, or None.
     """
 

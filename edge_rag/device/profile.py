@@ -359,11 +359,7 @@ class ProfileChoice:
 
 
 def choose(wanted: str, facts: DeviceFacts, profiles: Sequence[DeviceProfile]) -> ProfileChoice:
-    """Chooses a profile.
-
-    Raises:
-        ConfigurationError: No profile has that name, or none matches this machine.
-    """
+    """Chooses a profile."""
     pairs = [(rule, profile) for profile in profiles for rule in profile.recognize]
     pairs.sort(key=lambda pair: -pair[0].rank)
     results = tuple(RuleResult(profile.name, rule.rank, tuple(conditions_of(rule, facts))) for rule, profile in pairs)

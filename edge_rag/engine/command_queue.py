@@ -24,7 +24,6 @@ class Commands:
     """The commands that came between two steps.
 
     Attributes:
-        requests: New requests in order of arrival.
         forgotten: Trust domains, and the epochs before which their cached pages are invalid.
         throttle: Share of slots, tokens and time to use, above 0 to 1.
     """
@@ -96,10 +95,6 @@ class CommandQueue:
 
         Args:
             make: Makes the request, given its id; called before the engine can see it.
-
-        Raises:
-            Overloaded: Too many requests or tokens wait.
-            NotReady: The engine is shutting down.
         """
         with self._changed:
             if self._closing:

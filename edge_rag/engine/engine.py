@@ -55,7 +55,6 @@ class EngineSettings:
     """How an engine runs.
 
     Attributes:
-        max_waiting: Most requests that may wait for a first slot.
         max_waiting_tokens: Most tokens that these may come to, prompts and answers together; None for no bound.
         aging_s: Time without a slot after which a client's next request rises by a class, seconds.
         draft_tokens: Most tokens that a request drafts for a step, 0 for none; answers are the same.

@@ -24,11 +24,7 @@ class EngineExtension:
         return ()
 
     def end_step(self, plan: StepPlan, run_s: float) -> Iterable[ActiveRequest]:
-        """Called after each step is committed; returns held requests that wait no longer.
-
-        Args:
-            run_s: Time in the model, seconds.
-        """
+        """Called after each step is committed; returns held requests that wait no longer."""
         return ()
 
     def fail_step(self, plan: StepPlan) -> Iterable[ActiveRequest]:

@@ -58,12 +58,7 @@ def pack(
     tables: Mapping[SequenceId, tuple[PageId, ...]],
     page_tokens: int,
 ) -> PackedStep:
-    """Returns a step as arrays.
-
-    Args:
-        plan: The step; at least one entry.
-        tables: Block table of each sequence in the plan, long enough for its tokens.
-    """
+    """Returns a step as arrays."""
     entries = plan.entries
     counts = np.array([entry.count + entry.drafted for entry in entries], np.int32)
     ends: NDArray[np.int32] = np.zeros(len(entries) + 1, np.int32)

@@ -70,9 +70,6 @@ class ModelRunner(Protocol):
             sources: int64 [n], slots (``page * page_tokens + offset``) that hold them.
             targets: int64 [n], slots to copy them to; none twice, and none a source.
             distance: Positions by which they move, at least 0.
-
-        Raises:
-            InferenceFailed: The runtime failed.
         """
         ...
 
@@ -105,8 +102,6 @@ class Outcome:
     """Result of a request that ended well.
 
     Attributes:
-        reason: Why it ended.
-        usage: Tokens and steps.
         queue_s: From submission to the first slot, seconds.
         compute_s: From the first slot to the end, seconds.
     """

@@ -21,7 +21,6 @@ class TokenRequest:
     """The engine's input: token ids and how to continue them.
 
     Attributes:
-        sampling: How tokens are chosen.
         trust_domain: Cached pages are shared only inside one.
         deadline: On the engine's clock, seconds, or None.
         spans: Parts of the prompt that may be copied from texts where they were computed before; the answer is then an
@@ -44,11 +43,7 @@ class TokenRequest:
         return len(self.prompt) + self.sampling.max_tokens
 
     def sequence(self, sequence_id: SequenceId, now: float) -> Sequence:
-        """Returns a new sequence of the prompt, without spans.
-
-        Args:
-            now: Time of arrival, seconds.
-        """
+        """Returns a new sequence of the prompt, without spans."""
         return Sequence(
             sequence_id,
             self.priority,
@@ -66,16 +61,10 @@ class ActiveRequest:
     """A request that is not over.
 
     Attributes:
-        sequence: Its tokens.
-        sampler: Chooses its tokens.
-        sink: Receives its tokens.
         submitted: Time of arrival, seconds on the engine's clock.
         drafter: Drafts tokens; None without speculative decoding.
-        started: Time of its first slot, or None.
         slot_since: Time it got its present slot, or None.
         slot_s: Time in slots before the present one, seconds.
-        first_token_at: Time of its first token, or None.
-        last_token_at: Time of its latest token, or None.
         paused_since: Time it was paused for a slow consumer, or None.
     """
 

@@ -21,8 +21,6 @@ class RequestTable:
 
     Args:
         extensions: Passed by each request, in order, before it enters the scheduler.
-        commands: Counts the requests that wait for a first slot.
-        clock: Monotonic seconds.
     """
 
     def __init__(

@@ -25,7 +25,6 @@ class TokenSampler:
     """Samples the tokens of one request; keeps its random stream and the tokens that the repetition penalty counts.
 
     Args:
-        vocabulary_size: Number of logits.
         prompt: The first tokens that the repetition penalty counts.
     """
 

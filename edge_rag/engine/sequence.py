@@ -68,17 +68,14 @@ class Sequence:
         trust_domain: Key of its trust domain and epoch; cached pages are shared only inside one.
         tokens: Prompt followed by generated tokens; only ever appended to.
         max_tokens: Most tokens that may be generated; 0 for a sequence that only fills the cache.
-        arrived: Time of arrival, seconds.
         deadline: Time after which the result is of no use, seconds, or None.
         level: Scheduling class it has risen to by aging; never lower than ``priority``.
         cached_tokens: Prompt tokens found in the cache at its first admission.
         waited_s: Time it waited for slots before the present wait, seconds.
         waiting_since: Start of the present wait, seconds.
-        wait_reason: Reason of the last wait event, or None.
         keys: Keys of its first full pages, as far as they were needed.
         draft: Drafted tokens to verify in the next step if there is room.
         copies: Copies that are planned and not done, in order; all after the first ``computed`` tokens.
-        copied_tokens: Prompt tokens copied at its first admission.
         exact_until: Position of the first token whose keys and values are an approximation; None if there is none.
     """
 

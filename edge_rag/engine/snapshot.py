@@ -20,22 +20,14 @@ SNAPSHOT_TIMEOUT_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """An engine between two steps.
-
-    Attributes:
-        sequences: The running sequences, best rank first.
-    """
+    """An engine between two steps."""
 
     sequences: tuple[SlotUse, ...]
     page_map: PageMap
 
 
 def take_snapshot(running: Iterable[ActiveRequest], pool: BlockPool, now: float) -> EngineSnapshot:
-    """Returns the present state; on the engine's thread.
-
-    Args:
-        running: Requests with a slot, best rank first.
-    """
+    """Returns the present state; on the engine's thread."""
     slots = []
     for active in running:
         sequence = active.sequence
@@ -58,11 +50,7 @@ def take_snapshot(running: Iterable[ActiveRequest], pool: BlockPool, now: float)
 
 
 class SnapshotExchange:
-    """Hands snapshots to other threads: a caller requests one, the engine's thread takes it between two steps.
-
-    Args:
-        first: The result until the engine has taken one.
-    """
+    """Hands snapshots to other threads: a caller requests one, the engine's thread takes it between two steps."""
 
     def __init__(self, first: EngineSnapshot) -> None:
         self._latest = first
@@ -71,11 +59,7 @@ class SnapshotExchange:
         self._changed = threading.Condition()
 
     def request(self, wake: Callable[[], None]) -> EngineSnapshot:
-        """Returns a snapshot taken after the call, or the latest one if the running step takes too long.
-
-        Args:
-            wake: Wakes the engine's thread if it is idle.
-        """
+        """Returns a snapshot taken after the call, or the latest one if the running step takes too long."""
         with self._changed:
             before = self._taken
             self._requested = True

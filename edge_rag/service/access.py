@@ -81,12 +81,7 @@ async def sign_in(call: Call, token: str | None, code: str | None) -> SignedIn:
 
 
 async def sign_out(call: Call, token: str | None, is_paired: bool) -> bool:
-    """Ends the session of a browser; returns whether its token was revoked, because no other program has it.
-
-    Args:
-        token: The session's token; None without a session.
-        is_paired: Whether the token was made for this session.
-    """
+    """Ends the session of a browser; returns whether its token was revoked, because no other program has it."""
     log.info("signed out", name=call.identity.name, peer=call.peer)
     if token is None or not is_paired:
         return False

@@ -256,9 +256,6 @@ class CallContext:
         An identified caller takes one of the slots for concurrent calls, counted by its name. Others, who may use
         anonymous operations only, take one of a small pool, counted by their network. A refusal costs one count, one
         audit event at a limited rate and no reference cycle.
-
-        Args:
-            request_id: Id that the client chose; empty for none.
         """
         client = credentials.address
         try:
@@ -288,11 +285,7 @@ class CallContext:
         return self._known(operation, credentials)
 
     def refused(self, operation: Operation, client: str, request_id: str, error: EdgeRagError) -> CallFailed:
-        """Counts and records the refusal of a call that did not reach ``handle``; returns what the transport reports.
-
-        Args:
-            request_id: Id that the client chose; empty for none.
-        """
+        """Counts and records the refusal of a call that did not reach ``handle``; returns the transport's reply."""
         call_id = RequestId(request_id) if is_request_id(request_id) else _new_request_id()
         failed = CallFailed.of(error, call_id, str(error))
         self.metrics.requests.labels(operation.name, failed.code.name).inc()

@@ -213,10 +213,6 @@ async def get_parts(call: Call, collection: str, document: str, start: int, end:
     """Returns a range of a document's text, by id or by name, widened to whole parts as far as those are short.
 
     Ranges that begin where another one ended fit together without a gap.
-
-    Args:
-        start: First character.
-        end: One past the last character.
     """
     call.check_collection(collection)
     if not start < end <= start + MAX_RANGE_CHARACTERS:

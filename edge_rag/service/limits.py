@@ -34,10 +34,6 @@ class ConcurrencyLimiter:
     A client gets a slot while it holds fewer than ``3 *`` the free slots (Choudhury and Hahne, Dynamic Queue Length
     Thresholds for Shared-Memory Packet Switches, 1998). A lone client gets most slots, several get equal shares, and
     some stay free for the next client, without a limit to configure per client.
-
-    Args:
-        capacity: Concurrent calls, at least 1.
-        clock: Monotonic seconds.
     """
 
     def __init__(self, capacity: int, clock: Callable[[], float] = monotonic) -> None:
@@ -78,7 +74,6 @@ class AnonymousPool:
     the most calls. Only calls at work (``AnonymousSlot.keep``) stay, which are short.
 
     Args:
-        capacity: Concurrent calls, at least 1.
         per_network: Concurrent calls of one network, at least 1; see ``core.address.network_of``.
     """
 
@@ -151,9 +146,6 @@ class MessageBudget:
     ``ConcurrencyLimiter``, with a factor of 1): a lone account gets half, and half of the rest remains for the next.
     One that is over its share waits, and others pass it. Streams, which keep their memory until they end, get three
     quarters together, so that many open uploads leave room for questions.
-
-    Args:
-        capacity_bytes: Bytes in total, at least 1.
     """
 
     def __init__(self, capacity_bytes: int) -> None:
@@ -174,7 +166,6 @@ class MessageBudget:
         """Reserves memory for a message; pair it with ``release``.
 
         Args:
-            wait_s: How long to wait for it, seconds.
             stream: Whether a stream keeps the memory until it ends.
             exists: Whether the message is in memory while it waits; such messages have a quarter of the budget on top.
 
@@ -244,12 +235,7 @@ class CallLimits:
 
 
 class Timeouts:
-    """Maximum durations of calls. They apply if a client sets none or a longer one.
-
-    Args:
-        request_s: Of a call, seconds.
-        long_call_s: Of a long operation, seconds.
-    """
+    """Maximum durations of calls. They apply if a client sets none or a longer one."""
 
     def __init__(self, request_s: float, long_call_s: float) -> None:
         self.request_s = request_s
@@ -261,11 +247,7 @@ class Timeouts:
         self.long_call_s = long_call_s
 
     def seconds(self, long: bool, client_timeout_s: float | None, anonymous: bool = False) -> float:
-        """Returns the maximum duration of a call, seconds.
-
-        Args:
-            client_timeout_s: Timeout that the client has set, seconds, or None.
-        """
+        """Returns the maximum duration of a call, seconds."""
         most = self.long_call_s if long else self.request_s
         if anonymous:
             most = min(most, ANONYMOUS_S)

@@ -34,7 +34,6 @@ async def picture(
     """Draws a page of a PDF, by id or by name; the caller's quota is charged for the time.
 
     Args:
-        page: 1-based page number.
         width: Width of the picture, pixels; None for ``DEFAULT_WIDTH``.
         marked: Range of the text that is marked on it; None for none.
     """
@@ -48,12 +47,7 @@ async def picture(
 
 
 async def boxes(call: Call, collection: str, document: str, page: int, start: int, end: int) -> MarkedPage:
-    """Finds a range of a document's text on a page of a PDF; the caller's quota is charged for the time.
-
-    Args:
-        page: 1-based page number.
-        start: First character of the range.
-    """
+    """Finds a range of a document's text on a page of a PDF; the caller's quota is charged for the time."""
     call.check_collection(collection)
     _check_range(start, end)
     found = await call.backend.pages.boxes(collection, document, page, start, end, _context(call))

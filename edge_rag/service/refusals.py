@@ -59,9 +59,6 @@ class RefusalRecorder:
     all clients together by another (50 per second, bursts of 250). The limit omits events, not refusals: the number
     ``omitted`` of a client's next event counts its refusals without one, and the metric ``edge_rag_requests_total``
     counts all.
-
-    Args:
-        clock: Monotonic seconds.
     """
 
     def __init__(self, audit: AuditSink, clock: Callable[[], float] = monotonic) -> None:

@@ -170,10 +170,8 @@ class StatusCollector:
     """Collects the daemon's status from its parts.
 
     Attributes:
-        activity: Activity of the last seconds.
         http_address: URL of the HTTP server; empty without it.
         console_address: URL of the console; empty if it is not served.
-        started_at: Start of the daemon, UTC.
         damage: The damage to the library; None if undamaged.
     """
 

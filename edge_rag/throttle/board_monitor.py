@@ -34,13 +34,7 @@ class Actuators:
 
 
 class BoardMonitor:
-    """Reads the board's sensors and applies the throttle policy, on a thread of its own.
-
-    Args:
-        policy: Decides on the share.
-        interval_s: Time between two checks, seconds.
-        clock: Monotonic seconds.
-    """
+    """Reads the board's sensors and applies the throttle policy, on a thread of its own."""
 
     def __init__(
         self,

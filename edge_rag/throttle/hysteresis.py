@@ -35,9 +35,6 @@ class HysteresisController:
     If one step is too much load and the next one little, these rules alone would oscillate. So if a step that was
     just recovered turns out to be too much, the number of low readings before the next recovery doubles, up to
     ``MAX_LOW_READINGS``. It is reset after many low readings at step 0.
-
-    Args:
-        max_step: Largest step, at least 0.
     """
 
     def __init__(self, max_step: int) -> None:

@@ -116,12 +116,7 @@ class MemoryShedder:
 
 
 class MemoryMonitor:
-    """Reads memory pressure and applies the shed policy, on a thread of its own.
-
-    Args:
-        interval_s: Longest time between two checks, seconds.
-        clock: Monotonic seconds.
-    """
+    """Reads memory pressure and applies the shed policy, on a thread of its own."""
 
     def __init__(
         self, root: Path, shedder: MemoryShedder, interval_s: float, clock: Callable[[], float] = time.monotonic

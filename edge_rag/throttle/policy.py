@@ -97,12 +97,7 @@ class BoardReading:
 
 @dataclass(frozen=True, slots=True)
 class ThrottleChange:
-    """A change of the share.
-
-    Attributes:
-        share: The new share, 0 to 1.
-        before: The share before.
-    """
+    """A change of the share."""
 
     cause: ThrottleCause
     share: float

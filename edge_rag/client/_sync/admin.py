@@ -43,12 +43,6 @@ class AdminCalls(Connection):
     def wait_until_serving(self, timeout_s: float) -> None:
         """Waits until the daemon serves, also while it is not running yet.
 
-        Args:
-            timeout_s: Longest time to wait, seconds.
-
-        Raises:
-            DeadlineExceeded: It does not serve yet.
-
         Example:
             >>> client.wait_until_serving(60)
         """
@@ -88,9 +82,6 @@ class AdminCalls(Connection):
         Args:
             interval_s: Time between two reports, seconds, 0.1 to 3600.
 
-        Raises:
-            InvalidArgument: The interval is out of range.
-
         Example:
             >>> for status in client.watch_status(interval_s=0.5):
             ...     print(status.engine.generated_per_s)
@@ -104,9 +95,6 @@ class AdminCalls(Connection):
 
     def whoami(self) -> Identity:
         """Returns the identity that this client's credentials stand for.
-
-        Raises:
-            Unauthenticated: The daemon does not know the credentials.
 
         Example:
             >>> identity = client.whoami()
@@ -134,7 +122,6 @@ class AdminCalls(Connection):
             name: Name of the model in the daemon's model store.
 
         Raises:
-            NotFound: There is no such model.
             InvalidArgument: The model of this role cannot be replaced while the daemon runs.
             FailedPrecondition: The model was altered, or does not fit in memory beside the present one.
             ClientError: The call failed otherwise. Where the daemon refused, the old model stays in use.
@@ -150,14 +137,7 @@ class AdminCalls(Connection):
     def move_index(self, collection: str, backend: BackendKind) -> IndexInUse:
         """Moves a collection's vectors to another index backend. The call is not repeated.
 
-        Args:
-            collection: Name of the collection.
-
-        Returns:
-            How the collection is searched from now on.
-
         Raises:
-            NotFound: There is no such collection.
             FailedPrecondition: No Milvus is configured.
             ClientError: The call failed otherwise. Where the daemon refused, the index stays where it was.
 
@@ -179,7 +159,6 @@ class AdminCalls(Connection):
 
         Raises:
             ClientError: The call failed; the file is unusable.
-            OSError: The file could not be written.
 
         Example:
             >>> with open("monday.edge-rag", "wb") as target:
@@ -214,9 +193,6 @@ class AdminCalls(Connection):
 
         Yields:
             Entries in order, and how many were dropped where some were. Closing the generator early ends the call.
-
-        Raises:
-            InvalidArgument: The request id or the limit is unusable.
 
         Example:
             >>> for entry in client.audit_events(limit=10):

@@ -22,9 +22,6 @@ class Client(RagCalls, IngestCalls, DocumentCalls, AdminCalls):
         credentials: For a server with TLS; None for those that the environment names or ``edge-rag connect`` stored for
             the address, and for a connection without TLS if there are none.
 
-    Attributes:
-        address: The daemon's address.
-
     Raises:
         InvalidArgument: The address is of neither form, or a file of credentials cannot be read.
 

@@ -22,10 +22,6 @@ class Conversation:
 
     The daemon keeps nothing of it: each question carries the turns before it, as many as the daemon takes.
 
-    Args:
-        ask: Asks a question.
-        options: How to answer; its turns are the beginning of the conversation.
-
     Attributes:
         options: How the next question is answered; may be set.
     """
@@ -49,12 +45,6 @@ class Conversation:
         Args:
             question: The question. If it refers to earlier turns ("and how often?"), it is completed from them, and
                 ``PassagesReceived.standalone_question`` is searched for as well.
-
-        Yields:
-            What ``Client.ask`` yields.
-
-        Raises:
-            ClientError: What ``Client.ask`` raises.
         """
         recorder = TurnRecorder(question)
         with closing(self._ask(question, replace(self.options, turns=self._turns))) as events:

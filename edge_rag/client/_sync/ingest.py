@@ -45,7 +45,6 @@ class IngestCalls(Connection):
             The outcome; a document that cannot be read is REJECTED, with the reason.
 
         Raises:
-            InvalidArgument: The name or metadata is unusable.
             ClientError: The call failed; the document was not stored.
             OSError: The content could not be opened or read to its end; the document was not stored.
 
@@ -74,7 +73,6 @@ class IngestCalls(Connection):
             The job, then each document once it is durably accepted, or rejected.
 
         Raises:
-            InvalidArgument: A name or metadata is unusable.
             ClientError: The call failed otherwise. Documents that were accepted before stay accepted.
             OSError: A document could not be opened or read to its end; it and the rest were not uploaded.
 
@@ -103,9 +101,6 @@ class IngestCalls(Connection):
 
         Yields:
             The job and the documents that changed, as it happens.
-
-        Raises:
-            NotFound: There is no such job.
 
         Example:
             >>> newest = (client.jobs(limit=1))[0]
@@ -146,9 +141,6 @@ class IngestCalls(Connection):
 
     def cancel_job(self, job_id: str) -> Job:
         """Cancels a job and returns it. Documents that are stored stay.
-
-        Raises:
-            NotFound: There is no such job.
 
         Example:
             >>> newest = (client.jobs(limit=1))[0]

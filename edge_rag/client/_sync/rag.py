@@ -66,9 +66,6 @@ class RagCalls(Connection):
         Args:
             options: How to answer; None takes the daemon's defaults. Its turns are the beginning of the conversation.
 
-        Raises:
-            ClientError: Not here, but when a question of it is asked, as by ``ask``.
-
         Example:
             >>> conversation = client.conversation(AskOptions(max_sentences=2))
             >>> for question in ("How often must the pump bearings be greased?", "With which grease?"):
@@ -84,10 +81,6 @@ class RagCalls(Connection):
         Args:
             query: What to find, 1 to 8,192 characters unless the daemon is configured otherwise.
             options: How to search; None takes the daemon's defaults.
-
-        Raises:
-            InvalidArgument: The query or an option is unusable.
-            NotFound: There is no such collection.
 
         Example:
             >>> found = client.search("seal water pressure", SearchOptions(limit=3))

@@ -42,12 +42,6 @@ class AsyncAdminCalls(AsyncConnection):
     async def wait_until_serving(self, timeout_s: float) -> None:
         """Waits until the daemon serves, also while it is not running yet.
 
-        Args:
-            timeout_s: Longest time to wait, seconds.
-
-        Raises:
-            DeadlineExceeded: It does not serve yet.
-
         Example:
             >>> await client.wait_until_serving(60)
         """
@@ -87,9 +81,6 @@ class AsyncAdminCalls(AsyncConnection):
         Args:
             interval_s: Time between two reports, seconds, 0.1 to 3600.
 
-        Raises:
-            InvalidArgument: The interval is out of range.
-
         Example:
             >>> async for status in client.watch_status(interval_s=0.5):
             ...     print(status.engine.generated_per_s)
@@ -103,9 +94,6 @@ class AsyncAdminCalls(AsyncConnection):
 
     async def whoami(self) -> Identity:
         """Returns the identity that this client's credentials stand for.
-
-        Raises:
-            Unauthenticated: The daemon does not know the credentials.
 
         Example:
             >>> identity = await client.whoami()
@@ -133,7 +121,6 @@ class AsyncAdminCalls(AsyncConnection):
             name: Name of the model in the daemon's model store.
 
         Raises:
-            NotFound: There is no such model.
             InvalidArgument: The model of this role cannot be replaced while the daemon runs.
             FailedPrecondition: The model was altered, or does not fit in memory beside the present one.
             ClientError: The call failed otherwise. Where the daemon refused, the old model stays in use.
@@ -149,14 +136,7 @@ class AsyncAdminCalls(AsyncConnection):
     async def move_index(self, collection: str, backend: BackendKind) -> IndexInUse:
         """Moves a collection's vectors to another index backend. The call is not repeated.
 
-        Args:
-            collection: Name of the collection.
-
-        Returns:
-            How the collection is searched from now on.
-
         Raises:
-            NotFound: There is no such collection.
             FailedPrecondition: No Milvus is configured.
             ClientError: The call failed otherwise. Where the daemon refused, the index stays where it was.
 
@@ -178,7 +158,6 @@ class AsyncAdminCalls(AsyncConnection):
 
         Raises:
             ClientError: The call failed; the file is unusable.
-            OSError: The file could not be written.
 
         Example:
             >>> with open("monday.edge-rag", "wb") as target:
@@ -213,9 +192,6 @@ class AsyncAdminCalls(AsyncConnection):
 
         Yields:
             Entries in order, and how many were dropped where some were. Closing the generator early ends the call.
-
-        Raises:
-            InvalidArgument: The request id or the limit is unusable.
 
         Example:
             >>> async for entry in client.audit_events(limit=10):

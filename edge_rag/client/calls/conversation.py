@@ -21,10 +21,6 @@ class AsyncConversation:
 
     The daemon keeps nothing of it: each question carries the turns before it, as many as the daemon takes.
 
-    Args:
-        ask: Asks a question.
-        options: How to answer; its turns are the beginning of the conversation.
-
     Attributes:
         options: How the next question is answered; may be set.
     """
@@ -48,12 +44,6 @@ class AsyncConversation:
         Args:
             question: The question. If it refers to earlier turns ("and how often?"), it is completed from them, and
                 ``PassagesReceived.standalone_question`` is searched for as well.
-
-        Yields:
-            What ``AsyncClient.ask`` yields.
-
-        Raises:
-            ClientError: What ``AsyncClient.ask`` raises.
         """
         recorder = TurnRecorder(question)
         async with aclosing(self._ask(question, replace(self.options, turns=self._turns))) as events:

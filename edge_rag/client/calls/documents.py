@@ -31,10 +31,6 @@ class AsyncDocumentCalls(AsyncConnection):
             start: First character of the text, at least 0; citations count likewise.
             end: One past the last character; None for the end. With ``end=0`` there is only the record.
 
-        Raises:
-            NotFound: There is no such document or collection.
-            InvalidArgument: A name cannot be sent, or the range is negative.
-
         Example:
             >>> stored = await client.document("lubrication-schedule.md")
             >>> print(stored.text)
@@ -67,10 +63,6 @@ class AsyncDocumentCalls(AsyncConnection):
     async def documents(self, *, collection: str = "default") -> AsyncGenerator[DocumentInfo, None]:
         """Yields the records of a collection's documents, in order of id.
 
-        Raises:
-            NotFound: There is no such collection.
-            ClientError: A call failed otherwise.
-
         Example:
             >>> async for info in client.documents():
             ...     print(info.name, info.chunks)
@@ -94,13 +86,6 @@ class AsyncDocumentCalls(AsyncConnection):
             cursor: What the call for the page before returned; empty for the first page.
             size: Most documents, 1 to 1,000. A page may have fewer before the last one.
 
-        Returns:
-            The documents, and an empty cursor at the end.
-
-        Raises:
-            NotFound: There is no such collection.
-            InvalidArgument: The cursor is none of the daemon's, or the size is out of range.
-
         Example:
             >>> page, cursor = await client.document_page(size=50)
         """
@@ -115,10 +100,6 @@ class AsyncDocumentCalls(AsyncConnection):
 
     async def delete(self, document: str, *, collection: str = "default") -> DocumentInfo:
         """Removes a document, named by id or name, and returns its record.
-
-        Raises:
-            NotFound: There is no such document or collection.
-            PermissionDenied: The caller is not a writer.
 
         Example:
             >>> await client.delete("note.txt")
@@ -135,11 +116,6 @@ class AsyncDocumentCalls(AsyncConnection):
 
         Args:
             name: 1 to 64 characters of ``a-z 0-9 - _``.
-            settings: Its settings; None for the defaults.
-
-        Raises:
-            AlreadyExists: There is a collection of that name.
-            InvalidArgument: The name or a setting is unusable.
 
         Example:
             >>> await client.create_collection("boiler", CollectionSettings(description="Boiler house"))
@@ -153,9 +129,6 @@ class AsyncDocumentCalls(AsyncConnection):
 
     async def collection(self, name: str) -> CollectionInfo:
         """Returns a collection.
-
-        Raises:
-            NotFound: There is no such collection.
 
         Example:
             >>> info = await client.collection("default")
@@ -183,10 +156,6 @@ class AsyncDocumentCalls(AsyncConnection):
             settings: Holds the new values.
             fields: Names of the fields of ``CollectionSettings`` to change.
 
-        Raises:
-            NotFound: There is no such collection.
-            InvalidArgument: A setting is unusable, or there is no field of a name.
-
         Example:
             >>> await client.update_collection("boiler", CollectionSettings(chunk_tokens=160), ["chunk_tokens"])
         """
@@ -197,9 +166,6 @@ class AsyncDocumentCalls(AsyncConnection):
 
     async def delete_collection(self, name: str) -> CollectionInfo:
         """Removes a collection with all its documents, and returns its last state.
-
-        Raises:
-            NotFound: There is no such collection.
 
         Example:
             >>> await client.delete_collection("boiler")

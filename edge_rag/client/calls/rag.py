@@ -65,9 +65,6 @@ class AsyncRagCalls(AsyncConnection):
         Args:
             options: How to answer; None takes the daemon's defaults. Its turns are the beginning of the conversation.
 
-        Raises:
-            ClientError: Not here, but when a question of it is asked, as by ``ask``.
-
         Example:
             >>> conversation = client.conversation(AskOptions(max_sentences=2))
             >>> for question in ("How often must the pump bearings be greased?", "With which grease?"):
@@ -83,10 +80,6 @@ class AsyncRagCalls(AsyncConnection):
         Args:
             query: What to find, 1 to 8,192 characters unless the daemon is configured otherwise.
             options: How to search; None takes the daemon's defaults.
-
-        Raises:
-            InvalidArgument: The query or an option is unusable.
-            NotFound: There is no such collection.
 
         Example:
             >>> found = await client.search("seal water pressure", SearchOptions(limit=3))

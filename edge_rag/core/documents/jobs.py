@@ -65,11 +65,7 @@ class QueuedDocument:
 
 @dataclass(frozen=True, slots=True)
 class JobBacklog:
-    """What waits of a job.
-
-    Attributes:
-        size_bytes: Their bytes.
-    """
+    """What waits of a job."""
 
     job_id: JobId
     owner: str

@@ -86,11 +86,7 @@ class LineMap:
 
     @classmethod
     def of_steps(cls, steps: Iterable[int]) -> LineMap:
-        """Returns what ``steps`` returned the numbers of.
-
-        Raises:
-            ValueError: It cannot have returned these.
-        """
+        """Returns what ``steps`` returned the numbers of."""
         marks: list[tuple[int, int]] = []
         character = line = 0
         numbers = iter(steps)

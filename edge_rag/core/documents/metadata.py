@@ -165,11 +165,7 @@ def encode_metadata(metadata: Metadata) -> str:
 
 
 def decode_metadata(text: str) -> dict[str, MetadataValue]:
-    """Decodes JSON of ``encode_metadata``; checks the types of values, but not whether keys and values are valid.
-
-    Raises:
-        ValueError: It is not such JSON.
-    """
+    """Decodes JSON of ``encode_metadata``; checks the types of values, but not whether keys and values are valid."""
     plain = json.loads(text)
     if not isinstance(plain, dict):
         raise ValueError("metadata is not a JSON object")

@@ -75,14 +75,7 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlace:
-    """The place of a chunk in the text, from which headings are found.
-
-    Attributes:
-        start: First character in the document's stored text.
-        end: One past the last character.
-        headings: Headings above it, outermost first.
-        page: 1-based page on which it starts, or None.
-    """
+    """The place of a chunk in the text, from which headings are found."""
 
     start: int
     end: int

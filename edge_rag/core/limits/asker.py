@@ -23,12 +23,7 @@ from edge_rag.core.query import AnswerFormat, AnswerMode, Priority, Query, Sampl
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks, and within what. Its methods raise InvalidRequest with the name of the first unusable field.
-
-    Attributes:
-        deadline: ``time.monotonic()`` seconds.
-        limits: Bounds and defaults of requests.
-    """
+    """Who asks, and within what. Its methods raise InvalidRequest with the name of the first unusable field."""
 
     request_id: RequestId
     identity: Identity

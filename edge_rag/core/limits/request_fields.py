@@ -89,11 +89,7 @@ class RequestLimits:
 
 
 def parse_request_id(value: str, field: str = "request_id") -> RequestId:
-    """Returns the id of a request.
-
-    Raises:
-        InvalidRequest: It is not 1 to 128 printable ASCII characters.
-    """
+    """Returns the id of a request."""
     if not is_request_id(value):
         raise InvalidRequest(field, "must be 1 to 128 printable ASCII characters without spaces")
     return RequestId(value)

@@ -20,7 +20,6 @@ class Schedule:
         text: How it is written: ``02:30``, ``sun 02:30``, ``12h`` or ``7d``.
         at: Time of the day; None for an interval.
         weekday: Day of the week, 0 for Monday; None for every day.
-        interval: The interval; None for times.
     """
 
     text: str
@@ -30,11 +29,7 @@ class Schedule:
 
     @staticmethod
     def parse(text: str) -> Schedule:
-        """Reads a schedule.
-
-        Raises:
-            ValueError: It is in none of the forms.
-        """
+        """Reads a schedule."""
         if at := _AT.fullmatch(text):
             weekday = None if at[1] is None else _DAYS.index(at[1])
             return Schedule(text, time(int(at[2]), int(at[3])), weekday)

@@ -49,12 +49,7 @@ class PoolSnapshot:
 
 
 class BlockPool:
-    """Allocates, shares and frees pages; the model runner owns their bytes.
-
-    Args:
-        pages: Number of pages, at least 1.
-        page_tokens: Tokens a page holds, at least 1.
-    """
+    """Allocates, shares and frees pages; the model runner owns their bytes."""
 
     def __init__(
         self,
@@ -97,7 +92,6 @@ class BlockPool:
         The last token is never part of it: it has to be computed for its logits.
 
         Args:
-            tokens: The sequence's tokens.
             keys: Keys of its first pages, as far as known; extended as far as needed.
         """
         found: list[PageId] = []
@@ -173,7 +167,6 @@ class BlockPool:
         sequences that computed the same prefix side by side share it from then on.
 
         Args:
-            tokens: Its tokens.
             keys: Keys of its first pages, as far as known; extended as far as needed.
         """
         full = computed // self.page_tokens

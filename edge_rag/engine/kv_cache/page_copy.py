@@ -62,12 +62,7 @@ def copied_tokens(copies: Sequence[KvCopy]) -> int:
 
 
 def computed_ranges(first: int, end: int, copies: Sequence[KvCopy]) -> Iterator[tuple[int, int]]:
-    """Yields the computed ranges between two positions of a sequence, as first and end positions; none is empty.
-
-    Args:
-        end: Position after the last.
-        copies: Copies between them, in order.
-    """
+    """Yields the computed ranges between two positions of a sequence, as first and end positions; none is empty."""
     for copy in copies:
         if first < copy.start:
             yield first, copy.start
@@ -81,7 +76,6 @@ def next_copies(first: int, count: int, copies: Sequence[KvCopy]) -> tuple[KvCop
 
     Args:
         first: Position of the first of these tokens, or of a copy before it.
-        copies: All planned copies, in order.
     """
     count_copies = 0
     for copy in copies:
@@ -98,7 +92,6 @@ def tokens_until(first: int, end: int, copies: Sequence[KvCopy]) -> int:
 
     Args:
         first: Position of the first token that is neither computed nor copied.
-        copies: All planned copies, in order.
     """
     count = 0
     for copy in copies:

@@ -43,12 +43,7 @@ def root_key(trust_domain: str) -> PageKey:
 
 
 def next_key(parent: PageKey, tokens: Sequence[int]) -> PageKey:
-    """Returns the key of a full page.
-
-    Args:
-        parent: Key of the page before it, or the root.
-        tokens: The page's tokens.
-    """
+    """Returns the key of a full page."""
     return PageKey(blake2b(array("q", tokens).tobytes(), digest_size=16, key=parent).digest())
 
 
@@ -57,8 +52,6 @@ def extend_chain(keys: list[PageKey], trust_domain: str, tokens: Sequence[int], 
 
     Args:
         keys: Keys of its first pages, which stay valid because tokens are only ever appended.
-        tokens: Its tokens, at least ``pages`` full pages of them.
-        pages: Number of keys afterwards, at least.
     """
     for index in range(len(keys), pages):
         start = index * page_tokens

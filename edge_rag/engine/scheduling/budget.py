@@ -67,9 +67,7 @@ def with_drafts(
     """Adds drafted tokens as far as the step and the free pages have room; no sequence is preempted for a draft.
 
     Args:
-        entries: The step without drafts.
         drafts: Number of drafted tokens, by sequence.
-        max_step_tokens: Most tokens in the step.
     """
     if not drafts:
         return tuple(entries)

@@ -45,7 +45,6 @@ def throttled_limits(limits: SchedulerLimits, share: float) -> SchedulerLimits:
     Running sequences keep decoding: a step has room for one token of each slot at any share.
 
     Args:
-        limits: Limits without throttling.
         share: Share of slots and tokens to use, above 0 to 1.
     """
     fewer = max(1, int(limits.max_slots * share + 1e-9))
@@ -62,7 +61,6 @@ def pause_after_step_s(share: float, worked_s: float) -> float:
 
     Args:
         share: Share of the time to use, above 0 to 1.
-        worked_s: Time of the step, seconds.
     """
     return min(MAX_PAUSE_S, worked_s * (1 / share - 1))
 
@@ -131,9 +129,6 @@ def with_several(running: Sequence[TokenSequence], sequence: TokenSequence) -> T
 
     It is the worst-ranked one of the client with most slots, at least two, and not of a higher class. Each client keeps
     a slot, so sequences do not displace each other in turn.
-
-    Args:
-        running: Sequences with a slot, best rank first.
     """
     slots = Counter(each.client for each in running)
     if not running or slots[sequence.client]:

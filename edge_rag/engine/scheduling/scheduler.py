@@ -89,11 +89,7 @@ class Scheduler:
         self._limits = limits
 
     def check(self, prompt_tokens: int, max_tokens: int) -> None:
-        """Refuses a sequence that could never run.
-
-        Raises:
-            RequestTooLarge: Prompt and answer are longer than the model's context or the cache.
-        """
+        """Refuses a sequence that could never run."""
         if prompt_tokens + max_tokens > self._capacity:
             raise RequestTooLarge("tokens", prompt_tokens + max_tokens, self._capacity)
 

@@ -45,22 +45,14 @@ class PromptLookup:
         self._indexed = 0
 
     def index(self, tokens: Sequence[int]) -> None:
-        """Indexes the new tokens of a sequence, except its end, which has no followers yet.
-
-        Args:
-            tokens: The sequence, which is only ever appended to.
-        """
+        """Indexes the new tokens of a sequence, except its end, which has no followers yet."""
         for follower in range(max(self._indexed, 1), len(tokens)):
             for length in range(SHORTEST_MATCH, min(LONGEST_MATCH, follower) + 1):
                 self._followers[tuple(tokens[follower - length : follower])] = follower
         self._indexed = len(tokens)
 
     def propose(self, tokens: Sequence[int], limit: int) -> Proposal:
-        """Proposes the tokens after a sequence.
-
-        Args:
-            limit: Most tokens, at least 1.
-        """
+        """Proposes the tokens after a sequence."""
         self.index(tokens)
         for length in range(min(LONGEST_MATCH, len(tokens)), SHORTEST_MATCH - 1, -1):
             follower = self._followers.get(tuple(tokens[len(tokens) - length :]))
@@ -91,11 +83,7 @@ class StepCost:
         self._token_s = 0.0
 
     def observe(self, tokens: int, seconds: float) -> None:
-        """Adds a step without prefill.
-
-        Args:
-            tokens: Tokens computed, each with its logits.
-        """
+        """Adds a step without prefill."""
         if self._weight:
             seconds = min(seconds, _OUTLIER * self.step_s(tokens))
         self._weight = _DECAY * self._weight + 1
@@ -125,8 +113,6 @@ class StepCost:
 
         Args:
             acceptance: Probability that a drafted token is accepted, 0 to 1.
-            sequences: Sequences that decode in each step, at least 1.
-            limit: Most tokens that can be drafted.
         """
         if acceptance <= 0 or not self._weight:
             return 0
@@ -148,9 +134,6 @@ class Drafter:
 
     It learns from every generated token, also when the proposal was not drafted, so that it notices when a request
     begins to copy.
-
-    Args:
-        prompt: The prompt's tokens.
     """
 
     def __init__(self, prompt: Sequence[int]) -> None:
@@ -160,13 +143,7 @@ class Drafter:
         self._acceptance = dict.fromkeys(range(SHORTEST_MATCH, LONGEST_MATCH + 1), _FIRST_GUESS)
 
     def draft(self, tokens: Sequence[int], limit: int, sequences: int, cost: StepCost) -> tuple[int, ...]:
-        """Returns the tokens to verify together with the last token.
-
-        Args:
-            tokens: The request's tokens.
-            limit: Most tokens to draft.
-            cost: Cost of tokens in a step.
-        """
+        """Returns the tokens to verify together with the last token."""
         self._proposal = proposal = self._lookup.propose(tokens, limit + 1)
         if not proposal.tokens:
             return ()

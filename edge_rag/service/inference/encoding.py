@@ -67,9 +67,6 @@ async def embed(
 
     Args:
         dimension: Length of a vector that the caller expects, if it expects one.
-
-    Raises:
-        InvalidRequest: A text or their number is out of bounds, or vectors have another dimension.
     """
     encoders = call.backend.encoders
     _check_texts(field, texts, MAX_EMBEDDED_CHARACTERS)

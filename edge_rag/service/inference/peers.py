@@ -89,8 +89,6 @@ async def coalesced(
     offloads to a fast machine pays it for every token. The first chunk and all other events are passed on at once.
 
     Args:
-        get: Waits for the next event; returns None at the end.
-        clock: Monotonic seconds.
         interval_s: Minimum time between two chunks, seconds.
     """
     next_at = -math.inf
