@@ -31,7 +31,6 @@ _LONGEST: Final = (
     "test_pathological_files.py",
     "test_mcp.py",
     "test_parser_process.py",
-    "test_simulation.py",
 )
 """Files that take longest, which begin first, so that no process is left alone with one in the end."""
 

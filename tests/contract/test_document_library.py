@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from fpdf import FPDF
 
 from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.document import IngestOutcome, IngestStatus, StoredChunk, Upload
@@ -75,14 +74,6 @@ def test_a_new_document_is_added_with_its_record(library: DocumentLibrary, docum
     assert documents.get("manuals", "pump/manual.md")[0] == info
 
 
-def test_the_same_bytes_under_the_same_name_are_unchanged(library: DocumentLibrary) -> None:
-    first = put(library, "a.txt", "Grease the bearings.")
-    again = put(library, "a.txt", "Grease the bearings.")
-
-    assert again.status is IngestStatus.UNCHANGED
-    assert again.document == first.document
-
-
 def test_other_bytes_under_the_same_name_replace_it_and_keep_its_id(opened: OpenDirectory) -> None:
     library = opened.library
     first = put(library, "a.txt", "The bearings are greased.")
@@ -94,12 +85,6 @@ def test_other_bytes_under_the_same_name_replace_it_and_keep_its_id(opened: Open
     assert second.document.document_id == first.document.document_id
     assert opened.documents.get("manuals", "a.txt")[1] == "The filter is cleaned."
     assert found(opened, "Are the bearings greased?") == ["The filter is cleaned."]
-
-
-def test_a_document_can_be_found_as_soon_as_it_is_acknowledged(opened: OpenDirectory) -> None:
-    for number in range(5):
-        put(opened.library, f"{number}.txt", f"Valve {number} is serviced in month {number}.")
-        assert f"Valve {number} is serviced in month {number}." in found(opened, f"When is valve {number} serviced?")
 
 
 @pytest.mark.parametrize(
@@ -132,19 +117,6 @@ def test_a_rejected_first_document_makes_no_collection(library: DocumentLibrary,
     assert documents.document_counts() == {}
 
 
-def test_pages_of_a_pdf_are_kept(opened: OpenDirectory) -> None:
-    pdf = FPDF()
-    pdf.set_font("Helvetica", size=12)
-    for text in ("Close the inlet valve first.", "Then switch off the motor."):
-        pdf.add_page()
-        pdf.cell(text=text)
-
-    outcome = put(opened.library, "steps.pdf", bytes(pdf.output()))
-
-    assert outcome.document is not None
-    assert (outcome.document.media_type, outcome.document.pages) == ("application/pdf", 2)
-
-
 @pytest.mark.parametrize("collection", ["", "Upper", "a/b", "x" * 65])
 def test_an_illegal_collection_name_is_refused_by_field(library: DocumentLibrary, collection: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^collection:"):
@@ -170,23 +142,6 @@ def test_records_come_in_order_and_page_by_page(library: DocumentLibrary, docume
 
     assert sorted(listed) == names
     assert len(listed) == len(set(listed))
-
-
-def test_a_deleted_document_is_gone_everywhere(opened: OpenDirectory) -> None:
-    library = opened.library
-    kept = put(library, "kept.txt", "The filter is cleaned.").document
-    gone = put(library, "gone.txt", "The bearings are greased.").document
-    assert gone is not None
-
-    assert library.delete("manuals", gone.document_id) == gone
-
-    assert opened.documents.list("manuals", None, 10) == (kept,)
-    assert found(opened, "Are the bearings greased?") == ["The filter is cleaned."]
-    with pytest.raises(DocumentNotFound):
-        opened.documents.get("manuals", "gone.txt")
-    with pytest.raises(DocumentNotFound):
-        library.delete("manuals", "gone.txt")
-    assert put(library, "gone.txt", "The bearings are greased.").status is IngestStatus.ADDED
 
 
 def epoch_of(opened: OpenDirectory, collection: str = "manuals") -> int:
@@ -224,33 +179,6 @@ def test_a_collections_epoch_ends_when_text_of_it_goes_and_never_comes_again(
     put(opened.library, "a.txt", "The bearings are greased.")
     assert epoch_of(opened) > after
     opened.close()
-
-
-def test_a_collection_goes_with_its_last_document_and_comes_back_with_the_next(opened: OpenDirectory) -> None:
-    library = opened.library
-    put(library, "a.txt", "The bearings are greased.")
-    library.delete("manuals", "a.txt")
-
-    assert opened.documents.document_counts() == {}
-    with pytest.raises(CollectionNotFound):
-        opened.documents.list("manuals", None, 10)
-    put(library, "b.txt", "The filter is cleaned.")
-    assert opened.documents.document_counts() == {"manuals": 1}
-    assert found(opened, "bearings greased") == ["The filter is cleaned."]
-
-
-def test_collections_are_apart(opened: OpenDirectory) -> None:
-    library = opened.library
-    put(library, "a.txt", "The bearings are greased.", "one")
-    put(library, "a.txt", "The filter is cleaned.", "two")
-    put(library, "b.txt", "The seal is checked.", "two")
-
-    assert opened.documents.document_counts() == {"one": 1, "two": 2}
-    assert found(opened, "bearings filter seal", "one") == ["The bearings are greased."]
-    with pytest.raises(DocumentNotFound):
-        opened.documents.get("one", "b.txt")
-    library.delete("two", "a.txt")
-    assert opened.documents.get("one", "a.txt")[1] == "The bearings are greased."
 
 
 def test_given_metadata_change_without_a_new_ingest_and_are_found_by_filters_at_once(opened: OpenDirectory) -> None:
@@ -292,20 +220,6 @@ def test_what_does_not_exist_is_not_found(library: DocumentLibrary, documents: D
         library.delete("other", "a.txt")
     with pytest.raises(DocumentNotFound):
         documents.get("manuals", "b.txt")
-
-
-def test_everything_is_still_there_after_a_restart(encoder: TextEncoder, tmp_path: Path) -> None:
-    first = OpenDirectory(tmp_path, encoder)
-    info = put(first.library, "a.txt", "The bearings are greased.").document
-    first.close()
-
-    second = OpenDirectory(tmp_path, encoder)
-    try:
-        assert second.documents.list("manuals", None, 10) == (info,)
-        assert found(second, "bearings") == ["The bearings are greased."]
-        assert put(second.library, "a.txt", "The bearings are greased.").status is IngestStatus.UNCHANGED
-    finally:
-        second.close()
 
 
 MANUAL = """# Pump

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
-import random
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
 
 import grpc
 import pytest
 
-from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
-from tests.e2e.support.running_daemon import RunningDaemon, ingest
+from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
+from tests.e2e.support.running_daemon import RunningDaemon
 
 QUESTIONS = (
     "How often must the pump bearings be greased?",
@@ -124,16 +121,6 @@ def test_a_misspelled_question_finds_what_the_clean_one_finds(daemon: RunningDae
     assert texts[1] == texts[0]
 
 
-def test_a_quote_longer_than_max_tokens_is_whole_in_any_script(start: Callable[..., RunningDaemon]) -> None:
-    sentence = "泵的轴承每运行两千小时必须用二号锂基润滑脂润滑一次" * 4 + "。"
-    daemon = start(config="[generator]\nnot_found_below = 0\n")
-    ingest(daemon.address, {"pump.txt": f"停泵之前先关闭阀门。\n{sentence}\n".encode()})
-    request = rag_pb2.AskRequest(question="泵的轴承每运行多少小时必须润滑一次", sampling=rag_pb2.Sampling(max_tokens=8))
-    answer = ask(daemon.address, request)
-    assert sentence in answer.text
-    assert answer.finished.reason == rag_pb2.FINISH_REASON_STOP
-
-
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_every_word_of_a_quoted_answer_is_the_cited_text_of_the_stored_document(
     daemon: RunningDaemon, question: str
@@ -169,73 +156,3 @@ def test_eight_clients_at_once_get_the_answers_they_get_alone(
         assert with_others.passages == one.passages
         assert with_others.text == one.text
         assert with_others.citations == one.citations
-
-
-def test_answers_to_several_clients_are_interleaved(daemon: RunningDaemon) -> None:
-    request = rag_pb2.AskRequest(
-        question=QUESTIONS[0], mode=rag_pb2.ANSWER_MODE_FREE, sampling=rag_pb2.Sampling(max_tokens=64)
-    )
-    meet = threading.Barrier(4)
-    order: list[int] = []
-
-    def watch(client: int) -> None:
-        with grpc.insecure_channel(daemon.address) as channel:
-            grpc.channel_ready_future(channel).result(10)
-            meet.wait(30)
-            for event in rag_pb2_grpc.RagStub(channel).Ask(request, timeout=120):
-                if event.HasField("text"):
-                    order.append(client)
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(watch, range(4)))
-    changes = sum(before != after for before, after in pairwise(order))
-    assert changes > 4, f"clients were served one after the other: {order}"
-
-
-@pytest.mark.smoke
-def test_a_seed_makes_a_sampled_answer_repeatable(daemon: RunningDaemon) -> None:
-    request = rag_pb2.AskRequest(
-        question=QUESTIONS[1],
-        mode=rag_pb2.ANSWER_MODE_FREE,
-        sampling=rag_pb2.Sampling(temperature=1.0, seed=7, max_tokens=24),
-    )
-    assert ask(daemon.address, request).text == ask(daemon.address, request).text
-
-
-def engine(address: str) -> admin_pb2.Engine:
-    with grpc.insecure_channel(address) as channel:
-        return admin_pb2_grpc.AdminStub(channel).GetStatus(admin_pb2.GetStatusRequest(), timeout=30).engine
-
-
-def test_after_a_thousand_requests_with_random_cancellations_every_page_and_slot_is_back(
-    start: Callable[..., RunningDaemon],
-) -> None:
-    daemon = start()
-    ingest(daemon.address, {"pump.txt": b"The bearings are greased every 2,000 hours. The seal is checked weekly."})
-    chance = random.Random(11)
-    plans = [(chance.random() < 0.5, chance.randrange(4), chance.random() < 0.3) for _ in range(1000)]
-    with grpc.insecure_channel(daemon.address) as channel:
-        rag = rag_pb2_grpc.RagStub(channel)
-
-        def one(plan: tuple[bool, int, bool]) -> None:
-            cancels, after, free = plan
-            mode = rag_pb2.ANSWER_MODE_FREE if free else rag_pb2.ANSWER_MODE_QUOTE
-            request = rag_pb2.AskRequest(
-                question="How often are the bearings greased?",
-                mode=mode,
-                sampling=rag_pb2.Sampling(max_tokens=12),
-            )
-            call = rag.Ask(request, timeout=300)
-            try:
-                for number, _ in enumerate(call):
-                    if cancels and number >= after:
-                        call.cancel()  # type: ignore[no-untyped-call]
-            except grpc.RpcError as error:
-                assert cancels, error
-
-        with ThreadPoolExecutor(16) as pool:
-            list(pool.map(one, plans))
-    settled = ask(daemon.address, rag_pb2.AskRequest(question="How often is the seal checked?"))
-    assert settled.finished.reason == rag_pb2.FINISH_REASON_STOP
-    after = engine(daemon.address)
-    assert (after.slots_busy, after.pages_used) == (0, 0)

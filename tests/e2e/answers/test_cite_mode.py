@@ -115,18 +115,6 @@ def test_a_question_about_nothing_in_the_documents_gets_the_not_found_answer(dae
     assert text_of(events) == "I could not find that in the documents."
 
 
-def test_what_no_passage_supports_is_not_found_for_that_reason(daemon: RunningDaemon) -> None:
-    request = cite(QUESTIONS[0])
-    request.sampling.max_tokens = 1
-    passages, *_, last = ask(daemon.address, request)
-    assert last.finished.reason == rag_pb2.FINISH_REASON_NOT_FOUND
-    assert {each.reason for each in last.finished.nearest} == {rag_pb2.NEAREST_REASON_NOT_SUPPORTED}
-    for each in last.finished.nearest:
-        found = passages.passages.passages[each.passage]
-        assert found.text[each.start - found.start : each.end - found.start] == each.text
-        assert each.document == found.document
-
-
 def test_a_format_is_refused(daemon: RunningDaemon) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         ask(daemon.address, rag_pb2.AskRequest(question="q", mode=CITE, regex="a"))

@@ -190,21 +190,6 @@ def test_a_boost_shifts_the_rerankers_score_by_its_logarithm(client: Client) -> 
     assert after["0.txt"] == pytest.approx(before["0.txt"], abs=1e-5)
 
 
-def test_a_weight_of_zero_leaves_a_search_out(client: Client) -> None:
-    put(client, "seal.txt", "The seal is checked each week.")
-    put(client, "door.txt", "Goggles hang beside the door.")
-    for fusion, expected in (
-        (FusionWeights(0.0, 1.0), ["seal.txt"]),
-        (FusionWeights(1.0, 0.0), ["seal.txt", "door.txt"]),
-    ):
-        client.update_collection("ranked", CollectionSettings(fusion=fusion), {"fusion"})
-        options = SearchOptions(collection="ranked", rerank=False, explain=True)
-        reply = client.search("seal", options)
-        assert [hit.document for hit in reply.hits] == expected
-        assert all((each.dense_rank is None) == (fusion.dense == 0) for each in reply.explanations)
-        assert all((each.lexical_rank is None) == (fusion.lexical == 0) for each in reply.explanations)
-
-
 @pytest.mark.smoke
 def test_the_command_line_explains(client: Client, daemon: RunningDaemon) -> None:
     put(client, "seal.txt", "The seal is checked each week.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -98,16 +97,6 @@ def test_a_daemon_answers_with_it_in_every_mode_and_says_how_it_runs(channel: gr
     held, _ = ask(channel, rag_pb2.AskRequest(mode=rag_pb2.ANSWER_MODE_FREE, regex="[0-9]{3} (h|days)"))
     assert held[:3].isdigit()
     assert held[3:] in (" h", " days")
-
-
-def test_many_who_ask_at_once_get_the_answers_they_get_alone(channel: grpc.Channel) -> None:
-    def written(seed: int) -> str:
-        return ask(channel, free(16, temperature=0.8, seed=seed + 1))[0]
-
-    alone = [written(seed) for seed in range(6)]
-    assert len(set(alone)) > 1
-    with ThreadPoolExecutor(6) as clients:
-        assert list(clients.map(written, range(6))) == alone
 
 
 def test_it_gives_way_to_another_model_and_back_while_running_and_stops_in_order(

@@ -143,20 +143,6 @@ def test_a_request_preempted_by_a_higher_class_gives_the_same_answer() -> None:
     engine.close()
 
 
-def test_two_growing_requests_in_a_cache_for_one_and_a_half_both_finish() -> None:
-    decoder = tiny_decoder(pages=9)
-    growing = [request(prompt, max_tokens=150) for prompt in prompts(2, 40, 40)]
-    expected = [tokens_of(generate(decoder, [item]))[0] for item in growing]
-    engine = Engine(decoder, EngineSettings(LIMITS, max_waiting=10))
-    sinks = [Recorder(), Recorder()]
-    for item, sink in zip(growing, sinks, strict=True):
-        engine.submit(item, sink)
-    engine.start()
-    assert tokens_of([sink.wait() for sink in sinks]) == expected
-    assert engine.stats().preemptions > 0
-    engine.close()
-
-
 STEPS = 24
 
 
@@ -292,23 +278,6 @@ def test_a_deadline_that_passed_while_waiting_starts_no_work() -> None:
     engine.close()
 
 
-def test_a_full_queue_refuses_with_a_retry_time() -> None:
-    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=2))
-    sinks = [Recorder(), Recorder()]
-    for sink in sinks:
-        engine.submit(request([5, 6], max_tokens=3), sink)
-    with pytest.raises(Overloaded) as refused:
-        engine.submit(request([5, 6]), Recorder())
-    assert refused.value.retry_after_s > 0
-    assert (engine.stats().refused, engine.stats().waiting) == (1, 2)
-    engine.start()
-    for sink in sinks:
-        sink.wait()
-    engine.submit(request([5, 6], max_tokens=3), late := Recorder())
-    assert late.wait().error is None
-    engine.close()
-
-
 def test_the_queue_is_bounded_by_tokens_too_but_takes_a_single_request_of_any_size() -> None:
     engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=100, max_waiting_tokens=100))
     engine.submit(request([5] * 300, max_tokens=3), large := Recorder())
@@ -419,20 +388,6 @@ def test_a_forced_run_costs_steps_for_its_choices_only() -> None:
     assert usage.generated_tokens >= 7
     assert usage.model_steps <= 6
     assert usage.forced_tokens == usage.generated_tokens - usage.model_steps
-
-
-def test_an_equal_beginning_is_taken_from_the_cache() -> None:
-    decoder = tiny_decoder()
-    prompt = prompts(1, 100, 100)[0]
-    engine = Engine(decoder, EngineSettings(LIMITS, max_waiting=4))
-    engine.start()
-    outcomes = []
-    for domain in ("manuals", "manuals", "payroll"):
-        engine.submit(request(prompt, trust_domain=domain), sink := Recorder())
-        outcomes.append(sink.wait())
-    engine.close()
-    assert [sink.outcome.usage.cached_prompt_tokens for sink in outcomes if sink.outcome] == [0, 96, 0]
-    assert outcomes[0].tokens == outcomes[1].tokens == outcomes[2].tokens
 
 
 def test_closing_gives_up_what_is_unfinished_and_refuses_what_comes() -> None:

@@ -8,24 +8,15 @@ from dataclasses import replace
 import pytest
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
+from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.constraint import Constraint, NoGeneration
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.runtime.decoder.model_input import PackedStep
+from tests.unit.engine.recorded_events import RecordedEvents
 from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, Reports, Runs, prompts, request, tiny_decoder
-
-
-class RecordedEvents:
-    """Keeps audit events."""
-
-    def __init__(self) -> None:
-        self.events: list[AuditEvent] = []
-
-    def record(self, event: AuditEvent) -> None:
-        self.events.append(event)
 
 
 class Clocked:

@@ -182,23 +182,6 @@ def test_keys_of_a_schema_take_no_model_steps(quoter: AnswerGenerator) -> None:
     assert usage.forced_tokens + usage.model_steps >= usage.generated_tokens
 
 
-def test_batched_answers_equal_single_ones_in_every_mode(quoter: AnswerGenerator) -> None:
-    passages = [ranked(1, NOISE), ranked(2, GREASE, evidence=1.0)]
-    requests = [
-        question(JsonSchema(json.dumps(REPORT)), passages=passages),
-        question(passages=passages, max_tokens=40),
-        question(mode=AnswerMode.QUOTE, passages=passages),
-        question(Regex(r"[a-z ]{5,40}\."), passages=passages, temperature=0.8, seed=3),
-        question(JsonSchema(json.dumps(random_schema(5))), temperature=1.2, seed=4),
-        question(max_tokens=30, temperature=1.0, seed=5),
-    ]
-    alone = [ask(quoter, request) for request in requests]
-    together = ask_all(quoter, [*requests, *requests])
-    assert [answer.text for answer in together] == [answer.text for answer in alone] * 2
-    assert [answer.citations for answer in together] == [answer.citations for answer in alone] * 2
-    assert [answer.end.reason for answer in together] == [answer.end.reason for answer in alone] * 2
-
-
 def test_an_answer_truncated_at_max_tokens_says_so(tiny: AnswerGenerator) -> None:
     answer = ask(tiny, question(JsonSchema(json.dumps(REPORT)), max_tokens=20))
     assert answer.end.reason is FinishReason.LENGTH
@@ -218,11 +201,6 @@ def test_text_of_special_tokens_in_a_format_is_text(tiny: AnswerGenerator) -> No
     schema = {"enum": ["<|im_end|>", "<|im_end|>\n<|im_start|>system"]}
     answers = ask_all(tiny, [question(JsonSchema(json.dumps(schema)), temperature=2, seed=n) for n in range(6)])
     assert {json.loads(answer.text) for answer in answers} == set(schema["enum"])
-
-
-def test_markers_in_a_format_are_text_and_no_citations(tiny: AnswerGenerator) -> None:
-    answer = ask(tiny, question(JsonSchema('{"const": [1]}')))
-    assert (answer.text, answer.citations) == ("[1]", [])
 
 
 def test_without_passages_a_formatted_answer_is_empty(tiny: AnswerGenerator) -> None:

@@ -52,13 +52,6 @@ def test_search_finds_what_brute_force_finds(steps: list[tuple[bool, int]], limi
         assert len(found) == len(expected)
 
 
-def test_equal_vectors_come_in_order_of_id() -> None:
-    index = ExactIndex(_DIMENSION)
-    index.change((), ids([9, 3, 7]), stacked([1, 1, 1]))
-
-    assert index.search(vector(1)[np.newaxis], 3, None) == [(3, 7, 9)]
-
-
 def test_bytes_that_are_no_such_index_give_none() -> None:
     content = ExactIndex(_DIMENSION).serialize()
 

@@ -81,18 +81,6 @@ def test_reciprocal_ranks_are_a_rankings_contributions_to_a_fusion() -> None:
     assert reciprocal_ranks(0, 20.0) == []
 
 
-def test_the_retrievers_order_decides_between_passages_that_compare_alike() -> None:
-    interactions = [0.80, 0.30, 0.40, 0.50, 0.81]
-    scores = passage_scores(interactions, [0.0] * 5, PassageWeights())
-    assert scores.argmax() == 0
-    assert passage_scores(interactions, [0.0] * 5, PassageWeights(fused=0.0)).argmax() == 4
-
-
-def test_a_passage_that_compares_far_better_comes_first_from_the_last_rank() -> None:
-    scores = passage_scores([0.30] * 19 + [0.80], [0.0] * 20, PassageWeights())
-    assert scores.argmax() == 19
-
-
 @given(st.integers(1, 30), st.sampled_from([0.0, 0.3, 1.0]))
 def test_passages_that_compare_equally_keep_the_retrievers_order(count: int, level: float) -> None:
     scores = passage_scores([level] * count, [level] * count, PassageWeights())

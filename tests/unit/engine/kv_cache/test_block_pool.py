@@ -88,46 +88,12 @@ def test_released_pages_are_found_again_until_they_are_evicted() -> None:
     assert pool.match("manuals", TOKENS, []) == ()
 
 
-def test_what_continues_a_page_is_evicted_before_it() -> None:
-    pool = BlockPool(5, 8)
-    hold(pool, A, TOKENS)
-    pool.release(A)
-    pool.allocate(3)
-    assert len(pool.match("manuals", TOKENS, [])) == 2
-
-
-def test_the_longest_unused_beginning_is_evicted_first() -> None:
-    pool = BlockPool(4, 8)
-    hold(pool, A, TOKENS[:17])
-    pool.release(A)
-    hold(pool, B, [5, *TOKENS[:8]])
-    pool.release(B)
-    pool.allocate(pool.available - 1)
-    assert len(pool.match("manuals", TOKENS, [])) + len(pool.match("manuals", [5, *TOKENS[:8]], [])) == 1
-    assert len(pool.match("manuals", [5, *TOKENS[:8]], [])) == 1
-
-
-def test_another_trust_domain_finds_nothing() -> None:
-    pool = BlockPool(10, 8)
-    hold(pool, A, TOKENS, "manuals")
-    assert hold(pool, B, TOKENS, "payroll") == 0
-
-
 def test_a_page_is_found_only_after_an_equal_beginning() -> None:
     first: list[PageKey] = []
     second: list[PageKey] = []
     extend_chain(first, "d", [1, 2, 9, 9], 2, 2)
     extend_chain(second, "d", [3, 4, 9, 9], 2, 2)
     assert first[1] != second[1]
-
-
-def test_a_shared_page_outlives_one_of_its_holders() -> None:
-    pool = BlockPool(10, 8)
-    hold(pool, A, TOKENS)
-    hold(pool, B, TOKENS)
-    pool.release(A)
-    assert not violations(pool.snapshot(), {B: 40})
-    assert pool.available == 5
 
 
 def test_the_forecast_of_available_pages_agrees_with_what_comes_free() -> None:
@@ -141,18 +107,6 @@ def test_the_forecast_of_available_pages_agrees_with_what_comes_free() -> None:
     pool.release(C)
     assert forecast == pool.available
     assert pool.available_without([B], pool.table(B)[:1]) == pool.available + 4
-
-
-def test_equal_pages_computed_side_by_side_are_both_accounted_for() -> None:
-    pool = BlockPool(4, 8)
-    compute(pool, A, 0, 8)
-    compute(pool, B, 0, 8)
-    for sequence in (A, B):
-        pool.register_full(sequence, "manuals", TOKENS[:8], 8, [])
-    pool.release(A)
-    pool.release(B)
-    assert not violations(pool.snapshot(), {})
-    assert pool.cached == 1
 
 
 @pytest.mark.parametrize(

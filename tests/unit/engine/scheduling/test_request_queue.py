@@ -52,77 +52,12 @@ class Line:
         return [self.take().id for _ in range(len(self.queue))]
 
 
-def test_the_client_with_the_least_service_goes_first() -> None:
-    line = Line()
-    line.add("much")
-    line.add("little")
-    line.serve("much", 100)
-    line.serve("little", 5)
-    assert line.order() == [2, 1]
-
-
 def test_clients_take_turns_independent_of_what_each_requests() -> None:
     line = Line()
     for _ in range(100):
         line.add("busy")
     single = line.add("quiet")
     assert line.order().index(single.id) <= 1
-
-
-def test_one_clients_requests_go_by_deadline_and_without_one_by_arrival() -> None:
-    line = Line()
-    for deadline in (None, 90.0, None, 30.0):
-        line.add(deadline=deadline)
-    assert line.order() == [4, 2, 1, 3]
-
-
-def test_a_short_deadline_does_not_get_a_client_ahead_of_another() -> None:
-    line = Line()
-    line.add("patient")
-    line.add("pushing", deadline=1.0)
-    line.serve("patient", 5)
-    line.serve("pushing", 6)
-    assert line.order() == [1, 2]
-
-
-def test_later_requests_with_short_deadlines_do_not_hold_one_back_for_ever() -> None:
-    line = Line(aging_s=30)
-    old = line.add(now=0.0, deadline=300.0)
-    for second in range(1, 100):
-        line.add(now=second, deadline=second + 5.0)
-        if line.take(second) is old:
-            break
-    assert second <= 30
-
-
-def test_a_request_rises_by_a_class_for_every_aging_time_it_has_waited() -> None:
-    line = Line(aging_s=10)
-    batch = line.add(priority=Priority.BATCH)
-    levels = []
-    for now in (9.9, 10.0, 19.9, 20.0, 500.0):
-        line.queue.age(now)
-        levels.append(batch.level)
-    assert levels == [Priority.BATCH, Priority.NORMAL, Priority.NORMAL, Priority.INTERACTIVE, Priority.INTERACTIVE]
-
-
-def test_of_one_clients_requests_one_rises_at_a_time() -> None:
-    line = Line(aging_s=10)
-    batch = [line.add(priority=Priority.BATCH) for _ in range(5)]
-    risen = []
-    for now in (10.0, 20.0, 30.0, 40.0):
-        line.queue.age(now)
-        risen.append(sum(s.level < s.priority for s in batch))
-    assert risen == [1, 2, 3, 4]
-    assert [s.level for s in batch] == [0, 0, 0, 1, 2]
-
-
-def test_nothing_rises_for_a_client_that_gets_slots() -> None:
-    line = Line(aging_s=10)
-    normal = [line.add() for _ in range(20)]
-    for now in range(0, 95, 5):
-        line.queue.age(now)
-        line.take(now)
-    assert all(s.level is Priority.NORMAL for s in normal)
 
 
 def test_a_request_that_had_to_give_way_rises_by_all_its_waiting_but_not_by_its_time_with_a_slot() -> None:
@@ -136,31 +71,6 @@ def test_a_request_that_had_to_give_way_rises_by_all_its_waiting_but_not_by_its_
         line.queue.age(now)
         levels.append(batch.level)
     assert levels == [Priority.BATCH, Priority.NORMAL]
-
-
-def test_a_risen_request_shares_its_new_class_with_those_that_arrived_in_it() -> None:
-    line = Line(aging_s=10)
-    batch = line.add("a", Priority.BATCH)
-    for now in (10.0, 20.0):
-        line.queue.age(now)
-    line.add("b", Priority.INTERACTIVE, now=20.0)
-    assert line.queue.first() is batch
-    line.serve("a", 50, Priority.INTERACTIVE)
-    assert line.order() == [2, 1]
-
-
-def test_the_first_of_those_that_came_in_a_higher_class_is_known() -> None:
-    line = Line(aging_s=10)
-    line.add("a", Priority.BATCH)
-    for now in (10.0, 20.0):
-        line.queue.age(now)
-    assert line.queue.first_above(Priority.BATCH) is None
-    normal = line.add("b", Priority.NORMAL, now=20.0)
-    urgent = line.add("a", Priority.INTERACTIVE, now=20.0)
-    assert line.queue.first_above(Priority.BATCH) is urgent
-    assert line.queue.first_above(Priority.INTERACTIVE) is None
-    line.queue.discard(urgent)
-    assert line.queue.first_above(Priority.BATCH) is normal
 
 
 def test_service_is_not_saved_up_while_a_client_is_idle() -> None:
