@@ -222,14 +222,6 @@ def test_why_a_passage_is_no_answer_is_said_as_it_was_decided(page: Page, reason
     expect(item).to_contain_text("score 0.1")
 
 
-def test_unchecked_text_has_no_sources_but_what_the_model_was_given(page: Page) -> None:
-    page.get_by_label("Answer", exact=True).select_option("free")
-    answer = ask(page)
-    expect(answer.get_by_role("heading", name="Given to the model, not checked")).to_be_visible()
-    assert answer.locator(".answer-text .ref").count() == 0
-    assert answer.get_by_role("listitem").count() > 0
-
-
 def test_where_a_quote_is_and_that_it_is_only_for_context_is_told(page: Page, axe: Axe) -> None:
     subject, point = "The pump has two bearings.", "Grease them weekly."
     more = {"section": ["Manual", "Pumps"], "line": 7}

@@ -21,7 +21,6 @@ from tests.e2e.support.running_daemon import RunningDaemon, start_daemon
 from tests.e2e.support.secured_daemon import Box
 
 QUESTION = "How often must the pump bearings be greased?"
-TABS = ("live", "models", "requests", "usage", "backups")
 
 Screenshot = Callable[..., Path]
 Axe = Callable[[Page], None]
@@ -323,36 +322,3 @@ def test_administrators_see_certificates_and_quotas_and_readers_what_is_theirs(
     quota = page.locator(".card").filter(has=page.get_by_role("heading", name="rare", exact=True))
     expect(quota).to_contain_text("2 of 2")
     screenshot("box-usage", page)
-
-
-@pytest.mark.parametrize("tab", TABS)
-def test_every_tab_fits_every_width_in_both_themes(
-    open_page: Pages, console_daemon: RunningDaemon, screenshot: Screenshot, axe: Axe, tab: str
-) -> None:
-    ask(console_daemon, "free")
-    page = open_page(f"/#/box/{tab}")
-    panel = page.get_by_role("tabpanel")
-    for width, height in ((360, 800), (1024, 800), (2560, 1440)):
-        page.set_viewport_size({"width": width, "height": height})
-        expect(panel.get_by_role("heading").first).to_be_visible()
-        assert widest_overflow(page) == 0
-        screenshot(f"box-{tab}-{width}", page)
-    axe(page)
-    german = open_page(f"/#/box/{tab}", width=360, theme="dark", language="de")
-    expect(german.get_by_role("tabpanel").get_by_role("heading").first).to_be_visible()
-    assert widest_overflow(german) == 0
-    screenshot(f"box-{tab}-dark", german)
-    axe(german)
-
-
-def test_tabs_are_reached_and_left_by_the_keyboard(open_page: Pages) -> None:
-    page = open_page("/#/box")
-    page.get_by_role("tab", name="Live").focus()
-    page.keyboard.press("End")
-    expect(page.get_by_role("tab", name="Backups and certificates")).to_be_focused()
-    expect(page.get_by_role("button", name="Make a backup")).to_be_visible()
-    assert page.evaluate("location.hash") == "#/box/backups"
-    page.keyboard.press("Tab")
-    expect(page.get_by_role("tabpanel")).to_be_focused()
-    page.keyboard.press("Tab")
-    expect(page.get_by_role("button", name="Make a backup")).to_be_focused()

@@ -357,26 +357,6 @@ def test_dropped_files_are_added(
     assert widest_overflow(page) == 0
 
 
-def test_a_collection_and_a_document_have_their_parts(
-    open_page: Pages, axe: Callable[[Page], None], screenshot: Callable[..., Path]
-) -> None:
-    page = open_page("/#/documents/default?tab=tests")
-    expect(page.get_by_role("tab", name="Test questions")).to_have_attribute("aria-selected", "true")
-    expect(page.get_by_text("No test questions yet.")).to_be_visible()
-    page.get_by_role("tab", name="Test questions").press("ArrowRight")
-    expect(page.get_by_role("tab", name="Settings")).to_be_focused()
-    expect(page.get_by_label("Description")).to_be_visible()
-    axe(page)
-    page.get_by_role("tab", name="Settings").press("Home")
-    page.get_by_role("link", name="Operating manual").click()
-    expect(page.locator(".source-content img").first).to_be_visible()
-    screenshot("document-pages", page)
-    page.get_by_role("tab", name="Chunks").click()
-    expect(page.locator("ol.chunks > li").first).to_contain_text("pump")
-    assert "tab=chunks" in page.url
-    axe(page)
-
-
 def test_reading_is_told_as_it_happens_and_can_be_cancelled(
     own: RunningDaemon, open_page: Pages, tmp_path: Path, axe: Callable[[Page], None], screenshot: Callable[..., Path]
 ) -> None:

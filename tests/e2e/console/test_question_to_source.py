@@ -145,31 +145,6 @@ def test_a_follow_up_is_asked_of_the_document_just_cited(page: Page, screenshot:
     expect(page.get_by_role("article").first).to_contain_text(TEXT_QUOTE)
 
 
-def test_what_is_not_in_the_documents_is_said_and_the_nearest_passages_are_shown(
-    page: Page, screenshot: Screenshot
-) -> None:
-    choose_mode(page, "quote")
-    answer = ask(page, "Who won the chess championship in Oslo?")
-    expect(answer.get_by_role("heading", name="Nearest passages")).to_be_visible()
-    expect(answer.get_by_role("listitem").first).to_be_visible()
-    screenshot("not-found")
-
-
-def test_the_console_answers_in_german(open_page: Pages, screenshot: Screenshot) -> None:
-    page = open_page(language="de-DE")
-    expect(page.locator("html")).to_have_attribute("lang", "de")
-    field = page.get_by_role("main").get_by_role("textbox").first
-    field.fill(TEXT_QUESTION)
-    field.press("Enter")
-    answer = page.get_by_role("article", name=TEXT_QUESTION)
-    expect(answer).to_contain_text("2,000 operating hours")
-    source = answer.get_by_role("button", name=re.compile(r"\b1\b.*lubrication-schedule.md")).first
-    source.click()
-    expect(page.get_by_role("complementary").locator("mark").first).to_be_visible()
-    assert "undefined" not in page.inner_text("body")
-    screenshot("german", page)
-
-
 def test_a_page_holds_no_more_after_very_many_answers(page: Page) -> None:
     """A conversation at its bounds, as 1,000 questions leave it: more questions change nothing of its size."""
     choose_mode(page, "quote")

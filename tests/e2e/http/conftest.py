@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -14,10 +14,4 @@ from tests.e2e.support.running_daemon import RunningDaemon
 @pytest.fixture
 def client(http_daemon: RunningDaemon) -> Iterator[Any]:
     with openai.OpenAI(base_url=f"{http_daemon.http}/v1", api_key="any", max_retries=0) as one:
-        yield one
-
-
-@pytest.fixture
-async def asynchronous(http_daemon: RunningDaemon) -> AsyncIterator[Any]:
-    async with openai.AsyncOpenAI(base_url=f"{http_daemon.http}/v1", api_key="any", max_retries=0) as one:
         yield one

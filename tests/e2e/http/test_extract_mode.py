@@ -81,14 +81,6 @@ def test_what_no_document_holds_is_not_found_or_named(http_daemon: RunningDaemon
     assert not any(isinstance(event, TextDelta | Citation) for event in events)
 
 
-@pytest.mark.smoke
-def test_the_command_line_prints_the_value_and_its_source(http_daemon: RunningDaemon) -> None:
-    shown = ask(http_daemon, QUESTION)
-    assert shown.stdout.splitlines()[0] == "every 2,000 operating hours"
-    assert "[1] lubrication-schedule.md, " in shown.stdout
-    assert "extracted from the documents" in shown.stderr
-
-
 def test_the_command_line_takes_a_schema_as_a_file_or_as_it_is(http_daemon: RunningDaemon, tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     file.write_text(json.dumps(SCHEMA))

@@ -141,13 +141,6 @@ def test_a_streamed_answer_has_named_events_in_order(http_daemon: RunningDaemon,
     assert received[-1].data["finish_reason"] == whole["finish_reason"]
 
 
-def test_a_question_that_cannot_be_asked_fails_before_a_stream_begins(http_daemon: RunningDaemon) -> None:
-    status, found = call(http_daemon, "POST", "ask", {"question": "?", "collection": "nothing", "stream": True})
-    assert (status, found["error"]["code"]) == (404, "collection_not_found")
-    status, found = call(http_daemon, "POST", "ask", {"question": "?", "filter": "year >="})
-    assert (status, found["error"]["param"]) == (400, "filter")
-
-
 @pytest.mark.smoke
 def test_a_search_is_that_of_the_command_line(http_daemon: RunningDaemon) -> None:
     condition = 'name ~ "parts*"'
@@ -305,25 +298,6 @@ def test_the_status_is_that_of_the_command_line_once_and_again_and_again(http_da
         assert [next(received).name for _ in range(2)] == ["status", "status"]
 
 
-@pytest.mark.smoke
-def test_usage_and_identity_are_told(http_daemon: RunningDaemon) -> None:
-    _, caller = call(http_daemon, "GET", "whoami")
-    assert (caller["roles"], caller["collections"]) == (["admin", "peer", "reader", "writer"], None)
-    _, usage = call(http_daemon, "GET", "usage")
-    assert caller["name"] in [client["client"] for client in usage["clients"]]
-
-
-@pytest.mark.smoke
-def test_a_backup_is_a_file_that_restore_takes(http_daemon: RunningDaemon, tmp_path: Path) -> None:
-    with closing(connect(http_daemon)) as connection:
-        connection.request("GET", "/api/v1/backup")
-        response = connection.getresponse()
-        assert "attachment" in (response.headers["content-disposition"] or "")
-        file = tmp_path / "backup"
-        file.write_bytes(response.read())
-    assert unpack(file, None).documents >= len(sample_documents())
-
-
 def test_backups_are_made_on_the_box_and_the_last_one_is_told(http_daemon: RunningDaemon, tmp_path: Path) -> None:
     status, made = call(http_daemon, "POST", "backups")
     assert status == 200, made
@@ -392,34 +366,3 @@ def test_a_new_client_pairs_over_tls_and_has_its_rights(box: Box) -> None:
     assert (caller["name"], caller["collections"]) == ("ward-3", ["a"])
     assert send("POST", "/api/v1/pair", {"key": code.key, "secret": code.secret})[0] == 401
     assert paired["token"].split("_", 2)[2] not in box.running.log.read_text()
-
-
-def test_a_follow_up_is_answered_over_the_turn_before_it_over_http(http_daemon: RunningDaemon) -> None:
-    turns = [{"question": QUESTIONS[0], "answer": "Every 2,000 hours.", "sources": [{"document": "main-pump.md"}]}]
-    asked = {"question": "Which grease is used for them?", "turns": turns}
-    status, answer = call(http_daemon, "POST", "ask", asked)
-    searched = call(http_daemon, "POST", "search", asked)[1]
-    refused = call(http_daemon, "POST", "ask", {**asked, "turns": turns * 9})
-
-    assert status == 200
-    assert "bearings" in answer["standalone_question"]
-    assert searched["standalone_question"] == answer["standalone_question"]
-    assert searched["hits"][0]["text"] == answer["passages"][0]["text"]
-    assert call(http_daemon, "POST", "ask", {"question": QUESTIONS[0]})[1]["standalone_question"] is None
-    assert (refused[0], refused[1]["error"]["param"]) == (400, "turns")
-    for operation in ("ask", "search"):
-        told = call(http_daemon, "POST", operation, {"question": "how offten to grese the bearngs of the pmp"})[1]
-        assert told["did_you_mean"].endswith("to grease the bearings of the pump")
-        assert call(http_daemon, "POST", operation, {"question": QUESTIONS[0]})[1]["did_you_mean"] is None
-
-    messages = [
-        {"role": "user", "content": QUESTIONS[0]},
-        {"role": "assistant", "content": "Every 2,000 hours."},
-        {"role": "user", "content": asked["question"]},
-    ]
-    chat = {"model": "edge-rag/default", "messages": messages}
-    with closing(connect(http_daemon)) as connection:
-        connection.request("POST", "/v1/chat/completions", json.dumps(chat), {"content-type": "application/json"})
-        reply = json.loads(connection.getresponse().read())
-    assert reply["edge_rag"]["standalone_question"] == answer["standalone_question"]
-    assert reply["choices"][0]["message"]["content"] == answer["answer"]

@@ -98,17 +98,3 @@ def test_a_function_that_must_be_called_is_called_with_legal_arguments_by_chat(c
     result = {"role": "tool", "tool_call_id": call.id, "content": "It runs."}
     messages = [*request["messages"], choice.message.model_dump(exclude_none=True), result]
     client.chat.completions.create(**{**request, "messages": messages, "tool_choice": "none"}, max_tokens=4)
-
-
-def test_a_function_that_must_be_called_is_called_with_legal_arguments_by_responses(client: Any) -> None:
-    request = {
-        "model": MODEL,
-        "input": "Start the north pump.",
-        "tools": [{"type": "function", **FUNCTION}],
-        "tool_choice": {"type": "function", "name": "start_pump"},
-    }
-    (call,) = client.responses.create(**request).output
-    assert (call.type, call.name) == ("function_call", "start_pump")
-    assert json.loads(call.arguments)["pump"] in ("north", "south")
-    *_, last = client.responses.create(**request, stream=True)
-    assert last.response.output[0].arguments == call.arguments

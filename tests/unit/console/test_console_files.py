@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import re
 import tomllib
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -60,35 +59,6 @@ def test_markup_has_neither_scripts_nor_styles_of_its_own(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert re.findall(r"\s(?:style|on\w+)\s*=", text) == []
     assert [body for body in re.findall(r"<script[^>]*>(.*?)</script>", text, re.DOTALL) if body.strip()] == []
-
-
-@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
-def test_what_a_module_needs_is_there(module: Module) -> None:
-    by_path = {each.path: each for each in modules()}
-    for path, names in module.imports().items():
-        assert path.startswith(("./", "../")), path
-        assert module.resolve(path) in by_path, path
-        assert names <= by_path[module.resolve(path)].exports(), path
-    for path in module.lazy_imports():
-        assert path.startswith(("./", "../")), path
-        assert module.resolve(path) in by_path, path
-    assert {style for style in module.styles() if not (CONSOLE / style).is_file()} == set()
-
-
-def test_every_module_and_every_stylesheet_is_loaded_by_another() -> None:
-    page = (CONSOLE / "index.html").read_text(encoding="utf-8")
-    loaded = {(CONSOLE / found).resolve() for found in re.findall(r"\{\{base\}\}/([\w./-]+\.(?:js|css|svg))", page)}
-    loaded.add(CONSOLE / "core" / "base.css")
-    for module in modules():
-        loaded |= {module.resolve(path) for path in [*module.imports(), *module.lazy_imports()]}
-        loaded |= {CONSOLE / style for style in module.styles()}
-    written = {path for path in shipped() if path.suffix in {".js", ".css", ".svg"}}
-    assert {path.relative_to(CONSOLE).as_posix() for path in written - loaded} == set()
-
-
-def test_modules_do_not_import_each_other_in_a_circle() -> None:
-    graph = {module.path: {module.resolve(path) for path in module.imports()} for module in modules()}
-    TopologicalSorter(graph).prepare()
 
 
 def test_the_wheel_has_all_of_it() -> None:

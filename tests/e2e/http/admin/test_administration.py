@@ -66,33 +66,6 @@ def test_a_token_made_over_the_network_works_at_once_and_ends_at_once(box: Box) 
     assert secret.split("_", 2)[2] not in box.running.log.read_text()
 
 
-def test_tokens_that_cannot_be_are_refused_with_the_field(box: Box) -> None:
-    admin = box.tokens["admin"]
-
-    def making(name: str, **settings: Any) -> tuple[int, str, str | None]:
-        return refused(request(box, "POST", "/api/v1/tokens", admin, {"name": name, "settings": settings}))
-
-    assert making("two words") == (400, "invalid_request", "name")
-    assert making("x", roles=[]) == (400, "invalid_request", "roles")
-    assert making("x", roles=["king"]) == (400, "invalid_request", "settings.roles[0]")
-    assert making("x", requests_per_minute=0) == (400, "invalid_request", "quota")
-    assert making("x", expires="2001-01-01T00:00:00Z") == (400, "invalid_request", "expires")
-    assert making("x", expires="tomorrow") == (400, "invalid_request", "settings.expires")
-    assert making("x", expires="2200-01-01") == (400, "invalid_request", "settings.expires")
-    assert making("reader")[:2] == (409, "token_exists")
-
-
-def test_an_administrator_keeps_its_own_way_in_unless_it_insists(box: Box) -> None:
-    admin = box.tokens["admin"]
-    made = done(request(box, "POST", "/api/v1/tokens", admin, {"name": "boss", "settings": {"roles": ["admin"]}}))
-    key, secret = made["token"]["key"], made["secret"]
-    assert refused(request(box, "DELETE", f"/api/v1/tokens/{key}", secret))[1] == "confirmation_needed"
-    demoted = {"settings": {"roles": ["reader"]}}
-    assert refused(request(box, "PATCH", f"/api/v1/tokens/{key}", secret, demoted))[1] == "confirmation_needed"
-    done(request(box, "DELETE", f"/api/v1/tokens/{key}?force=true", secret))
-    assert request(box, "GET", "/api/v1/whoami", secret)[0] == 401
-
-
 @pytest.mark.smoke
 def test_a_pairing_code_made_over_the_network_signs_in_once(box: Box) -> None:
     admin, console = box.tokens["admin"], f"{box.running.http}/"

@@ -116,12 +116,6 @@ def test_a_stream_is_the_whole_answer_in_parts(client: Any) -> None:
     assert len({chunk.id for chunk in chunks}) == 1
 
 
-async def test_the_asynchronous_client_gets_the_same(asynchronous: Any) -> None:
-    whole = (await asynchronous.chat.completions.create(**asked(QUESTIONS[1]))).choices[0].message
-    chunks = [chunk async for chunk in await asynchronous.chat.completions.create(**asked(QUESTIONS[1], stream=True))]
-    assert streamed(chunks) == (whole.content, citations(whole.annotations))
-
-
 @pytest.mark.smoke
 def test_a_citation_can_be_followed_to_exactly_its_words(client: Any) -> None:
     message = client.chat.completions.create(**asked(QUESTIONS[0])).choices[0].message
@@ -199,29 +193,6 @@ def test_what_a_question_leaves_to_earlier_messages_is_searched_for(client: Any,
         return
     alone = client.chat.completions.create(**asked(standalone, max_tokens=8), extra_body=extension)
     assert done.usage.prompt_tokens > alone.usage.prompt_tokens, "the model reads the turns, too"
-
-
-@pytest.mark.parametrize("mode", ["cite", "free"])
-def test_the_usage_tells_the_tokens_of_the_prompt_that_were_reused(client: Any, mode: str) -> None:
-    request = asked(QUESTIONS[1], max_tokens=4, extra_body={"edge_rag": {"mode": mode}})
-    client.chat.completions.create(**request)
-    usage = client.chat.completions.create(**request).usage
-    assert usage.prompt_tokens > usage.prompt_tokens_details.cached_tokens > 0
-    response = client.responses.create(
-        model=MODEL, input=QUESTIONS[1], max_output_tokens=4, extra_body={"edge_rag": {"mode": mode}}
-    )
-    assert response.usage.input_tokens_details.cached_tokens == usage.prompt_tokens_details.cached_tokens
-
-
-def test_a_condition_on_metadata_limits_what_is_found(client: Any) -> None:
-    never = {"type": "eq", "key": "title", "value": "There is no such title"}
-    done = client.chat.completions.create(**asked(QUESTIONS[0]), extra_body={"edge_rag": {"filter": never}})
-    assert done.model_extra["edge_rag"]["found"] is False
-    tool = {"type": "file_search", "vector_store_ids": ["default"], "filters": never}
-    response = client.responses.create(
-        model=MODEL, input=QUESTIONS[0], tools=[tool], include=["file_search_call.results"]
-    )
-    assert response.output[0].results == []
 
 
 def test_a_client_that_is_refused_for_want_of_slots_tries_again_by_itself(http_daemon: RunningDaemon) -> None:

@@ -106,20 +106,6 @@ def test_a_stream_is_the_whole_response_in_parts(client: Any) -> None:
     assert len(added) == len(done.output[1].content[0].annotations) > 0
 
 
-def test_the_helper_for_streams_of_the_client_reads_it(client: Any) -> None:
-    with client.responses.stream(model=MODEL, input=QUESTION) as stream:
-        for _ in stream:
-            pass
-        assert stream.get_final_response().output_text
-
-
-def test_the_output_of_one_answer_can_be_sent_back_with_the_next_question(client: Any) -> None:
-    first = client.responses.create(model=MODEL, input=QUESTION)
-    items = [{"role": "user", "content": QUESTION}, *[item.model_dump() for item in first.output]]
-    again = client.responses.create(model=MODEL, input=[*items, {"role": "user", "content": QUESTION}])
-    assert again.output_text == first.output_text
-
-
 def test_a_schema_is_kept_and_too_few_tokens_make_it_incomplete(client: Any) -> None:
     hours = {"enum": [500, 2000]}
     schema = {"type": "object", "properties": {"hours": hours}, "required": ["hours"], "additionalProperties": False}

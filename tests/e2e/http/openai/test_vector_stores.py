@@ -91,18 +91,6 @@ def test_a_legal_name_is_the_id_and_can_be_used_once(client: Any, daemon: Runnin
     client.vector_stores.delete(nameless.id)
 
 
-def test_stores_are_listed_in_pages_by_their_age(client: Any) -> None:
-    made = [client.vector_stores.create(name=f"age-{number}").id for number in range(5)]
-    newest_first = [store.id for store in client.vector_stores.list(limit=2) if store.id in made]
-    assert newest_first == made[::-1]
-    oldest_first = [store.id for store in client.vector_stores.list(limit=2, order="asc") if store.id in made]
-    assert oldest_first == made
-    before = client.vector_stores.list(limit=2, before=made[2])
-    assert [store.id for store in before.data] == [made[4], made[3]]
-    for name in made:
-        client.vector_stores.delete(name)
-
-
 @pytest.mark.parametrize(
     ("field", "options"),
     [
@@ -144,14 +132,6 @@ def test_a_threshold_cuts_the_results_where_their_scores_say(client: Any, search
     assert search("How often is the seal of the feed pump replaced?", scores[1]) == scores[:2]
 
 
-def test_a_question_without_an_answer_has_low_scores(client: Any, searched: str) -> None:
-    def best(question: str) -> float:
-        return float(client.vector_stores.search(searched, query=question).data[0].score)
-
-    assert best("Which colour does the moon's dragon prefer on Thursdays?") < 0.5
-    assert best("How often is the seal of the feed pump replaced?") > 0.5
-
-
 @pytest.mark.parametrize(
     ("field", "options"),
     [
@@ -178,13 +158,6 @@ def test_a_search_that_cannot_be_made_is_refused_by_its_field(
     with pytest.raises(openai.BadRequestError) as error:
         client.vector_stores.search(searched, **{"query": "the ship", **options})
     assert error.value.param == field
-
-
-def test_one_question_may_be_in_a_list(client: Any, searched: str) -> None:
-    alone = client.vector_stores.search(searched, query="the ship", max_num_results=1, rewrite_query=False)
-    listed = client.vector_stores.search(searched, query=["the ship"], max_num_results=1)
-    assert [each.file_id for each in alone.data] == [each.file_id for each in listed.data]
-    assert len(alone.data) == 1
 
 
 MANY = 120
@@ -337,29 +310,6 @@ def test_a_batch_can_be_cancelled_while_its_files_wait(client: Any) -> None:
     assert all(client.files.retrieve(file.id) for file in left), "the files stay"
 
 
-def test_files_of_a_batch_have_attributes_of_their_own(client: Any) -> None:
-    ids = [uploaded(client, name, text.encode()) for name, text in OTHERS.items()]
-    batch = client.vector_stores.file_batches.create_and_poll(
-        "own", files=[{"file_id": each, "attributes": {"number": number}} for number, each in enumerate(ids)]
-    )
-    assert batch.file_counts.completed == len(ids)
-    files = {file.id: file.attributes for file in client.vector_stores.files.list("own")}
-    assert files == {each: {"number": number} for number, each in enumerate(ids)}
-
-
-def test_two_files_of_one_name_are_two_documents(client: Any) -> None:
-    first = uploaded(client, "pump.txt", SEAL.encode())
-    second = uploaded(client, "pump.txt", SEAL.replace("4,000", "5,000").encode())
-    for each in (first, second):
-        assert client.vector_stores.files.create_and_poll(each, vector_store_id="twice").status == "completed"
-    texts = [
-        "".join(part.text for part in client.vector_stores.files.content(each, vector_store_id="twice"))
-        for each in (first, second)
-    ]
-    assert ["4,000" in text for text in texts] == [True, False]
-    assert client.vector_stores.retrieve("twice").file_counts.completed == 2
-
-
 def test_a_store_is_made_with_files(client: Any) -> None:
     ids = [uploaded(client, name, text.encode()) for name, text in OTHERS.items()]
     store = client.vector_stores.create(name="with-files", file_ids=ids)
@@ -383,31 +333,6 @@ def test_whoever_waits_learns_when_to_ask_again(client: Any) -> None:
         waits = raw.headers.get("openai-poll-after-ms")
         assert (raw.parse().status == "in_progress") == (waits is not None)
         assert waits is None or 100 <= int(waits) <= 2000
-
-
-@pytest.mark.parametrize(
-    ("field", "options"),
-    [
-        (
-            "chunking_strategy.static",
-            {
-                "chunking_strategy": {
-                    "type": "static",
-                    "static": {"max_chunk_size_tokens": 300, "chunk_overlap_tokens": 0},
-                }
-            },
-        ),
-        ("attributes.tags", {"attributes": {"tags": ["a", "b"]}}),
-        ("attributes", {"attributes": {f"k{number}": 1 for number in range(17)}}),
-    ],
-)
-def test_what_a_file_cannot_have_is_refused_by_its_field(client: Any, field: str, options: dict[str, Any]) -> None:
-    pump = uploaded(client, "pump.txt", SEAL.encode())
-    with pytest.raises(openai.BadRequestError) as error:
-        client.vector_stores.files.create("refused", file_id=pump, **options)
-    assert error.value.param == field
-    with pytest.raises(openai.NotFoundError):
-        client.vector_stores.retrieve("refused")
 
 
 def test_the_example_of_the_guide_runs(daemon: RunningDaemon, tmp_path: Path) -> None:

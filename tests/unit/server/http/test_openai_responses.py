@@ -132,9 +132,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"text": {"verbosity": "high"}}, "text.verbosity"),
     ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
     ({"text": {"format": {"type": "grammar"}}}, "text.format.type"),
-    ({"max_output_tokens": 0}, "max_output_tokens"),
     ({"max_output_tokens": 8193}, "max_output_tokens"),
-    ({"temperature": 3}, "temperature"),
     ({"seed": 1}, "seed"),
     ({"reasoning": {"colour": 1}}, "reasoning.colour"),
 ]
