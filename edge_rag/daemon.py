@@ -46,9 +46,9 @@ from edge_rag.service.status import StatusCollector
 from edge_rag.storage.data_directory import PRIVATE_UMASK, make_private
 from edge_rag.telemetry.activity import Activity, Latencies
 from edge_rag.telemetry.audit_log import AuditLog, AuditLogFile
-from edge_rag.telemetry.engine_observer import EngineObserver, LivenessMonitor
+from edge_rag.telemetry.engine_observer import EngineMetrics, EngineObserver, LivenessMonitor
 from edge_rag.telemetry.logs import configure_logging
-from edge_rag.telemetry.metrics.calls import Metrics
+from edge_rag.telemetry.metrics.calls import UNTRACED, Metrics, Traces
 from edge_rag.telemetry.metrics.components import (
     AlertMetrics,
     BoardMetrics,
@@ -58,9 +58,7 @@ from edge_rag.telemetry.metrics.components import (
     StageMetrics,
     TokenVectorMetrics,
 )
-from edge_rag.telemetry.metrics.engine import EngineMetrics
 from edge_rag.telemetry.systemd_notify import SystemdNotifier
-from edge_rag.telemetry.tracing import UNTRACED, Traces
 from edge_rag.telemetry.usage import UsageMeter
 from edge_rag.throttle.sensors import temperatures
 

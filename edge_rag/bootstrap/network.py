@@ -45,8 +45,7 @@ from edge_rag.service.limits import (
     Timeouts,
 )
 from edge_rag.service.refusals import RefusalRecorder
-from edge_rag.telemetry.metrics.calls import Metrics
-from edge_rag.telemetry.tracing import Traces
+from edge_rag.telemetry.metrics.calls import Metrics, Traces
 
 if TYPE_CHECKING:
     from edge_rag.discovery.announcer import Announcement, Announcer

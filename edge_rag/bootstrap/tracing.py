@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edge_rag.config.sections import TraceSettings
 from edge_rag.errors import ConfigurationError
-from edge_rag.telemetry.tracing import UNTRACED, Traces
+from edge_rag.telemetry.metrics.calls import UNTRACED, Traces
 
 
 def make_traces(wanted: TraceSettings) -> Traces:

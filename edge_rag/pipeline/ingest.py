@@ -42,7 +42,7 @@ from edge_rag.pipeline.ingest_policy import IngestLimits
 from edge_rag.pipeline.ingest_scheduler import IngestScheduler, Pause, ScheduledTask
 from edge_rag.pipeline.stage import Timed
 from edge_rag.storage.jobs import JobStore
-from edge_rag.telemetry.tracing import UNTRACED, CallTrace, times
+from edge_rag.telemetry.metrics.calls import UNTRACED, CallTrace, times
 
 log = structlog.get_logger(__name__)
 

@@ -48,7 +48,7 @@ from edge_rag.pipeline.stage import Stage, StageEventRecorder, Timed, WorkLimit
 from edge_rag.pipeline.yield_to_queries import IngestYield
 from edge_rag.reranker.nearest import nearest_passages
 from edge_rag.retriever.hybrid import HybridRetriever
-from edge_rag.telemetry.tracing import UNTRACED, AttributeValue, CallTrace, times
+from edge_rag.telemetry.metrics.calls import UNTRACED, AttributeValue, CallTrace, times
 
 EVENT_BUFFER: Final = 64
 """Unread events of an answer at which its generation is paused."""

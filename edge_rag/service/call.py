@@ -45,8 +45,7 @@ from edge_rag.service.codes import CODES, Code
 from edge_rag.service.lifecycle import Backend, Lifecycle
 from edge_rag.service.limits import CallLimits, Timeouts
 from edge_rag.service.refusals import RefusalRecorder
-from edge_rag.telemetry.metrics.calls import Metrics
-from edge_rag.telemetry.tracing import UNTRACED, CallTrace, Traces
+from edge_rag.telemetry.metrics.calls import UNTRACED, CallTrace, Metrics, Traces
 
 log = structlog.get_logger()
 P = ParamSpec("P")

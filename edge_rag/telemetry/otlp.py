@@ -14,7 +14,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 import edge_rag
-from edge_rag.telemetry.tracing import AttributeValue, CallTrace
+from edge_rag.telemetry.metrics.calls import AttributeValue, CallTrace
 
 _SEND_S: Final = 2.0
 """Timeout of sending a batch, and of the last flush, seconds."""

@@ -20,7 +20,7 @@ from edge_rag.core.documents.filters import FilterValue
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import KvReuse
 from edge_rag.errors import InvalidRequest
-from edge_rag.wire.bounds import MAX_RESPONSE_BYTES, size_of
+from edge_rag.wire.answers import MAX_RESPONSE_BYTES, size_of
 from edge_rag.wire.codec import Codec, EnumCodec, Part, UnknownValue
 from edge_rag.wire.metadata import parse_value, value_from_message, value_to_message
 from edge_rag.wire.requests import sendable

@@ -17,6 +17,7 @@ from edge_rag.core.monitoring.resources import (
 from edge_rag.core.monitoring.status import EngineStats, ModelInUse, RemoteInUse, StageSnapshot
 from edge_rag.core.placement import ModelStage, Placement, Precision, Provider
 from edge_rag.telemetry.activity import Activity, Latencies
+from edge_rag.telemetry.engine_observer import EngineMetrics
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.metrics.components import (
     AlertMetrics,
@@ -27,7 +28,6 @@ from edge_rag.telemetry.metrics.components import (
     StageMetrics,
     TokenVectorMetrics,
 )
-from edge_rag.telemetry.metrics.engine import EngineMetrics
 from edge_rag.telemetry.usage import UsageMeter
 
 _PRESSURE = MemoryPressureState(1 << 30, 0.1, ())

@@ -16,7 +16,7 @@ from edge_rag.service.documents import UploadEnd, UploadHeader, UploadPart
 from edge_rag.wire import answers as messages
 from edge_rag.wire import jobs as job_messages
 from edge_rag.wire import requests as wire
-from edge_rag.wire.bounds import MAX_RESPONSE_BYTES, fitting, size_of
+from edge_rag.wire.answers import MAX_RESPONSE_BYTES, fitting, size_of
 from edge_rag.wire.metadata import parse_metadata
 
 

@@ -15,6 +15,7 @@ from edge_rag.server.grpc.call import (
     ADMITTED,
     REQUEST_ID,
     AdmittedCall,
+    CallMessages,
     GrpcStatus,
     ServicerContext,
     credentials,
@@ -22,7 +23,6 @@ from edge_rag.server.grpc.call import (
     grpc_status,
     metadata_value,
 )
-from edge_rag.server.grpc.messages import CallMessages
 from edge_rag.server.limits.connections import CANCEL_DELAY_S, Connections
 from edge_rag.service.call import (
     IDENTIFIED_REFUSALS,

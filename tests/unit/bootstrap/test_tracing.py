@@ -8,7 +8,7 @@ from edge_rag.bootstrap.tracing import make_traces
 from edge_rag.config.sections import TraceSettings
 from edge_rag.config.settings import load_settings
 from edge_rag.errors import ConfigurationError
-from edge_rag.telemetry.tracing import UNTRACED
+from edge_rag.telemetry.metrics.calls import UNTRACED
 
 
 def test_without_an_endpoint_opentelemetry_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:

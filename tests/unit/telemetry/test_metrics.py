@@ -12,9 +12,8 @@ from edge_rag.core.monitoring.metrics import LatencyMetric, RequestReport, StepR
 from edge_rag.core.monitoring.status import EngineStats
 from edge_rag.telemetry.activity import Activity, Latencies
 from edge_rag.telemetry.audit_log import AuditLog
-from edge_rag.telemetry.engine_observer import EngineObserver, LivenessMonitor
+from edge_rag.telemetry.engine_observer import EngineMetrics, EngineObserver, LivenessMonitor
 from edge_rag.telemetry.metrics.calls import Metrics
-from edge_rag.telemetry.metrics.engine import EngineMetrics
 from edge_rag.telemetry.usage import UsageMeter
 from tests.unit.telemetry.audit_events import audit_event
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_rag.server.limits.cancel_rate import UNKNOWN, CancelRateLimiter
+from edge_rag.server.limits.connections import UNKNOWN, CancelRateLimiter
 
 ONE = "ipv4:192.0.2.7:5000"
 OTHER = "ipv4:192.0.2.7:5001"

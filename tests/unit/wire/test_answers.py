@@ -14,8 +14,14 @@ from edge_rag.core.documents.jobs import Job, JobId, JobState
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage, RankedPassage
 from edge_rag.core.query import AnswerMode
-from edge_rag.wire.answers import document_to_message, event_to_message, search_to_message
-from edge_rag.wire.bounds import MAX_RESPONSE_BYTES, fitting, size_of
+from edge_rag.wire.answers import (
+    MAX_RESPONSE_BYTES,
+    document_to_message,
+    event_to_message,
+    fitting,
+    search_to_message,
+    size_of,
+)
 from edge_rag.wire.collections import collections_to_messages
 from edge_rag.wire.jobs import job_to_message
 
