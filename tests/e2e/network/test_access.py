@@ -113,25 +113,6 @@ def test_a_writer_decides_neither_what_leaves_the_host_nor_which_collections_the
         assert there.Get(collections_pb2.GetCollectionRequest(name="a")) == before
 
 
-def test_jobs_of_other_collections_are_not_shown(box: Box) -> None:
-    def parts() -> Iterator[documents_pb2.IngestRequest]:
-        yield documents_pb2.IngestRequest(header=documents_pb2.IngestRequest.Header(collection="b", name="more.txt"))
-        yield documents_pb2.IngestRequest(content=b"The reactor was serviced in May.")
-
-    with box.channel("admin") as channel:
-        documents = documents_pb2_grpc.DocumentsStub(channel)
-        begun, *_ = documents.StartIngest(parts())
-        job = begun.job.id
-        list(documents.WatchJob(documents_pb2.WatchJobRequest(job_id=job)))
-    with box.channel("writer-a") as channel:
-        documents = documents_pb2_grpc.DocumentsStub(channel)
-        listed = documents.ListJobs(documents_pb2.ListJobsRequest())
-        assert job not in {known.id for known in listed.jobs}
-        watching = refused(lambda: list(documents.WatchJob(documents_pb2.WatchJobRequest(job_id=job))))
-        nothing = refused(lambda: list(documents.WatchJob(documents_pb2.WatchJobRequest(job_id="0" * len(job)))))
-        assert watching.code() is nothing.code() is grpc.StatusCode.NOT_FOUND
-
-
 def test_who_calls_is_told_who_it_is(box: Box) -> None:
     with box.channel("batch") as channel:
         who = access_pb2_grpc.AccessStub(channel).WhoAmI(access_pb2.WhoAmIRequest())

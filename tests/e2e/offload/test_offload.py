@@ -85,7 +85,7 @@ def asked(
     return text, [event for event in events if isinstance(event, Citation)]
 
 
-def audit_events(client: Client, request_id: str) -> list[AuditEvent]:
+def audit_events(client: Client, request_id: str = "") -> list[AuditEvent]:
     entries = client.audit_events(request_id=request_id)
     return [entry.event for entry in entries if isinstance(entry, AuditEntry)]
 

@@ -10,9 +10,9 @@ import pytest
 from edge_rag.client import AskOptions, Client, SearchOptions
 from edge_rag.core.answer import Finished, TextDelta
 from edge_rag.core.documents.collection import CollectionSettings
-from edge_rag.core.monitoring.event import AuditEntry, AuditEvent, AuditEventKind
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.placement import OffloadRule
-from tests.e2e.offload.test_offload import Pair, start_remote
+from tests.e2e.offload.test_offload import Pair, audit_events, start_remote
 from tests.e2e.support.jobs import final_states, start_job, watch
 from tests.e2e.support.running_daemon import ingest, start_daemon
 
@@ -47,11 +47,6 @@ uses = ["embed"]
     yield Pair(board, remote_daemon)
     board.kill()
     remote_daemon.kill()
-
-
-def audit_events(client: Client, request_id: str = "") -> list[AuditEvent]:
-    entries = client.audit_events(request_id=request_id)
-    return [entry.event for entry in entries if isinstance(entry, AuditEntry)]
 
 
 def sent(client: Client, request_id: str = "") -> list[AuditEvent]:

@@ -156,17 +156,10 @@ def test_a_daemon_keeps_a_rotated_file_and_serves_metrics_and_usage(
     generated_tokens = sum(finished.usage.generated_tokens for finished in asked)
     assert kept['edge_rag_requests_total{method="Ask",status="OK"}'] == 3
     assert kept['edge_rag_requests_total{method="Ask",status="FAILED_PRECONDITION"}'] == 1
-    assert kept['edge_rag_e2e_request_latency_seconds_count{method="Ask"}'] == 4
-    assert kept['edge_rag_documents_total{outcome="added"}'] == 1
-    assert kept["edge_rag_calls"] == 0
-    assert kept["edge_rag_num_requests_running"] == kept["edge_rag_num_requests_waiting"] == 0
     assert kept["edge_rag_generation_tokens_total"] == generated_tokens
-    assert kept['edge_rag_audit_events_total{kind="finished"}'] == 3
-    assert kept['edge_rag_audit_events_total{kind="refused"}'] == 1
     assert kept["edge_rag_prefix_cache_queries_total"] == prompt_tokens
     assert kept["edge_rag_prefix_cache_hits_total"] == sum(finished.usage.cached_prompt_tokens for finished in asked)
     assert kept["edge_rag_prefix_cache_hits_total"] > 0
-    assert kept['edge_rag_step_time_seconds_count{part="run"}'] == kept["edge_rag_slot_occupancy_count"] > 0
     (client,) = (label for label in kept if label.startswith("edge_rag_client_generation_tokens_total"))
     assert kept[client] == generated_tokens
 

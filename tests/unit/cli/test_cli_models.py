@@ -149,11 +149,6 @@ def test_a_model_that_does_not_exist_has_an_exit_code_of_its_own(models: Store, 
     assert "absent" in refused["error"]["message"]
 
 
-@pytest.mark.parametrize("source", ["hf:no-name", "/nowhere/at/all"])
-def test_a_source_that_is_none_is_refused(models: Store, source: str) -> None:
-    assert source in models("add", source, code=ExitCode.FAILURE)["error"]["message"]
-
-
 def test_what_fits_is_recommended_with_the_command_that_adds_it(models: Store) -> None:
     small, large = (models("recommend", "--memory-gib", size, "--no-probe")["models"] for size in ("1.5", "14"))
     assert {model["name"] for model in small} < {model["name"] for model in large}

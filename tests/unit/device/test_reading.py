@@ -14,14 +14,9 @@ from edge_rag.device.profile import builtin_profiles, choose
 from edge_rag.runtime.session.providers.cuda import NVIDIA_GPU, TEGRA_GPU
 from tests.support.examples import examples
 from tests.unit.device.recorded_boards import recorded
+from tests.unit.throttle.boards import write_tree
 
 MIB = 1 << 20
-
-
-def write(root: Path, files: dict[str, str]) -> None:
-    for name, content in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(content)
 
 
 def test_release_power_mode_libraries_and_temperatures_of_a_jetson_are_read(tmp_path: Path) -> None:
@@ -92,7 +87,7 @@ def test_version_1_of_cgroups_is_read_inside_a_container(tmp_path: Path) -> None
 
 
 def test_memory_high_is_a_limit_too(tmp_path: Path) -> None:
-    write(
+    write_tree(
         tmp_path,
         {
             "proc/self/cgroup": "0::/service\n",
@@ -109,7 +104,7 @@ def test_memory_high_is_a_limit_too(tmp_path: Path) -> None:
 
 
 def test_a_path_that_leads_out_of_the_namespace_is_read_at_the_mount(tmp_path: Path) -> None:
-    write(
+    write_tree(
         tmp_path,
         {
             "proc/self/cgroup": "0::/../other\n",
@@ -134,7 +129,7 @@ def test_a_path_that_leads_out_of_the_namespace_is_read_at_the_mount(tmp_path: P
     ],
 )
 def test_a_machine_without_limits_has_none(files: dict[str, str], tmp_path: Path) -> None:
-    write(tmp_path, files)
+    write_tree(tmp_path, files)
     assert memory_limits(tmp_path) == ()
 
 

@@ -6,10 +6,9 @@ import asyncio
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edge_rag.access.certificates import issue_server, make_authority
 from edge_rag.api.v1 import encoding_pb2
 from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.collection import CollectionSettings
@@ -29,7 +27,6 @@ from edge_rag.core.placement import OffloadMode, OffloadRule
 from edge_rag.errors import InferenceFailed
 from edge_rag.offload.ports import EncoderModels
 from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
-from edge_rag.offload.remotes.tls_trust import Trust
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from tests.support.faulty_encoders import (
     EMBEDDING,
@@ -42,6 +39,7 @@ from tests.support.faulty_encoders import (
     silent,
 )
 from tests.support.offloading_encoders import ALWAYS_CLOSED, EMBEDDER, OffloadingBox, offloading
+from tests.unit.offload.conftest import WrongCertificate
 from tests.unit.retriever.hashed_words import HashedWords
 
 # Timeouts apply to remotes, so other load on the machine would make them late.
@@ -60,12 +58,6 @@ def local() -> TextEncoder:
 @pytest.fixture(scope="module")
 def vectors(local: TextEncoder) -> NDArray[np.float32]:
     return local.embed(TEXTS)
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
 
 
 def models(local: TextEncoder, **other: Any) -> EncoderModels:
@@ -185,16 +177,11 @@ def test_an_unreachable_remote_never_costs_a_vector(
         np.testing.assert_array_equal(box.passages(TEXTS), vectors)
 
 
-@pytest.mark.parametrize("pinned", ["authority", "fingerprint"])
 def test_a_remote_with_a_wrong_certificate_receives_nothing(
-    stack: ExitStack, local: TextEncoder, vectors: NDArray[np.float32], tmp_path: Path, pinned: str
+    stack: ExitStack, local: TextEncoder, vectors: NDArray[np.float32], wrong_certificate: WrongCertificate
 ) -> None:
-    now = datetime.now(UTC)
-    shown = issue_server(make_authority("another", now), ["127.0.0.1"], now)
-    remote = stack.enter_context(faulty_encoders(models(local), WRONG_MODEL, (shown.key, shown.certificate)))
-    (tmp_path / "ca.pem").write_bytes(make_authority("ours", now).certificate)
-    trust = Trust(authority=tmp_path / "ca.pem") if pinned == "authority" else Trust(fingerprint="ab" * 32)
-    box = stack.enter_context(offloading(local, [remote.address], trust=trust, timeout_s=5))
+    remote = stack.enter_context(faulty_encoders(models(local), WRONG_MODEL, wrong_certificate.shown))
+    box = stack.enter_context(offloading(local, [remote.address], trust=wrong_certificate.trust, timeout_s=5))
     np.testing.assert_array_equal(box.passages(TEXTS), vectors)
     assert not remote.received
 

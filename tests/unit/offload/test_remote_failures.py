@@ -11,14 +11,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from edge_rag.access.certificates import issue_server, make_authority
 from edge_rag.api.v1 import rag_pb2
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
@@ -70,6 +67,7 @@ from tests.support.generators import (
     question,
 )
 from tests.support.peer_daemon import HEAD, chunk, event
+from tests.unit.offload.conftest import WrongCertificate
 
 # Timeouts apply to remotes, so other load on the machine would make them late.
 pytestmark = pytest.mark.daemon
@@ -85,12 +83,6 @@ ALWAYS_CLOSED = CircuitBreaker(threshold=10_000)
 def local() -> Iterator[AnswerGenerator]:
     with answering(TINY, paged, SchedulerLimits(4, 96, 16))(64) as generator:
         yield generator
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
 
 
 def offloading(
@@ -170,22 +162,21 @@ def test_an_unreachable_remote_never_costs_an_answer(stack: ExitStack, local: An
             assert ask(generator, short_request(mode)).text == ask(local, short_request(mode)).text
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("pinned", ["authority", "fingerprint"])
-def test_a_remote_with_a_wrong_certificate_receives_nothing(
-    stack: ExitStack, local: AnswerGenerator, tmp_path: Path, pinned: str
-) -> None:
-    now, received = datetime.now(UTC), list[bytes]()
-
-    async def capturing(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
+def capturing(received: list[bytes]) -> Behaviour:
+    async def capture(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
         received.append(request)
         yield message(text="no")
 
-    shown = issue_server(make_authority("another", now), ["127.0.0.1"], now)
-    address = stack.enter_context(faulty_remote(capturing, (shown.key, shown.certificate)))
-    (tmp_path / "ca.pem").write_bytes(make_authority("ours", now).certificate)
-    trust = Trust(authority=tmp_path / "ca.pem") if pinned == "authority" else Trust(fingerprint="ab" * 32)
-    generator, usage = offloading(stack, local, [EdgeRagRemote("odd", address, trust)])
+    return capture
+
+
+@pytest.mark.soak
+def test_a_remote_with_a_wrong_certificate_receives_nothing(
+    stack: ExitStack, local: AnswerGenerator, wrong_certificate: WrongCertificate
+) -> None:
+    received = list[bytes]()
+    address = stack.enter_context(faulty_remote(capturing(received), wrong_certificate.shown))
+    generator, usage = offloading(stack, local, [EdgeRagRemote("odd", address, wrong_certificate.trust)])
     for _ in range(TIMES):
         assert ask(generator, short_request(AnswerMode.FREE)).text == ask(local, short_request(AnswerMode.FREE)).text
     assert not received
@@ -232,12 +223,7 @@ def test_a_collection_with_rule_never_is_never_sent(
     stack: ExitStack, local: AnswerGenerator, offload: OffloadMode
 ) -> None:
     received = list[bytes]()
-
-    async def capturing(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-        received.append(request)
-        yield message(text="x")
-
-    address = stack.enter_context(faulty_remote(capturing))
+    address = stack.enter_context(faulty_remote(capturing(received)))
     server = stack.enter_context(faulty_http_remote(http_silent))
     remotes: list[Remote] = [EdgeRagRemote("a", address, Trust()), OpenAiRemote("b", server.url, "m", Trust())]
     generator, usage = offloading(stack, local, remotes, offload, redact=("zzz",))

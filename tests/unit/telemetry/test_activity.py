@@ -7,16 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.telemetry.activity import WINDOW_S, Activity, BusyShare, Rate
+from tests.support.clock import Clock
 
 STEPS = st.lists(st.tuples(st.floats(0, 3), st.booleans()), max_size=60)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @given(STEPS, st.floats(0.001, 4))

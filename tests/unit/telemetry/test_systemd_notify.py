@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.telemetry.systemd_notify import SystemdNotifier
+from tests.support.clock import Clock
 from tests.support.systemd_socket import Manager
 
 
@@ -16,14 +17,6 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]
     there = Manager(tmp_path / "notify" if request.param == "a path" else f"@edge-rag-{uuid.uuid4()}")
     yield there
     there.close()
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_every_message_reaches_the_managers_socket_with_a_line_for_people(manager: Manager) -> None:

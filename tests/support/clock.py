@@ -1,0 +1,11 @@
+from __future__ import annotations
+
+
+class Clock:
+    """A clock that a test sets, seconds."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
