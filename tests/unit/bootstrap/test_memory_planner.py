@@ -5,6 +5,7 @@ import pytest
 from edge_rag.bootstrap.device import inspect_device
 from edge_rag.bootstrap.memory_planner import MemoryPlanner, parsing_bytes
 from edge_rag.config.settings import load_settings
+from edge_rag.core.monitoring.resources import MemoryItem
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.profile import builtin_profiles, choose
 from edge_rag.model_store.store import RoleFolders
@@ -30,33 +31,32 @@ def test_models_of_this_repository_fit_every_recorded_board(board: str, folders:
     assert parsing_bytes(plan, planner.parsers) >= profile.reserve_bytes // 2
 
 
-def test_indexes_in_the_data_directory_are_counted(tmp_path: Path) -> None:
+def planned(
+    tmp_path: Path, name: str, folders: RoleFolders = FOLDERS, profile: str = "auto", **settings: object
+) -> list[MemoryItem]:
+    """Items of a name in the plan of a Raspberry Pi 5."""
     facts = recorded("raspberry-pi-5-8g", tmp_path / "board")
-    profile = choose("auto", facts, builtin_profiles()).profile
-    settings = load_settings(None, {"data_directory": tmp_path})
+    chosen = choose(profile, facts, builtin_profiles()).profile
+    loaded = load_settings(None, {"data_directory": tmp_path, **settings})
+    plan = MemoryPlanner(loaded, chosen, facts, folders).plan(folders.generator)
+    return [item for item in plan.items if item.name == name]
 
-    def indexes() -> int:
-        plan = MemoryPlanner(settings, profile, facts, FOLDERS).plan(FOLDERS.generator)
-        return next(item.bytes for item in plan.items if item.name == "indexes")
 
-    before = indexes()
+def test_indexes_in_the_data_directory_are_counted(tmp_path: Path) -> None:
+    (before,) = planned(tmp_path, "indexes")
     (tmp_path / "vectors").mkdir()
     (tmp_path / "vectors" / "1.faiss").write_bytes(bytes(1000))
-    assert indexes() == before + 1000
+    assert [item.bytes for item in planned(tmp_path, "indexes")] == [before.bytes + 1000]
 
 
 def test_token_vectors_are_planned_where_they_are_kept(tmp_path: Path) -> None:
-    facts = recorded("raspberry-pi-5-8g", tmp_path / "board")
-    profile = choose("auto", facts, builtin_profiles()).profile
+    def kept(mib: int | None) -> list[str]:
+        items = planned(tmp_path, "token vectors", DEFAULTS, retriever={"token_vectors_mib": mib})
+        return [item.detail for item in items]
 
-    def planned(mib: int | None, folders: RoleFolders) -> list[str]:
-        settings = load_settings(None, {"data_directory": tmp_path, "retriever": {"token_vectors_mib": mib}})
-        plan = MemoryPlanner(settings, profile, facts, folders).plan(folders.generator)
-        return [item.detail for item in plan.items if item.name == "token vectors"]
-
-    assert planned(0, DEFAULTS) == []
-    assert planned(None, DEFAULTS)
-    (detail,) = planned(300, DEFAULTS)
+    assert kept(0) == []
+    assert kept(None)
+    (detail,) = kept(300)
     assert "300 MiB" in detail
 
 
@@ -69,15 +69,7 @@ def test_memory_of_a_running_daemon_counts_as_available(tmp_path: Path) -> None:
 
 
 def test_the_graphs_of_an_npu_are_counted_where_the_profile_puts_encoders_there(tmp_path: Path) -> None:
-    facts = recorded("raspberry-pi-5-8g", tmp_path / "board")
-    settings = load_settings(None, {"data_directory": tmp_path})
-
-    def npu(name: str) -> list[int]:
-        profile = choose(name, facts, builtin_profiles()).profile
-        plan = MemoryPlanner(settings, profile, facts, FOLDERS).plan(FOLDERS.generator)
-        return [item.bytes for item in plan.items if item.name == "npu"]
-
     weights = (MODELS / "minilm-l6" / "model.onnx").stat().st_size
-    assert npu("cpu-arm64") == []
-    (taken,) = npu("qnn-htp")
-    assert taken > 4 * weights
+    assert planned(tmp_path, "npu", profile="cpu-arm64") == []
+    (taken,) = planned(tmp_path, "npu", profile="qnn-htp")
+    assert taken.bytes > 4 * weights

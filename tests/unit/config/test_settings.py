@@ -28,9 +28,6 @@ def test_the_command_line_overrides_environment_and_file(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("[generator]\nmax_slotz = 3", "generator.max_slotz"),
-        ("[generator]\nmax_slots = 0", "generator.max_slots"),
-        ("[nonsense]\n", "nonsense"),
         ("threads = 'many'", "threads"),
         ("listen = ", "TOML"),
         ("\x00", "TOML"),

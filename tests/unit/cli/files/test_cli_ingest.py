@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from edge_rag.api.v1 import documents_pb2
 from edge_rag.cli.files.walk import FoundFile, UnusableFile, find_files
 from edge_rag.cli.main import main
-from tests.unit.cli.scripted_daemon import ScriptedDaemon, refusing
+from tests.unit.cli.scripted_daemon import Handler, ScriptedDaemon, refusing
 
 
 class ScriptedJobs:
@@ -52,6 +52,17 @@ class ScriptedJobs:
             )
         self.over.set()
 
+    def breaking_off(self, code: grpc.StatusCode, details: str) -> Handler:
+        """Accepts one document and ends the call."""
+
+        def accept(parts: Any, context: grpc.ServicerContext) -> Any:
+            responses = self.accept(parts, context)
+            yield next(responses)
+            yield next(responses)
+            context.abort(code, details)
+
+        return accept
+
     def watch(
         self, request: documents_pb2.WatchJobRequest, context: grpc.ServicerContext
     ) -> Iterator[documents_pb2.WatchJobResponse]:
@@ -61,6 +72,19 @@ class ScriptedJobs:
             documents=self.stored[request.cursor :],
             cursor=len(self.stored),
         )
+
+
+@pytest.fixture
+def jobs(scripted: ScriptedDaemon) -> ScriptedJobs:
+    return ScriptedJobs(scripted)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> str:
+    """A folder of the documents a.md and b.md."""
+    for name in ("a.md", "b.md"):
+        (tmp_path / name).write_text("text")
+    return str(tmp_path)
 
 
 def found(*paths: Path) -> list[str]:
@@ -136,11 +160,10 @@ def test_a_name_that_is_not_utf8_and_a_path_that_is_not_there_are_reported(tmp_p
 
 
 def test_a_rejected_document_does_not_stop_the_others_and_ends_with_one(
-    scripted: ScriptedDaemon, tmp_path: Path
+    scripted: ScriptedDaemon, jobs: ScriptedJobs, tmp_path: Path
 ) -> None:
     (tmp_path / "a.md").write_text("")
     (tmp_path / "b.md").write_text("text")
-    ScriptedJobs(scripted)
     result = scripted.run("ingest", str(tmp_path), str(tmp_path / "gone.md"))
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
@@ -152,19 +175,15 @@ def test_a_rejected_document_does_not_stop_the_others_and_ends_with_one(
 
 
 def test_a_state_that_only_a_newer_daemon_knows_is_reported_and_not_taken_for_stored(
-    scripted: ScriptedDaemon, tmp_path: Path
+    scripted: ScriptedDaemon, jobs: ScriptedJobs, two: str
 ) -> None:
-    for name in ("a.md", "b.md"):
-        (tmp_path / name).write_text("text")
-    jobs = ScriptedJobs(scripted)
-
     def watch(request: documents_pb2.WatchJobRequest, context: grpc.ServicerContext) -> Any:
         for reply in jobs.watch(request, context):
             reply.documents[0].MergeFrom(documents_pb2.JobDocument(state=4000, reason="quarantined"))  # type: ignore[arg-type]
             yield reply
 
     scripted.script("WatchJob", watch)
-    result = scripted.run("ingest", str(tmp_path))
+    result = scripted.run("ingest", two)
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
         "unrecognized_4000  a.md (2 passages): quarantined",
@@ -174,11 +193,10 @@ def test_a_state_that_only_a_newer_daemon_knows_is_reported_and_not_taken_for_st
 
 
 def test_a_file_that_vanishes_is_reported_and_the_others_are_taken(
-    scripted: ScriptedDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: ScriptedDaemon, jobs: ScriptedJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a.md", "b.md", "c.md"):
         (tmp_path / name).write_text("text")
-    ScriptedJobs(scripted)
 
     def vanishing(paths: tuple[Path, ...], _: object) -> Iterator[FoundFile | UnusableFile]:
         yield from tuple(find_files(paths))
@@ -193,25 +211,18 @@ def test_a_file_that_vanishes_is_reported_and_the_others_are_taken(
         ("b.md", "rejected"),
         ("c.md", "added"),
     ]
-    assert report["documents"][0] == {
-        "name": "a.md",
-        "status": "added",
-        "reason": "",
-        "id": "a.md",
-        "pages": None,
-        "chunks": 2,
-    }
+    whole = {"name": "a.md", "status": "added", "reason": "", "id": "a.md", "pages": None, "chunks": 2}
+    assert report["documents"][0] == whole
     assert report["documents"][1]["reason"] == "cannot be read: No such file or directory"
     assert (report["added"], report["rejected"], report["unchanged"]) == (2, 1, 0)
     assert scripted.calls["StartIngest"] == 1
 
 
-def test_a_name_that_the_daemon_refuses_does_not_stop_the_others(scripted: ScriptedDaemon, tmp_path: Path) -> None:
-    for name in ("a.md", "b.md"):
-        (tmp_path / name).write_text("text")
-    jobs = ScriptedJobs(scripted)
+def test_a_name_that_the_daemon_refuses_does_not_stop_the_others(
+    scripted: ScriptedDaemon, jobs: ScriptedJobs, two: str
+) -> None:
     scripted.script("StartIngest", refusing(grpc.StatusCode.INVALID_ARGUMENT, "name: must not mislead"), jobs.accept)
-    result = scripted.run("ingest", str(tmp_path))
+    result = scripted.run("ingest", two)
     assert result.exit_code == 1
     assert sorted(result.stdout.splitlines()) == [
         "added      b.md (2 passages)",
@@ -220,40 +231,21 @@ def test_a_name_that_the_daemon_refuses_does_not_stop_the_others(scripted: Scrip
 
 
 def test_a_connection_that_breaks_while_files_are_handed_over_leaves_the_rest_to_another_job(
-    scripted: ScriptedDaemon, tmp_path: Path
+    scripted: ScriptedDaemon, jobs: ScriptedJobs, two: str
 ) -> None:
-    for name in ("a.md", "b.md"):
-        (tmp_path / name).write_text("text")
-    jobs = ScriptedJobs(scripted)
-
-    def breaking(parts: Any, context: grpc.ServicerContext) -> Any:
-        responses = jobs.accept(parts, context)
-        yield next(responses)
-        yield next(responses)
-        context.abort(grpc.StatusCode.UNAVAILABLE, "the daemon is shutting down")
-
-    scripted.script("StartIngest", breaking, jobs.accept)
-    result = scripted.run("ingest", "--json", str(tmp_path))
+    gone = jobs.breaking_off(grpc.StatusCode.UNAVAILABLE, "the daemon is shutting down")
+    scripted.script("StartIngest", gone, jobs.accept)
+    result = scripted.run("ingest", "--json", two)
     report = json.loads(result.stdout)
     assert (result.exit_code, report["added"]) == (0, 2)
     assert scripted.calls["StartIngest"] == 2
 
 
 def test_a_full_disk_ends_the_run_and_says_what_becomes_of_what_was_accepted(
-    scripted: ScriptedDaemon, tmp_path: Path
+    scripted: ScriptedDaemon, jobs: ScriptedJobs, two: str
 ) -> None:
-    for name in ("a.md", "b.md"):
-        (tmp_path / name).write_text("text")
-    jobs = ScriptedJobs(scripted)
-
-    def full(parts: Any, context: grpc.ServicerContext) -> Any:
-        responses = jobs.accept(parts, context)
-        yield next(responses)
-        yield next(responses)
-        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the disk is full")
-
-    scripted.script("StartIngest", full)
-    result = scripted.run("ingest", str(tmp_path))
+    scripted.script("StartIngest", jobs.breaking_off(grpc.StatusCode.RESOURCE_EXHAUSTED, "the disk is full"))
+    result = scripted.run("ingest", two)
     jobs.over.set()
     assert result.exit_code == 5
     assert "the disk is full" in result.stderr
