@@ -14,7 +14,6 @@ import pytest
 from edge_rag.bootstrap.open_directory import OpenDirectory
 from edge_rag.core.documents.document import IngestOutcome, IngestStatus, StoredChunk, Upload
 from edge_rag.core.documents.filters import Comparator, Comparison, MetadataField
-from edge_rag.core.documents.listing import ListCursor, ListOrder
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import CollectionNotFound, DocumentNotFound, InvalidRequest
 from edge_rag.ingest.library import UNSCHEDULED, DocumentLibrary
@@ -127,21 +126,6 @@ def test_an_illegal_collection_name_is_refused_by_field(library: DocumentLibrary
 def test_an_illegal_document_name_is_refused_by_field(library: DocumentLibrary, name: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^name:"):
         put(library, name, "text")
-
-
-def test_records_come_in_order_and_page_by_page(library: DocumentLibrary, documents: DocumentStore) -> None:
-    names = [f"{number}.txt" for number in range(7)]
-    for name in names:
-        put(library, name, f"Text of {name}")
-    after: ListCursor | None = None
-    listed: list[str] = []
-    while records := documents.list("manuals", after, 3):
-        assert len(records) <= 3
-        listed += [record.name for record in records]
-        after = ListCursor.after(records[-1], ListOrder.ADDED)
-
-    assert sorted(listed) == names
-    assert len(listed) == len(set(listed))
 
 
 def epoch_of(opened: OpenDirectory, collection: str = "manuals") -> int:

@@ -90,19 +90,6 @@ def test_a_passage_is_an_exact_range_of_the_stored_text_with_its_headings(
     assert (passage.page, best.dense_rank, best.lexical_rank) == (None, 1, 1)
 
 
-def test_hits_are_best_first_distinct_and_within_the_limit(retriever: HybridRetriever) -> None:
-    for limit in (1, 2, 5):
-        hits = ask(retriever, "What is checked each week?", limit=limit).hits
-        assert len(hits) <= limit
-        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-        assert len({hit.passage.chunk_id for hit in hits}) == len(hits)
-
-
-def test_a_request_finds_nothing_outside_its_collection(retriever: HybridRetriever) -> None:
-    assert {hit.passage.document for hit in ask(retriever, "bearings", "site", 100).hits} <= {"manual.md", "safety.md"}
-    assert {hit.passage.document for hit in ask(retriever, "bearings", "other", 100).hits} == {"note.txt"}
-
-
 def test_an_answer_does_not_depend_on_its_neighbours_in_the_batch(retriever: HybridRetriever) -> None:
     requests = [
         RetrievalRequest("How often must the bearings be greased?", "site", 5),

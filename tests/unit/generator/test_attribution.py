@@ -4,22 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.ids import ChunkId, DocumentId
-from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.text import sentence_spans
 from edge_rag.generator.citations.attribution import Attributor
 from edge_rag.generator.citations.claims import claims_of
 from edge_rag.generator.citations.sentence_splitter import SentenceSplitter
 from edge_rag.reranker.scoring import Stemmer
+from tests.support.generators import ranked
 
 PUMP = "The pump bearings must be greased every 2,000 operating hours. Use lithium grease only. Pump P1 takes 35 grams."
 VALVE = "Never open the check valve under pressure. Shut the suction valve first, then wait 15 minutes."
 AGAIN = "Both pump bearings are greased every 2,000 operating hours by the fitter."
-
-
-def ranked(number: int, text: str) -> RankedPassage:
-    passage = Passage(ChunkId(number), DocumentId(f"d{number}"), f"{number}.md", None, 0, len(text), text)
-    return RankedPassage(passage, 1.0, tuple(Sentence(start, end) for start, end in sentence_spans(text)))
 
 
 PASSAGES = [ranked(number, text) for number, text in enumerate((PUMP, VALVE, AGAIN))]

@@ -15,17 +15,16 @@ import pytest
 
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.generation import GenerationRequest
-from edge_rag.core.ids import ChunkId, DocumentId, RequestId
-from edge_rag.core.passage import Passage, RankedPassage, Sentence
+from edge_rag.core.ids import RequestId
+from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex, Sampling
-from edge_rag.core.text import sentence_spans
 from edge_rag.engine.engine import EngineSettings
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import InvalidRequest
 from edge_rag.generator.constraints.grammar import GrammarBudget
 from edge_rag.generator.generator import AnswerGenerator
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
-from tests.support.generators import RecordedAnswer, generator_over
+from tests.support.generators import RecordedAnswer, generator_over, ranked
 from tests.unit.generator.constraints.json_schemas import random_schema
 
 ROOT = Path(__file__).parents[3]
@@ -98,12 +97,6 @@ def tiny() -> Iterator[AnswerGenerator]:
 def quoter() -> Iterator[AnswerGenerator]:
     with opened(QUOTER, SchedulerLimits(8, 512, 256)) as generator:
         yield generator
-
-
-def ranked(number: int, text: str, evidence: float = 0.0) -> RankedPassage:
-    passage = Passage(ChunkId(number), DocumentId(f"d{number}"), f"{number}.md", None, 0, len(text), text)
-    sentences = tuple(Sentence(start, end, evidence) for start, end in sentence_spans(text))
-    return RankedPassage(passage, 1.0, sentences)
 
 
 def question(

@@ -37,12 +37,6 @@ def test_a_long_prompt_is_computed_in_chunks_beside_decodes() -> None:
     assert [entry.wants_logits for entry in plan.entries] == [True, True]
 
 
-def test_logits_are_wanted_only_where_a_token_is_chosen() -> None:
-    bench = Bench(40, SchedulerLimits(4, 12, 4))
-    bench.submit(30, 2)
-    assert [bench.step().entries[0].wants_logits for _ in range(3)] == [False, False, True]
-
-
 def test_a_higher_class_goes_first_and_arrival_decides_inside_a_class() -> None:
     bench = Bench(40, SchedulerLimits(1, 16, 4))
     for priority in (Priority.BATCH, Priority.NORMAL, Priority.NORMAL, Priority.INTERACTIVE):

@@ -6,20 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.ids import ChunkId, DocumentId
-from edge_rag.core.passage import Passage, RankedPassage, Sentence
-from edge_rag.core.text import sentence_spans
 from edge_rag.generator.citations.attribution import Attributor, Conflict
 from edge_rag.reranker.scoring import Stemmer
+from tests.support.generators import ranked
 
 NEW = "The pump bearings must be greased every 46 days. Use 35 g of grease for pump P1. The tank holds 4 sieves."
 OLD = "The pump bearings must be greased every 64 days. The motor was built in 1998. Wait 15 minutes or 20 minutes."
 QUESTION = "How often must the pump bearings be greased?"
-
-
-def ranked(number: int, text: str) -> RankedPassage:
-    passage = Passage(ChunkId(number), DocumentId(f"d{number}"), f"{number}.md", None, 0, len(text), text)
-    return RankedPassage(passage, 1.0, tuple(Sentence(start, end) for start, end in sentence_spans(text)))
 
 
 def conflict(sentence: str, *texts: str, question: str = "") -> Conflict | None:
